@@ -1,0 +1,1 @@
+"""Actor-critic agents whose encoder is trained by discovered questions."""

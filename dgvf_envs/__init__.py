@@ -1,0 +1,37 @@
+"""Gymnasium environments of "Discovery of Useful Questions as Auxiliary Tasks"; importing registers their ids."""
+
+import gymnasium as gym
+
+_PUDDLE_WORLD = {
+    "entry_point": "dgvf_envs.puddle_world:PuddleWorldEnv",
+    "vector_entry_point": "dgvf_envs.puddle_world:PuddleWorldVectorEnv",
+    "max_episode_steps": 5000,
+}
+_COLLECT_OBJECTS = {
+    "entry_point": "dgvf_envs.collect_objects:CollectObjectsEnv",
+    "vector_entry_point": "dgvf_envs.collect_objects:CollectObjectsVectorEnv",
+    "max_episode_steps": 40,
+}
+_SUTTON_1996 = {
+    "puddles": "sutton-1996",
+    "noise": 0.01,
+    "noise_distribution": "normal",
+    "start": "random",
+    "stay": False,
+}
+
+ENVIRONMENTS: dict[str, dict] = {
+    "PuddleWorld-v0": _PUDDLE_WORLD,
+    "PuddleWorldSutton-v0": {**_PUDDLE_WORLD, "kwargs": _SUTTON_1996},
+    "CollectObjects-v0": _COLLECT_OBJECTS,
+    "CollectObjectsOpposite-v0": {**_COLLECT_OBJECTS, "kwargs": {"objects": ((2, 10), (10, 2))}},
+    "CollectObjectsSmall-v0": {
+        **_COLLECT_OBJECTS,
+        "kwargs": {"layout": "four-rooms-9", "objects": ((2, 6), (6, 2))},
+    },
+}
+"""What each id is registered with."""
+
+for _id, _arguments in ENVIRONMENTS.items():
+    if _id not in gym.registry:
+        gym.register(_id, **_arguments)

@@ -1,0 +1,86 @@
+"""What PuddleWorld looks like: the reward as a heat map, the goal, the walker and its trail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from dgvf_envs.rendering import AGENT, FAINT, GOAL, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
+
+if TYPE_CHECKING:
+    from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
+
+_RESOLUTION = 240
+"""Side of the heat map in samples."""
+
+
+@final
+class PuddleWorldView(View["PuddleWorldState"]):
+    """Draws a `PuddleWorld`; x grows to the right and y upward."""
+
+    title = "PuddleWorld"
+
+    def __init__(self, world: PuddleWorld) -> None:
+        self.world = world
+        centers = (np.arange(_RESOLUTION) + 0.5) / _RESOLUTION
+        x, y = (grid.ravel() for grid in np.meshgrid(centers, centers[::-1]))  # row 0 is the top, y near 1
+        penalty = -world.reward(x, y).reshape(_RESOLUTION, _RESOLUTION)
+        self._least, self._most = float(penalty.min()), float(penalty.max())
+        self._heat = colors(WATER, self._fraction(penalty)).astype(np.uint8)
+
+    def _fraction(self, penalty: np.ndarray) -> np.ndarray:
+        """Place of a penalty on the color scale: its square root, so that a puddle's shallow edge shows too."""
+        span = self._most - self._least
+        return np.sqrt((penalty - self._least) / span) if span > 0 else np.zeros_like(penalty)
+
+    def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState]) -> None:
+        import pygame
+
+        canvas.image(self._heat, canvas.map, smooth=True)
+        self._draw_goal(canvas)
+        pygame.draw.rect(canvas.surface, FAINT, canvas.map, 1)
+
+    def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
+        canvas.image(overlay.image()[::-1], canvas.map, smooth=True)
+        self._draw_goal(canvas)
+
+    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState]) -> None:
+        import pygame
+
+        points = [_pixel(canvas, state.x, state.y) for state in snapshot.trail]
+        if len(points) > 1:
+            pygame.draw.lines(canvas.surface, AGENT, False, points, max(1, round(0.4 * canvas.unit)))
+            for point in points[:-1]:
+                canvas.disc(AGENT, *point, 0.55 * canvas.unit, rim=None)
+        canvas.disc(AGENT, *points[-1], 1.7 * canvas.unit)
+
+    def draw_panel(
+        self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState], top: float, overlaid: bool
+    ) -> None:
+        x, y = snapshot.state
+        canvas.facts(top - 2 * canvas.unit, [("position", f"{x:.2f}, {y:.2f}")])
+        if overlaid:
+            return
+        middle = [p for p in (10.0, 50.0, 100.0) if self._least < p < 0.85 * self._most]
+        ticks = [(float(self._fraction(np.float64(p))), f"{-p:.0f}") for p in (self._least, *middle, self._most)]
+        canvas.legend(WATER, canvas.panel.bottom - 52 * canvas.unit, 50 * canvas.unit, "reward on arrival", ticks)
+
+    def _draw_goal(self, canvas: Canvas) -> None:
+        """The L1 ball around the goal, clipped to the square."""
+        import pygame
+
+        (goal_x, goal_y), reach = self.world.goal, self.world.goal_threshold
+        corners = [(goal_x + reach, goal_y), (goal_x, goal_y + reach), (goal_x - reach, goal_y), (goal_x, goal_y - reach)]
+        canvas.surface.set_clip(canvas.map)
+        pygame.draw.polygon(canvas.surface, GOAL, [_pixel(canvas, *corner) for corner in corners])
+        canvas.surface.set_clip(None)
+        x, y = _pixel(canvas, *self.world.goal)
+        inset = 4.2 * canvas.unit
+        label_x = min(max(x, canvas.map.left + inset), canvas.map.right - inset)
+        label_y = min(max(y, canvas.map.top + inset), canvas.map.bottom - inset)
+        canvas.text("G", label_x, label_y, 3.2, (255, 255, 255), align="center")
+
+
+def _pixel(canvas: Canvas, x: float, y: float) -> tuple[float, float]:
+    return canvas.map.left + x * canvas.map.width, canvas.map.bottom - y * canvas.map.height

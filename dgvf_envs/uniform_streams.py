@@ -1,0 +1,70 @@
+"""Random numbers for many copies of a world, one independent stream each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_BUFFER_NUMBERS = 1 << 22
+"""How many numbers all copies together may keep drawn ahead (32 MiB)."""
+
+
+class UniformStreams:
+    """Uniform numbers in [0, 1) from one `numpy.random.Generator` per copy, handed out in batches.
+
+    Copy i receives exactly the sequence that `generators[i].random()` would give call by call, however its draws are
+    grouped: a generator's doubles do not depend on how many are drawn at once. Drawing ahead into a buffer therefore
+    changes the speed and nothing else.
+    """
+
+    def __init__(self, generators: Sequence[np.random.Generator], most: int) -> None:
+        """
+        Args:
+            generators: one per copy, N in all.
+            most: the largest number of draws that `peek` or `take` will be asked for at once.
+        """
+        self.generators = list(generators)
+        self._most = most
+        n = len(self.generators)
+        self._length = int(np.clip(_BUFFER_NUMBERS // max(n, 1), 16 * max(most, 1), 1024))
+        self._buffer = np.empty((n, self._length))
+        self._offsets = np.arange(n) * self._length
+        self._cursors = np.full(n, self._length)  # everything is used up
+
+    def reseed(self, row: int, generator: np.random.Generator) -> None:
+        """Start copy `row` afresh from `generator`."""
+        self.generators[row] = generator
+        self._cursors[row] = self._length
+
+    def peek(self, count: int) -> np.ndarray:
+        """The next `count` numbers of every copy, `[N, count]`, without consuming them."""
+        if count == 0:
+            return np.empty((len(self._cursors), 0))
+        self._refill(np.flatnonzero(self._cursors > self._length - self._most))
+        return self._gather(self._offsets + self._cursors, count)
+
+    def advance(self, count: int, mask: np.ndarray | None = None) -> None:
+        """Consume `count` numbers of every copy, or of those where `mask` `[N]` is true."""
+        self._cursors += count if mask is None else count * mask
+
+    def take(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """Consume the next `count` numbers of the copies `rows`, `[len(rows), count]`."""
+        if count == 0:
+            return np.empty((len(rows), 0))
+        self._refill(rows[self._cursors[rows] > self._length - self._most])
+        numbers = self._gather(self._offsets[rows] + self._cursors[rows], count)
+        self._cursors[rows] += count
+        return numbers
+
+    def _gather(self, positions: np.ndarray, count: int) -> np.ndarray:
+        flat = self._buffer.reshape(-1)
+        return np.stack([flat.take(positions + k) for k in range(count)]).T
+
+    def _refill(self, rows: np.ndarray) -> None:
+        for row in rows:
+            used = self._cursors[row]
+            unread = self._length - used
+            self._buffer[row, :unread] = self._buffer[row, used:].copy()
+            self.generators[row].random(out=self._buffer[row, unread:])
+            self._cursors[row] = 0

@@ -10,7 +10,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from dgvf_envs.collect_objects_view import AGENT_COLOR, FIRST_COLOR, FLOOR_COLOR, SECOND_COLOR, WALL_COLOR, CollectObjectsView
+from dgvf_envs.collect_objects_view import (
+    AGENT_COLOR,
+    FIRST_COLOR,
+    FLOOR_COLOR,
+    SECOND_COLOR,
+    WALL_COLOR,
+    CollectObjectsView,
+)
 from dgvf_envs.dynamics import Array, Dynamics, Transition
 from dgvf_envs.dynamics_env import DynamicsEnv
 from dgvf_envs.dynamics_vector_env import DynamicsVectorEnv

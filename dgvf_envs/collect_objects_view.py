@@ -68,7 +68,10 @@ class CollectObjectsView(View["CollectObjectsState"]):
         import pygame
 
         state, world = snapshot.state, self.world
-        objects = ((world.first_cell, state.first, FIRST_COLOR, "1"), (world.second_cell, state.second, SECOND_COLOR, "2"))
+        objects = (
+            (world.first_cell, state.first, FIRST_COLOR, "1"),
+            (world.second_cell, state.second, SECOND_COLOR, "2"),
+        )
         for index, present, color, name in objects:
             self._draw_object(canvas, self._cell(canvas, *world.map.cells[index]), color, name, bool(present))
         centers = [self._cell(canvas, *world.map.cells[past.agent]).center for past in snapshot.trail]

@@ -79,7 +79,9 @@ class GridMap:
             raise ValueError(f"layout must be a rectangle of signs, got lines of lengths {sorted(widths)}")
         unknown = sorted(set("".join(self.rows)) - set(WALL + FREE + START + MARKS))
         if unknown:
-            raise ValueError(f"layout may hold only '#', ' ', '.', 'S', '1' and '2', got {unknown}; known names: {sorted(LAYOUTS)}")
+            raise ValueError(
+                f"layout may hold only '#', ' ', '.', 'S', '1' and '2', got {unknown}; known names: {sorted(LAYOUTS)}"
+            )
         if all(sign == WALL for row in self.rows for sign in row):
             raise ValueError("layout must have a free cell, got walls only")
 

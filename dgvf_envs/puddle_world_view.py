@@ -71,7 +71,12 @@ class PuddleWorldView(View["PuddleWorldState"]):
         import pygame
 
         (goal_x, goal_y), reach = self.world.goal, self.world.goal_threshold
-        corners = [(goal_x + reach, goal_y), (goal_x, goal_y + reach), (goal_x - reach, goal_y), (goal_x, goal_y - reach)]
+        corners = [
+            (goal_x + reach, goal_y),
+            (goal_x, goal_y + reach),
+            (goal_x - reach, goal_y),
+            (goal_x, goal_y - reach),
+        ]
         canvas.surface.set_clip(canvas.map)
         pygame.draw.polygon(canvas.surface, GOAL, [_pixel(canvas, *corner) for corner in corners])
         canvas.surface.set_clip(None)

@@ -271,9 +271,7 @@ class View(ABC, Generic[State]):
         if overlay is not None:
             low, high = overlay.limits
             ticks = [(f, f"{low + f * (high - low):.3g}") for f in (0.0, 0.5, 1.0)]
-            canvas.legend(
-                DIVERGING, canvas.panel.bottom - 44 * unit, 42 * unit, overlay.label or "overlay", ticks
-            )
+            canvas.legend(DIVERGING, canvas.panel.bottom - 44 * unit, 42 * unit, overlay.label or "overlay", ticks)
 
 
 @dataclass

@@ -1,0 +1,96 @@
+"""Environment steps per second: our vector environments beside `SyncVectorEnv` over our scalar ones."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+import dgvf_envs
+from dgvf_agents.bench.report import write_report
+
+WARM_UP_STEPS = 20
+"""Steps before the clock starts: buffers are filled, caches warm."""
+
+
+@dataclass(frozen=True)
+class EnvsBenchmark:
+    """Measure environment steps per second on one core."""
+
+    ids: tuple[str, ...] = tuple(dgvf_envs.ENVIRONMENTS)
+    """Environments to measure."""
+    copies: tuple[int, ...] = (16, 256, 4096)
+    """Numbers of copies in a vector environment."""
+    seconds: float = 0.5
+    """How long each of the repetitions runs."""
+    repetitions: int = 3
+    """Repetitions; the median counts. The two sides take turns."""
+    output: Path | None = None
+    """JSON file for the results, hardware and versions; none when left out."""
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise ValueError(f"seconds must be > 0, got {self.seconds!r}")
+        if self.repetitions < 1 or any(n < 1 for n in self.copies):
+            raise ValueError(f"repetitions and copies must be >= 1, got {self.repetitions!r} and {self.copies!r}")
+
+
+def run(benchmark: EnvsBenchmark) -> list[dict[str, float | int | str]]:
+    """Measure, print the table, and write the report; returns its rows."""
+    console = Console()
+    cases = [(env_id, n) for env_id in benchmark.ids for n in benchmark.copies]
+    rows = [_measure(benchmark, env_id, n) for env_id, n in track(cases, "measuring", console=console, transient=True)]
+    table = Table(title="Environment steps per second, one process")
+    for heading in ("environment", "copies", "vector env", "SyncVectorEnv", "ratio"):
+        table.add_column(heading, justify="left" if heading == "environment" else "right")
+    for row in rows:
+        table.add_row(
+            str(row["id"]),
+            f"{row['copies']:,}",
+            f"{row['vector_steps_per_s']:,.0f}",
+            f"{row['sync_steps_per_s']:,.0f}",
+            f"{row['ratio']:.1f}x",
+        )
+    console.print(table)
+    if benchmark.output is not None:
+        write_report(benchmark.output, "dgvf bench envs", benchmark, rows)
+    return rows
+
+
+def _measure(benchmark: EnvsBenchmark, env_id: str, n: int) -> dict[str, float | int | str]:
+    modes = ("vector_entry_point", "sync")
+    envs = [gym.make_vec(env_id, num_envs=n, vectorization_mode=mode) for mode in modes]
+    rates: tuple[list[float], list[float]] = ([], [])
+    actions = np.random.default_rng(0).integers(int(envs[0].single_action_space.n), size=(64, n))
+    for env in envs:
+        env.reset(seed=0)
+        for k in range(WARM_UP_STEPS):
+            env.step(actions[k])
+    for _ in range(benchmark.repetitions):
+        for env, rate in zip(envs, rates, strict=True):
+            rate.append(_steps_per_second(env, actions, benchmark.seconds))
+    for env in envs:
+        env.close()
+    vector, sync = (statistics.median(rate) for rate in rates)
+    return {
+        "id": env_id,
+        "copies": n,
+        "vector_steps_per_s": vector,
+        "sync_steps_per_s": sync,
+        "ratio": vector / sync,
+    }
+
+
+def _steps_per_second(env: gym.vector.VectorEnv, actions: np.ndarray, seconds: float) -> float:
+    steps, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds or steps == 0:
+        env.step(actions[steps % len(actions)])
+        steps += 1
+    return steps * env.num_envs / elapsed

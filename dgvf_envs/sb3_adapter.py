@@ -1,0 +1,291 @@
+"""Any `gymnasium.vector.VectorEnv` as a Stable-Baselines3 `VecEnv`.
+
+Stable-Baselines3 vectorizes scalar environments by itself and refuses environments that are vectorized already. This
+adapter lets it train on them, with the data it would have got from its own `DummyVecEnv`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
+
+from dgvf_envs.dynamics_vector_env import DynamicsVectorEnv
+
+PARTIAL_RESET = (SyncVectorEnv, AsyncVectorEnv, AtariVectorEnv, DynamicsVectorEnv)
+"""The vector environments known to honor `reset(options={"reset_mask": mask})`."""
+
+
+@final
+class GymnasiumVecEnv(VecEnv):
+    """A `gymnasium.vector.VectorEnv` that Stable-Baselines3 can use.
+
+    A Stable-Baselines3 environment is reset within the step that ends its episode. With `SAME_STEP` autoreset the vector
+    environment does that itself; with `NEXT_STEP` and `DISABLED` the adapter resets the finished copies at once
+    through `reset(options={"reset_mask": mask})`, so that no transition is lost and none is made up.
+
+    `seed(s)` seeds copy i with s + i at the next reset, as Stable-Baselines3's own environments do.
+    """
+
+    def __init__(self, env: VectorEnv, partial_reset: bool | None = None) -> None:
+        """
+        Args:
+            env: the vector environment; wrapped ones too.
+            partial_reset: whether `env` honors `reset(options={"reset_mask": mask})`; found out by its type when left
+                out. Only needed where its autoreset mode is not `SAME_STEP`.
+
+        Raises:
+            TypeError: `env` is not a vector environment.
+            ValueError: `env` does not tell its autoreset mode, or resets on the next step and not by a mask.
+        """
+        if not isinstance(env, VectorEnv):
+            raise TypeError(f"env must be a gymnasium.vector.VectorEnv, got {type(env).__name__}")
+        mode = (env.metadata or {}).get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise ValueError(f"env.metadata['autoreset_mode'] must be an AutoresetMode, got {mode!r} from {env!r}")
+        known = isinstance(env.unwrapped, PARTIAL_RESET) if partial_reset is None else partial_reset
+        if mode is not AutoresetMode.SAME_STEP and not known:
+            raise ValueError(
+                f"env must autoreset with AutoresetMode.SAME_STEP or honor reset(options={{'reset_mask': mask}}), got "
+                f"{env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
+                "vectorization_mode='sync', or pass partial_reset=True if it does honor the mask"
+            )
+        self.env = env
+        self._same_step = mode is AutoresetMode.SAME_STEP
+        self._actions: np.ndarray | None = None
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+        self.metadata = {**(env.metadata or {}), **self.metadata}
+
+    def reset(self) -> VecEnvObs:
+        observations, infos = self.env.reset(seed=self._common_seed(), options=self._common_options())
+        self.reset_infos = _unbatch(infos, self.num_envs)
+        self._reset_seeds()
+        self._reset_options()
+        return observations
+
+    def step_async(self, actions: np.ndarray) -> None:
+        self._actions = np.asarray(actions)
+
+    def step_wait(self) -> VecEnvStepReturn:
+        if self._actions is None:
+            raise RuntimeError("step_wait() was called without step_async(): call step_async(actions) first")
+        actions, self._actions = self._actions, None
+        observations, rewards, terminated, truncated, batched = self.env.step(actions)
+        done = np.logical_or(terminated, truncated)
+        final_obs, final_info = batched.pop("final_obs", None), batched.pop("final_info", None)
+        infos = _unbatch({k: v for k, v in batched.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
+        ended = np.flatnonzero(done)
+        if self._same_step:
+            last_infos = _unbatch(final_info or {}, self.num_envs) if len(ended) else []
+            for i in ended:
+                self.reset_infos[i] = infos[i]
+                infos[i] = {**last_infos[i], "terminal_observation": _item(final_obs, i)}
+        elif len(ended):
+            for i in ended:
+                infos[i]["terminal_observation"] = _item(observations, i)
+            fresh, reset_batched = self.env.reset(options={"reset_mask": done.copy()})
+            observations = _merged(observations, fresh, done)
+            reset_infos = _unbatch(reset_batched, self.num_envs)
+            for i in ended:
+                self.reset_infos[i] = reset_infos[i]
+        for info, by_time in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = by_time
+        return observations, rewards.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        self.env.close()
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        if self.render_mode != "rgb_array":
+            warnings.warn(f"render_mode must be 'rgb_array' to obtain images, got {self.render_mode!r}", stacklevel=2)
+            return [None] * self.num_envs
+        return list(self.env.render() or [None] * self.num_envs)
+
+    def render(self, mode: str | None = None) -> np.ndarray | None:
+        if self.render_mode == "human":
+            self.env.render()  # one window for all copies
+            return None
+        return super().render(mode)
+
+    def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
+        """The attribute of each copy; one that the vector environment holds for all copies is given for each."""
+        copies = self._indices(indices)
+        if isinstance(self.env.unwrapped, AsyncVectorEnv):
+            values = self.env.unwrapped.get_attr(attr_name)
+            return [values[i] for i in copies]
+        if (envs := self._scalar_envs()) is not None:
+            return [envs[i].get_wrapper_attr(attr_name) for i in copies]
+        value = _nested_attr(self.env, attr_name)
+        return [value for _ in copies]
+
+    def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
+        """Set the attribute of each copy.
+
+        Raises:
+            ValueError: some copies only are asked for, and they share the attribute or run in other processes.
+        """
+        copies = self._indices(indices)
+        if (envs := self._scalar_envs()) is not None:
+            for i in copies:
+                envs[i].set_wrapper_attr(attr_name, value)
+            return
+        if set(copies) != set(range(self.num_envs)):
+            raise ValueError(f"indices must name all copies, which cannot be set one by one here, got {indices!r}")
+        if isinstance(self.env.unwrapped, AsyncVectorEnv):
+            self.env.unwrapped.set_attr(attr_name, value)
+        else:
+            setattr(self.env.unwrapped, attr_name, value)
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Call a method of each copy; one of the vector environment itself is called once for all copies asked for."""
+        copies = self._indices(indices)
+        if isinstance(self.env.unwrapped, AsyncVectorEnv):
+            answers = self.env.unwrapped.call(method_name, *method_args, **method_kwargs)
+            return [answers[i] for i in copies]
+        if (envs := self._scalar_envs()) is not None:
+            return [envs[i].get_wrapper_attr(method_name)(*method_args, **method_kwargs) for i in copies]
+        answer = _nested_attr(self.env, method_name)(*method_args, **method_kwargs)
+        return [answer for _ in copies]
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
+        copies = self._indices(indices)
+        if (envs := self._scalar_envs()) is not None:
+            return [is_wrapped(envs[i], wrapper_class) for i in copies]
+        return [False for _ in copies]
+
+    def _scalar_envs(self) -> list[gym.Env] | None:
+        return self.env.unwrapped.envs if isinstance(self.env.unwrapped, SyncVectorEnv) else None
+
+    def _indices(self, indices: VecEnvIndices) -> list[int]:
+        chosen: Iterable[int] = self._get_indices(indices)
+        return list(chosen)
+
+    def _common_seed(self) -> int | None:
+        """The seed that gives copy i `self._seeds[i]`; VecEnv.seed makes them consecutive, as Gymnasium does."""
+        first = self._seeds[0]
+        if first is None:
+            return None
+        if self._seeds != [first + i for i in range(self.num_envs)]:
+            raise ValueError(f"seeds must be consecutive integers, got {self._seeds}")
+        return int(first)
+
+    def _common_options(self) -> dict[str, Any] | None:
+        if any(options != self._options[0] for options in self._options):
+            raise ValueError(f"options must be the same for all copies of a vector environment, got {self._options}")
+        return self._options[0] or None
+
+
+def make_vec(
+    env_id: str,
+    n_envs: int = 1,
+    seed: int | None = None,
+    *,
+    env_kwargs: dict[str, Any] | None = None,
+    wrapper_class: Callable[[gym.Env], gym.Env] | None = None,
+    monitor_dir: str | None = None,
+) -> VecMonitor:
+    """The fastest vector environment for an id that gives Stable-Baselines3 correct data, monitored.
+
+    That is the id's own vector environment where it has one that can reset within a step or by a mask, and Gymnasium's
+    `SyncVectorEnv` over scalar environments otherwise. It takes the place of Stable-Baselines3's `make_vec_env`.
+
+    Args:
+        env_id: a registered id; `"module:Id-v0"` imports the module first.
+        n_envs: the number of copies ≥ 1.
+        seed: copy i is seeded with `seed + i` at the first reset; random when left out.
+        env_kwargs: arguments of the environment.
+        wrapper_class: a wrapper for each scalar environment; using one means `SyncVectorEnv`.
+        monitor_dir: where `monitor.csv` is written; nowhere when left out.
+
+    Raises:
+        ValueError: `n_envs` < 1.
+    """
+    if n_envs < 1:
+        raise ValueError(f"n_envs must be >= 1, got {n_envs!r}")
+    arguments = dict(env_kwargs or {})
+    venv = (None if wrapper_class else _own_vector_env(env_id, n_envs, arguments)) or GymnasiumVecEnv(
+        gym.make_vec(
+            env_id,
+            num_envs=n_envs,
+            vectorization_mode="sync",
+            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+            wrappers=[wrapper_class] if wrapper_class else None,
+            **arguments,
+        )
+    )
+    if seed is not None:
+        venv.seed(seed)
+        venv.action_space.seed(seed)
+    return VecMonitor(venv, monitor_dir)
+
+
+def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> GymnasiumVecEnv | None:
+    """The id's own vector environment, or `None` where it has none that the adapter can use."""
+    module, _, name = env_id.rpartition(":")
+    if module:
+        __import__(module)
+    spec = gym.spec(name)
+    if spec.vector_entry_point is None or spec.additional_wrappers:
+        return None
+    if isinstance(spec.vector_entry_point, str) and spec.vector_entry_point.startswith("dgvf_envs."):
+        arguments = {"autoreset_mode": AutoresetMode.SAME_STEP, **arguments}
+    env = gym.make_vec(name, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
+    try:
+        return GymnasiumVecEnv(env)
+    except ValueError:  # it resets on the next step only
+        env.close()
+        return None
+
+
+def _nested_attr(env: VectorEnv, name: str) -> Any:
+    """The attribute of a vector environment or of what it wraps."""
+    while not hasattr(env, name) and isinstance(env, VectorWrapper):
+        env = env.env
+    return getattr(env, name)
+
+
+def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
+    """Gymnasium's dict of arrays with masks as one dict per copy."""
+    infos: list[dict[str, Any]] = [{} for _ in range(count)]
+    for key, values in batched.items():
+        if key.startswith("_") and key[1:] in batched:
+            continue
+        mask = batched.get(f"_{key}")
+        if isinstance(values, dict):
+            values = _unbatch(values, count)
+        elif isinstance(values, np.ndarray) and values.dtype != object and values.ndim == 1:
+            values = values.tolist()  # Python scalars, as a scalar environment gives
+        for i, info in enumerate(infos):
+            if mask is None or mask[i]:
+                info[key] = values[i]
+    return infos
+
+
+def _item(batch: Any, i: int) -> Any:
+    """A copy of element i of a batch of observations (array, dict or tuple of arrays, or an array of objects)."""
+    if isinstance(batch, dict):
+        return {key: _item(values, i) for key, values in batch.items()}
+    if isinstance(batch, tuple):
+        return tuple(_item(values, i) for values in batch)
+    return np.array(batch[i]) if isinstance(batch[i], np.ndarray | np.generic) else batch[i]
+
+
+def _merged(observations: Any, fresh: Any, mask: np.ndarray) -> Any:
+    """`fresh` where the mask is true, `observations` elsewhere."""
+    if isinstance(observations, dict):
+        return {key: _merged(values, fresh[key], mask) for key, values in observations.items()}
+    if isinstance(observations, tuple):
+        return tuple(_merged(old, new, mask) for old, new in zip(observations, fresh, strict=True))
+    merged = np.array(observations)
+    merged[mask] = fresh[mask]
+    return merged

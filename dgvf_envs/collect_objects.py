@@ -222,14 +222,16 @@ class CollectObjectsEnv(DynamicsEnv[CollectObjectsState]):
 
     | `observation` | Space | Meaning |
     |---------------|-------|---------|
-    | `"planes"` | `MultiBinary((3, rows, columns))` | one plane each for the agent, the first and the second object; an object's plane is empty once it is taken |
+    | `"planes"` | `MultiBinary((3, rows, columns))` | where the agent, the first and the second object are |
     | `"rgb"` | `Box(0, 255, (rows, columns, 3), uint8)` | one pixel a cell; the agent hides what it stands on |
-    | `"state"` | `MultiDiscrete([rows, columns, 2, 2])` | the agent's row and column, whether the first and the second object are still there |
+    | `"state"` | `MultiDiscrete([rows, columns, 2, 2])` | agent's row and column, first and second still there |
+
+    An object's plane is empty once it is taken.
 
     ## Rewards
 
-    1 for taking the first object, 2 for taking the second after the first, 0 otherwise. Reaching the second object before
-    the first does nothing, by default: see `wrong_order`.
+    1 for taking the first object, 2 for taking the second after the first, 0 otherwise. Reaching the second object
+    before the first does nothing, by default: see `wrong_order`.
 
     ## Starting State
 
@@ -237,8 +239,8 @@ class CollectObjectsEnv(DynamicsEnv[CollectObjectsState]):
 
     ## Episode End
 
-    - Termination: the second object was taken in order. With `wrong_order="terminate"` also when it is reached too early,
-      with `"remove"` also when no object is left.
+    - Termination: the second object was taken in order. With `wrong_order="terminate"` also when it is reached too
+      early, with `"remove"` also when no object is left.
     - Truncation: after 40 steps (`max_episode_steps`), enough to collect both from everywhere on the registered maps.
 
     `info["is_success"]` is true on the step that takes the second object in order.
@@ -249,12 +251,15 @@ class CollectObjectsEnv(DynamicsEnv[CollectObjectsState]):
 
     | Argument | Default | Meaning |
     |----------|---------|---------|
-    | `layout` | `"four-rooms-13"` | a name (`"four-rooms-13"`, `"four-rooms-9"`), a text, or its lines: `#` wall, space or `.` free, `S` start, `1` and `2` objects |
+    | `layout` | `"four-rooms-13"` | `"four-rooms-13"`, `"four-rooms-9"`, a text, or its lines |
     | `objects` | `((2, 10), (9, 10))` | (row, column) of the first and the second object |
     | `observation` | `"planes"` | `"planes"`, `"rgb"` or `"state"` |
-    | `wrong_order` | `"ignore"` | reaching the second object first does nothing, `"remove"`s it without reward, or `"terminate"`s the episode |
+    | `wrong_order` | `"ignore"` | what reaching the second object first does: `"ignore"`, `"remove"`, `"terminate"` |
     | `max_episode_steps` | `40` | the time limit |
     | `screen_size` | `600` | height of the picture in pixels |
+
+    In a `layout`, `#` is a wall, a space or `.` a free cell, `S` a cell where episodes start, `1` and `2` the objects.
+    With `wrong_order="remove"` the second object vanishes without reward when it is reached too early.
 
     `CollectObjectsOpposite-v0` puts the objects into opposite rooms, (2, 10) and (10, 2): much harder to explore.
     `CollectObjectsSmall-v0` is a 9x9 map with the objects at (2, 6) and (6, 2), for quick work.

@@ -1,8 +1,9 @@
 """What a world is: spaces, and pure functions over a batch of states.
 
 Everything here is free of hidden state. A world is a frozen record of constants; its `reset`, `step` and `observe` take
-arrays and return new ones, with the randomness passed in. They are written with operators and the names NumPy and torch
-share, so that the same lines run on NumPy arrays (the Gymnasium shells) and on tensors (a compiled rollout on a device).
+arrays and return new ones, with the randomness passed in. They are written with operators and the names that NumPy and
+torch share, so that the same lines run on NumPy arrays (the Gymnasium shells) and on tensors (a compiled rollout on a
+device).
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ class Transition(NamedTuple, Generic[State]):
 class Dynamics(ABC, Generic[State]):
     """A world as pure functions over a batch of B states.
 
-    A state is a `NamedTuple` of arrays, each with the batch as leading axis. Uniform random numbers in [0, 1) come in as
-    arrays: `reset_draws` of them for every reset and `step_draws` for every step, so whoever calls decides where they
-    come from.
+    A state is a `NamedTuple` of arrays, each with the batch as leading axis. Uniform random numbers in [0, 1) come in
+    as arrays: `reset_draws` of them for every reset and `step_draws` for every step, so whoever calls decides where
+    they come from.
     """
 
     xp: ModuleType = np
     """The namespace of the arrays: `numpy`, or `torch` after `on(torch)`."""
-    constants: tuple
+    constants: Any
     """A `NamedTuple` of the arrays that the functions need, in the namespace `xp`."""
     observation_space: gym.Space
     """The space of one observation."""

@@ -19,7 +19,10 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
     limits are Gymnasium's own (`gymnasium.make(..., max_episode_steps=...)`).
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["human", "rgb_array"], "render_fps": 30}
+    metadata: dict[str, Any] = {  # noqa: RUF012, Gymnasium reads a plain class attribute
+        "render_modes": ["human", "rgb_array"],
+        "render_fps": 30,
+    }
 
     def __init__(
         self, dynamics: Dynamics[State], view: View[State], render_mode: str | None = None, screen_size: int = 600
@@ -76,7 +79,7 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
         if self._over:
             raise ResetNeeded("step() was called after the episode terminated: call reset() first")
         if not self.action_space.contains(action):
-            raise InvalidAction(f"action must be an integer in [0, {self.action_space.n - 1}], got {action!r}")
+            raise InvalidAction(f"action must be an integer in [0, {self.dynamics.action_space.n - 1}], got {action!r}")
         uniforms = self.np_random.random((1, self.dynamics.step_draws))
         self._state, reward, terminated, success = self.dynamics.step(self._state, np.array([action]), uniforms)
         self._over = bool(terminated[0])

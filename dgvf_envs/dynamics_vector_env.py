@@ -33,7 +33,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
     `reset(options={"reset_mask": mask})`, which works in every mode.
     """
 
-    metadata: dict[str, Any] = {
+    metadata: dict[str, Any] = {  # noqa: RUF012, Gymnasium reads a plain class attribute
         "render_modes": ["human", "rgb_array"],
         "render_fps": 30,
         "autoreset_mode": AutoresetMode.NEXT_STEP,
@@ -79,7 +79,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self._renderer = Renderer(view, render_mode, self.metadata, screen_size)
         self._streams: UniformStreams | None = None
         self._seeds: list[int] = []
-        self._state: State | None = None
+        self._state: Any = None  # a State once reset
         self._steps = np.zeros(num_envs, dtype=np.int64)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._snapshots: list[EpisodeSnapshot[State]] = []
@@ -93,7 +93,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
     def overlay(self, hook: OverlayHook | None) -> None:
         self._renderer.overlay = hook
 
-    @property
+    @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
         """The generators of the copies. They run ahead of the copies, which draw from them in blocks."""
         return tuple(self._seeded_streams().generators)
@@ -144,10 +144,10 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         actions = self._checked_actions(actions)
         streams = self._seeded_streams()
         resetting = self._done if self._done.any() else None
-        stepping = None if resetting is None else ~resetting
+        stepping = ~self._done
 
         uniforms = streams.peek(self.dynamics.step_draws)
-        streams.advance(self.dynamics.step_draws, stepping)
+        streams.advance(self.dynamics.step_draws, None if resetting is None else stepping)
         self._state, rewards, terminated, success = self.dynamics.step(self._state, actions, uniforms)
         self._steps += 1
         truncated = self._steps >= self.max_episode_steps if self.max_episode_steps else np.zeros_like(terminated)
@@ -174,7 +174,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self.render()
         return observations, rewards, terminated, truncated, infos
 
-    def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
+    def render(self) -> tuple[np.ndarray, ...] | None:
         """Draw every copy: a tuple of `[H, W, 3]` uint8 arrays, or `None` where a window shows them.
 
         Raises:
@@ -198,7 +198,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         if self._state is None:
             raise ResetNeeded("step() was called before reset(): call reset() first")
         actions = np.asarray(actions)
-        most = int(self.single_action_space.n) - 1
+        most = int(self.dynamics.action_space.n) - 1
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
             raise InvalidAction(
                 f"actions must be an integer array of shape ({self.num_envs},), "
@@ -235,7 +235,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         for row in np.flatnonzero(mask):
             if (single := seeds[row]) is not None:
                 generator, self._seeds[row] = seeding.np_random(int(single))
-                streams.reseed(row, generator)
+                streams.reseed(int(row), generator)
 
     def _seeded_streams(self) -> UniformStreams:
         if self._streams is None:

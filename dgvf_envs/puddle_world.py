@@ -165,9 +165,10 @@ class PuddleWorldEnv(DynamicsEnv[PuddleWorldState]):
     """
     ## Description
 
-    A point walks over the unit square to a goal in the corner. Puddles lie in the way: entering one is allowed and costs
-    reward, so the short path is not the good one. The world is the one of Degris, White & Sutton, *Off-Policy
-    Actor-Critic* (ICML 2012), used by Veeriah et al., *Discovery of Useful Questions as Auxiliary Tasks* (NeurIPS 2019).
+    A point walks over the unit square to a goal in the corner. Puddles lie in the way: entering one is allowed and
+    costs reward, so the short path is not the good one. The world is the one of Degris, White & Sutton, *Off-Policy
+    Actor-Critic* (ICML 2012), used by Veeriah et al., *Discovery of Useful Questions as Auxiliary Tasks* (NeurIPS
+    2019).
 
     ## Action Space
 
@@ -193,8 +194,8 @@ class PuddleWorldEnv(DynamicsEnv[PuddleWorldState]):
 
     r = -1 - 2 · [N(x; .3, .1) N(y; .6, .03) + N(x; .4, .03) N(y; .5, .1) + N(x; .8, .03) N(y; .9, .1)]
 
-    where N(·; m, s) is the normal *density* with mean m and standard deviation s. The lowest reward is about -135.1, near
-    (0.392, 0.592).
+    where N(·; m, s) is the normal *density* with mean m and standard deviation s. The lowest reward is about -135.1,
+    near (0.392, 0.592).
 
     ## Starting State
 
@@ -215,7 +216,7 @@ class PuddleWorldEnv(DynamicsEnv[PuddleWorldState]):
     |----------|---------|---------|
     | `start` | `(0.2, 0.4)` | a point outside the goal, or `"random"` |
     | `noise` | `0.025` | scale of the noise on each axis, ≥ 0 |
-    | `noise_distribution` | `"uniform"` | `"uniform"` on [-noise, noise], or `"normal"` with standard deviation `noise` |
+    | `noise_distribution` | `"uniform"` | `"uniform"` on [-noise, noise], or `"normal"`, deviation `noise` |
     | `puddles` | `"degris-2012"` | `"degris-2012"`, `"sutton-1996"`, `"none"`, or records of `dgvf_envs.puddles` |
     | `goal` | `(1.0, 1.0)` | a point of the square |
     | `goal_threshold` | `0.1` | the L1 distance that ends the episode, > 0 |
@@ -226,8 +227,8 @@ class PuddleWorldEnv(DynamicsEnv[PuddleWorldState]):
     | `screen_size` | `600` | height of the picture in pixels |
 
     `PuddleWorldSutton-v0` is the world of Sutton, *Generalization in Reinforcement Learning: Successful Examples Using
-    Sparse Coarse Coding* (NeurIPS 1996): two capsule puddles that cost 400 times the distance to their nearest edge, four
-    actions, normal noise of standard deviation 0.01, a random start, and otherwise the same.
+    Sparse Coarse Coding* (NeurIPS 1996): two capsule puddles that cost 400 times the distance to their nearest edge,
+    four actions, normal noise of standard deviation 0.01, a random start, and otherwise the same.
 
     ## Version History
 
@@ -285,7 +286,7 @@ def keys_to_action(stay: bool = True) -> dict[tuple[int, ...], int]:
     """Arrow keys and WASD for the four moves, and the space bar for staying."""
     import pygame
 
-    keys = {
+    keys: dict[tuple[int, ...], int] = {
         (pygame.K_LEFT,): 0,
         (ord("a"),): 0,
         (pygame.K_RIGHT,): 1,

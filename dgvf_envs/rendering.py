@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, final
+from typing import TYPE_CHECKING, Any, Generic, Literal, final
 
 import numpy as np
 
@@ -80,7 +80,7 @@ class Overlay:
     """Values to draw over a map."""
 
     values: np.ndarray
-    """`[rows, columns]`. Grid worlds: one value per cell, row 0 at the top. The square: row 0 at y = 0. NaN is not drawn."""
+    """`[rows, columns]`. Grid worlds: a value per cell, row 0 on top. The square: row 0 at y = 0. NaN is not drawn."""
     label: str = ""
     """What the values are; stands above their color scale."""
     low: float | None = None
@@ -138,7 +138,7 @@ _font_generation = 0
 
 
 def font(size: float) -> pygame.font.Font:
-    """pygame's own font at a size in pixels; starts `pygame.font` where it is not running."""
+    """The font of pygame at a size in pixels; starts `pygame.font` where it is not running."""
     import pygame
 
     global _font_generation
@@ -199,7 +199,7 @@ class Canvas:
         import pygame
 
         rows, columns, channels = pixels.shape
-        mode = "RGBA" if channels == 4 else "RGB"
+        mode: Literal["RGB", "RGBA"] = "RGBA" if channels == 4 else "RGB"
         picture = pygame.image.frombuffer(np.ascontiguousarray(pixels).tobytes(), (columns, rows), mode)
         scale = pygame.transform.smoothscale if smooth else pygame.transform.scale
         self.surface.blit(scale(picture, where.size), where)
@@ -327,14 +327,16 @@ class Renderer(Generic[State]):
             self.close()
             self._closed_by_user = True
             return
-        self._window = pygame.display.get_surface()  # another one after a resize
+        window = pygame.display.get_surface()  # another one after a resize
+        assert window is not None
+        self._window = window
         columns = math.ceil(math.sqrt(len(tiles)))
         rows = math.ceil(len(tiles) / columns)
-        width, height = self._window.get_width() // columns, self._window.get_height() // rows
-        self._window.fill(PAPER)
+        width, height = window.get_width() // columns, window.get_height() // rows
+        window.fill(PAPER)
         for i, snapshot in enumerate(tiles):
             picture = self._picture(snapshot, max(64, width), max(64, height))
-            self._window.blit(picture, (i % columns * width, i // columns * height))
+            window.blit(picture, (i % columns * width, i // columns * height))
         pygame.display.flip()
         self._clock.tick(self.metadata["render_fps"])
 

@@ -28,8 +28,8 @@ PARTIAL_RESET = (SyncVectorEnv, AsyncVectorEnv, AtariVectorEnv, DynamicsVectorEn
 class GymnasiumVecEnv(VecEnv):
     """A `gymnasium.vector.VectorEnv` that Stable-Baselines3 can use.
 
-    A Stable-Baselines3 environment is reset within the step that ends its episode. With `SAME_STEP` autoreset the vector
-    environment does that itself; with `NEXT_STEP` and `DISABLED` the adapter resets the finished copies at once
+    A Stable-Baselines3 environment is reset within the step that ends its episode. With `SAME_STEP` autoreset the
+    vector environment does that itself; with `NEXT_STEP` and `DISABLED` the adapter resets the finished copies at once
     through `reset(options={"reset_mask": mask})`, so that no transition is lost and none is made up.
 
     `seed(s)` seeds copy i with s + i at the next reset, as Stable-Baselines3's own environments do.
@@ -82,7 +82,7 @@ class GymnasiumVecEnv(VecEnv):
         done = np.logical_or(terminated, truncated)
         final_obs, final_info = batched.pop("final_obs", None), batched.pop("final_info", None)
         infos = _unbatch({k: v for k, v in batched.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
-        ended = np.flatnonzero(done)
+        ended = np.flatnonzero(done).tolist()
         if self._same_step:
             last_infos = _unbatch(final_info or {}, self.num_envs) if len(ended) else []
             for i in ended:
@@ -107,7 +107,8 @@ class GymnasiumVecEnv(VecEnv):
         if self.render_mode != "rgb_array":
             warnings.warn(f"render_mode must be 'rgb_array' to obtain images, got {self.render_mode!r}", stacklevel=2)
             return [None] * self.num_envs
-        return list(self.env.render() or [None] * self.num_envs)
+        frames: Any = self.env.render()
+        return list(frames or [None] * self.num_envs)
 
     def render(self, mode: str | None = None) -> np.ndarray | None:
         if self.render_mode == "human":
@@ -191,7 +192,7 @@ def make_vec(
     seed: int | None = None,
     *,
     env_kwargs: dict[str, Any] | None = None,
-    wrapper_class: Callable[[gym.Env], gym.Env] | None = None,
+    wrapper_class: Callable[[gym.Env], gym.Wrapper] | None = None,
     monitor_dir: str | None = None,
 ) -> VecMonitor:
     """The fastest vector environment for an id that gives Stable-Baselines3 correct data, monitored.

@@ -68,7 +68,7 @@ def _measure(benchmark: EnvsBenchmark, env_id: str, n: int) -> dict[str, float |
     modes = ("vector_entry_point", "sync")
     envs = [gym.make_vec(env_id, num_envs=n, vectorization_mode=mode) for mode in modes]
     rates: tuple[list[float], list[float]] = ([], [])
-    actions = np.random.default_rng(0).integers(int(envs[0].single_action_space.n), size=(64, n))
+    actions = np.stack([envs[0].action_space.sample() for _ in range(64)])
     for env in envs:
         env.reset(seed=0)
         for k in range(WARM_UP_STEPS):

@@ -136,9 +136,9 @@ def _object_cells(grid: GridMap, objects: Any) -> tuple[int, int]:
     """The indices of the objects' cells."""
     if objects is None:
         marks = [grid.marked("1"), grid.marked("2")]
-        if any(len(cells) > 1 for cells in marks):
-            raise ValueError(f"layout must mark one '1' and one '2' at most, got them at {marks}")
-        objects = tuple(cells[0] for cells in marks) if all(marks) else ((2, 10), (9, 10))
+        if [len(cells) for cells in marks] not in ([0, 0], [1, 1]):
+            raise ValueError(f"layout must mark one '1' and one '2', or neither, got them at {marks}")
+        objects = tuple(cells[0] for cells in marks) if marks[0] else ((2, 10), (9, 10))
     try:
         cells = [(int(row), int(column)) for row, column in objects]
     except (TypeError, ValueError):

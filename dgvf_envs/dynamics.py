@@ -9,6 +9,7 @@ device).
 from __future__ import annotations
 
 import copy
+import importlib
 from abc import ABC, abstractmethod
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -102,6 +103,12 @@ class Dynamics(ABC, Generic[State]):
         object.__setattr__(other, "xp", xp)
         object.__setattr__(other, "constants", converted(self.constants))
         return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "xp": self.xp.__name__}  # modules are not pickled
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, xp=importlib.import_module(state["xp"]))
 
 
 def select(xp: ModuleType, mask: Array, chosen: State, otherwise: State) -> State:

@@ -212,7 +212,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
                 f"the episodes of copies {np.flatnonzero(self._done).tolist()} are over and autoreset is disabled: "
                 'call reset(options={"reset_mask": mask}) first'
             )
-        return actions
+        return actions.astype(np.int64, copy=False)  # uint64 mixed with int64 would become floating point
 
     def _checked_mask(self, mask: Any) -> np.ndarray:
         if mask is None:

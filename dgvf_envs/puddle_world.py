@@ -83,7 +83,7 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
             "constants": PuddleWorldConstants(
                 np.ascontiguousarray(move[:, 0]), np.ascontiguousarray(move[:, 1]), kind.constants(puddles)
             ),
-            "reset_draws": 2 if self.start == "random" else 0,
+            "reset_draws": 2 if isinstance(self.start, str) else 0,
             "observation_space": gym.spaces.Box(0.0, 1.0, (2,), np.float32),
             "action_space": gym.spaces.Discrete(len(move)),
         }
@@ -116,7 +116,7 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
             raise ValueError(f"puddles must all be of one kind, got {self.puddles!r}")
 
     def reset(self, uniforms: Array) -> PuddleWorldState:
-        if self.start == "random":
+        if isinstance(self.start, str):  # "random"
             return PuddleWorldState(uniforms[:, 0] + 0.0, uniforms[:, 1] + 0.0)  # copies, in either namespace
         one = self.constants.move_x[:1]  # carries dtype and device
         origin = (one * 0.0).repeat(len(uniforms))

@@ -127,25 +127,24 @@ def colors(scale: Sequence[Color], fractions: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=64)
-def _font(size: int, generation: int) -> pygame.font.Font:
+def _font(size: int) -> pygame.font.Font:
     import pygame
 
-    del generation  # fonts die with pygame.font.quit(); a new generation asks for new ones
     return pygame.font.Font(None, size)
-
-
-_font_generation = 0
 
 
 def font(size: float) -> pygame.font.Font:
     """The font of pygame at a size in pixels; starts `pygame.font` where it is not running."""
     import pygame
 
-    global _font_generation
     if not pygame.font.get_init():
         pygame.font.init()
-        _font_generation += 1
-    return _font(max(9, round(size)), _font_generation)
+    pixels = max(9, round(size))
+    try:
+        _font(pixels).get_height()
+    except pygame.error:  # fonts die with pygame.quit(), even if someone starts pygame.font anew
+        _font.cache_clear()
+    return _font(pixels)
 
 
 @dataclass(frozen=True)
@@ -318,7 +317,7 @@ class Renderer(Generic[State]):
         if self._closed_by_user:
             return
         tiles = snapshots[:_MOST_TILES]
-        if self._window is None:
+        if self._window is None or pygame.display.get_surface() is None:  # others may close pygame's only window
             pygame.display.init()
             self._window = pygame.display.set_mode((self._width, self.screen_size), pygame.RESIZABLE)
             pygame.display.set_caption(self.view.title)

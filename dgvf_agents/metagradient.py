@@ -1,0 +1,375 @@
+"""Algorithm 1: inner updates of the agent, and the gradient of the meta-loss through all of them.
+
+    θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + c · L^ans(θ_{k-1}, η) ]          k = 1 … L, batch k
+    meta-gradient = ∇_η Σ_k L^RL(θ_k)                                          θ_k on batch k + 1
+
+These are pure functions of parameters. `Unroll` strings them together while experience comes in.
+
+**What "through the update" means.** An inner gradient holds some quantities constant: bootstraps, advantages, and in
+auxiliary-only mode the features under the main task's heads. Every loss here is therefore a function of two arguments,
+θ and `held`, differentiated in the first. Under the `"exact"` convention `held` is θ itself, so what was constant for the
+inner gradient still depends on earlier parameters, and on η: the meta-gradient is that of the update *procedure*. Under
+the `"surrogate"` convention `held` is θ detached, as stop-gradients in the pseudo-losses would have it, to every order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final, get_args
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from dgvf_agents.distributions import ActionDistribution
+from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss
+from dgvf_agents.networks import AgentNetwork
+from dgvf_agents.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
+from dgvf_agents.returns import bootstrapped_returns, continuing
+from dgvf_agents.tasks import AuxiliaryTask
+from dgvf_agents.types import Params, Rollout
+
+Convention = Literal["exact", "surrogate"]
+EncoderMode = Literal["auxiliary", "joint"]
+Objective = Literal["sum", "end"]
+Horizon = Literal["unrolled", "myopic"]
+Storage = Literal["graph", "recompute"]
+
+
+@final
+@dataclass(frozen=True)
+class Learner:
+    """Everything that defines an inner update and the meta-loss, apart from numbers that change while learning."""
+
+    network: AgentNetwork
+    """The agent's architecture."""
+    distribution: ActionDistribution
+    """Of the actions."""
+    task: AuxiliaryTask
+    """What the answers are about."""
+    optimizer: Optimizer
+    """α′ of the inner update."""
+    weights: ActorCriticWeights = ActorCriticWeights()
+    """c_v and c_H of L^RL."""
+    discount: float = 0.99
+    """γ of the main task in [0, 1]."""
+    auxiliary_coefficient: float = 1.0
+    """c, the factor on L^ans, ≥ 0."""
+    encoder_mode: EncoderMode = "auxiliary"
+    """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: L^RL does too (paper, section 3.4)."""
+    convention: Convention = "exact"
+    """What the meta-gradient passes through; see this module's docstring."""
+    max_gradient_norm: float | None = None
+    """The inner gradient is scaled down to this Euclidean norm > 0; `None` for never."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.discount <= 1.0:
+            raise ValueError(f"discount must lie in [0, 1], got {self.discount!r}")
+        if not self.auxiliary_coefficient >= 0.0:
+            raise ValueError(f"auxiliary_coefficient must be >= 0, got {self.auxiliary_coefficient!r}")
+        if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
+            raise ValueError(f"max_gradient_norm must be > 0 or None, got {self.max_gradient_norm!r}")
+        check_choice("encoder_mode", self.encoder_mode, EncoderMode)
+        check_choice("convention", self.convention, Convention)
+
+
+class InnerState(NamedTuple):
+    """What an inner update changes."""
+
+    theta: Params
+    """θ."""
+    optimizer: OptimizerState
+    """The statistics of α′."""
+
+
+class InnerMetrics(NamedTuple):
+    """What an inner update reports, detached scalars."""
+
+    loss: Tensor
+    policy_loss: Tensor
+    value_loss: Tensor
+    entropy: Tensor
+    answer_loss: Tensor
+    gradient_norm: Tensor
+    """Euclidean norm of the inner gradient before clipping."""
+    explained_variance: Tensor
+    """1 - Var(G - v) / Var(G)."""
+
+
+def inner_loss(
+    learner: Learner, theta: Params, held: Params, eta: Params, rollout: Rollout
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """L^RL + c · L^ans as a function of θ, with everything that its gradient holds constant under `held`.
+
+    Returns:
+        the loss, and (policy loss, value loss, entropy, answer loss, explained variance).
+    """
+    features = learner.network.encode(theta, rollout.observations)
+    held_features = learner.network.encode(held, rollout.observations)
+    held_bootstraps = bootstrap_features(learner.network, held, rollout)
+    main_features = held_features if learner.encoder_mode == "auxiliary" else features
+    rl, returns = main_loss(learner, theta, held, main_features, held_features, held_bootstraps, rollout)
+    answers = learner.network.answer(theta, features)
+    answer_bootstraps = learner.network.answer(held, held_bootstraps)[rollout.bootstrap_slot]
+    answer_loss = learner.task.loss(answers, answer_bootstraps, eta, rollout)
+    error = returns - learner.network.values(held, held_features)
+    explained = 1.0 - error.var() / returns.var().clamp(min=1e-8)
+    total = rl.total + learner.auxiliary_coefficient * answer_loss
+    return total, (rl.policy, rl.value, rl.entropy, answer_loss, explained)
+
+
+def meta_loss(learner: Learner, theta: Params, held: Params, rollout: Rollout) -> tuple[Tensor, None]:
+    """L^RL(θ) on a batch that θ generated; unlike the inner loss it reaches the encoder, η's only path.
+
+    A pseudo-loss too: differentiated in θ with returns and advantages under `held`, it gives the policy and value
+    gradient at θ.
+    """
+    features = learner.network.encode(theta, rollout.observations)
+    held_features = learner.network.encode(held, rollout.observations)
+    held_bootstraps = bootstrap_features(learner.network, held, rollout)
+    rl, _ = main_loss(learner, theta, held, features, held_features, held_bootstraps, rollout)
+    return rl.total, None
+
+
+def main_loss(
+    learner: Learner,
+    theta: Params,
+    held: Params,
+    features: Tensor,
+    held_features: Tensor,
+    held_bootstraps: Tensor,
+    rollout: Rollout,
+) -> tuple[ActorCriticLoss, Tensor]:
+    """L^RL of heads θ on `features` `[T, B, F]`, with returns and advantages under `held`; and the returns `[T, B]`."""
+    network = learner.network
+    bootstraps = network.values(held, held_bootstraps)[rollout.bootstrap_slot]
+    discounts = continuing(learner.discount, rollout.terminated, rollout.rewards.dtype)
+    returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.cut)
+    advantages = returns - network.values(held, held_features)
+    loss = actor_critic_loss(
+        learner.distribution,
+        network.policy_outputs(theta, features),
+        network.values(theta, features),
+        rollout.actions,
+        returns,
+        advantages,
+        learner.weights,
+    )
+    return loss, returns
+
+
+def bootstrap_features(network: AgentNetwork, params: Params, rollout: Rollout) -> Tensor:
+    """`[K, F]`: features of the observations that returns are bootstrapped from."""
+    following = rollout.next_observations.flatten(0, 1)
+    return network.encode(params, following[rollout.bootstrap_index], batch_dims=1)
+
+
+def inner_update(
+    learner: Learner, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+) -> tuple[InnerState, InnerMetrics]:
+    """θ_{k-1} → θ_k; differentiable in θ_{k-1}, the optimizer's statistics and η."""
+    held = state.theta if learner.convention == "exact" else detach(state.theta)
+
+    def loss(theta: Params) -> tuple[Tensor, tuple[Tensor, ...]]:
+        total, parts = inner_loss(learner, theta, held, eta, rollout)
+        return total, (total, *parts)
+
+    gradients, (total, policy, value, entropy, answer, explained) = torch.func.grad(loss, has_aux=True)(state.theta)
+    norm = global_norm(detach(gradients))
+    if learner.max_gradient_norm is not None:
+        gradients = clip_by_global_norm(gradients, learner.max_gradient_norm)
+    theta, optimizer = learner.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
+    metrics = InnerMetrics(*(m.detach() for m in (total, policy, value, entropy, answer, norm, explained)))
+    return InnerState(theta, optimizer), metrics
+
+
+def meta_loss_gradient(learner: Learner, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    """∂L^RL(θ_k)/∂θ_k by name, zero for the answer head, and the loss."""
+    held = detach(theta)
+
+    def loss(params: Params) -> tuple[Tensor, Tensor]:
+        total, _ = meta_loss(learner, params, held, rollout)
+        return total, total
+
+    gradients, total = torch.func.grad(loss, has_aux=True)(held)
+    return gradients, total.detach()
+
+
+UpdateFunction = Callable[[InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics]]
+ScoreFunction = Callable[[Params, Rollout], tuple[Params, Tensor]]
+
+
+@dataclass
+class _Step:
+    """What one inner update leaves for the way back."""
+
+    before: InnerState
+    after: InnerState
+    rollout: Rollout
+    learning_rate: Tensor
+    score: Params | None = None
+    """∂L^RL(θ_k)/∂θ_k, if θ_k was scored."""
+
+
+@final
+class Unroll:
+    """One iteration of Algorithm 1: L times `update`, each followed by `score`, then `gradient`.
+
+    The meta-loss is the sum over the updates that were scored: scoring all of them is the paper's area under the curve,
+    scoring the last one only its end meta-loss.
+
+    The way back is the chain rule through the updates, last to first. `"graph"` storage keeps each update's graph;
+    `"recompute"` keeps θ_k, the optimizer's statistics and the batch, and runs each update again on the way back: same
+    gradient, and memory that grows with L by those copies only.
+    """
+
+    def __init__(
+        self,
+        update: UpdateFunction,
+        score: ScoreFunction,
+        state: InnerState,
+        eta: Params,
+        *,
+        horizon: Horizon = "unrolled",
+        storage: Storage = "graph",
+    ) -> None:
+        """
+        Args:
+            update: `inner_update` of a learner, compiled or not.
+            score: `meta_loss_gradient` of a learner, compiled or not.
+            state: θ_0 and the optimizer's statistics.
+            eta: η.
+            horizon: `"unrolled"` through all updates, or `"myopic"`, each update's own effect only (paper, appendix).
+            storage: `"graph"` or `"recompute"`.
+
+        Raises:
+            ValueError: `horizon` or `storage` is none of these.
+        """
+        check_choice("horizon", horizon, Horizon)
+        check_choice("storage", storage, Storage)
+        self._update, self._score = update, score
+        self._unrolled, self._keep_graph = horizon == "unrolled", storage == "graph"
+        self._eta = {name: value.detach().requires_grad_() for name, value in eta.items()}
+        self._state = _leaves(state, requires_grad=False)
+        self._steps: list[_Step] = []
+
+    @property
+    def state(self) -> InnerState:
+        """θ_k and the optimizer's statistics after the updates so far, detached."""
+        return self._state
+
+    def update(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
+        """θ_{k-1} → θ_k on batch k."""
+        before = _leaves(self._state, requires_grad=self._keep_graph)
+        with torch.set_grad_enabled(self._keep_graph):
+            after, metrics = self._update(before, self._eta, rollout, learning_rate)
+        self._steps.append(_Step(before, after, rollout, learning_rate))
+        self._state = _leaves(after, requires_grad=False)
+        return metrics
+
+    def score(self, rollout: Rollout) -> Tensor:
+        """L^RL(θ_k) on batch k + 1, which θ_k generated."""
+        gradients, loss = self._score(self._state.theta, rollout)
+        self._steps[-1].score = gradients
+        return loss
+
+    def gradient(self) -> Params:
+        """The meta-gradient, by name of η's parameters. It uses the unroll up.
+
+        Raises:
+            RuntimeError: no update was scored.
+        """
+        if all(step.score is None for step in self._steps):
+            raise RuntimeError("gradient() was called without any scored update: call update() and score() first")
+        total = {name: torch.zeros_like(value) for name, value in self._eta.items()}
+        adjoint: list[Tensor | None] = [None] * len(tree_flatten(self._state)[0])
+        while self._steps:
+            step = self._steps.pop()  # and with it goes its graph
+            _add_score(adjoint, step)
+            if any(a is not None for a in adjoint):
+                of_eta, adjoint = self._back(step, adjoint)
+                total = {name: value + of_eta[name] for name, value in total.items()}
+            if not self._unrolled:
+                adjoint = [None] * len(adjoint)
+        return total
+
+    def _back(self, step: _Step, adjoint: list[Tensor | None]) -> tuple[Params, list[Tensor | None]]:
+        """Pull the adjoint of the state after an update back: to η, and to the state before it."""
+        before, after = step.before, step.after
+        if not self._keep_graph:
+            before = _leaves(before, requires_grad=True)
+            after, _ = self._update(before, self._eta, step.rollout, step.learning_rate)
+        pairs = [
+            (value, weight)
+            for value, weight in zip(tree_flatten(after)[0], adjoint, strict=True)
+            if weight is not None and value.requires_grad
+        ]
+        inputs = [*self._eta.values(), *(tree_flatten(before)[0] if self._unrolled else [])]
+        outputs, weights = zip(*pairs, strict=True)
+        gradients = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
+        of_eta = {
+            name: torch.zeros_like(value) if gradient is None else gradient
+            for (name, value), gradient in zip(self._eta.items(), gradients, strict=False)
+        }
+        return of_eta, list(gradients[len(of_eta) :]) if self._unrolled else adjoint
+
+
+def _add_score(adjoint: list[Tensor | None], step: _Step) -> None:
+    """Add ∂L^RL(θ_k)/∂θ_k to the adjoint of the state after step k, whose first entries are θ's."""
+    if step.score is not None:
+        for place, name in enumerate(step.after.theta):
+            old = adjoint[place]
+            adjoint[place] = step.score[name] if old is None else old + step.score[name]
+
+
+def _leaves(state: InnerState, requires_grad: bool) -> InnerState:
+    """The same values as the start of a new piece of graph."""
+    flat, spec = tree_flatten(state)
+    return tree_unflatten([value.detach().requires_grad_(requires_grad) for value in flat], spec)
+
+
+def meta_gradient(
+    update: UpdateFunction,
+    score: ScoreFunction,
+    state: InnerState,
+    eta: Params,
+    rollouts: Sequence[Rollout],
+    learning_rate: Tensor,
+    *,
+    objective: Objective = "sum",
+    horizon: Horizon = "unrolled",
+    storage: Storage = "graph",
+) -> Params:
+    """The meta-gradient for given experience: Algorithm 1 with L = len(rollouts) - 1.
+
+    Args:
+        update: `inner_update` of a learner.
+        score: `meta_loss_gradient` of a learner.
+        state: θ_0 and the optimizer's statistics.
+        eta: η.
+        rollouts: batch 1 … L + 1; θ_k is scored on batch k + 1.
+        learning_rate: α′, a scalar.
+        objective: `"sum"` of the meta-losses of θ_1 … θ_L, or the one of θ_L, `"end"`.
+        horizon: see `Unroll`.
+        storage: see `Unroll`.
+    """
+    check_choice("objective", objective, Objective)
+    unroll = Unroll(update, score, state, eta, horizon=horizon, storage=storage)
+    for k, (batch, following) in enumerate(zip(rollouts, rollouts[1:], strict=False)):
+        unroll.update(batch, learning_rate)
+        if objective == "sum" or k == len(rollouts) - 2:
+            unroll.score(following)
+    return unroll.gradient()
+
+
+def detach(params: Params) -> Params:
+    """The same values outside any graph."""
+    return {name: value.detach() for name, value in params.items()}
+
+
+def check_choice(name: str, value: str, allowed: object) -> None:
+    """Raise a ValueError unless `value` is one of a `Literal`'s choices."""
+    if value not in get_args(allowed):
+        raise ValueError(f"{name} must be one of {get_args(allowed)}, got {value!r}")
+

@@ -1,0 +1,222 @@
+"""The networks of the paper's appendix: encoders, the agent's linear heads, and the question network.
+
+Modules hold the architecture and the initial values; the algorithm calls them as pure functions of named parameters
+through `AgentNetwork.encode` and its fellows.
+
+Initialization decides whether discovery starts: with PyTorch's default the cumulants of a fresh question network hardly
+vary over states, and the meta-gradient has nothing to work on. Weights are therefore orthogonal, with gain √2 under
+ReLUs (`docs/deviations.md`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from dgvf_agents.types import Params
+
+RELU_GAIN = math.sqrt(2.0)
+
+
+class Encoder(nn.Module):
+    """Maps observations `[N, *obs]` of any dtype to features `[N, F]`."""
+
+    features: int
+    """F."""
+
+
+def linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
+    """A linear layer with orthogonal weights and zero biases."""
+    layer = nn.Linear(inputs, outputs)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+@final
+class MLPEncoder(Encoder):
+    """Fully connected layers with ReLUs (paper: 128, 128 on Puddleworld).
+
+    Inputs are centered to [-1, 1] where their bounds are known, and the first layer's biases are spread over [-1, 1]:
+    with zero biases a ReLU network is homogeneous, its values linear along every ray from the origin.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: Sequence[int] = (128, 128),
+        low: Sequence[float] | None = None,
+        high: Sequence[float] | None = None,
+        bias_spread: float = 1.0,
+    ) -> None:
+        """
+        Args:
+            inputs: number of inputs after flattening.
+            hidden: widths of the layers, at least one.
+            low: smallest value of each input; `None` leaves the inputs as they are.
+            high: largest value of each input.
+            bias_spread: the first layer's biases are uniform in [-bias_spread, bias_spread].
+        """
+        super().__init__()
+        widths = (inputs, *hidden)
+        layers: list[nn.Module] = []
+        for width, following in zip(widths, widths[1:], strict=False):
+            layers += [linear(width, following, RELU_GAIN), nn.ReLU()]
+        nn.init.uniform_(layers[0].bias, -bias_spread, bias_spread)  # type: ignore[arg-type]
+        self.layers = nn.Sequential(*layers)
+        self.features = widths[-1]
+        bounds = torch.zeros(2, inputs) if low is None or high is None else torch.tensor([list(low), list(high)])
+        span = bounds[1] - bounds[0]
+        known = torch.isfinite(span) & (span > 0)
+        self.register_buffer("center", torch.where(known, bounds.mean(0), 0.0), persistent=False)
+        self.register_buffer("scale", torch.where(known, 2.0 / span, 1.0), persistent=False)
+
+    def forward(self, observations: Tensor) -> Tensor:
+        inputs = observations.flatten(1).to(self.layers[0].weight.dtype)
+        return self.layers((inputs - self.center) * self.scale)
+
+
+@final
+class GridCNNEncoder(Encoder):
+    """Convolutions 8 and 16 of 2x2, then 512 fully connected, ReLUs throughout (paper: Collect-Objects)."""
+
+    def __init__(
+        self, shape: Sequence[int], filters: Sequence[int] = (8, 16), kernel: int = 2, hidden: int = 512
+    ) -> None:
+        """
+        Args:
+            shape: (channels, rows, columns) of an observation.
+            filters: of each convolution.
+            kernel: side of each filter.
+            hidden: width of the fully connected layer.
+        """
+        super().__init__()
+        channels, rows, columns = shape
+        layers: list[nn.Module] = []
+        for count in filters:
+            layers += [_convolution(channels, count, kernel), nn.ReLU()]
+            channels, rows, columns = count, rows - kernel + 1, columns - kernel + 1
+        layers += [nn.Flatten(), linear(channels * rows * columns, hidden, RELU_GAIN), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.features = hidden
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.layers(observations.to(self.layers[0].weight.dtype))
+
+
+@final
+class AtariCNNEncoder(Encoder):
+    """Convolutions 32 of 8x8/4, 64 of 4x4/2, 64 of 3x3/1, then 512 fully connected (paper: Atari; Mnih et al. 2015)."""
+
+    def __init__(self, channels: int = 4, side: int = 84, hidden: int = 512) -> None:
+        """
+        Args:
+            channels: stacked frames.
+            side: height and width of a frame in pixels.
+            hidden: width of the fully connected layer.
+        """
+        super().__init__()
+        layers: list[nn.Module] = []
+        for count, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            layers += [_convolution(channels, count, kernel, stride), nn.ReLU()]
+            channels, side = count, (side - kernel) // stride + 1
+        layers += [nn.Flatten(), linear(channels * side * side, hidden, RELU_GAIN), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.features = hidden
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.layers(observations.to(self.layers[0].weight.dtype) * (1.0 / 255.0))
+
+
+def _convolution(channels: int, filters: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    layer = nn.Conv2d(channels, filters, kernel, stride)
+    nn.init.orthogonal_(layer.weight, RELU_GAIN)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer
+
+
+@final
+class AgentNetwork(nn.Module):
+    """The left network of the paper's figure 1: an encoder, and policy, value and answers linear in its features."""
+
+    def __init__(self, encoder: nn.Module, features: int, policy_outputs: int, answers: int) -> None:
+        """
+        Args:
+            encoder: maps `[N, *obs]` to `[N, features]`.
+            features: F.
+            policy_outputs: what the action distribution needs, the number of actions for a softmax.
+            answers: D, the width of the answer head; 0 for none.
+        """
+        super().__init__()
+        self.encoder = encoder
+        self.policy = linear(features, policy_outputs, 0.01)
+        self.value = linear(features, 1, 1.0)
+        self.answers = linear(features, answers, 1.0) if answers else None
+
+    def params(self) -> Params:
+        """θ: the parameters by name, detached from any graph and copied."""
+        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
+
+    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
+        """x: features `[T, B, F]` of observations `[T, B, *obs]`, or `[B, F]` of `[B, *obs]` with one batch axis."""
+        inside = _inside(params, "encoder.")
+        features = functional_call(self.encoder, inside, (observations.flatten(0, batch_dims - 1),))
+        return features.unflatten(0, observations.shape[:batch_dims])
+
+    def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
+        """`[..., A]`: logits of the actions."""
+        return nn.functional.linear(features, params["policy.weight"], params["policy.bias"])
+
+    def values(self, params: Params, features: Tensor) -> Tensor:
+        """`[...]`: v(x)."""
+        return nn.functional.linear(features, params["value.weight"], params["value.bias"]).squeeze(-1)
+
+    def answer(self, params: Params, features: Tensor) -> Tensor:
+        """`[..., D]`: y(x)."""
+        if self.answers is None:
+            return features.new_zeros((*features.shape[:-1], 0))
+        return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
+
+
+@final
+class QuestionNetwork(nn.Module):
+    """The right network of the paper's figure 1: cumulants, and optionally discounts, of future observations.
+
+    Cumulants pass through arctan and discounts through a sigmoid (paper, appendix).
+    """
+
+    def __init__(self, encoder: nn.Module, features: int, questions: int, learned_discounts: bool) -> None:
+        """
+        Args:
+            encoder: independent of the agent's; maps `[N, *window]` to `[N, features]`.
+            features: F.
+            questions: D ≥ 1.
+            learned_discounts: whether there is a head for discounts.
+        """
+        super().__init__()
+        self.encoder = encoder
+        self.cumulants = linear(features, questions, 1.0)
+        self.discounts = linear(features, questions, 1.0) if learned_discounts else None
+
+    def params(self) -> Params:
+        """η: the parameters by name, detached from any graph and copied."""
+        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
+
+    def ask(self, eta: Params, windows: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]`, if they are learned, of windows `[T, B, *window]`."""
+        features = functional_call(self.encoder, _inside(eta, "encoder."), (windows.flatten(0, 1),))
+        features = features.unflatten(0, windows.shape[:2])
+        head = nn.functional.linear
+        cumulants = torch.arctan(head(features, eta["cumulants.weight"], eta["cumulants.bias"]))
+        if self.discounts is None:
+            return cumulants, None
+        return cumulants, torch.sigmoid(head(features, eta["discounts.weight"], eta["discounts.bias"]))
+
+
+def _inside(params: Params, prefix: str) -> Params:
+    return {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}

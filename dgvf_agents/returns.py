@@ -1,0 +1,65 @@
+"""Multi-step returns: one recursion for the main task, for questions, and for pixel control."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def bootstrapped_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, cut: Tensor) -> Tensor:
+    """Discounted sums of cumulants up to the next cut, and the bootstrap from there on.
+
+    For t = T-1, …, 0, with c_{t+1} = `cumulants[t]`, γ_{t+1} = `discounts[t]`, v_{t+1} = `bootstraps[t]`:
+
+    G_t = c_{t+1} + γ_{t+1} · (v_{t+1} if cut_t else G_{t+1})
+
+    This is G^v_t of Veeriah et al. (2019, section 3.4) with rewards as cumulants and W = T - 1 - t steps to go, and
+    G^{y_i}_t with the questions' own cumulants and discounts.
+
+    Args:
+        cumulants: `[T, B, ...]`.
+        discounts: `[T, B, ...]` or what broadcasts to it; 0 where an episode terminated.
+        bootstraps: `[T, B, ...]`: the estimate at o_{t+1}; read only where `cut`.
+        cut: `[T, B]` boolean, true on the last step.
+
+    Returns:
+        `[T, B, ...]`: G_t, differentiable in cumulants, discounts and bootstraps.
+    """
+    discounts = discounts.expand_as(cumulants)
+    cut = cut.reshape(cut.shape + (1,) * (cumulants.dim() - cut.dim()))
+    future, returns = bootstraps[-1], []
+    for t in reversed(range(len(cumulants))):
+        future = cumulants[t] + discounts[t] * torch.where(cut[t], bootstraps[t], future)
+        returns.append(future)
+    return torch.stack(returns[::-1])
+
+
+def continuing(discount: Tensor | float, terminated: Tensor, dtype: torch.dtype) -> Tensor:
+    """γ_{t+1} of the main task: `discount`, and 0 on terminated steps; `[T, B]`.
+
+    Args:
+        discount: the factor γ in [0, 1].
+        terminated: `[T, B]` boolean.
+        dtype: floating-point type of the result.
+    """
+    return discount * (~terminated).to(dtype)
+
+
+def window_index(cut: Tensor, length: int) -> Tensor:
+    """Where the observations o_{t+1:t+j} of each step lie, windows never leaving the episode or the rollout.
+
+    Args:
+        cut: `[T, B]` boolean, true on the last step of an episode or of the rollout.
+        length: j ≥ 1.
+
+    Returns:
+        `[T, B, j]` integer: entry i is t + i, or the window's last step where that comes first, whose observation is
+        then repeated.
+    """
+    steps = torch.arange(len(cut), device=cut.device)
+    last, ends = steps[-1].expand(cut.shape[1:]), []
+    for t in reversed(range(len(cut))):
+        last = torch.where(cut[t], steps[t], last)
+        ends.append(last)
+    end = torch.stack(ends[::-1])
+    return torch.minimum(steps[:, None, None] + torch.arange(length, device=cut.device), end[..., None])

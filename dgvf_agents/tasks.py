@@ -1,0 +1,202 @@
+"""Auxiliary tasks: what the answer network learns to predict.
+
+A task is a width and a loss. To add one, derive a final class from `AuxiliaryTask` and write these two
+(`examples/own_task.py`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, final
+
+import torch
+from torch import Tensor
+
+from dgvf_agents.losses import regression_loss
+from dgvf_agents.networks import QuestionNetwork
+from dgvf_agents.returns import bootstrapped_returns, continuing, window_index
+from dgvf_agents.types import Params, Rollout
+
+
+class AuxiliaryTask(ABC):
+    """Something for the answer network to learn."""
+
+    discovers: bool = False
+    """Whether η is to be trained by the meta-gradient."""
+
+    @property
+    @abstractmethod
+    def answers(self) -> int:
+        """Width of the answer head."""
+
+    def initial_meta_params(self) -> Params:
+        """η at first; empty for a task without meta-parameters."""
+        return {}
+
+    @abstractmethod
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        """L^ans before the auxiliary coefficient, a scalar.
+
+        Args:
+            answers: `[T, B, answers]`: y(x_t), through which θ is trained.
+            bootstraps: `[T, B, answers]`: y at o_{t+1} under held parameters; valid where `rollout.cut`.
+            eta: the meta-parameters η; what the loss makes of them carries gradient.
+            rollout: the experience.
+        """
+
+
+class Questions(NamedTuple):
+    """What D general value functions ask, without their policy, which is the agent's."""
+
+    cumulants: Tensor
+    """`[T, B, D]`: u_{t+1}."""
+    discounts: Tensor
+    """`[T, B, D]`: γ_{t+1} before any episode's end is taken into account."""
+
+
+class GVFTask(AuxiliaryTask):
+    """General value functions whose questions a question network asks."""
+
+    def __init__(
+        self, network: QuestionNetwork, questions: int, discount: float | None = 0.9, window: int = 1
+    ) -> None:
+        """
+        Args:
+            network: the question network.
+            questions: D ≥ 1.
+            discount: one discount in [0, 1) for all questions; `None` where the network learns them.
+            window: j ≥ 1, how many future observations o_{t+1:t+j} the network sees.
+
+        Raises:
+            ValueError: an argument is out of its range.
+        """
+        if questions < 1:
+            raise ValueError(f"questions must be >= 1, got {questions!r}")
+        if window < 1:
+            raise ValueError(f"window must be >= 1, got {window!r}")
+        if discount is None and network.discounts is None:
+            raise ValueError("discount must be a number in [0, 1) where the question network does not learn it, got None")
+        if discount is not None and not 0.0 <= discount < 1.0:
+            raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
+        self.network = network
+        self.questions = questions
+        self.discount = discount
+        self.window = window
+
+    @property
+    def answers(self) -> int:
+        return self.questions
+
+    def initial_meta_params(self) -> Params:
+        return self.network.params()
+
+    def ask(self, eta: Params, rollout: Rollout) -> Questions:
+        """The questions' cumulants and discounts along a rollout."""
+        cumulants, discounts = self.network.ask(eta, self.windows(rollout))
+        if discounts is None:
+            assert self.discount is not None
+            discounts = torch.full_like(cumulants, self.discount)
+        return Questions(cumulants, discounts)
+
+    def windows(self, rollout: Rollout) -> Tensor:
+        """o_{t+1:t+j}, joined along the first observation axis: `[T, B, j·n]` or `[T, B, j·C, H, W]`."""
+        following = rollout.next_observations
+        if self.window == 1:
+            return following
+        index = window_index(rollout.cut, self.window)
+        copies = torch.arange(following.shape[1], device=following.device)[None, :, None]
+        return following[index, copies].flatten(2, 3)
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        """½ (G^y_t - y(x_t))², with G^y the multi-step discounted sum of cumulants (paper, section 3.4)."""
+        cumulants, discounts = self.ask(eta, rollout)
+        alive = (~rollout.terminated)[..., None].to(discounts.dtype)
+        return regression_loss(answers, bootstrapped_returns(cumulants, discounts * alive, bootstraps, rollout.cut))
+
+
+@final
+class DiscoveredGVFs(GVFTask):
+    """Questions that the meta-gradient trains to be useful for the main task."""
+
+    discovers = True
+
+
+@final
+class RandomGVFs(GVFTask):
+    """The same questions, never trained (paper, section 4.3)."""
+
+
+@final
+class RewardPrediction(AuxiliaryTask):
+    """The next reward: (y(x_t) - R_{t+1})² (paper, section 4.3)."""
+
+    @property
+    def answers(self) -> int:
+        return 1
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        return 2.0 * regression_loss(answers, rollout.rewards[..., None])
+
+
+@final
+class PixelControl(AuxiliaryTask):
+    """Learning to change pixels: action values per cell of an n x n grid (paper, section 4.3; Jaderberg et al. 2016)."""
+
+    def __init__(self, actions: int, grid: int = 21, discount: float = 0.9, scale: float = 1.0 / 255.0) -> None:
+        """
+        Args:
+            actions: A, the number of actions.
+            grid: n, cells along each side; must divide the image's height and width.
+            discount: in [0, 1).
+            scale: factor that maps pixels to [0, 1].
+
+        Raises:
+            ValueError: an argument is out of its range.
+        """
+        if grid < 1:
+            raise ValueError(f"grid must be >= 1, got {grid!r}")
+        if not 0.0 <= discount < 1.0:
+            raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
+        self.actions = actions
+        self.grid = grid
+        self.discount = discount
+        self.scale = scale
+
+    @property
+    def answers(self) -> int:
+        return self.grid * self.grid * self.actions
+
+    def cumulants(self, rollout: Rollout) -> Tensor:
+        """`[T, B, n²]`: mean absolute change of the pixels of each cell between o_t and o_{t+1}.
+
+        Raises:
+            ValueError: the grid does not divide the image.
+        """
+        n, (height, width) = self.grid, rollout.observations.shape[-2:]
+        if height % n or width % n:
+            raise ValueError(f"grid must divide the image of {height} x {width} pixels, got {n!r}")
+        before, after = (o.to(rollout.rewards.dtype) for o in (rollout.observations, rollout.next_observations))
+        change = ((after - before).abs() * self.scale).mean(2)  # [T, B, H, W]
+        return change.unflatten(-1, (n, width // n)).unflatten(2, (n, height // n)).mean((3, 5)).flatten(2)
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        """½ (G_c + γ^n max_a′ q⁻(s′, a′) - q(s, a))², summed over cells."""
+        shape = (self.grid * self.grid, self.actions)
+        best = bootstraps.unflatten(-1, shape).amax(-1)
+        discounts = continuing(self.discount, rollout.terminated, best.dtype)[..., None]
+        targets = bootstrapped_returns(self.cumulants(rollout), discounts, best, rollout.cut)
+        taken = torch.nn.functional.one_hot(rollout.actions, self.actions).to(answers.dtype)
+        predictions = (answers.unflatten(-1, shape) * taken[:, :, None]).sum(-1)
+        return regression_loss(predictions, targets)
+
+
+@final
+class NoTask(AuxiliaryTask):
+    """Nothing to predict: the plain actor-critic."""
+
+    @property
+    def answers(self) -> int:
+        return 0
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        return rollout.rewards.new_zeros(())

@@ -1,0 +1,154 @@
+"""What several test modules share: the ids and variants under test, comparisons, and ways to drive environments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+
+import dgvf_envs
+from dgvf_envs.collect_objects import CollectObjects
+from dgvf_envs.grid_map import LAYOUTS
+from dgvf_envs.puddle_world import PuddleWorld
+from dgvf_envs.puddles import CapsulePuddle, GaussianPuddle
+from tests.oracles import Rooms
+
+ENV_IDS = tuple(dgvf_envs.ENVIRONMENTS)
+COLLECT_IDS = tuple(env_id for env_id in ENV_IDS if env_id.startswith("Collect"))
+WORLD_IDS = ("PuddleWorld-v0", "CollectObjects-v0")
+"""One id of each world."""
+
+TINY_MAP = ("#####", "#S1 #", "# #2#", "#  S#", "#####")
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{env_id: (env_id, {}) for env_id in ENV_IDS},
+    "puddle-random-start": ("PuddleWorld-v0", {"start": "random"}),
+    "puddle-none": ("PuddleWorld-v0", {"puddles": "none", "goal": (0.5, 0.9), "goal_threshold": 0.2}),
+    "puddle-normal-noise": ("PuddleWorld-v0", {"noise_distribution": "normal", "thrust": 0.1, "reward_scale": 0.1}),
+    "puddle-no-noise": ("PuddleWorld-v0", {"noise": 0.0, "stay": False, "start": [0.5, 0.5]}),
+    "puddle-gaussian": ("PuddleWorld-v0", {"puddles": [GaussianPuddle(0.5, 0.5, 0.2, 0.1, 3.0)]}),
+    "puddle-capsule": ("PuddleWorld-v0", {"puddles": [CapsulePuddle((0.2, 0.2), (0.2, 0.2), 0.3)], "start": "random"}),
+    "collect-state": ("CollectObjects-v0", {"observation": "state"}),
+    "collect-rgb": ("CollectObjectsSmall-v0", {"observation": "rgb"}),
+    "collect-remove": ("CollectObjectsSmall-v0", {"wrong_order": "remove"}),
+    "collect-terminate": ("CollectObjectsSmall-v0", {"wrong_order": "terminate", "observation": "state"}),
+    "collect-own-map": ("CollectObjects-v0", {"layout": TINY_MAP}),
+}
+"""Every registered id as it is, and every option at least once."""
+
+AUTORESET_MODES = tuple(AutoresetMode)
+
+Policy = Callable[[Any], np.ndarray]
+
+
+def registered_world(env_id: str) -> PuddleWorld | CollectObjects:
+    """The dynamics that an id is registered with."""
+    return (PuddleWorld if env_id.startswith("Puddle") else CollectObjects)(**gym.spec(env_id).kwargs)
+
+
+def rooms_of(world: CollectObjects) -> Rooms:
+    """The literal transcription for a world: the text of its map, and where it says that the objects are."""
+    layout = LAYOUTS.get(world.layout, world.layout) if isinstance(world.layout, str) else world.layout
+    lines = layout.strip("\n").split("\n") if isinstance(layout, str) else list(layout)
+    if world.objects is not None:
+        first, second = (tuple(cell) for cell in world.objects)
+    elif any("1" in line for line in lines):
+        first, second = (
+            next((r, line.index(sign)) for r, line in enumerate(lines) if sign in line) for sign in ("1", "2")
+        )
+    else:
+        first, second = (2, 10), (9, 10)
+    return Rooms(lines, first, second, world.wrong_order)
+
+
+def own_vector_env(env_id: str, n: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> VectorEnv:
+    """The id's own vector environment."""
+    return gym.make_vec(
+        env_id, num_envs=n, vectorization_mode="vector_entry_point", autoreset_mode=mode, **_plain(options)
+    )
+
+
+def sync_vector_env(env_id: str, n: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> VectorEnv:
+    """Gymnasium's vector environment over `gym.make`'s scalar ones, time limit included."""
+    return SyncVectorEnv([lambda: gym.make(env_id, **_plain(options)) for _ in range(n)], autoreset_mode=mode)
+
+
+def _plain(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def random_policy(env: gym.Env | VectorEnv, seed: int) -> Policy:
+    """Uniformly random actions, in a shape that the environment takes."""
+    env.action_space.seed(seed)
+    return lambda observation: env.action_space.sample()
+
+
+def skilled_policy(env_id: str, num_envs: int, seed: int, skill: float = 0.8) -> Policy:
+    """Goes for the goal with probability `skill`, else acts at random, so that episodes end in both ways."""
+    rng = np.random.default_rng(seed)
+    if env_id.startswith("Puddle"):
+
+        def towards_goal(observation: np.ndarray) -> np.ndarray:
+            return np.where(rng.random(num_envs) < 0.5, 1, 3)
+
+        actions = 4
+    else:
+        rooms, actions = rooms_of(registered_world(env_id)), 4
+        distances = {True: rooms.distances_from(rooms.first), False: rooms.distances_from(rooms.second)}
+
+        def towards_goal(observation: np.ndarray) -> np.ndarray:
+            best = []
+            for agent, first, _ in observation:
+                cell = tuple(np.argwhere(agent)[0])
+                to_go = distances[bool(first.any())]
+                best.append(min(range(4), key=lambda action: to_go[rooms.move(cell, action)]))
+            return np.array(best)
+
+    return lambda observation: np.where(
+        rng.random(num_envs) < skill, towards_goal(observation), rng.integers(actions, size=num_envs)
+    )
+
+
+def episode(env: gym.Env, policy: Policy, seed: int | None, steps: int) -> Iterator[tuple[Any, ...]]:
+    """What `reset` and then every `step` returns; resets where an episode ends."""
+    result: tuple[Any, ...] = env.reset(seed=seed)
+    yield result
+    for _ in range(steps):
+        result = env.step(policy(result[0]))
+        yield result
+        if result[2] or result[3]:
+            result = env.reset()
+            yield result
+
+
+def assert_same(actual: Any, expected: Any, where: str = "", rtol: float = 0.0) -> None:
+    """Equal in structure, types of arrays and values; floating-point values up to `rtol`."""
+    if isinstance(expected, dict):
+        assert isinstance(actual, dict), where
+        assert actual.keys() == expected.keys(), where
+        for key in expected:
+            assert_same(actual[key], expected[key], f"{where}[{key!r}]", rtol)
+    elif isinstance(expected, list | tuple) or (isinstance(expected, np.ndarray) and expected.dtype == object):
+        assert len(actual) == len(expected), where
+        for i, (one, other) in enumerate(zip(actual, expected, strict=True)):
+            assert_same(one, other, f"{where}[{i}]", rtol)
+    elif isinstance(expected, np.ndarray):
+        assert actual.dtype == expected.dtype, f"{where}: {actual.dtype} is not {expected.dtype}"
+        np.testing.assert_allclose(actual, expected, rtol=rtol, atol=0.0, err_msg=where, strict=True)
+    elif isinstance(expected, float):
+        assert actual == expected or abs(actual - expected) <= rtol * abs(expected), f"{where}: {actual}, {expected}"
+    else:
+        assert type(actual) is type(expected), f"{where}: {actual!r}, {expected!r}"
+        assert actual == expected, where
+
+
+def flat(result: Any) -> Any:
+    """A deep copy made of plain arrays, to compare with later."""
+    if isinstance(result, dict):
+        return {key: flat(value) for key, value in result.items()}
+    if isinstance(result, list | tuple):
+        return tuple(flat(value) for value in result)
+    return np.array(result) if isinstance(result, np.ndarray) else result

@@ -1,0 +1,50 @@
+# Every target builds what it needs in its own .venv, from nothing: `make test` in a fresh clone is enough.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install test nightly lint types docs docs-data bench check clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,docs]'
+	@touch $@
+
+install: $(INSTALLED) ## Install the packages and the tools into .venv
+
+test: $(INSTALLED) ## Run the tests, without the slow ones
+	$(BIN)/python -m pytest -m "not slow"
+
+nightly: $(INSTALLED) ## Run all tests, the slow ones too
+	$(BIN)/python -m pytest
+
+lint: $(INSTALLED) ## Check style and formatting
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED) ## Check types
+	$(BIN)/mypy
+
+docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings are errors
+	$(BIN)/python docs/generate_environment_pages.py --check
+	$(BIN)/python docs/generate_benchmark_page.py --check
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages
+	$(BIN)/python docs/generate_environment_pages.py --reference --pictures
+	$(BIN)/dgvf bench envs --output docs/results/bench-envs.json
+	$(BIN)/python docs/generate_benchmark_page.py
+
+bench: $(INSTALLED) ## Measure environment steps per second; runs/bench-envs.json keeps the results
+	$(BIN)/dgvf bench envs --output runs/bench-envs.json
+
+check: lint types test docs ## Everything that continuous integration checks
+
+clean: ## Remove .venv and everything else that was built
+	rm -rf .venv docs/_build build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -143,7 +143,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         """
         actions = self._checked_actions(actions)
         streams = self._seeded_streams()
-        resetting = self._done if self._done.any() else None
+        resetting = self._done.copy() if self._done.any() else None
         stepping = ~self._done
 
         uniforms = streams.peek(self.dynamics.step_draws)

@@ -128,7 +128,8 @@ class CollectObjects(Dynamics[CollectObjectsState]):
 
     def states(self) -> CollectObjectsState:
         """All 4 C states, by `state_index`."""
-        index = self.xp.arange(4 * len(self.map.cells))
+        one_each = self.constants.next_cell * 0 + 1  # [4 C], where the constants live
+        index = one_each.cumsum(0) - 1
         return CollectObjectsState(index // 4, index // 2 % 2 == 1, index % 2 == 1)
 
 

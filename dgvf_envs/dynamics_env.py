@@ -81,7 +81,9 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
         if not self.action_space.contains(action):
             raise InvalidAction(f"action must be an integer in [0, {self.dynamics.action_space.n - 1}], got {action!r}")
         uniforms = self.np_random.random((1, self.dynamics.step_draws))
-        self._state, reward, terminated, success = self.dynamics.step(self._state, np.array([action]), uniforms)
+        self._state, reward, terminated, success = self.dynamics.step(
+            self._state, np.array([action], dtype=np.int64), uniforms
+        )
         self._over = bool(terminated[0])
         if self._snapshot is not None:
             self._snapshot = self._snapshot.after_step(self._state, 0, float(reward[0]))

@@ -6,6 +6,7 @@ adapter lets it train on them, with the data it would have got from its own `Dum
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, final
@@ -227,7 +228,7 @@ def make_vec(
     if seed is not None:
         venv.seed(seed)
         venv.action_space.seed(seed)
-    return VecMonitor(venv, monitor_dir)
+    return VecMonitor(venv, None if monitor_dir is None else os.path.join(monitor_dir, "monitor.csv"))
 
 
 def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> GymnasiumVecEnv | None:

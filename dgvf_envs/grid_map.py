@@ -119,13 +119,11 @@ class GridMap:
     def distances(self) -> np.ndarray:
         """`[C, C]`: the number of moves from one cell to another, infinity where there is no way."""
         count = len(self.cells)
-        adjacent = np.zeros((count, count), dtype=np.float32)
-        adjacent[np.arange(count)[:, None], self.next_cell] = 1.0
         distances = np.full((count, count), np.inf)
         frontier = np.eye(count, dtype=bool)
         for moves in range(count):
             distances[frontier] = moves
-            frontier = (frontier.astype(np.float32) @ adjacent > 0) & np.isinf(distances)
+            frontier = frontier[:, self.next_cell].any(axis=2) & np.isinf(distances)  # moves lead both ways
             if not frontier.any():
                 break
         return distances

@@ -21,6 +21,15 @@ COLLECT_IDS = tuple(env_id for env_id in ENV_IDS if env_id.startswith("Collect")
 WORLD_IDS = ("PuddleWorld-v0", "CollectObjects-v0")
 """One id of each world."""
 
+SHORT_LIMITS = {
+    "PuddleWorld-v0": 45,
+    "PuddleWorldSutton-v0": 30,
+    "CollectObjects-v0": 24,
+    "CollectObjectsOpposite-v0": 36,
+    "CollectObjectsSmall-v0": 16,
+}
+"""Time limits at which `skilled_policy` ends some episodes by reaching the goal and some by running out of time."""
+
 TINY_MAP = ("#####", "#S1 #", "# #2#", "#  S#", "#####")
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -35,15 +35,12 @@ class PuddleWorldView(View["PuddleWorldState"]):
         return np.sqrt((penalty - self._least) / span) if span > 0 else np.zeros_like(penalty)
 
     def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState]) -> None:
-        import pygame
-
         canvas.image(self._heat, canvas.map, smooth=True)
-        self._draw_goal(canvas)
-        pygame.draw.rect(canvas.surface, FAINT, canvas.map, 1)
+        self._draw_goal_and_frame(canvas)
 
     def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
         canvas.image(overlay.image()[::-1], canvas.map, smooth=True)
-        self._draw_goal(canvas)
+        self._draw_goal_and_frame(canvas)
 
     def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState]) -> None:
         import pygame
@@ -66,8 +63,8 @@ class PuddleWorldView(View["PuddleWorldState"]):
         ticks = [(float(self._fraction(np.float64(p))), f"{-p:.0f}") for p in (self._least, *middle, self._most)]
         canvas.legend(WATER, canvas.panel.bottom - 52 * canvas.unit, 50 * canvas.unit, "reward on arrival", ticks)
 
-    def _draw_goal(self, canvas: Canvas) -> None:
-        """The L1 ball around the goal, clipped to the square."""
+    def _draw_goal_and_frame(self, canvas: Canvas) -> None:
+        """The L1 ball around the goal, clipped to the square, and the square's edge."""
         import pygame
 
         (goal_x, goal_y), reach = self.world.goal, self.world.goal_threshold
@@ -85,6 +82,7 @@ class PuddleWorldView(View["PuddleWorldState"]):
         label_x = min(max(x, canvas.map.left + inset), canvas.map.right - inset)
         label_y = min(max(y, canvas.map.top + inset), canvas.map.bottom - inset)
         canvas.text("G", label_x, label_y, 3.2, (255, 255, 255), align="center")
+        pygame.draw.rect(canvas.surface, FAINT, canvas.map, 1)
 
 
 def _pixel(canvas: Canvas, x: float, y: float) -> tuple[float, float]:

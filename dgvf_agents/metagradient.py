@@ -6,10 +6,11 @@
 These are pure functions of parameters. `Unroll` strings them together while experience comes in.
 
 **What "through the update" means.** An inner gradient holds some quantities constant: bootstraps, advantages, and in
-auxiliary-only mode the features under the main task's heads. Every loss here is therefore a function of two arguments,
-θ and `held`, differentiated in the first. Under the `"exact"` convention `held` is θ itself, so what was constant for the
-inner gradient still depends on earlier parameters, and on η: the meta-gradient is that of the update *procedure*. Under
-the `"surrogate"` convention `held` is θ detached, as stop-gradients in the pseudo-losses would have it, to every order.
+auxiliary-only mode the features under the main task's heads. Every loss here is therefore a function of heads and
+features on the one hand, differentiated in them, and of what is `Held` on the other. Under the `"exact"` convention the
+held values are those of θ itself, so what was constant for the inner gradient still depends on earlier parameters, and
+on η: the meta-gradient is that of the update *procedure*. Under the `"surrogate"` convention they are detached, as
+stop-gradients in the pseudo-losses would have it, to every order.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dgvf_agents.distributions import ActionDistribution
 from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss
-from dgvf_agents.networks import AgentNetwork
+from dgvf_agents.networks import FunctionalAgent
 from dgvf_agents.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
 from dgvf_agents.returns import bootstrapped_returns, continuing
 from dgvf_agents.tasks import AuxiliaryTask
@@ -42,7 +43,7 @@ Storage = Literal["graph", "recompute"]
 class Learner:
     """Everything that defines an inner update and the meta-loss, apart from numbers that change while learning."""
 
-    network: AgentNetwork
+    network: FunctionalAgent
     """The agent's architecture."""
     distribution: ActionDistribution
     """Of the actions."""
@@ -87,6 +88,7 @@ class InnerMetrics(NamedTuple):
     """What an inner update reports, detached scalars."""
 
     loss: Tensor
+    """L^RL + c · L^ans."""
     policy_loss: Tensor
     value_loss: Tensor
     entropy: Tensor
@@ -97,85 +99,75 @@ class InnerMetrics(NamedTuple):
     """1 - Var(G - v) / Var(G)."""
 
 
+class Held(NamedTuple):
+    """What a gradient of a pseudo-loss holds constant."""
+
+    heads: Params
+    """Parameters of the heads."""
+    features: Tensor
+    """`[T, B, F]`: x of o_t."""
+    bootstraps: Tensor
+    """`[K, F]`: x of the observations that returns are bootstrapped from."""
+
+
 def inner_loss(
-    learner: Learner, theta: Params, held: Params, eta: Params, rollout: Rollout
+    learner: Learner, heads: Params, features: Tensor, held: Held, eta: Params, rollout: Rollout
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """L^RL + c · L^ans as a function of θ, with everything that its gradient holds constant under `held`.
+    """L^RL + c · L^ans.
 
     Returns:
-        the loss, and (policy loss, value loss, entropy, answer loss, explained variance).
+        the loss, and the parts of `InnerMetrics`: loss, policy, value, entropy, answers, explained variance.
     """
-    features = learner.network.encode(theta, rollout.observations)
-    held_features = learner.network.encode(held, rollout.observations)
-    held_bootstraps = bootstrap_features(learner.network, held, rollout)
-    main_features = held_features if learner.encoder_mode == "auxiliary" else features
-    rl, returns = main_loss(learner, theta, held, main_features, held_features, held_bootstraps, rollout)
-    answers = learner.network.answer(theta, features)
-    answer_bootstraps = learner.network.answer(held, held_bootstraps)[rollout.bootstrap_slot]
-    answer_loss = learner.task.loss(answers, answer_bootstraps, eta, rollout)
-    error = returns - learner.network.values(held, held_features)
-    explained = 1.0 - error.var() / returns.var().clamp(min=1e-8)
+    main_features = held.features if learner.encoder_mode == "auxiliary" else features
+    rl, explained_variance = main_loss(learner, heads, main_features, held, rollout)
+    answers = learner.network.answer(heads, features)
+    bootstraps = learner.network.answer(held.heads, held.bootstraps)[rollout.bootstrap_slot]
+    answer_loss = learner.task.loss(answers, bootstraps, eta, rollout)
     total = rl.total + learner.auxiliary_coefficient * answer_loss
-    return total, (rl.policy, rl.value, rl.entropy, answer_loss, explained)
-
-
-def meta_loss(learner: Learner, theta: Params, held: Params, rollout: Rollout) -> tuple[Tensor, None]:
-    """L^RL(θ) on a batch that θ generated; unlike the inner loss it reaches the encoder, η's only path.
-
-    A pseudo-loss too: differentiated in θ with returns and advantages under `held`, it gives the policy and value
-    gradient at θ.
-    """
-    features = learner.network.encode(theta, rollout.observations)
-    held_features = learner.network.encode(held, rollout.observations)
-    held_bootstraps = bootstrap_features(learner.network, held, rollout)
-    rl, _ = main_loss(learner, theta, held, features, held_features, held_bootstraps, rollout)
-    return rl.total, None
+    return total, (total, rl.policy, rl.value, rl.entropy, answer_loss, explained_variance)
 
 
 def main_loss(
-    learner: Learner,
-    theta: Params,
-    held: Params,
-    features: Tensor,
-    held_features: Tensor,
-    held_bootstraps: Tensor,
-    rollout: Rollout,
+    learner: Learner, heads: Params, features: Tensor, held: Held, rollout: Rollout
 ) -> tuple[ActorCriticLoss, Tensor]:
-    """L^RL of heads θ on `features` `[T, B, F]`, with returns and advantages under `held`; and the returns `[T, B]`."""
+    """L^RL of heads on features, returns and advantages held; and 1 - Var(G - v) / Var(G)."""
     network = learner.network
-    bootstraps = network.values(held, held_bootstraps)[rollout.bootstrap_slot]
+    bootstraps = network.values(held.heads, held.bootstraps)[rollout.bootstrap_slot]
     discounts = continuing(learner.discount, rollout.terminated, rollout.rewards.dtype)
     returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.cut)
-    advantages = returns - network.values(held, held_features)
+    advantages = returns - network.values(held.heads, held.features)
+    outputs, values = network.policy_outputs(heads, features), network.values(heads, features)
     loss = actor_critic_loss(
-        learner.distribution,
-        network.policy_outputs(theta, features),
-        network.values(theta, features),
-        rollout.actions,
-        returns,
-        advantages,
-        learner.weights,
+        learner.distribution, outputs, values, rollout.actions, returns, advantages, learner.weights
     )
-    return loss, returns
+    return loss, 1.0 - advantages.var() / returns.var().clamp(min=1e-8)
 
 
-def bootstrap_features(network: AgentNetwork, params: Params, rollout: Rollout) -> Tensor:
-    """`[K, F]`: features of the observations that returns are bootstrapped from."""
-    following = rollout.next_observations.flatten(0, 1)
-    return network.encode(params, following[rollout.bootstrap_index], batch_dims=1)
+def _held(learner: Learner, theta: Params, features: Tensor, rollout: Rollout, convention: Convention) -> Held:
+    """What gradients at θ hold constant; `features` are those of θ on the rollout."""
+    if convention == "surrogate":
+        theta, features = detach(theta), features.detach()
+    following = rollout.next_observations.flatten(0, 1)[rollout.bootstrap_index]
+    bootstraps = learner.network.encode(theta, following, batch_dims=1)
+    return Held(learner.network.split(theta)[1], features, bootstraps)
 
 
 def inner_update(
     learner: Learner, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
 ) -> tuple[InnerState, InnerMetrics]:
     """θ_{k-1} → θ_k; differentiable in θ_{k-1}, the optimizer's statistics and η."""
-    held = state.theta if learner.convention == "exact" else detach(state.theta)
+    encoder, heads = learner.network.split(state.theta)
+    # the features and their pullback are taken apart from the heads' gradient, so that they are computed once and serve
+    # both as what the loss is differentiated in and as what it holds
+    features, pull_back = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
+    held = _held(learner, state.theta, features, rollout, learner.convention)
 
-    def loss(theta: Params) -> tuple[Tensor, tuple[Tensor, ...]]:
-        total, parts = inner_loss(learner, theta, held, eta, rollout)
-        return total, (total, *parts)
+    def loss(heads: Params, features: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return inner_loss(learner, heads, features, held, eta, rollout)
 
-    gradients, (total, policy, value, entropy, answer, explained) = torch.func.grad(loss, has_aux=True)(state.theta)
+    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+    (of_heads, of_features), (total, policy, value, entropy, answer, explained) = gradient(heads, features)
+    gradients = {**pull_back(of_features)[0], **of_heads}
     norm = global_norm(detach(gradients))
     if learner.max_gradient_norm is not None:
         gradients = clip_by_global_norm(gradients, learner.max_gradient_norm)
@@ -185,15 +177,22 @@ def inner_update(
 
 
 def meta_loss_gradient(learner: Learner, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-    """∂L^RL(θ_k)/∂θ_k by name, zero for the answer head, and the loss."""
-    held = detach(theta)
+    """∂L^RL(θ_k)/∂θ_k by name, on a batch that θ_k generated; and the loss.
 
-    def loss(params: Params) -> tuple[Tensor, Tensor]:
-        total, _ = meta_loss(learner, params, held, rollout)
+    Unlike the inner loss it reaches the encoder, which is η's only path. It is a pseudo-loss too: with returns and
+    advantages held it gives the policy and value gradient at θ_k. The answer head has no part in it and is left out.
+    """
+    encoder, heads = learner.network.split(detach(theta))
+    heads = {name: value for name, value in heads.items() if not name.startswith("answers.")}
+    features, pull_back = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
+    held = _held(learner, theta, features, rollout, "surrogate")
+
+    def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+        total = main_loss(learner, heads, features, held, rollout)[0].total
         return total, total
 
-    gradients, total = torch.func.grad(loss, has_aux=True)(held)
-    return gradients, total.detach()
+    (of_heads, of_features), total = torch.func.grad(loss, argnums=(0, 1), has_aux=True)(heads, features)
+    return {**pull_back(of_features)[0], **of_heads}, total.detach()
 
 
 UpdateFunction = Callable[[InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics]]
@@ -317,8 +316,8 @@ class Unroll:
 
 def _add_score(adjoint: list[Tensor | None], step: _Step) -> None:
     """Add ∂L^RL(θ_k)/∂θ_k to the adjoint of the state after step k, whose first entries are θ's."""
-    if step.score is not None:
-        for place, name in enumerate(step.after.theta):
+    for place, name in enumerate(step.after.theta):
+        if step.score is not None and name in step.score:
             old = adjoint[place]
             adjoint[place] = step.score[name] if old is None else old + step.score[name]
 

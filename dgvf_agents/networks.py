@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import Protocol, final
 
 import torch
 from torch import Tensor, nn
@@ -70,7 +70,7 @@ class MLPEncoder(Encoder):
         nn.init.uniform_(layers[0].bias, -bias_spread, bias_spread)  # type: ignore[arg-type]
         self.layers = nn.Sequential(*layers)
         self.features = widths[-1]
-        bounds = torch.zeros(2, inputs) if low is None or high is None else torch.tensor([list(low), list(high)])
+        bounds = torch.zeros(2, inputs) if low is None or high is None else torch.tensor([list(low), list(high)], dtype=torch.get_default_dtype())
         span = bounds[1] - bounds[0]
         known = torch.isfinite(span) & (span > 0)
         self.register_buffer("center", torch.where(known, bounds.mean(0), 0.0), persistent=False)
@@ -111,7 +111,10 @@ class GridCNNEncoder(Encoder):
 
 @final
 class AtariCNNEncoder(Encoder):
-    """Convolutions 32 of 8x8/4, 64 of 4x4/2, 64 of 3x3/1, then 512 fully connected (paper: Atari; Mnih et al. 2015)."""
+    """Convolutions 32 of 8x8/4, 64 of 4x4/2, 64 of 3x3/1, then 512 fully connected (paper: Atari; Mnih et al. 2015).
+
+    Pixels come in scaled to [0, 1].
+    """
 
     def __init__(self, channels: int = 4, side: int = 84, hidden: int = 512) -> None:
         """
@@ -130,7 +133,7 @@ class AtariCNNEncoder(Encoder):
         self.features = hidden
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.layers(observations.to(self.layers[0].weight.dtype) * (1.0 / 255.0))
+        return self.layers(observations.to(self.layers[0].weight.dtype))
 
 
 def _convolution(channels: int, filters: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -138,6 +141,28 @@ def _convolution(channels: int, filters: int, kernel: int, stride: int = 1) -> n
     nn.init.orthogonal_(layer.weight, RELU_GAIN)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer
+
+
+class FunctionalAgent(Protocol):
+    """The agent's network as pure functions of named parameters θ; what the core works with."""
+
+    def params(self) -> Params:
+        """θ: the parameters by name, outside any graph."""
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        """The parameters of the encoder, and those of the heads; names of the answer head start with `answers.`."""
+
+    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
+        """x: features `[T, B, F]` of observations `[T, B, *obs]`, or `[B, F]` of `[B, *obs]` with one batch axis."""
+
+    def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
+        """`[..., A]`: what the action distribution needs, logits for a softmax."""
+
+    def values(self, params: Params, features: Tensor) -> Tensor:
+        """`[...]`: v(x)."""
+
+    def answer(self, params: Params, features: Tensor) -> Tensor:
+        """`[..., D]`: y(x)."""
 
 
 @final
@@ -159,25 +184,22 @@ class AgentNetwork(nn.Module):
         self.answers = linear(features, answers, 1.0) if answers else None
 
     def params(self) -> Params:
-        """θ: the parameters by name, detached from any graph and copied."""
-        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
+        return _detached_copies(self)
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        encoder = {name: value for name, value in params.items() if name.startswith("encoder.")}
+        return encoder, {name: value for name, value in params.items() if name not in encoder}
 
     def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
-        """x: features `[T, B, F]` of observations `[T, B, *obs]`, or `[B, F]` of `[B, *obs]` with one batch axis."""
-        inside = _inside(params, "encoder.")
-        features = functional_call(self.encoder, inside, (observations.flatten(0, batch_dims - 1),))
-        return features.unflatten(0, observations.shape[:batch_dims])
+        return encode_with(self.encoder, inside(params, "encoder."), observations, batch_dims)
 
     def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
-        """`[..., A]`: logits of the actions."""
         return nn.functional.linear(features, params["policy.weight"], params["policy.bias"])
 
     def values(self, params: Params, features: Tensor) -> Tensor:
-        """`[...]`: v(x)."""
         return nn.functional.linear(features, params["value.weight"], params["value.bias"]).squeeze(-1)
 
     def answer(self, params: Params, features: Tensor) -> Tensor:
-        """`[..., D]`: y(x)."""
         if self.answers is None:
             return features.new_zeros((*features.shape[:-1], 0))
         return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
@@ -204,13 +226,12 @@ class QuestionNetwork(nn.Module):
         self.discounts = linear(features, questions, 1.0) if learned_discounts else None
 
     def params(self) -> Params:
-        """η: the parameters by name, detached from any graph and copied."""
-        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
+        """η: the parameters by name, outside any graph."""
+        return _detached_copies(self)
 
     def ask(self, eta: Params, windows: Tensor) -> tuple[Tensor, Tensor | None]:
         """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]`, if they are learned, of windows `[T, B, *window]`."""
-        features = functional_call(self.encoder, _inside(eta, "encoder."), (windows.flatten(0, 1),))
-        features = features.unflatten(0, windows.shape[:2])
+        features = encode_with(self.encoder, inside(eta, "encoder."), windows, 2)
         head = nn.functional.linear
         cumulants = torch.arctan(head(features, eta["cumulants.weight"], eta["cumulants.bias"]))
         if self.discounts is None:
@@ -218,5 +239,16 @@ class QuestionNetwork(nn.Module):
         return cumulants, torch.sigmoid(head(features, eta["discounts.weight"], eta["discounts.bias"]))
 
 
-def _inside(params: Params, prefix: str) -> Params:
+def encode_with(encoder: nn.Module, params: Params, observations: Tensor, batch_dims: int) -> Tensor:
+    """Features `[*batch, F]` of observations `[*batch, *obs]`, by an encoder with these parameters."""
+    features = functional_call(encoder, params, (observations.flatten(0, batch_dims - 1),))
+    return features.unflatten(0, observations.shape[:batch_dims])
+
+
+def inside(params: Params, prefix: str) -> Params:
+    """The parameters whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
+
+
+def _detached_copies(module: nn.Module) -> Params:
+    return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}

@@ -52,7 +52,7 @@ class GymnasiumVecEnv(VecEnv):
         mode = (env.metadata or {}).get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise ValueError(f"env.metadata['autoreset_mode'] must be an AutoresetMode, got {mode!r} from {env!r}")
-        known = isinstance(env.unwrapped, PARTIAL_RESET) if partial_reset is None else partial_reset
+        known = _honors_reset_mask(env.unwrapped) if partial_reset is None else partial_reset
         if mode is not AutoresetMode.SAME_STEP and not known:
             raise ValueError(
                 f"env must autoreset with AutoresetMode.SAME_STEP or honor reset(options={{'reset_mask': mask}}), got "
@@ -149,7 +149,10 @@ class GymnasiumVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each copy; one of the vector environment itself is called once for all copies asked for."""
+        """Call a method of each copy; one of the vector environment itself is called once for all copies asked for.
+
+        `AsyncVectorEnv` can call all copies only: `indices` then choose among the answers.
+        """
         copies = self._indices(indices)
         if isinstance(self.env.unwrapped, AsyncVectorEnv):
             answers = self.env.unwrapped.call(method_name, *method_args, **method_kwargs)
@@ -247,6 +250,13 @@ def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> Gymn
     except ValueError:  # it resets on the next step only
         env.close()
         return None
+
+
+def _honors_reset_mask(env: VectorEnv) -> bool:
+    """Whether it is known to; without shared memory, AsyncVectorEnv's workers reset once more at the next step."""
+    if isinstance(env, AsyncVectorEnv) and env.autoreset_mode is AutoresetMode.NEXT_STEP and not env.shared_memory:
+        return False
+    return isinstance(env, PARTIAL_RESET)
 
 
 def _nested_attr(env: VectorEnv, name: str) -> Any:

@@ -161,3 +161,43 @@ def flat(result: Any) -> Any:
     if isinstance(result, list | tuple):
         return tuple(flat(value) for value in result)
     return np.array(result) if isinstance(result, np.ndarray) else result
+
+
+class Traveller(gym.Env):
+    """A small environment with everything that infos and observations may hold."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
+    observation_space = gym.spaces.Dict(
+        {"place": gym.spaces.Box(-1, 1, (2,), np.float32), "fuel": gym.spaces.Box(0, 9, (1,), np.int64)}
+    )
+    action_space = gym.spaces.Discrete(3)
+
+    def __init__(self, speed: float = 0.1, render_mode: str | None = None) -> None:
+        self.speed, self.render_mode = speed, render_mode
+        self.calls: list[int] = []
+        self.options: list[Any] = []
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.options.append(options)
+        self.place, self.fuel = self.np_random.uniform(-1, 1, 2).astype(np.float32), int(self.np_random.integers(4, 10))
+        return self.observation(), {"tank": self.fuel, "port": f"port {self.fuel}", "at": self.place.copy()}
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place = np.clip(self.place + np.float32(self.speed) * (action - 1), -1, 1).astype(np.float32)
+        self.fuel -= 1
+        wrecked = bool(self.np_random.random() < 0.1)
+        info: dict[str, Any] = {"fuel": self.fuel, "log": {"x": float(self.place[0]), "at": self.place.copy()}}
+        if action == 2:
+            info["note"] = f"full speed, {self.fuel} left"
+        return self.observation(), float(self.place.sum()), wrecked, self.fuel == 0, info
+
+    def observation(self) -> dict[str, np.ndarray]:
+        return {"place": self.place.copy(), "fuel": np.array([self.fuel])}
+
+    def refuel(self, amount: int, extra: int = 0) -> int:
+        self.calls.append(amount + extra)
+        return self.fuel + amount + extra
+
+    def render(self) -> np.ndarray:
+        return np.full((4, 6, 3), self.fuel, dtype=np.uint8)

@@ -258,6 +258,11 @@ class Unroll:
         """θ_k and the optimizer's statistics after the updates so far, detached."""
         return self._state
 
+    @property
+    def updates(self) -> int:
+        """k, the updates so far."""
+        return len(self._steps)
+
     def update(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
         """θ_{k-1} → θ_k on batch k."""
         before = _leaves(self._state, requires_grad=self._keep_graph)

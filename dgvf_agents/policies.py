@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any, ClassVar, final
 
 import gymnasium as gym
-import numpy as np
 import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space, preprocess_obs
@@ -186,9 +185,7 @@ class PolicyFunctions:
         self._encoder = PreprocessedEncoder(
             policy.features_extractor, policy.observation_space, policy.normalize_images
         )
-        self._names = {
-            name: parameter for name, parameter in policy.named_parameters() if not name.startswith(_ALIASES)
-        }
+        self._names = dict(policy.named_parameters())
 
     def params(self) -> Params:
         return {_to_functional(name): parameter.detach() for name, parameter in self._names.items()}
@@ -226,10 +223,6 @@ class PolicyFunctions:
         return torch.func.functional_call(layers, own, (features,)) if own else features
 
 
-_ALIASES = ("pi_features_extractor.", "vf_features_extractor.")
-"""Second names that Stable-Baselines3 gives to a shared features extractor."""
-
-
 def _to_functional(name: str) -> str:
     """A policy's parameter name in the core's terms: the encoder's start with `extractor.`, the answers' with that."""
     for own, functional in (("features_extractor.", "extractor."), ("answer_net.", "answers.")):
@@ -237,8 +230,3 @@ def _to_functional(name: str) -> str:
             return functional + name.removeprefix(own)
     return name
 
-
-def check_observation(space: gym.Space, observations: np.ndarray) -> None:
-    """Raise a ValueError unless the observations `[B, *obs]` have the space's shape."""
-    if observations.shape[1:] != (space.shape or ()):
-        raise ValueError(f"observations must have shape (B, *{space.shape}), got {observations.shape}")

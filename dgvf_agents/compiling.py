@@ -1,0 +1,57 @@
+"""Compiled functions that fall back to eager ones where nothing can be compiled."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, final
+
+import torch
+
+Result = TypeVar("Result")
+
+
+@final
+class Compiled(Generic[Result]):
+    """`torch.compile(function, fullgraph=True)`, or `function` itself where no C++ compiler is found.
+
+    That is known at the first call only; one warning is given then, whatever the number of functions.
+    """
+
+    _warned = False
+
+    def __init__(self, function: Callable[..., Result], enabled: bool = True) -> None:
+        """
+        Args:
+            function: a pure function of tensors.
+            enabled: false leaves it as it is.
+        """
+        self._eager = function
+        self._call: Callable[..., Result] = torch.compile(function, fullgraph=True) if enabled else function
+
+    def __call__(self, *arguments: Any) -> Result:
+        try:
+            return self._call(*arguments)
+        except Exception as error:
+            if self._call is self._eager or not _no_compiler(error):
+                raise
+            self._call = self._eager
+            if not Compiled._warned:
+                Compiled._warned = True
+                warnings.warn(
+                    f"nothing can be compiled here, and updates run slower for it: {_first_line(error)}", stacklevel=2
+                )
+            return self._eager(*arguments)
+
+
+def _no_compiler(error: BaseException | None) -> bool:
+    """Whether the error, or what caused it, is a missing compiler."""
+    while error is not None:
+        if type(error).__name__ in ("InvalidCxxCompiler", "CppCompileError") or "compiler" in str(error).lower():
+            return True
+        error = error.__cause__ or getattr(error, "inner_exception", None)
+    return False
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

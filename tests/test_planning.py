@@ -15,7 +15,7 @@ each_collect = pytest.mark.parametrize("env_id", COLLECT_IDS)
 
 
 def chain_return(rules: Rooms, horizon: int = 40, discount: float = 1.0) -> float:
-    """Expected return of random actions: the rules as an absorbing Markov chain, its distribution moved step by step."""
+    """Expected return of random actions: the rules as an absorbing Markov chain, whose distribution moves on."""
     starts = rules.starts()
     distribution: dict[Room, float] = dict.fromkeys(starts, 1 / len(starts))
     expected, factor = 0.0, 1.0

@@ -106,6 +106,34 @@ def test_any_sync_vector_env(mode: AutoresetMode) -> None:
     assert min(ends(results)) > 0
 
 
+def test_tuples_of_observations() -> None:
+    """Stable-Baselines3 holds dictionaries, not tuples: every mode gives what the dictionaries give."""
+
+    keys = list(Traveller.observation_space)
+
+    def as_tuple(observation: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        return tuple(observation[key] for key in keys)
+
+    def tupled() -> gym.Env:
+        return TransformObservation(Traveller(), as_tuple, gym.spaces.Tuple(as_tuple(Traveller.observation_space)))
+
+    def run(make: Callable[[], gym.Env], mode: AutoresetMode) -> list[Any]:
+        env = GymnasiumVecEnv(SyncVectorEnv([make] * N, autoreset_mode=mode))
+        return steps_of(list(stream(env, random_actions(3, 40))))
+
+    expected = run(Traveller, AutoresetMode.SAME_STEP)
+    for mode in AUTORESET_MODES:
+        for (observation, *rest, infos), (as_dict, *same_rest, same_infos) in zip(
+            run(tupled, mode), expected, strict=True
+        ):
+            assert_same(observation, as_tuple(as_dict))
+            assert_same(rest, same_rest)
+            for info, same in zip(infos, same_infos, strict=True):
+                if "terminal_observation" in same:
+                    same = {**same, "terminal_observation": as_tuple(same["terminal_observation"])}
+                assert_same(info, same)
+
+
 def test_async_vector_env() -> None:
     env = GymnasiumVecEnv(AsyncVectorEnv([Traveller] * 2, context="spawn"))
     try:
@@ -277,6 +305,13 @@ class TestPerEnvironmentAccess:
         assert env.env_is_wrapped(TransformReward) == [False] * N
         with pytest.raises(AttributeError):
             env.get_attr("wings")
+
+    def test_a_method_of_one_batch_is_called_once(self) -> None:
+        env = GymnasiumVecEnv(own_vector_env("CollectObjects-v0", N, render_mode="rgb_array", screen_size=64))
+        env.reset()
+        answers = env.env_method("render", indices=[0, 2])
+        assert [len(frames) for frames in answers] == [N, N]
+        assert answers[0] is answers[1]
 
 
 class TestSeedsAndOptions:

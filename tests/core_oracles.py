@@ -1,0 +1,391 @@
+"""The algorithm of Veeriah et al. (2019) once more, slow and literal, and random experience; the tests' truth.
+
+Loops where the package has recursions, matrix products where it has modules, plain autograd with `create_graph=True`
+where it has `torch.func` and a chain rule of its own. Nothing of `dgvf_agents` is used but its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from dgvf_agents.types import Params, Rollout
+
+AnswerLoss = Callable[[Tensor, Tensor, Params, Rollout], Tensor]
+"""L^ans of answers y(x_t) and next answers y(x_{t+1}), both `[T, B, answers]`, of η and of a rollout."""
+
+
+# --- experience -------------------------------------------------------------------------------------------------------
+
+
+def random_rollout(
+    seed: int,
+    *,
+    steps: int = 4,
+    copies: int = 3,
+    shape: tuple[int, ...] = (5,),
+    actions: int = 3,
+    ends: bool = True,
+    spare: int = 0,
+) -> Rollout:
+    """Normal observations and rewards, uniform actions.
+
+    Args:
+        seed: of the random numbers.
+        steps: T.
+        copies: B.
+        shape: of an observation.
+        actions: A.
+        ends: whether episodes end inside: one by termination, one by truncation at least, and others at random.
+        spare: places of `bootstrap_index` that no step asks for.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    observations = torch.randn(steps + 1, copies, *shape, generator=generator)
+    after_ends = torch.randn(steps, copies, *shape, generator=generator)
+    luck = torch.rand(steps, copies, generator=generator)
+    terminated, truncated = luck < 0.15, luck > 0.85
+    first, second = torch.randperm((steps - 1) * copies, generator=generator)[:2].tolist()
+    for place, end in ((first, terminated), (second, truncated)):
+        terminated.view(-1)[place] = truncated.view(-1)[place] = False
+        end.view(-1)[place] = True
+    if not ends:
+        terminated, truncated = torch.zeros_like(terminated), torch.zeros_like(truncated)
+    ended = (terminated | truncated).reshape(steps, copies, *(1 for _ in shape))
+    rollout = Rollout(
+        observations=observations[:-1],
+        actions=torch.randint(actions, (steps, copies), generator=generator),
+        rewards=torch.randn(steps, copies, generator=generator),
+        terminated=terminated,
+        truncated=truncated,
+        next_observations=torch.where(ended, after_ends, observations[1:]),
+        bootstrap_index=torch.empty(0, dtype=torch.long),
+        bootstrap_slot=torch.zeros(steps, copies, dtype=torch.long),
+    )
+    return _with_bootstraps(rollout, spare)
+
+
+def _with_bootstraps(rollout: Rollout, spare: int) -> Rollout:
+    """Number the next observations that returns are bootstrapped from; at least one, so that slot 0 exists."""
+    (steps, copies), slot = rollout.rewards.shape, rollout.bootstrap_slot.clone()
+    index: list[int] = [0] * spare
+    for t, b in product(range(steps), range(copies)):
+        if rollout.cut[t, b] and not rollout.terminated[t, b]:
+            slot[t, b] = len(index)
+            index.append(t * copies + b)
+    return rollout._replace(bootstrap_index=torch.tensor(index or [0]), bootstrap_slot=slot)
+
+
+# --- returns ----------------------------------------------------------------------------------------------------------
+
+
+def slow_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, cut: Tensor) -> Tensor:
+    """G_t = c_{t+1} + γ_{t+1} c_{t+2} + … + γ_{t+1} … γ_{W+1} v_{W+1}, for W the first cut step from t on."""
+    discounts, rows = discounts.expand_as(cumulants), []
+    for t in range(len(cut)):
+        row = []
+        for b in range(cut.shape[1]):
+            total, factor = torch.zeros_like(cumulants[t, b]), torch.ones_like(cumulants[t, b])
+            for w in range(t, len(cut)):
+                total = total + factor * cumulants[w, b]
+                factor = factor * discounts[w, b]
+                if cut[w, b]:
+                    total = total + factor * bootstraps[w, b]
+                    break
+            row.append(total)
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+def alive(rollout: Rollout) -> Tensor:
+    """1 where there is something to bootstrap from, 0 where the episode terminated."""
+    return torch.tensor([[0.0 if end else 1.0 for end in row] for row in rollout.terminated.tolist()])
+
+
+def slow_window(cut: Tensor, t: int, b: int, length: int) -> list[int]:
+    """The steps whose next observations o_{t+1:t+j} a question may see; the last is repeated where the window ends."""
+    steps = []
+    for _ in range(length):
+        steps.append(t)
+        t = t if cut[t, b] else t + 1
+    return steps
+
+
+# --- networks: layer after layer, by name -----------------------------------------------------------------------------
+
+
+def encode(params: Params, observations: Tensor) -> Tensor:
+    """x = ReLU(W … ReLU(W o + b) … + b)."""
+    x, layer = observations.flatten(2), 0
+    while (name := f"encoder.layers.{layer}") + ".weight" in params:
+        x, layer = torch.relu(head(params, name, x)), layer + 2
+    return x
+
+
+def head(params: Params, name: str, x: Tensor) -> Tensor:
+    """W x + b."""
+    return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
+
+
+# --- answer losses ----------------------------------------------------------------------------------------------------
+
+
+def squared_error(answers: Tensor, targets: Tensor) -> Tensor:
+    """Σ_i (target_i - y_i)², averaged over time and batch."""
+    return ((targets - answers) ** 2).sum() / (answers.shape[0] * answers.shape[1])
+
+
+def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
+    """½ (G^{y_i}_t - y_i(x_t))², cumulants u = arctan(·), discounts γ = sigmoid(·) or hand-set."""
+
+    def loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        steps, copies = rollout.rewards.shape
+        windows = torch.stack([
+            torch.stack([
+                torch.cat([rollout.next_observations[w, b] for w in slow_window(rollout.cut, t, b, window)])
+                for b in range(copies)
+            ])
+            for t in range(steps)
+        ])  # fmt: skip
+        x = encode(eta, windows)
+        u = torch.arctan(head(eta, "cumulants", x))
+        gamma = torch.full_like(u, discount) if discount is not None else torch.sigmoid(head(eta, "discounts", x))
+        targets = slow_returns(u, gamma * alive(rollout)[..., None], next_answers, rollout.cut)
+        return 0.5 * squared_error(answers, targets)
+
+    return loss
+
+
+def reward_prediction_loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+    """(y(x_t) - R_{t+1})²."""
+    return squared_error(answers, rollout.rewards[..., None])
+
+
+def slow_pixel_changes(rollout: Rollout, grid: int, scale: float) -> Tensor:
+    """c_i: the mean of |o_{t+1} - o_t| over channels and over the pixels of cell i, cells counted row by row."""
+    steps, copies, channels, height, width = rollout.observations.shape
+    changes = torch.zeros(steps, copies, grid * grid)
+    for row, column in product(range(height), range(width)):
+        cell = (row * grid // height) * grid + column * grid // width
+        for channel in range(channels):
+            before = rollout.observations[:, :, channel, row, column]
+            after = rollout.next_observations[:, :, channel, row, column]
+            changes[:, :, cell] += (after - before).abs() * scale
+    return changes * grid * grid / (channels * height * width)
+
+
+def pixel_control_loss(actions: int, grid: int, discount: float, scale: float = 1.0) -> AnswerLoss:
+    """Σ_i ½ (G_{c_i} + γ^n max_a′ q_i(s′, a′) - q_i(s, a))²; answer i·A + a is q_i(·, a)."""
+
+    def loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        steps, copies = rollout.rewards.shape
+        c = slow_pixel_changes(rollout, grid, scale)
+        cells = range(grid * grid)
+        best = torch.stack([next_answers[..., i * actions : (i + 1) * actions].max(-1).values for i in cells], -1)
+        targets = slow_returns(c, discount * alive(rollout)[..., None], best, rollout.cut)
+        taken = torch.stack([
+            torch.stack([
+                torch.stack([answers[t, b, i * actions + int(rollout.actions[t, b])] for i in cells])
+                for b in range(copies)
+            ])
+            for t in range(steps)
+        ])  # fmt: skip
+        return 0.5 * squared_error(taken, targets)
+
+    return loss
+
+
+# --- optimizers -------------------------------------------------------------------------------------------------------
+
+
+class Statistics(NamedTuple):
+    """What an optimizer remembers: steps taken, first and second moments."""
+
+    steps: int
+    first: Params
+    second: Params
+
+
+class Rule(NamedTuple):
+    """α′ and the rest of the inner optimizer's numbers; its kind: `"sgd"`, `"rmsprop"` or `"adam"`."""
+
+    kind: str
+    learning_rate: float
+    epsilon: float = 1e-2
+    decay: float = 0.6
+    beta1: float = 0.8
+    beta2: float = 0.7
+
+
+def optimizer_step(rule: Rule, theta: Params, g: Params, old: Statistics) -> tuple[Params, Statistics]:
+    """One step of α′."""
+    if rule.kind == "sgd":
+        return {k: theta[k] - rule.learning_rate * g[k] for k in theta}, old
+    if rule.kind == "rmsprop":
+        # s ← ρ s + (1 - ρ) g²,   θ ← θ - α′ g / √(s + ε)
+        s = {k: rule.decay * old.second[k] + (1 - rule.decay) * g[k] ** 2 for k in theta}
+        new = {k: theta[k] - rule.learning_rate * g[k] / torch.sqrt(s[k] + rule.epsilon) for k in theta}
+        return new, Statistics(old.steps + 1, old.first, s)
+    # m ← β₁ m + (1 - β₁) g,   v ← β₂ v + (1 - β₂) g²,   θ ← θ - α′ (m / (1 - β₁ⁿ)) / √(v / (1 - β₂ⁿ) + ε²)
+    n = old.steps + 1
+    m = {k: rule.beta1 * old.first[k] + (1 - rule.beta1) * g[k] for k in theta}
+    v = {k: rule.beta2 * old.second[k] + (1 - rule.beta2) * g[k] ** 2 for k in theta}
+    new = {}
+    for k in theta:
+        m_hat, v_hat = m[k] / (1 - rule.beta1**n), v[k] / (1 - rule.beta2**n)
+        new[k] = theta[k] - rule.learning_rate * m_hat / torch.sqrt(v_hat + rule.epsilon**2)
+    return new, Statistics(n, m, v)
+
+
+# --- Algorithm 1 ------------------------------------------------------------------------------------------------------
+
+
+class Held(NamedTuple):
+    """What the gradient of a pseudo-loss holds constant, all of it a function of θ."""
+
+    features: Tensor
+    """x_t."""
+    values: Tensor
+    """v(x_t), in the advantages."""
+    next_values: Tensor
+    """v(x_{t+1}), which rewards are bootstrapped from."""
+    next_answers: Tensor
+    """y(x_{t+1}), which cumulants are bootstrapped from."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Algorithm 1 for given experience: batches 1 … L + 1."""
+
+    answer_loss: AnswerLoss
+    rule: Rule
+    convention: Literal["exact", "surrogate"] = "exact"
+    encoder_mode: Literal["auxiliary", "joint"] = "auxiliary"
+    horizon: Literal["unrolled", "myopic"] = "unrolled"
+    max_gradient_norm: float | None = None
+    discount: float = 0.95
+    value_weight: float = 0.6
+    entropy_weight: float = 0.05
+    auxiliary_coefficient: float = 0.7
+
+    def hold(self, theta: Params, rollout: Rollout) -> Held:
+        x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
+        values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
+        return Held(x, values, next_values, head(theta, "answers", following))
+
+    def rl_loss(self, theta: Params, x: Tensor, held: Held, rollout: Rollout) -> Tensor:
+        """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) held."""
+        returns = slow_returns(rollout.rewards, self.discount * alive(rollout), held.next_values, rollout.cut)
+        logits = head(theta, "policy", x)
+        log_pi = logits - torch.logsumexp(logits, -1, keepdim=True)
+        log_pi_of_a = torch.gather(log_pi, -1, rollout.actions[..., None])[..., 0]
+        entropy = -(log_pi.exp() * log_pi).sum(-1)
+        value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
+        losses = -(returns - held.values) * log_pi_of_a
+        return (losses + self.value_weight * value_error - self.entropy_weight * entropy).mean()
+
+    def inner_loss(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> Tensor:
+        """L^RL(θ) + c · L^ans(θ, η), to be differentiated in θ alone."""
+        x = encode(theta, rollout.observations)
+        main = self.rl_loss(theta, held.features if self.encoder_mode == "auxiliary" else x, held, rollout)
+        answers = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
+        return main + self.auxiliary_coefficient * answers
+
+    def inner_gradient(self, theta: Params, held: Held, eta: Params, rollout: Rollout, create_graph: bool) -> Params:
+        """∇ of the inner loss in its first argument.
+
+        The first argument is θ + 0, and what is differentiated in is the 0: whether or not `held` hangs on θ too, it is
+        constant in that gradient, and the gradient still hangs on it.
+        """
+        zeros = {k: torch.zeros_like(p, requires_grad=True) for k, p in theta.items()}
+        loss = self.inner_loss({k: theta[k] + zeros[k] for k in theta}, held, eta, rollout)
+        gradients = torch.autograd.grad(
+            loss, list(zeros.values()), create_graph=create_graph, materialize_grads=True, allow_unused=True
+        )
+        return dict(zip(theta, gradients, strict=True))
+
+    def update(
+        self,
+        theta: Params,
+        statistics: Statistics,
+        eta: Params,
+        rollout: Rollout,
+        held: Held | None = None,
+        create_graph: bool = False,
+    ) -> tuple[Params, Statistics]:
+        """θ_{k-1} → θ_k; `held` in place of what θ_{k-1} itself would hold."""
+        if held is None:
+            # exact: what is held is still a function of θ_{k-1}; surrogate: stop-gradients
+            held = self.hold(theta if self.convention == "exact" else _detached(theta), rollout)
+        g = self.inner_gradient(theta, held, eta, rollout, create_graph)
+        if self.max_gradient_norm is not None:
+            norm = sum((x**2).sum() for x in g.values()) ** 0.5
+            if norm > self.max_gradient_norm:
+                g = {k: x * self.max_gradient_norm / norm for k, x in g.items()}
+        return optimizer_step(self.rule, theta, g, statistics)
+
+    def meta_loss(self, theta: Params, rollout: Rollout) -> Tensor:
+        """L^RL(θ_k) as a pseudo-loss: returns and advantages held; unlike the inner loss it reaches the encoder."""
+        return self.rl_loss(theta, encode(theta, rollout.observations), self.hold(_detached(theta), rollout), rollout)
+
+    def meta_loss_gradient(self, theta: Params, rollout: Rollout) -> Params:
+        """∇_θ L^RL(θ)."""
+        leaves = {k: p.detach().requires_grad_() for k, p in theta.items()}
+        loss = self.meta_loss(leaves, rollout)
+        gradients = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True, allow_unused=True)
+        return dict(zip(theta, gradients, strict=True))
+
+    def meta_gradients(
+        self, theta: Params, statistics: Statistics, eta: Params, rollouts: Sequence[Rollout]
+    ) -> dict[str, Params]:
+        """∇_η Σ_k L^RL(θ_k) and ∇_η L^RL(θ_L), by objective, through the graph of everything that was done."""
+        eta = {k: p.detach().requires_grad_() for k, p in eta.items()}
+        losses = []
+        for batch, following in pairwise(rollouts):
+            if self.horizon == "myopic":  # "ignore the fact that θ is affected by the changes in η" (appendix)
+                theta, statistics = _detached(theta), _outside(statistics)
+            theta, statistics = self.update(theta, statistics, eta, batch, create_graph=True)
+            losses.append(self.meta_loss(theta, following))
+        meta_losses = {"sum": torch.stack(losses).sum(), "end": losses[-1]}
+        return {
+            objective: dict(
+                zip(eta, torch.autograd.grad(loss, list(eta.values()), retain_graph=True), strict=True)
+            )
+            for objective, loss in meta_losses.items()
+        }
+
+    def trajectory(
+        self,
+        theta: Params,
+        statistics: Statistics,
+        eta: Params,
+        rollouts: Sequence[Rollout],
+        held: Sequence[Held | None] | None = None,
+    ) -> tuple[list[Params], list[Held]]:
+        """θ_1 … θ_L, and what each update held.
+
+        Args:
+            theta: θ_0.
+            statistics: of α′ before the first update.
+            eta: η.
+            rollouts: batch 1 … L + 1.
+            held: what to hold in each update, instead of what its θ says.
+        """
+        thetas, holds = [], []
+        for k, batch in enumerate(rollouts[:-1]):
+            holds.append(self.hold(theta, batch) if held is None else held[k])
+            theta, statistics = self.update(theta, statistics, eta, batch, holds[-1])
+            thetas.append(theta)
+        return thetas, holds
+
+
+def _detached(params: Params) -> Params:
+    return {k: p.detach() for k, p in params.items()}
+
+
+def _outside(statistics: Statistics) -> Statistics:
+    return Statistics(statistics.steps, _detached(statistics.first), _detached(statistics.second))

@@ -10,7 +10,11 @@ from dgvf_envs.sb3_adapter import make_vec
 
 
 def main(
-    env_id: str = "dgvf_envs:CollectObjectsSmall-v0", n_envs: int = 16, steps: int = 500_000, seed: int = 0
+    env_id: str = "dgvf_envs:CollectObjectsSmall-v0",
+    n_envs: int = 16,
+    steps: int = 500_000,
+    episodes: int = 100,
+    seed: int = 0,
 ) -> float:
     """Train for half a minute or so, then evaluate.
 
@@ -18,10 +22,11 @@ def main(
         env_id: the environment; what stands before the colon is imported first.
         n_envs: the number of copies.
         steps: environment steps of training, all copies together.
+        episodes: how many episodes evaluate the agent.
         seed: of the environments, the network and the actions.
 
     Returns:
-        The mean return of 100 evaluation episodes.
+        The mean return of the evaluation episodes.
     """
     envs = make_vec(env_id, n_envs=n_envs, seed=seed)
     model = A2C("MlpPolicy", envs, learning_rate=1e-3, ent_coef=0.03, seed=seed, device="cpu", verbose=1)
@@ -29,7 +34,7 @@ def main(
     envs.close()
 
     fresh = make_vec(env_id, n_envs=n_envs, seed=seed + n_envs)
-    mean, deviation = evaluate_policy(model, fresh, n_eval_episodes=100, deterministic=False)
+    mean, deviation = evaluate_policy(model, fresh, n_eval_episodes=episodes, deterministic=False)
     fresh.close()
     print(f"mean return {mean:.2f}, standard deviation {deviation:.2f}")
     return float(mean)

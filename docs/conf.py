@@ -1,0 +1,55 @@
+"""Settings of Sphinx."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import version as version_of
+from typing import Any
+
+project = "dgvf"
+version = release = version_of("dgvf")
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+exclude_patterns = ["_build"]
+
+html_theme = "furo"
+html_title = "dgvf"
+html_show_copyright = False
+
+myst_enable_extensions = ["attrs_inline"]
+myst_heading_anchors = 3
+
+autodoc_inherit_docstrings = False
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+python_maximum_signature_line_length = 100
+autodoc_default_options = {"members": True, "show-inheritance": True}
+napoleon_numpy_docstring = False
+napoleon_use_rtype = False
+
+# Environments and worlds have a page of their own that is made from this very docstring.
+_ON_A_PAGE = {
+    "dgvf_envs.puddle_world.PuddleWorldEnv": "PuddleWorld-v0",
+    "dgvf_envs.collect_objects.CollectObjectsEnv": "CollectObjects-v0",
+}
+
+_CODE = re.compile(r"(?<![`:])(`[^`]+`)(?!`)(?=(\w)?)")
+"""Code in single backticks, and the letter that follows at once."""
+
+
+def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings are written to be read as they stand; make reStructuredText of them."""
+    if name in _ON_A_PAGE:
+        lines[:] = [f"One copy as a ``gymnasium.Env``; see :doc:`/environments/{_ON_A_PAGE[name]}`."]
+        return
+    for i, line in enumerate(lines):
+        line = _CODE.sub(lambda match: f"`{match[1]}`" + ("\\ " if match[2] else ""), line)
+        parts = re.split(r"(``[^`]+``)", line)
+        parts[::2] = [part.replace("|", r"\|") for part in parts[::2]]  # |x| is a magnitude
+        lines[i] = "".join(parts)
+    if what in ("attribute", "data", "property"):
+        lines[:0] = ["..", ""]  # an empty comment, or else napoleon takes what stands before a colon for a type
+
+
+def setup(app: Any) -> None:
+    app.connect("autodoc-process-docstring", _adapt_docstring, priority=400)  # before napoleon

@@ -4,6 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
+# The networks are small: more threads only wait for each other.
+export OMP_NUM_THREADS ?= 1
+
 .DEFAULT_GOAL := help
 .PHONY: help install test nightly lint types docs docs-data bench check clean
 

@@ -71,7 +71,7 @@ class DGVFA2C(OnPolicyAlgorithm):
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy}
-    policy: DGVFPolicy  # type: ignore[assignment]
+    policy: DGVFPolicy
 
     def __init__(
         self,
@@ -239,7 +239,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._compile_functions()
         theta = self._functions.params()
         self.learner_state = LearnerState(
-            self._learner.optimizer.init(theta), _to(self.task.initial_meta_params(), self.device), self.meta_learning_rate
+            self._learner.optimizer.init(theta),
+            _to(self.task.initial_meta_params(), self.device),
+            self.meta_learning_rate,
         )
         self.rollout_buffer = None  # type: ignore[assignment]  # it lacks next observations and rewrites rewards
         self._unroll: Unroll | None = None
@@ -275,7 +277,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         space = _window_space(self.observation_space, self.question_window)
         extractor = self.policy.features_extractor_class(space, **self.policy.features_extractor_kwargs)
         encoder = PreprocessedEncoder(extractor, space, self.policy.normalize_images)
-        return QuestionNetwork(encoder, encoder.features, self.questions, self.question_discount is None).to(self.device)
+        return QuestionNetwork(encoder, encoder.features, self.questions, self.question_discount is None).to(
+            self.device
+        )
 
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
@@ -295,8 +299,8 @@ class DGVFA2C(OnPolicyAlgorithm):
                     f"{observations.shape[1:]}"
                 )
             with torch.no_grad():
-                actions = self._act(theta, torch.from_numpy(observations).to(self.device), uniforms[t].to(self.device))
-            actions = actions.cpu().numpy()
+                drawn = self._act(theta, torch.from_numpy(observations).to(self.device), uniforms[t].to(self.device))
+            actions = drawn.cpu().numpy()
             new_obs, rewards, dones, infos = env.step(actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
@@ -342,7 +346,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         if unroll is None:
             state = InnerState(self._functions.params(), self.learner_state.optimizer)
             eta, horizon, storage = self.learner_state.eta, self.horizon, self.storage
-            unroll = Unroll(self._update, self._score, state, eta, horizon=horizon, storage=storage)  # type: ignore[arg-type]
+            unroll = Unroll(self._update, self._score, state, eta, horizon=horizon, storage=storage)
         metrics = unroll.update(rollout, learning_rate)
         self._unroll = unroll
         self._take(unroll.state)
@@ -442,7 +446,9 @@ def _window_space(space: gym.Space, window: int) -> gym.Space:
         return space
     if isinstance(space, gym.spaces.Box):
         return gym.spaces.Box(
-            np.concatenate([space.low] * window), np.concatenate([space.high] * window), dtype=space.dtype  # type: ignore[arg-type]
+            np.concatenate([space.low] * window),
+            np.concatenate([space.high] * window),
+            dtype=space.dtype,
         )
     if isinstance(space, gym.spaces.MultiBinary) and space.shape is not None and len(space.shape) > 0:
         return gym.spaces.MultiBinary((window * space.shape[0], *space.shape[1:]))

@@ -2,16 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import tyro
+from rich.console import Console
 from tyro.extras import SubcommandApp
 
+from dgvf_agents import train_config
 from dgvf_agents.bench import envs as bench_envs
+from dgvf_agents.train_config import TrainConfig
+
+Run = Annotated[Path, tyro.conf.Positional]
 
 bench = SubcommandApp()
 app = SubcommandApp()
-app.command(bench, name="bench", help="Measure speed, side by side in one run.")
+
+
+def _train_command(config: TrainConfig) -> Callable[..., None]:
+    def command(config: tyro.conf.OmitArgPrefixes[TrainConfig] = config, out: Path | None = None) -> None:
+        from dgvf_agents.train import train
+
+        path = out or Path("runs") / f"{config.env}-{config.task}-{config.seed}"
+        train(config, path)
+        Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
+
+    return command
+
+
+def _train_app() -> SubcommandApp:
+    """`dgvf train WORLD METHOD`, one command per preset."""
+    worlds = SubcommandApp()
+    for world in train_config.WORLDS:
+        methods = SubcommandApp()
+        for method in train_config.METHODS:
+            config = train_config.preset(world, method)
+            register = methods.command(name=method, help=f"Train {method} on {config.env}.")
+            register(_train_command(config))
+        worlds.command(methods, name=world, help=f"Train on {config.env}.")
+    return worlds
+
+
+app.command(_train_app(), name="train", help="Train an agent and write a run folder.")
+
+
+@app.command(name="evaluate")
+def _evaluate(run: Run, episodes: int = 100, deterministic: bool = True, seed: int = 10_000) -> None:
+    """Mean return of a run's latest checkpoint."""
+    from dgvf_agents.evaluate import evaluate
+
+    mean, deviation = evaluate(run, episodes, deterministic, seed)
+    Console().print(f"return {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} episodes")
+
+
+@app.command(name="watch")
+def _watch(run: Run, episodes: int = 10, deterministic: bool = True, seed: int | None = None) -> None:
+    """Show a run's latest checkpoint at work in a window."""
+    from dgvf_agents.evaluate import watch
+
+    watch(run, episodes, deterministic, seed)
 
 
 @bench.command(name="envs")
@@ -20,6 +71,13 @@ def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) 
     bench_envs.run(benchmark)
 
 
+app.command(bench, name="bench", help="Measure speed, side by side in one run.")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command with `arguments`, or with those of the process."""
-    app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=arguments)
+    """Run the command with `arguments`, or with those of the process; bad input ends it with one line and status 2."""
+    try:
+        app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=arguments)
+    except (ValueError, FileNotFoundError, FileExistsError) as error:
+        Console(stderr=True).print(f"dgvf: {error}", markup=False)
+        sys.exit(2)

@@ -22,7 +22,7 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """log π(a|x) `[...]` for `outputs` `[..., A]` and `actions` `[...]`."""
+        """Log-probability log π(a|x) `[...]` for `outputs` `[..., A]` and `actions` `[...]`."""
 
     @abstractmethod
     def entropy(self, outputs: Tensor) -> Tensor:

@@ -24,9 +24,7 @@ class LearnerState:
         self.optimizer = optimizer
         self.eta = eta
         self._meta_parameters = {name: value.clone().requires_grad_() for name, value in eta.items()}
-        self._meta_optimizer = (
-            torch.optim.Adam(self._meta_parameters.values(), lr=meta_learning_rate) if eta else None
-        )
+        self._meta_optimizer = torch.optim.Adam(self._meta_parameters.values(), lr=meta_learning_rate) if eta else None
 
     def meta_step(self, gradient: Params) -> None:
         """η ← η - α Adam(gradient); η's tensors are new ones afterwards, those handed out stay as they are."""

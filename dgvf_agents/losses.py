@@ -1,7 +1,7 @@
 """The pseudo-losses of the paper's equation 2: the actor-critic loss L^RL and the regression behind L^ans.
 
-Said once, for all of the project: losses are means over time and batch and, for answers, sums over questions; the answer
-loss is multiplied by the auxiliary coefficient where the two are added (`metagradient.py`).
+Said once, for all of the project: losses are means over time and batch and, for answers, sums over questions; the
+answer loss is multiplied by the auxiliary coefficient where the two are added (`metagradient.py`).
 """
 
 from __future__ import annotations

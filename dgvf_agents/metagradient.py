@@ -16,7 +16,8 @@ stop-gradients in the pseudo-losses would have it, to every order.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal, NamedTuple, final, get_args
 
 import torch
@@ -51,7 +52,7 @@ class Learner:
     """What the answers are about."""
     optimizer: Optimizer
     """α′ of the inner update."""
-    weights: ActorCriticWeights = ActorCriticWeights()
+    weights: ActorCriticWeights = field(default_factory=ActorCriticWeights)
     """c_v and c_H of L^RL."""
     discount: float = 0.99
     """γ of the main task in [0, 1]."""
@@ -159,7 +160,7 @@ def inner_update(
     encoder, heads = learner.network.split(state.theta)
     # the features and their pullback are taken apart from the heads' gradient, so that they are computed once and serve
     # both as what the loss is differentiated in and as what it holds
-    features, pull_back = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
+    features, pull_back, *_ = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
     held = _held(learner, state.theta, features, rollout, learner.convention)
 
     def loss(heads: Params, features: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -184,7 +185,7 @@ def meta_loss_gradient(learner: Learner, theta: Params, rollout: Rollout) -> tup
     """
     encoder, heads = learner.network.split(detach(theta))
     heads = {name: value for name, value in heads.items() if not name.startswith("answers.")}
-    features, pull_back = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
+    features, pull_back, *_ = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
     held = _held(learner, theta, features, rollout, "surrogate")
 
     def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
@@ -360,7 +361,7 @@ def meta_gradient(
     """
     check_choice("objective", objective, Objective)
     unroll = Unroll(update, score, state, eta, horizon=horizon, storage=storage)
-    for k, (batch, following) in enumerate(zip(rollouts, rollouts[1:], strict=False)):
+    for k, (batch, following) in enumerate(pairwise(rollouts)):
         unroll.update(batch, learning_rate)
         if objective == "sum" or k == len(rollouts) - 2:
             unroll.score(following)
@@ -376,4 +377,3 @@ def check_choice(name: str, value: str, allowed: object) -> None:
     """Raise a ValueError unless `value` is one of a `Literal`'s choices."""
     if value not in get_args(allowed):
         raise ValueError(f"{name} must be one of {get_args(allowed)}, got {value!r}")
-

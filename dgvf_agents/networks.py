@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Protocol, final
 
 import torch
@@ -65,19 +66,25 @@ class MLPEncoder(Encoder):
         super().__init__()
         widths = (inputs, *hidden)
         layers: list[nn.Module] = []
-        for width, following in zip(widths, widths[1:], strict=False):
+        for width, following in pairwise(widths):
             layers += [linear(width, following, RELU_GAIN), nn.ReLU()]
         nn.init.uniform_(layers[0].bias, -bias_spread, bias_spread)  # type: ignore[arg-type]
         self.layers = nn.Sequential(*layers)
         self.features = widths[-1]
-        bounds = torch.zeros(2, inputs) if low is None or high is None else torch.tensor([list(low), list(high)], dtype=torch.get_default_dtype())
+        bounds = (
+            torch.zeros(2, inputs)
+            if low is None or high is None
+            else torch.tensor([list(low), list(high)], dtype=torch.get_default_dtype())
+        )
         span = bounds[1] - bounds[0]
         known = torch.isfinite(span) & (span > 0)
+        self.center: Tensor
+        self.scale: Tensor
         self.register_buffer("center", torch.where(known, bounds.mean(0), 0.0), persistent=False)
         self.register_buffer("scale", torch.where(known, 2.0 / span, 1.0), persistent=False)
 
     def forward(self, observations: Tensor) -> Tensor:
-        inputs = observations.flatten(1).to(self.layers[0].weight.dtype)
+        inputs = observations.flatten(1).to(self.center.dtype)
         return self.layers((inputs - self.center) * self.scale)
 
 
@@ -106,7 +113,7 @@ class GridCNNEncoder(Encoder):
         self.features = hidden
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.layers(observations.to(self.layers[0].weight.dtype))
+        return self.layers(observations.to(_dtype(self)))
 
 
 @final
@@ -133,7 +140,7 @@ class AtariCNNEncoder(Encoder):
         self.features = hidden
 
     def forward(self, observations: Tensor) -> Tensor:
-        return self.layers(observations.to(self.layers[0].weight.dtype))
+        return self.layers(observations.to(_dtype(self)))
 
 
 def _convolution(channels: int, filters: int, kernel: int, stride: int = 1) -> nn.Conv2d:
@@ -248,6 +255,10 @@ def encode_with(encoder: nn.Module, params: Params, observations: Tensor, batch_
 def inside(params: Params, prefix: str) -> Params:
     """The parameters whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next(module.parameters()).dtype
 
 
 def _detached_copies(module: nn.Module) -> Params:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, final
+from typing import Any, final
 
 import gymnasium as gym
 import torch
@@ -92,8 +91,10 @@ class DGVFPolicy(ActorCriticPolicy):
     The features extractor is what the paper calls the encoder; layers of `net_arch` belong to the heads.
     """
 
-    default_extractor: ClassVar[Callable[[gym.Space], type[BaseFeaturesExtractor]]]
-    """Which encoder an observation space gets."""
+    @staticmethod
+    def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
+        """Which encoder an observation space gets."""
+        return MLPExtractor
 
     def __init__(
         self,
@@ -152,28 +153,20 @@ class DGVFPolicy(ActorCriticPolicy):
         return {**super()._get_constructor_parameters(), "answers": self.answers}
 
 
-def _mlp(space: gym.Space) -> type[BaseFeaturesExtractor]:
-    return MLPExtractor
-
-
-def _cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:
-    """The Atari network for images large enough for it, the gridworld network otherwise."""
-    shape = space.shape or ()
-    return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= 36 else GridCNNExtractor
-
-
 @final
 class MlpPolicy(DGVFPolicy):
     """For vectors: the paper's Puddleworld network."""
-
-    default_extractor = staticmethod(_mlp)
 
 
 @final
 class CnnPolicy(DGVFPolicy):
     """For planes and images: the paper's Collect-Objects or Atari network."""
 
-    default_extractor = staticmethod(_cnn)
+    @staticmethod
+    def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
+        """The Atari network for images large enough for it, the gridworld network otherwise."""
+        shape = observation_space.shape or ()
+        return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= 36 else GridCNNExtractor
 
 
 @final
@@ -229,4 +222,3 @@ def _to_functional(name: str) -> str:
         if name.startswith(own):
             return functional + name.removeprefix(own)
     return name
-

@@ -109,5 +109,5 @@ def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _first_bad(values: np.ndarray) -> str:
-    t, copy, *rest = (int(i) for i in np.argwhere(~np.isfinite(values))[0])
-    return f"{values[(t, copy, *rest)]} in copy {copy}"
+    place = tuple(np.argwhere(~np.isfinite(values))[0])
+    return f"{values[place]} in copy {place[1]}"

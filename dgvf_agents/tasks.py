@@ -57,9 +57,7 @@ class Questions(NamedTuple):
 class GVFTask(AuxiliaryTask):
     """General value functions whose questions a question network asks."""
 
-    def __init__(
-        self, network: QuestionNetwork, questions: int, discount: float | None = 0.9, window: int = 1
-    ) -> None:
+    def __init__(self, network: QuestionNetwork, questions: int, discount: float | None = 0.9, window: int = 1) -> None:
         """
         Args:
             network: the question network.
@@ -75,7 +73,9 @@ class GVFTask(AuxiliaryTask):
         if window < 1:
             raise ValueError(f"window must be >= 1, got {window!r}")
         if discount is None and network.discounts is None:
-            raise ValueError("discount must be a number in [0, 1) where the question network does not learn it, got None")
+            raise ValueError(
+                "discount must be a number in [0, 1) where the question network does not learn it, got None"
+            )
         if discount is not None and not 0.0 <= discount < 1.0:
             raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
         self.network = network
@@ -140,7 +140,7 @@ class RewardPrediction(AuxiliaryTask):
 
 @final
 class PixelControl(AuxiliaryTask):
-    """Learning to change pixels: action values per cell of an n x n grid (paper, section 4.3; Jaderberg et al. 2016)."""
+    """Learning to change pixels: action values per cell of an n x n grid (paper, section 4.3)."""
 
     def __init__(self, actions: int, grid: int = 21, discount: float = 0.9, scale: float = 1.0 / 255.0) -> None:
         """

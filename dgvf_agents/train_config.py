@@ -1,0 +1,116 @@
+"""The configuration of a training run, and the presets of the paper's gridworlds."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+from dgvf_agents.metagradient import Convention, EncoderMode, Horizon, Objective, Storage
+
+World = Literal["collect-objects", "collect-objects-small", "puddle-world"]
+Method = Literal["discovered", "random", "reward-prediction", "a2c"]
+
+
+@final
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that defines a training run."""
+
+    env: str = "CollectObjectsSmall-v0"
+    """Id of the environment."""
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment in training."""
+    evaluation_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the environment in evaluation."""
+    policy: str = "CnnPolicy"
+    """`MlpPolicy` (128, 128) or `CnnPolicy` (8 and 16 filters of 2x2, then 512)."""
+    task: str = "discovered"
+    """Auxiliary task: discovered, random, reward-prediction, pixel-control or none."""
+    steps: int = 1_000_000
+    """Environment steps to train for, over all copies."""
+    seed: int = 0
+    """Seed of everything random."""
+    n_envs: int = 16
+    """Parallel environments (paper: 16)."""
+    n_steps: int = 5
+    """Steps per environment and update (paper: 5)."""
+    gamma: float = 0.99
+    """Discount of the main task."""
+    learning_rate: float = 3e-4
+    """RMSProp's, of the inner update (paper: searched in 1e-4 … 7e-3)."""
+    final_learning_rate: float | None = None
+    """Where the learning rate is annealed to linearly; constant when left out."""
+    ent_coef: float = 0.03
+    """Entropy regularization (paper: searched in 1e-4 … 0.05)."""
+    vf_coef: float = 0.5
+    """Factor on the mean squared value error."""
+    rms_prop_eps: float = 1e-5
+    """ε of RMSProp (paper: 1e-5)."""
+    max_grad_norm: float | None = None
+    """Norm that inner gradients are scaled down to; none when left out."""
+    encoder_mode: EncoderMode | None = None
+    """`auxiliary`: only the task trains the encoder, `joint`: the main task too; the task decides when left out."""
+    questions: int = 128
+    """D, the number of questions (paper: 128)."""
+    question_discount: float = 0.9
+    """Discount of all questions."""
+    auxiliary_coefficient: float = 0.1
+    """Factor on the answer loss."""
+    unroll_length: int = 10
+    """L, inner updates per meta-update (paper: 10)."""
+    objective: Objective = "sum"
+    """`sum` of the meta-losses along the unroll or the one at its `end`."""
+    horizon: Horizon = "unrolled"
+    """`unrolled`, or the `myopic` approximation of the paper's appendix."""
+    convention: Convention = "exact"
+    """What the meta-gradient passes through: `exact` or `surrogate`."""
+    storage: Storage = "graph"
+    """`graph` is faster, `recompute` takes less memory."""
+    meta_learning_rate: float = 3e-4
+    """Adam's, on η."""
+    meta_max_grad_norm: float = 1.0
+    """Norm that meta-gradients are scaled down to (paper, table 1: 1)."""
+    compile: bool = True
+    """Whether updates are compiled."""
+    threads: int = 1
+    """Threads of PyTorch."""
+    checkpoint_every: int = 250_000
+    """Environment steps between checkpoints."""
+    log_every: int = 8_000
+    """Environment steps between rows of metrics."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "threads", "checkpoint_every", "log_every", "n_envs", "n_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+
+
+_TASKS: dict[Method, str] = {
+    "discovered": "discovered",
+    "random": "random",
+    "reward-prediction": "reward-prediction",
+    "a2c": "none",
+}
+
+_WORLDS: dict[World, TrainConfig] = {
+    "collect-objects-small": TrainConfig(),
+    "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4),
+    "puddle-world": TrainConfig(
+        env="PuddleWorld-v0",
+        env_kwargs={"reward_scale": 0.1, "start": "random", "max_episode_steps": 500},
+        policy="MlpPolicy",
+        steps=5_000_000,
+        learning_rate=1e-3,
+    ),
+}
+"""One configuration per world; all methods share its settings and differ in the task alone, as in the paper."""
+
+
+def preset(world: World, method: Method) -> TrainConfig:
+    """The configuration of a method on a world."""
+    return dataclasses.replace(_WORLDS[world], task=_TASKS[method])
+
+
+WORLDS: tuple[World, ...] = tuple(_WORLDS)
+METHODS: tuple[Method, ...] = tuple(_TASKS)

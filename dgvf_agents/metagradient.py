@@ -141,7 +141,8 @@ def main_loss(
     loss = actor_critic_loss(
         learner.distribution, outputs, values, rollout.actions, returns, advantages, learner.weights
     )
-    return loss, 1.0 - advantages.var() / returns.var().clamp(min=1e-8)
+    explained_variance = 1.0 - advantages.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
+    return loss, explained_variance
 
 
 def _held(learner: Learner, theta: Params, features: Tensor, rollout: Rollout, convention: Convention) -> Held:
@@ -274,7 +275,13 @@ class Unroll:
         return metrics
 
     def score(self, rollout: Rollout) -> Tensor:
-        """L^RL(θ_k) on batch k + 1, which θ_k generated."""
+        """L^RL(θ_k) on batch k + 1, which θ_k generated.
+
+        Raises:
+            RuntimeError: there was no update yet.
+        """
+        if not self._steps:
+            raise RuntimeError("score() was called before any update: call update() first")
         gradients, loss = self._score(self._state.theta, rollout)
         self._steps[-1].score = gradients
         return loss
@@ -311,6 +318,8 @@ class Unroll:
             if weight is not None and value.requires_grad
         ]
         inputs = [*self._eta.values(), *(tree_flatten(before)[0] if self._unrolled else [])]
+        if not inputs:  # no η, and nothing earlier to go back to
+            return {}, adjoint
         outputs, weights = zip(*pairs, strict=True)
         gradients = torch.autograd.grad(outputs, inputs, weights, allow_unused=True)
         of_eta = {

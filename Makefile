@@ -8,10 +8,10 @@ INSTALLED := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test nightly lint types docs docs-data bench check clean
+.PHONY: help install test nightly lint types docs docs-data bench constraints check clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
@@ -45,6 +45,11 @@ docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbe
 
 bench: $(INSTALLED) ## Measure environment steps per second; runs/bench-envs.json keeps the results
 	$(BIN)/dgvf bench envs --output runs/bench-envs.json
+
+constraints: $(INSTALLED) ## Fit constraints.txt to pyproject.toml; pins that still fit stay, delete those to renew
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-annotate --quiet \
+	  --custom-compile-command "make constraints" --output-file constraints.txt
 
 check: lint types test docs ## Everything that continuous integration checks
 

@@ -207,20 +207,21 @@ def test_what_is_returned_is_the_callers_own(env_id: str, options: dict[str, Any
             assert_same(mask, {"reset_mask": done})
             expected.append(flat(twin.reset(options=mask)))
     assert_same([flat(result) for result in kept], expected)
-    for result in kept[-3:]:
-        clear(result)
+    returned = [array for result in kept for array in arrays_in(result)]
+    assert not any(np.may_share_memory(one, other) for i, one in enumerate(returned) for other in returned[:i])
+    for array in (array for result in kept[-3:] for array in arrays_in(result)):
+        array[...] = None if array.dtype == object else 1
     assert_same([flat(result) for result in kept[:-3]], expected[:-3])
     actions = policy(None)
     assert_same(flat(env.step(actions)), flat(twin.step(actions)))
 
 
-def clear(result: Any) -> None:
-    """Overwrite every array in what a step or a reset returned."""
+def arrays_in(result: Any) -> list[np.ndarray]:
+    """Every array in what a step or a reset returned."""
     if isinstance(result, np.ndarray):
-        result[...] = None if result.dtype == object else 1
-    elif isinstance(result, dict | tuple):
-        for value in result.values() if isinstance(result, dict) else result:
-            clear(value)
+        return [result]
+    values = result.values() if isinstance(result, dict) else result if isinstance(result, tuple) else ()
+    return [array for value in values for array in arrays_in(value)]
 
 
 @each_mode

@@ -6,6 +6,7 @@ adapter lets it train on them, with the data it would have got from its own `Dum
 
 from __future__ import annotations
 
+import copy
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -61,6 +62,7 @@ class GymnasiumVecEnv(VecEnv):
             )
         self.env = env
         self._same_step = mode is AutoresetMode.SAME_STEP
+        self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's, where a user asked for it
         self._actions: np.ndarray | None = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.metadata = {**(env.metadata or {}), **self.metadata}
@@ -70,7 +72,7 @@ class GymnasiumVecEnv(VecEnv):
         self.reset_infos = _unbatch(infos, self.num_envs)
         self._reset_seeds()
         self._reset_options()
-        return observations
+        return self._owned(observations)
 
     def step_async(self, actions: np.ndarray) -> None:
         self._actions = np.asarray(actions)
@@ -80,6 +82,7 @@ class GymnasiumVecEnv(VecEnv):
             raise RuntimeError("step_wait() was called without step_async(): call step_async(actions) first")
         actions, self._actions = self._actions, None
         observations, rewards, terminated, truncated, batched = self.env.step(actions)
+        observations = self._owned(observations)
         done = np.logical_or(terminated, truncated)
         final_obs, final_info = batched.pop("final_obs", None), batched.pop("final_info", None)
         infos = _unbatch({k: v for k, v in batched.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
@@ -167,6 +170,10 @@ class GymnasiumVecEnv(VecEnv):
         if (envs := self._scalar_envs()) is not None:
             return [is_wrapped(envs[i], wrapper_class) for i in copies]
         return [False for _ in copies]
+
+    def _owned(self, observations: Any) -> Any:
+        """Observations that the next step does not overwrite: Stable-Baselines3 stores them after it."""
+        return copy.deepcopy(observations) if self._reuses_buffers else observations
 
     def _scalar_envs(self) -> list[gym.Env] | None:
         return self.env.unwrapped.envs if isinstance(self.env.unwrapped, SyncVectorEnv) else None

@@ -106,6 +106,17 @@ def test_any_sync_vector_env(mode: AutoresetMode) -> None:
     assert min(ends(results)) > 0
 
 
+@each_mode
+def test_environments_that_reuse_their_buffers(mode: AutoresetMode) -> None:
+    """Stable-Baselines3 keeps an observation over the next step, so it must not be overwritten there."""
+    env = GymnasiumVecEnv(SyncVectorEnv([Traveller] * N, copy=False, autoreset_mode=mode))
+    env.seed(7)
+    actions = random_actions(3, 30)
+    kept = [env.reset()] + [env.step(action)[0] for action in actions]
+    reference = list(stream(dummy_vec_env(Traveller), actions))
+    assert_same(kept, [reference[0], *(result[0] for result in steps_of(reference))])
+
+
 def test_tuples_of_observations() -> None:
     """Stable-Baselines3 holds dictionaries, not tuples: every mode gives what the dictionaries give."""
 

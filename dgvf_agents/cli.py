@@ -12,6 +12,7 @@ from rich.console import Console
 from tyro.extras import SubcommandApp
 
 from dgvf_agents import train_config
+from dgvf_agents.bench import agents as bench_agents
 from dgvf_agents.bench import envs as bench_envs
 from dgvf_agents.train_config import TrainConfig
 
@@ -69,6 +70,12 @@ def _watch(run: Run, episodes: int = 10, deterministic: bool = True, seed: int |
 def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) -> None:
     """Environment steps per second: our vector environments beside SyncVectorEnv over our scalar ones."""
     bench_envs.run(benchmark)
+
+
+@bench.command(name="agents")
+def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchmark]) -> None:
+    """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
+    bench_agents.run(benchmark)
 
 
 app.command(bench, name="bench", help="Measure speed, side by side in one run.")

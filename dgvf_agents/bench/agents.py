@@ -1,0 +1,137 @@
+"""Training speed and memory: our agents beside Stable-Baselines3's A2C, each case in a process of its own."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from dgvf_agents.bench.report import write_report
+
+WORLDS = {"PuddleWorld-v0": "MlpPolicy", "CollectObjects-v0": "CnnPolicy"}
+
+
+@dataclass(frozen=True)
+class AgentsBenchmark:
+    """Measure training steps per second and memory."""
+
+    threads: tuple[int, ...] = (1, 2)
+    """Numbers of PyTorch threads to measure with."""
+    seconds: float = 5.0
+    """How long each of the repetitions trains."""
+    repetitions: int = 3
+    """Repetitions; the median counts. The agents take turns."""
+    unroll_lengths: tuple[int, ...] = (5, 10, 25, 50)
+    """L for the growth table."""
+    questions: tuple[int, ...] = (8, 32, 128)
+    """D for the growth table."""
+    worlds: tuple[str, ...] = tuple(WORLDS)
+    """Ids of the environments."""
+    output: Path | None = None
+    """JSON file for the results, hardware and versions; none when left out."""
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0:
+            raise ValueError(f"seconds must be > 0, got {self.seconds!r}")
+        if self.repetitions < 1:
+            raise ValueError(f"repetitions must be >= 1, got {self.repetitions!r}")
+        unknown = set(self.worlds) - set(WORLDS)
+        if unknown:
+            raise ValueError(f"worlds must be among {sorted(WORLDS)}, got {sorted(unknown)}")
+
+
+def run(benchmark: AgentsBenchmark) -> list[dict[str, Any]]:
+    """Measure, print the tables, and write the report; returns all rows."""
+    console = Console()
+    speed = _speed(benchmark, console)
+    growth = _growth(benchmark, console)
+    products = [_case({"measure": "products", "seconds": 1.0, "threads": t}) for t in benchmark.threads]
+    console.print(_speed_table(speed))
+    console.print(_growth_table(growth))
+    for row in products:
+        console.print(
+            f"{row['threads']} thread(s): matrix products of the 512-unit layer at {row['gflops']:.0f} GFLOP/s"
+        )
+    rows = speed + growth + products
+    if benchmark.output is not None:
+        write_report(benchmark.output, "dgvf bench agents", benchmark, rows)
+    return rows
+
+
+def _speed(benchmark: AgentsBenchmark, console: Console) -> list[dict[str, Any]]:
+    cases = list(itertools.product(benchmark.worlds, benchmark.threads))
+    rows = []
+    for world, threads in track(cases, "training speed", console=console, transient=True):
+        answer = _case(
+            {
+                "measure": "speed",
+                "world": world,
+                "policy": WORLDS[world],
+                "threads": threads,
+                "seconds": benchmark.seconds,
+                "repetitions": benchmark.repetitions,
+            }
+        )
+        rows.append(answer)
+    return rows
+
+
+def _growth(benchmark: AgentsBenchmark, console: Console) -> list[dict[str, Any]]:
+    cases = [(length, 128, storage) for length in benchmark.unroll_lengths for storage in ("graph", "recompute")]
+    cases += [(10, questions, "graph") for questions in benchmark.questions]
+    rows = []
+    for length, questions, storage in track(cases, "growth", console=console, transient=True):
+        settings = {"unroll_length": length, "questions": questions, "storage": storage}
+        world = benchmark.worlds[-1]
+        rows.append(_case({"measure": "growth", "world": world, "policy": WORLDS[world], "threads": 1, **settings}))
+    return rows
+
+
+def _case(case: dict[str, Any]) -> dict[str, Any]:
+    """Measure one case in a fresh process."""
+    command = [sys.executable, "-m", "dgvf_agents.bench.agents_case", json.dumps(case)]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    if finished.returncode:
+        raise RuntimeError(f"case {case} failed:\n{finished.stderr[-2000:]}")
+    return {**case, **json.loads(finished.stdout.splitlines()[-1])}
+
+
+def _speed_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="Training, environment steps per second (ratio to Stable-Baselines3's A2C)")
+    for heading in ("environment", "threads", "SB3 A2C", "our A2C", "discovered GVFs", "time, discovered / our A2C"):
+        table.add_column(heading, justify="left" if heading == "environment" else "right")
+    for row in rows:
+        sb3, a2c, discovered = (row["steps_per_s"][name] for name in ("sb3", "none", "discovered"))
+        table.add_row(
+            row["world"],
+            str(row["threads"]),
+            f"{sb3:,.0f}",
+            f"{a2c:,.0f} ({a2c / sb3:.2f}x)",
+            f"{discovered:,.0f} ({discovered / sb3:.2f}x)",
+            f"{a2c / discovered:.2f}x",
+        )
+    return table
+
+
+def _growth_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="Growth with unroll length L and questions D")
+    for heading in ("L", "D", "storage", "ms per update", "peak MiB over the model's", "of it L copies, MiB"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(
+            str(row["unroll_length"]),
+            str(row["questions"]),
+            row["storage"],
+            f"{row['ms_per_update']:.2f}",
+            f"{row['peak_mib']:.0f}",
+            f"{row['copies_mib']:.0f}",
+        )
+    return table

@@ -1,0 +1,105 @@
+"""One case of `dgvf bench agents`, in a process of its own: reads a JSON object, prints one."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3 import A2C
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from torch.utils._pytree import tree_leaves
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
+from dgvf_envs.sb3_adapter import make_vec
+
+WARM_UP_STEPS = 3_200
+
+
+class _UntilClock(BaseCallback):
+    """Stops training when the time is up."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._end = time.perf_counter() + seconds
+
+    def _on_step(self) -> bool:
+        return time.perf_counter() < self._end
+
+
+def speed(case: dict[str, Any]) -> dict[str, Any]:
+    """Steps per second of SB3's A2C, our A2C and discovered GVFs; same networks, environments and threads."""
+    agents = {name: _agent(name, case) for name in ("sb3", "none", "discovered")}
+    for agent in agents.values():
+        agent.learn(WARM_UP_STEPS)
+    rates: dict[str, list[float]] = {name: [] for name in agents}
+    for _ in range(case["repetitions"]):
+        for name, agent in agents.items():
+            before, start = agent.num_timesteps, time.perf_counter()
+            agent.learn(10**9, _UntilClock(case["seconds"]), reset_num_timesteps=False)
+            rates[name].append((agent.num_timesteps - before) / (time.perf_counter() - start))
+    return {"steps_per_s": {name: statistics.median(rate) for name, rate in rates.items()}}
+
+
+def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
+    env = make_vec(case["world"], 16, seed=0)
+    if name != "sb3":
+        return DGVFA2C(case["policy"], env, auxiliary_task=name, seed=0, device="cpu")
+    extractor = MLPExtractor if case["policy"] == "MlpPolicy" else GridCNNExtractor
+    network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
+    return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
+
+
+def growth(case: dict[str, Any]) -> dict[str, Any]:
+    """Time per update, and the peak of resident memory over what the warm, idle model takes."""
+    env = make_vec(case["world"], 16, seed=0)
+    settings = {name: case[name] for name in ("unroll_length", "questions", "storage")}
+    model = DGVFA2C(case["policy"], env, auxiliary_task="discovered", seed=0, device="cpu", **settings)
+    updates = 2 * case["unroll_length"] + 2
+    model.learn(updates * 80)
+    model._unroll = None
+    idle = _memory("VmRSS")
+    _reset_peak()
+    start = time.perf_counter()
+    model.learn(updates * 80, reset_num_timesteps=False)
+    elapsed = time.perf_counter() - start
+    copy = [model._functions.params(), model.learner_state.optimizer, model._rollout]
+    copy_bytes = sum(t.numel() * t.element_size() for t in tree_leaves(copy) if isinstance(t, torch.Tensor))
+    return {
+        "ms_per_update": 1e3 * elapsed / updates,
+        "peak_mib": (_memory("VmHWM") - idle) / 1024,
+        "copies_mib": case["unroll_length"] * copy_bytes / 2**20,
+    }
+
+
+def _memory(name: str) -> int:
+    """Resident memory in KiB, now (`VmRSS`) or at its peak (`VmHWM`)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def _reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def products(case: dict[str, Any]) -> dict[str, Any]:
+    """GFLOP/s of the matrix products behind the 512-unit layer on CollectObjects-v0, batch 80."""
+    batch, inputs, outputs = 80, 1936, 512
+    a, b = torch.randn(batch, inputs), torch.randn(inputs, outputs)
+    steps, start = 0, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < case["seconds"]:
+        a @ b
+        steps += 1
+    return {"gflops": 2e-9 * batch * inputs * outputs * steps / elapsed}
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    torch.set_num_threads(given["threads"])
+    print(json.dumps({"speed": speed, "growth": growth, "products": products}[given["measure"]](given)))

@@ -44,7 +44,8 @@ within one run; each number is the median of {settings["repetitions"]} repetitio
 
 {table(headings, rows, right=(1, 2, 3, 4))}
 
-Measured with `{report["command"]}` on {hardware["processor"]} ({hardware["cores"]} cores): {versions}.
+Measured with `{report["command"]}` on {hardware["processor"]} ({hardware["cores"]} cores):
+{versions}.
 
 `make bench` measures on your machine; `make docs-data` renews this page.
 """

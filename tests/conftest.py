@@ -1,10 +1,25 @@
 import os
+from collections.abc import Iterator
 
 # before anything imports pygame: no window, no sound device
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("dgvf", deadline=None)  # the first example pays for imports and caches
 settings.load_profile("dgvf")
+
+
+@pytest.fixture(scope="module")
+def double_precision() -> Iterator[None]:
+    """float64 unless said otherwise, on one thread: the mathematics is checked to ten digits, with tiny tensors."""
+    import torch
+
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    torch.set_default_dtype(torch.float64)
+    torch.set_num_threads(1)
+    yield
+    torch.set_default_dtype(dtype)
+    torch.set_num_threads(threads)

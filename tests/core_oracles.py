@@ -352,9 +352,7 @@ class Algorithm:
             losses.append(self.meta_loss(theta, following))
         meta_losses = {"sum": torch.stack(losses).sum(), "end": losses[-1]}
         return {
-            objective: dict(
-                zip(eta, torch.autograd.grad(loss, list(eta.values()), retain_graph=True), strict=True)
-            )
+            objective: dict(zip(eta, torch.autograd.grad(loss, list(eta.values()), retain_graph=True), strict=True))
             for objective, loss in meta_losses.items()
         }
 

@@ -73,6 +73,13 @@ def regression_loss(predictions: Tensor, targets: Tensor) -> Tensor:
 
     Args:
         predictions: `[T, B, ...]`.
-        targets: `[T, B, ...]`.
+        targets: of the same shape.
+
+    Raises:
+        ValueError: the shapes differ.
     """
-    return 0.5 * ((targets - predictions) ** 2).flatten(2).sum(-1).mean()
+    if predictions.shape != targets.shape:
+        raise ValueError(
+            f"targets must have the predictions' shape {tuple(predictions.shape)}, got {tuple(targets.shape)}"
+        )
+    return 0.5 * ((targets - predictions) ** 2).mean((0, 1)).sum()

@@ -62,7 +62,14 @@ class MLPEncoder(Encoder):
             low: smallest value of each input; `None` leaves the inputs as they are.
             high: largest value of each input.
             bias_spread: the first layer's biases are uniform in [-bias_spread, bias_spread].
+
+        Raises:
+            ValueError: there is no layer, or one bound without the other.
         """
+        if not hidden:
+            raise ValueError(f"hidden must name at least one layer, got {hidden!r}")
+        if (low is None) != (high is None):
+            raise ValueError(f"low and high must be given together, got {low!r} and {high!r}")
         super().__init__()
         widths = (inputs, *hidden)
         layers: list[nn.Module] = []
@@ -101,7 +108,13 @@ class GridCNNEncoder(Encoder):
             filters: of each convolution.
             kernel: side of each filter.
             hidden: width of the fully connected layer.
+
+        Raises:
+            ValueError: an observation is smaller than what the filters need.
         """
+        needed = len(filters) * (kernel - 1) + 1
+        if min(shape[1:]) < needed:
+            raise ValueError(f"shape must have at least {needed} rows and columns, got {tuple(shape)}")
         super().__init__()
         channels, rows, columns = shape
         layers: list[nn.Module] = []
@@ -127,9 +140,14 @@ class AtariCNNEncoder(Encoder):
         """
         Args:
             channels: stacked frames.
-            side: height and width of a frame in pixels.
+            side: height and width of a frame in pixels, at least 36.
             hidden: width of the fully connected layer.
+
+        Raises:
+            ValueError: a frame is smaller than what the filters need.
         """
+        if side < 36:
+            raise ValueError(f"side must be >= 36, got {side!r}")
         super().__init__()
         layers: list[nn.Module] = []
         for count, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):

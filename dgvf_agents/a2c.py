@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -34,11 +33,10 @@ from dgvf_agents.metagradient import (
     Storage,
     Unroll,
     check_choice,
-    inner_update,
-    meta_loss_gradient,
 )
 from dgvf_agents.networks import QuestionNetwork
 from dgvf_agents.optimizers import Optimizer, RMSProp, clip_by_global_norm, global_norm
+from dgvf_agents.packing import PackedLearner
 from dgvf_agents.policies import CnnPolicy, DGVFPolicy, MlpPolicy, PolicyFunctions, PreprocessedEncoder
 from dgvf_agents.rollout_builder import RolloutBuilder
 from dgvf_agents.tasks import (
@@ -236,13 +234,11 @@ class DGVFA2C(OnPolicyAlgorithm):
             convention=self.convention,
             max_gradient_norm=self.max_grad_norm,
         )
-        self._compile_functions()
+        eta = _to(self.task.initial_meta_params(), self.device)
+        self._compile_functions(eta)
         theta = self._functions.params()
-        self.learner_state = LearnerState(
-            self._learner.optimizer.init(theta),
-            _to(self.task.initial_meta_params(), self.device),
-            self.meta_learning_rate,
-        )
+        self._theta = self._packed.theta.pack(theta)
+        self.learner_state = LearnerState(self._packed, self.inner_optimizer.init(theta), eta, self.meta_learning_rate)
         self.rollout_buffer = None  # type: ignore[assignment]  # it lacks next observations and rewrites rewards
         self._unroll: Unroll | None = None
         self._action_rng = np.random.default_rng(self.seed)
@@ -254,10 +250,11 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._meta_loss: Tensor | None = None
         self._meta_gradient_norm: Tensor | None = None
 
-    def _compile_functions(self) -> None:
-        self._update = Compiled(partial(inner_update, self._learner), self.compile)
-        self._score = Compiled(partial(meta_loss_gradient, self._learner), self.compile)
-        self._act = Compiled(partial(_act, self._learner), self.compile)
+    def _compile_functions(self, eta: Params) -> None:
+        self._packed = PackedLearner(self._learner, eta)
+        self._update = Compiled(self._packed.update, self.compile)
+        self._score = Compiled(self._packed.score, self.compile)
+        self._act = Compiled(self._packed.act, self.compile)
 
     def _build_task(self) -> AuxiliaryTask:
         if callable(self.auxiliary_task):
@@ -286,7 +283,7 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> bool:
         """Collect `n_rollout_steps` steps from every environment; false where the callback asks to stop."""
         assert self._last_obs is not None
-        theta, builder = self._functions.params(), self._builder
+        theta, builder = self._theta, self._builder
         builder.clear()
         callback.on_rollout_start()
         uniforms = torch.from_numpy(self._action_rng.random((n_rollout_steps, env.num_envs), dtype=np.float32))
@@ -328,7 +325,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         if self.task.discovers:
             self._metrics = self._train_discovering(self._rollout, learning_rate)
         else:
-            state = InnerState(self._functions.params(), self.learner_state.optimizer)
+            state = InnerState(self._theta, self.learner_state.optimizer)
             with torch.no_grad():
                 state, self._metrics = self._update(state, self.learner_state.eta, self._rollout, learning_rate)
             self._take(state)
@@ -344,7 +341,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                 self._meta_update(unroll.gradient())
                 unroll = None
         if unroll is None:
-            state = InnerState(self._functions.params(), self.learner_state.optimizer)
+            state = InnerState(self._theta, self.learner_state.optimizer)
             eta, horizon, storage = self.learner_state.eta, self.horizon, self.storage
             unroll = Unroll(self._update, self._score, state, eta, horizon=horizon, storage=storage)
         metrics = unroll.update(rollout, learning_rate)
@@ -363,8 +360,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.meta_updates += 1
 
     def _take(self, state: InnerState) -> None:
-        self._functions.show(state.theta)
-        self.learner_state.optimizer = state.optimizer
+        self._theta, self.learner_state.optimizer = state
+        self._functions.show(self._packed.theta.unpack(self._theta))
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self._metrics is not None:
@@ -384,7 +381,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             record("train/answer_loss", metrics.answer_loss.item())
         if isinstance(self.task, GVFTask) and self._rollout is not None:
             with torch.no_grad():
-                cumulants, discounts = self.task.ask(self.learner_state.eta, self._rollout)
+                cumulants, discounts = self.task.ask(self.learner_state.named_eta(), self._rollout)
             record("questions/cumulant_variance", cumulants.flatten(0, 1).var(0).mean().item())
             for name, fraction in (("min", 0.0), ("median", 0.5), ("max", 1.0)):
                 record(f"questions/discount_{name}", torch.quantile(discounts.flatten(), fraction).item())
@@ -416,20 +413,26 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> None:
         super().set_parameters(load_path_or_dict, exact_match, device)  # type: ignore[arg-type]
         self._unroll = None  # it leads to parameters that are gone
+        self._theta = self._packed.theta.pack(self._functions.params())
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         return ["policy", "learner_state"], []
 
     def _excluded_save_params(self) -> list[str]:
-        live = ["task", "rollout_buffer", "_functions", "_learner", "_update", "_score", "_act", "_unroll"]
+        live = [
+            "task",
+            "rollout_buffer",
+            "_functions",
+            "_learner",
+            "_packed",
+            "_theta",
+            "_update",
+            "_score",
+            "_act",
+            "_unroll",
+        ]
         live += ["_builder", "_rollout", "_metrics", "_meta_loss", "_meta_gradient_norm"]
         return [*super()._excluded_save_params(), *live]
-
-
-def _act(learner: Learner, theta: Params, observations: Tensor, uniforms: Tensor) -> Tensor:
-    """Actions `[B]` drawn from the policy for observations `[B, *obs]` with uniform numbers `[B]`."""
-    features = learner.network.encode(theta, observations, batch_dims=1)
-    return learner.distribution.sample(learner.network.policy_outputs(theta, features), uniforms)
 
 
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:

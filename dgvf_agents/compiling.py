@@ -27,7 +27,7 @@ class Compiled(Generic[Result]):
             enabled: false leaves it as it is.
         """
         self._eager = function
-        self._call: Callable[..., Result] = torch.compile(function, fullgraph=True) if enabled else function
+        self._call: Callable[..., Result] = torch.compile(_own_code(function), fullgraph=True) if enabled else function
 
     def __call__(self, *arguments: Any) -> Result:
         try:
@@ -42,6 +42,20 @@ class Compiled(Generic[Result]):
                     f"nothing can be compiled here, and updates run slower for it: {_first_line(error)}", stacklevel=2
                 )
             return self._eager(*arguments)
+
+
+def _own_code(function: Callable[..., Result]) -> Callable[..., Result]:
+    """The function under a code object of its own.
+
+    `torch.compile` keeps what it compiled, and counts it against a limit, by code object: two models of one process
+    would otherwise search and crowd out each other's.
+    """
+
+    def call(*arguments: Any) -> Result:
+        return function(*arguments)
+
+    call.__code__ = call.__code__.replace()
+    return call
 
 
 def _no_compiler(error: BaseException | None) -> bool:

@@ -62,7 +62,7 @@ class GVFTask(AuxiliaryTask):
         Args:
             network: the question network.
             questions: D ≥ 1.
-            discount: one discount in [0, 1) for all questions; `None` where the network learns them.
+            discount: one discount in [0, 1) for all questions; `None` if and only if the network learns them.
             window: j ≥ 1, how many future observations o_{t+1:t+j} the network sees.
 
         Raises:
@@ -78,6 +78,11 @@ class GVFTask(AuxiliaryTask):
             )
         if discount is not None and not 0.0 <= discount < 1.0:
             raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
+        if discount is not None and network.discounts is not None:
+            raise ValueError(f"discount must be None where the question network learns it, got {discount!r}")
+        if questions != network.cumulants.out_features:
+            asked = network.cumulants.out_features
+            raise ValueError(f"questions must be the {asked} that the question network asks, got {questions!r}")
         self.network = network
         self.questions = questions
         self.discount = discount
@@ -153,6 +158,8 @@ class PixelControl(AuxiliaryTask):
         Raises:
             ValueError: an argument is out of its range.
         """
+        if actions < 1:
+            raise ValueError(f"actions must be >= 1, got {actions!r}")
         if grid < 1:
             raise ValueError(f"grid must be >= 1, got {grid!r}")
         if not 0.0 <= discount < 1.0:
@@ -170,8 +177,11 @@ class PixelControl(AuxiliaryTask):
         """`[T, B, n²]`: mean absolute change of the pixels of each cell between o_t and o_{t+1}.
 
         Raises:
-            ValueError: the grid does not divide the image.
+            ValueError: observations are no images, or the grid does not divide them.
         """
+        if rollout.observations.dim() != 5:
+            shape = tuple(rollout.observations.shape[2:])
+            raise ValueError(f"observations must be images (channels, height, width) for pixel control, got {shape}")
         n, (height, width) = self.grid, rollout.observations.shape[-2:]
         if height % n or width % n:
             raise ValueError(f"grid must divide the image of {height} x {width} pixels, got {n!r}")

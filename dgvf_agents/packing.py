@@ -1,0 +1,87 @@
+"""The core's functions on packed parameters: one vector in place of many named tensors.
+
+A compiled function pays for every tensor that goes in or out, and autograd for every one it keeps; small networks spend
+more time on that than on arithmetic. Packing happens inside the compiled functions, where taking a vector apart costs
+nothing, and leaves the core as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from dgvf_agents.metagradient import InnerMetrics, InnerState, Learner, inner_update, meta_loss_gradient
+from dgvf_agents.types import Params, Rollout
+
+KEY = "packed"
+"""The one name in a packed dict of parameters."""
+
+
+@final
+class Packing:
+    """How a tree of tensors lies in one vector."""
+
+    def __init__(self, tree: Any) -> None:
+        """
+        Args:
+            tree: nested dicts of tensors of one dtype, whose order and shapes are remembered.
+        """
+        leaves, self._spec = tree_flatten(tree)
+        self._shapes = [leaf.shape for leaf in leaves]
+        self._sizes = [leaf.numel() for leaf in leaves]
+
+    def pack(self, tree: Any) -> Params:
+        """The tree as a dict of one vector; empty where the tree has no tensors."""
+        leaves = tree_flatten(tree)[0]
+        return {KEY: torch.cat([leaf.reshape(-1) for leaf in leaves])} if leaves else {}
+
+    def unpack(self, packed: Params) -> Any:
+        """The tree, its tensors views of the vector."""
+        pieces = packed[KEY].split(self._sizes) if self._sizes else ()
+        leaves = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        return tree_unflatten(leaves, self._spec)
+
+
+@final
+class PackedLearner:
+    """`inner_update` and `meta_loss_gradient` of a learner, on packed θ, η and optimizer statistics."""
+
+    def __init__(self, learner: Learner, eta: Params) -> None:
+        """
+        Args:
+            learner: the learner.
+            eta: η, for its names and shapes.
+        """
+        theta = learner.network.params()
+        self._learner = learner
+        self.theta = Packing(theta)
+        self.optimizer = Packing(learner.optimizer.init(theta))
+        self.eta = Packing(eta)
+
+    def update(
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    ) -> tuple[InnerState, InnerMetrics]:
+        """`inner_update`."""
+        unpacked = InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
+        after, metrics = inner_update(self._learner, unpacked, self.eta.unpack(eta), rollout, learning_rate)
+        return self.packed(after), metrics
+
+    def score(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+        """`meta_loss_gradient`, with zeros for the parameters it leaves out."""
+        named = self.theta.unpack(theta)
+        gradients, loss = meta_loss_gradient(self._learner, named, rollout)
+        whole = {name: gradients.get(name, torch.zeros_like(value)) for name, value in named.items()}
+        return self.theta.pack(whole), loss
+
+    def act(self, theta: Params, observations: Tensor, uniforms: Tensor) -> Tensor:
+        """Actions `[B]` drawn from the policy for observations `[B, *obs]` with uniform numbers `[B]`."""
+        named, learner = self.theta.unpack(theta), self._learner
+        features = learner.network.encode(named, observations, batch_dims=1)
+        return learner.distribution.sample(learner.network.policy_outputs(named, features), uniforms)
+
+    def packed(self, state: InnerState) -> InnerState:
+        """The state with packed members."""
+        return InnerState(self.theta.pack(state.theta), {KEY: self.optimizer.pack(state.optimizer)})

@@ -147,7 +147,14 @@ class DGVFA2C(OnPolicyAlgorithm):
         Raises:
             ValueError: an argument is out of its range; the message names it, its value and what is allowed.
         """
-        for name, value in (("unroll_length", unroll_length), ("n_envs", n_envs), ("n_steps", n_steps)):
+        counts = {
+            "questions": questions,
+            "question_window": question_window,
+            "unroll_length": unroll_length,
+            "n_envs": n_envs,
+            "n_steps": n_steps,
+        }
+        for name, value in counts.items():
             if value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value!r}")
         for name, number in (("meta_learning_rate", meta_learning_rate), ("meta_skip_norm", meta_skip_norm)):
@@ -269,8 +276,6 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _question_network(self) -> QuestionNetwork:
         """A network like the agent's, independent of it, on windows of future observations."""
-        if self.questions < 1:
-            raise ValueError(f"questions must be >= 1, got {self.questions!r}")
         space = _window_space(self.observation_space, self.question_window)
         extractor = self.policy.features_extractor_class(space, **self.policy.features_extractor_kwargs)
         encoder = PreprocessedEncoder(extractor, space, self.policy.normalize_images)

@@ -36,8 +36,11 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True) -> DGVFA2
     model = build(config)
     model.set_logger(configure(str(path), ["csv", "tensorboard"]))
     interval = max(1, round(config.log_every / (config.n_envs * config.n_steps)))
-    with _RunCallback(config, folder, show_progress) as callback:
-        model.learn(config.steps, callback, log_interval=interval)
+    try:
+        with _RunCallback(config, folder, show_progress) as callback:
+            model.learn(config.steps, callback, log_interval=interval)
+    finally:
+        model.logger.close()
     return model
 
 

@@ -104,7 +104,7 @@ class CollectObjects(Dynamics[CollectObjectsState]):
         agent = starts[drawn.astype(np.int64) if self.xp is np else drawn.long()]
         return CollectObjectsState(agent, agent >= 0, agent >= 0)
 
-    def step(self, state: CollectObjectsState, action: Array, uniforms: Array) -> Transition[CollectObjectsState]:
+    def step(self, state: CollectObjectsState, action: Array, uniforms: Array) -> Transition:
         agent = self.constants.next_cell[state.agent * 4 + action]
         at_first = (agent == self.first_cell) & state.first
         at_second = (agent == self.second_cell) & state.second

@@ -23,10 +23,10 @@ Array = Any
 State = TypeVar("State", bound=tuple)
 
 
-class Transition(NamedTuple, Generic[State]):
+class Transition(NamedTuple):
     """What one step of a batch of B worlds yields."""
 
-    state: State
+    state: Any
     """The states after the step; every field `[B]`."""
     reward: Array
     """`[B]` floating point, R_{t+1}."""
@@ -66,7 +66,7 @@ class Dynamics(ABC, Generic[State]):
         """
 
     @abstractmethod
-    def step(self, state: State, action: Array, uniforms: Array) -> Transition[State]:
+    def step(self, state: State, action: Array, uniforms: Array) -> Transition:
         """Advance every world by one step.
 
         Args:

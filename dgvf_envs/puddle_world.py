@@ -122,7 +122,7 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
         origin = (one * 0.0).repeat(len(uniforms))
         return PuddleWorldState(origin + self.start[0], origin + self.start[1])
 
-    def step(self, state: PuddleWorldState, action: Array, uniforms: Array) -> Transition[PuddleWorldState]:
+    def step(self, state: PuddleWorldState, action: Array, uniforms: Array) -> Transition:
         noise_x, noise_y = self._noise(uniforms)
         x = (state.x + self.constants.move_x[action] + noise_x).clip(0.0, 1.0)
         y = (state.y + self.constants.move_y[action] + noise_y).clip(0.0, 1.0)

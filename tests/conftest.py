@@ -1,6 +1,9 @@
 import os
 from collections.abc import Iterator
 
+# before anything imports torch: tensors here are small, and threads that wait for each other only cost time
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # before anything imports pygame: no window, no sound device
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"

@@ -1,0 +1,236 @@
+"""DGVFA2C is used like any Stable-Baselines3 algorithm, and does what Algorithm 1 says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode
+from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.vec_env import DummyVecEnv
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.a2c import TASKS
+from dgvf_agents.policies import MLPExtractor
+from dgvf_agents.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_envs.sb3_adapter import make_vec
+
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "n_envs": 4, "seed": 0, "compile": False, "device": "cpu"}
+TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
+BATCH = 4 * 5
+
+
+def _model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
+    kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "MlpPolicy" else {}
+    return DGVFA2C(policy, env, **{**SMALL, **kwargs, **changes})
+
+
+def _weights(model: DGVFA2C) -> np.ndarray:
+    return torch.cat([p.detach().flatten() for p in model.policy.parameters()]).numpy().copy()
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "pixel-control"])
+def test_every_task_trains_and_moves_the_encoder(task: str) -> None:
+    model = _model(auxiliary_task=task)
+    before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
+    model.learn(20 * BATCH)
+    assert model.num_timesteps == 20 * BATCH
+    for name, parameter in model.policy.named_parameters():
+        assert torch.isfinite(parameter).all(), name
+        assert not torch.equal(parameter, before[name]), name
+    assert model.meta_updates == (6 if task == "discovered" else 0)  # batches 4, 7, … complete the unrolls
+
+
+def test_pixel_control_trains_on_images() -> None:
+    env_kwargs = {"observation": "rgb", "layout": ["#" * 21, *["#" + " " * 19 + "#"] * 19, "#" * 21]}
+    env = make_vec("CollectObjects-v0", 2, 0, env_kwargs={**env_kwargs, "objects": ((2, 10), (9, 10))})
+    with pytest.raises(ValueError, match="observation_space must have planes"):
+        DGVFA2C("CnnPolicy", make_vec("PuddleWorld-v0", 2), **SMALL)
+    model = DGVFA2C("CnnPolicy", env, auxiliary_task="pixel-control", **{**SMALL, "n_envs": 2})
+    model.learn(20)
+    assert np.isfinite(_weights(model)).all()
+
+
+def test_random_questions_stay_and_discovered_ones_move() -> None:
+    for task, moves in (("random", False), ("discovered", True)):
+        model = _model(auxiliary_task=task)
+        before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}
+        model.learn(10 * BATCH)
+        moved = [not torch.equal(before[name], value) for name, value in model.learner_state.named_eta().items()]
+        assert all(moved) if moves else not any(moved)
+
+
+def test_the_same_seed_is_bitwise_the_same_run_and_another_is_not() -> None:
+    runs = [_weights(_model(seed=seed).learn(15 * BATCH)) for seed in (3, 3, 4)]
+    assert np.array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
+
+
+def test_storage_does_not_change_what_is_learned() -> None:
+    graph, recompute = (_weights(_model(storage=storage).learn(10 * BATCH)) for storage in ("graph", "recompute"))
+    np.testing.assert_allclose(graph, recompute, atol=1e-6)
+
+
+def _envs() -> dict[str, Any]:
+    scalar = gym.make("PuddleWorld-v0")
+    return {
+        "id": "PuddleWorld-v0",
+        "gymnasium env": scalar,
+        "vector env, next step": gym.make_vec("PuddleWorld-v0", num_envs=3),
+        "vector env, same step": gym.make_vec("PuddleWorld-v0", num_envs=3, autoreset_mode=AutoresetMode.SAME_STEP),
+        "sync vector env": gym.make_vec("PuddleWorld-v0", num_envs=3, vectorization_mode="sync"),
+        "VecEnv": make_vec_env("PuddleWorld-v0", 3),
+        "DummyVecEnv": DummyVecEnv([lambda: gym.make("PuddleWorld-v0")]),
+    }
+
+
+@pytest.mark.parametrize("kind", list(_envs()))
+def test_any_kind_of_environment_can_be_learned_in(kind: str) -> None:
+    env = _envs()[kind]
+    model = _model(env).learn(60)
+    assert model.num_timesteps >= 60
+    assert model.n_envs == {"id": 4, "gymnasium env": 1, "DummyVecEnv": 1}.get(kind, 3)
+
+
+def test_a_saved_model_acts_and_learns_on_like_the_original(tmp_path: Path) -> None:
+    model = _model("CollectObjectsSmall-v0", "CnnPolicy").learn(10 * BATCH)
+    model.save(tmp_path / "model.zip")
+    loaded = DGVFA2C.load(tmp_path / "model.zip", device="cpu")
+    observations = make_vec("CollectObjectsSmall-v0", 8, seed=5).reset()
+    assert np.array_equal(
+        model.predict(observations, deterministic=True)[0], loaded.predict(observations, deterministic=True)[0]
+    )
+    env = make_vec("CollectObjectsSmall-v0", 4, seed=7)
+    scores = [evaluate_policy(m, make_vec("CollectObjectsSmall-v0", 2, seed=7), 6) for m in (model, loaded)]
+    assert scores[0] == scores[1]
+    for name, value in model.learner_state.named_eta().items():
+        assert torch.equal(value, loaded.learner_state.named_eta()[name])
+    assert np.array_equal(_weights(model), _weights(loaded))
+    loaded.set_env(env)
+    loaded.learn(10 * BATCH, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 20 * BATCH
+
+
+def test_setting_parameters_takes_effect() -> None:
+    donor, model = _model(seed=1).learn(5 * BATCH), _model(seed=2).learn(5 * BATCH)
+    model.set_parameters(donor.get_parameters(), device="cpu")
+    assert np.array_equal(_weights(donor), _weights(model))
+    model.learn(5 * BATCH, reset_num_timesteps=False)
+    assert not np.array_equal(_weights(donor), _weights(model))
+
+
+def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -> None:
+    seen = []
+
+    class Count(BaseCallback):
+        def _on_step(self) -> bool:
+            seen.append(self.num_timesteps)
+            return True
+
+    model = _model(learning_rate=lambda remaining: 1e-3 * remaining)
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    evaluation = EvalCallback(
+        make_vec("PuddleWorld-v0", 1, env_kwargs={"max_episode_steps": 20}), eval_freq=10, n_eval_episodes=1, verbose=0
+    )
+    model.learn(10 * BATCH, [Count(), evaluation], log_interval=5)
+    model.logger.close()
+    assert seen == list(range(4, 10 * BATCH + 1, 4))
+    header = (tmp_path / "progress.csv").read_text().splitlines()[0].split(",")
+    expected = {"time/fps", "train/n_updates", "train/explained_variance", "train/entropy_loss", "train/policy_loss"}
+    expected |= {"train/value_loss", "train/learning_rate", "train/answer_loss", "questions/cumulant_variance"}
+    expected |= {"questions/discount_median", "meta/gradient_norm", "meta/loss", "meta/skipped"}
+    assert expected <= set(header)
+
+
+def test_a_callback_can_stop_training() -> None:
+    class Stop(BaseCallback):
+        def _on_step(self) -> bool:
+            return self.num_timesteps < 3 * BATCH
+
+    model = _model().learn(100 * BATCH, Stop())
+    assert model.num_timesteps == 3 * BATCH
+
+
+def test_an_exploding_meta_gradient_is_skipped_and_counted() -> None:
+    model = _model(meta_skip_norm=1e-30)
+    before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}
+    model.learn(10 * BATCH)
+    assert (model.meta_updates, model.meta_skipped) == (0, 3)
+    assert all(torch.equal(before[name], value) for name, value in model.learner_state.named_eta().items())
+
+
+def test_only_the_task_trains_the_encoder_in_auxiliary_mode() -> None:
+    for mode, moves in (("auxiliary", False), ("joint", True)):
+        model = _model(auxiliary_task="reward-prediction", auxiliary_coefficient=0.0, encoder_mode=mode)
+        before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
+        model.learn(5 * BATCH)
+        for name, parameter in model.policy.named_parameters():
+            if name.startswith("features_extractor."):
+                assert torch.equal(parameter, before[name]) != moves, name
+
+
+def test_users_bring_their_own_task_and_network() -> None:
+    model = _model(auxiliary_task=lambda model: RewardPrediction())
+    assert isinstance(model.task, RewardPrediction)
+    wide = _model(policy_kwargs={"features_extractor_class": MLPExtractor, "net_arch": [8]}, question_window=2)
+    assert isinstance(wide.task, DiscoveredGVFs)
+    wide.learn(5 * BATCH)
+
+
+def test_compiled_updates_give_the_same_numbers() -> None:
+    eager, compiled = (_weights(_model(compile=compile).learn(5 * BATCH)) for compile in (False, True))
+    np.testing.assert_allclose(eager, compiled, atol=1e-4)
+
+
+class _Bad(gym.Env):
+    """Gives what an environment must not give, in its second episode step."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, reward: float) -> None:
+        self._reward = reward
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.zeros(2, np.float32), self._reward, False, False, {}
+
+
+@pytest.mark.filterwarnings("ignore:The `render_mode` attribute is not defined")
+def test_rewards_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ValueError, match="rewards must be finite, the environment gave nan"):
+        _model(_Bad(float("nan"))).learn(20)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"questions": 0}, "questions must be >= 1, got 0"),
+        ({"unroll_length": 0}, "unroll_length must be >= 1, got 0"),
+        ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
+        ({"n_steps": 0}, "n_steps must be >= 1, got 0"),
+        ({"question_discount": 1.0}, r"discount must lie in \[0, 1\), got 1.0"),
+        ({"question_window": 0}, "question_window must be >= 1, got 0"),
+        ({"meta_learning_rate": 0.0}, "meta_learning_rate must be > 0, got 0.0"),
+        ({"auxiliary_task": "pixels"}, "auxiliary_task must be one of .*got 'pixels'"),
+        ({"objective": "mean"}, "objective must be one of .*got 'mean'"),
+        ({"horizon": "far"}, "horizon must be one of .*got 'far'"),
+        ({"storage": "disk"}, "storage must be one of .*got 'disk'"),
+        ({"convention": "loose"}, "convention must be one of .*got 'loose'"),
+        ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
+        ({"gamma": 1.5}, r"discount must lie in \[0, 1\], got 1.5"),
+        ({"env": gym.make("Pendulum-v1")}, "action_space must be a Discrete space"),
+    ],
+)
+def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _model(**changes)

@@ -1,0 +1,77 @@
+"""The `dgvf` command, through its real main with tiny settings."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from dgvf_agents.cli import main
+from dgvf_agents.evaluate import evaluate, watch
+from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.train_config import METHODS, WORLDS, TrainConfig, preset
+
+TINY = ["--steps", "1600", "--no-compile", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "puddle"
+    main(["train", "puddle-world", "discovered", *TINY, "--out", str(path)])
+    return path
+
+
+def test_a_run_leaves_configuration_metrics_checkpoints_and_a_curve(run: Path) -> None:
+    config = json.loads((run / "config.json").read_text())
+    assert (config["env"], config["task"], config["questions"]) == ("PuddleWorld-v0", "discovered", 4)
+    assert RunFolder(run).read_config() == TrainConfig(**config)
+    assert [file.name for file in sorted((run / "checkpoints").iterdir())] == ["0000000800.zip", "0000001600.zip"]
+    with (run / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["time/total_timesteps"]) for row in rows][:4] == [400, 800, 1200, 1600]
+    assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
+    assert list(run.glob("events.out.tfevents*"))
+    assert not list(run.rglob("*.tmp*"))
+
+
+def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["evaluate", str(run), "--episodes", "2"])
+    assert "over 2 episodes" in capsys.readouterr().out
+    assert evaluate(run, episodes=2) == evaluate(run, episodes=2)
+
+
+def test_a_run_is_watched_in_a_window(tmp_path: Path) -> None:
+    path = tmp_path / "small"
+    arguments = ["--steps", "80", "--no-compile", "--threads", "1", "--out", str(path)]
+    main(["train", "collect-objects-small", "a2c", *arguments])
+    watch(path, episodes=1, seed=0)
+
+
+def test_a_run_is_never_written_over(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "puddle-world", "a2c", *TINY, "--out", str(run)])
+    assert stop.value.code == 2
+    assert "path must not hold a run already" in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("command", ["evaluate", "watch"])
+def test_a_missing_run_is_named(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([command, str(tmp_path / "nothing")])
+    assert stop.value.code == 2
+    assert "run must be a folder" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_presets_of_a_world_differ_in_the_task_alone() -> None:
+    for world in WORLDS:
+        configs = [vars(preset(world, method)) for method in METHODS]
+        assert len({config.pop("task") for config in configs}) == len(METHODS)
+        assert all(config == configs[0] for config in configs)
+
+
+@pytest.mark.parametrize("name", ["steps", "threads", "checkpoint_every", "log_every"])
+def test_configurations_are_checked(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+        TrainConfig(**{name: 0})

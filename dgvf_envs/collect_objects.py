@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, final, get_args
@@ -141,9 +142,9 @@ def _object_cells(grid: GridMap, objects: Any) -> tuple[int, int]:
             raise ValueError(f"layout must mark one '1' and one '2', or neither, got them at {marks}")
         objects = tuple(cells[0] for cells in marks) if marks[0] else ((2, 10), (9, 10))
     try:
-        cells = [(int(row), int(column)) for row, column in objects]
+        cells = [(operator.index(row), operator.index(column)) for row, column in objects]
     except (TypeError, ValueError):
-        raise ValueError(f"objects must be two (row, column) pairs, got {objects!r}") from None
+        raise ValueError(f"objects must be two integer (row, column) pairs, got {objects!r}") from None
     if len(cells) != 2 or cells[0] == cells[1]:
         raise ValueError(f"objects must be two different (row, column) pairs, got {objects!r}")
     for cell in cells:

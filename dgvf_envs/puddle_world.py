@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, final
@@ -91,12 +92,11 @@ class PuddleWorld(Dynamics[PuddleWorldState]):
             object.__setattr__(self, name, value)
 
     def _check(self) -> None:
-        for name in ("goal_threshold", "thrust", "reward_scale"):
-            value = getattr(self, name)
-            if not (value > 0 and math.isfinite(value)):
-                raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
-        if not (self.noise >= 0 and math.isfinite(self.noise)):
-            raise ValueError(f"noise must be a finite number >= 0, got {self.noise!r}")
+        for name in ("goal_threshold", "thrust", "reward_scale", "noise"):
+            value, zero = getattr(self, name), name == "noise"  # nothing else may be 0
+            number = float(value) if isinstance(value, numbers.Real) else math.nan
+            if not (math.isfinite(number) and (number > 0 or (zero and number == 0))):
+                raise ValueError(f"{name} must be a finite number {'>=' if zero else '>'} 0, got {value!r}")
         if self.noise_distribution not in ("uniform", "normal"):
             raise ValueError(f"noise_distribution must be 'uniform' or 'normal', got {self.noise_distribution!r}")
         _check_point("goal", self.goal)

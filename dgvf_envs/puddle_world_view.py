@@ -59,8 +59,9 @@ class PuddleWorldView(View["PuddleWorldState"]):
         canvas.facts(top - 2 * canvas.unit, [("position", f"{x:.2f}, {y:.2f}")])
         if overlaid:
             return
-        middle = [p for p in (10.0, 50.0, 100.0) if self._least < p < 0.85 * self._most]
-        ticks = [(float(self._fraction(np.float64(p))), f"{-p:.0f}") for p in (self._least, *middle, self._most)]
+        scale = self.world.reward_scale
+        middle = [p * scale for p in (10.0, 50.0, 100.0) if self._least < p * scale < 0.85 * self._most]
+        ticks = [(float(self._fraction(np.float64(p))), f"{-p:.3g}") for p in (self._least, *middle, self._most)]
         canvas.legend(WATER, canvas.panel.bottom - 52 * canvas.unit, 50 * canvas.unit, "reward on arrival", ticks)
 
     def _draw_goal_and_frame(self, canvas: Canvas) -> None:

@@ -161,6 +161,7 @@ FULL = ["#####", "#   #", "#   #", "#####"]
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"objects": ((2.7, 10), (9, 10))}, r"objects .* \(\(2\.7, 10\), \(9, 10\)\)"),
         ({"objects": ((0, 0), (9, 10))}, r"objects .* \(0, 0\), a wall"),
         ({"objects": ((2, 10), (20, 1))}, r"objects .* map .*\(13, 13\).* \(20, 1\)"),
         ({"objects": ((2, -3), (9, 10))}, r"objects .* map .* \(2, -3\)"),

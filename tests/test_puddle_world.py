@@ -217,6 +217,8 @@ NAN = float("nan")
     [
         ({"noise": -0.1}, r"noise .* -0\.1"),
         ({"noise": NAN}, "noise .* nan"),
+        ({"noise": "0.1"}, "noise .* '0.1'"),
+        ({"thrust": None}, "thrust .* None"),
         ({"noise": math.inf}, "noise .* inf"),
         ({"thrust": 0.0}, r"thrust .* 0\.0"),
         ({"thrust": -1.0}, r"thrust .* -1\.0"),

@@ -416,6 +416,34 @@ def test_scoring_decides_what_the_meta_loss_is() -> None:
     torch.testing.assert_close(gradient({0}) + gradient({1, 2}), gradient({0, 1, 2}))
 
 
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_what_an_unroll_hands_out_hangs_on_no_graph(storage: str) -> None:
+    """The agent goes on with it, and would keep every earlier update alive."""
+    case, given = Case(optimizer="adam"), problem("hand_set_discount")
+    learner = learner_of(case)
+    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    unroll = Unroll(update, score, state_of(case), given.eta, storage=storage)
+    for k in range(2):
+        metrics = unroll.update(given.rollouts[k], learning_rate(case))
+        assert unroll.updates == k + 1
+        loss = unroll.score(given.rollouts[k + 1])
+        assert not any(
+            tensor.requires_grad for tensor in torch.utils._pytree.tree_leaves((unroll.state, metrics, loss))
+        )
+    expected, _ = algorithm(case).trajectory(
+        given.theta, given.statistics(case.optimizer), given.eta, given.rollouts[:3]
+    )
+    torch.testing.assert_close(unroll.state.theta, expected[-1], rtol=1e-12, atol=1e-12)
+    assert not any(tensor.requires_grad for tensor in unroll.gradient().values())
+
+
+def test_the_gradient_of_the_meta_loss_is_of_first_order() -> None:
+    case = Case()
+    theta = {name: p.clone().requires_grad_() for name, p in problem(case.task).theta.items()}
+    gradients, loss = meta_loss_gradient(learner_of(case), theta, problem(case.task).rollouts[1])
+    assert not any(tensor.requires_grad for tensor in (*gradients.values(), loss))
+
+
 # --- the inner update -------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ def example(name):
 
 
 def test_every_example_is_tested():
-    tested = {"overlay", "play", "train_sb3_a2c", "vector_env", "watch_random"}
+    tested = {"overlay", "own_task", "play", "train_discovered", "train_sb3_a2c", "vector_env", "watch_random"}
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested
 
 
@@ -41,6 +41,15 @@ def test_vector_env(env_id, capsys):
 
 def test_train_sb3_a2c():
     assert 0.0 <= example("train_sb3_a2c")(n_envs=2, steps=20, episodes=3) <= 3.0
+
+
+def test_own_task():
+    assert example("own_task")(steps=400, compile=False) > 0.0
+
+
+def test_train_discovered(tmp_path, capsys):
+    mean = example("train_discovered")(steps=1_200, file=tmp_path / "model.zip", compile=False, questions=4)
+    assert 0.0 <= mean <= 3.0
 
 
 @pytest.mark.parametrize("env_id", ["CollectObjects-v0", "CollectObjectsSmall-v0", "PuddleWorld-v0"])

@@ -1,0 +1,33 @@
+"""A task of your own for the encoder: predict how far the next observation is from this one."""
+
+import torch
+from torch import Tensor
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.losses import regression_loss
+from dgvf_agents.tasks import AuxiliaryTask
+from dgvf_agents.types import Params, Rollout
+
+
+class DistanceTask(AuxiliaryTask):
+    """One answer: the Euclidean distance between o_t and o_{t+1}."""
+
+    @property
+    def answers(self) -> int:
+        return 1
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        moved = (rollout.next_observations - rollout.observations).to(torch.float32)
+        return regression_loss(answers, moved.flatten(2).norm(dim=-1, keepdim=True))
+
+
+def main(steps: int = 100_000, compile: bool = True) -> float:
+    """Train PuddleWorld with the encoder learning from that task alone; returns the answer loss at the end."""
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", auxiliary_task=lambda model: DistanceTask(), compile=compile, seed=0)
+    model.learn(steps, progress_bar=False)
+    assert model._metrics is not None
+    return float(model._metrics.answer_loss)
+
+
+if __name__ == "__main__":
+    print(f"answer loss {main():.2e}")

@@ -9,9 +9,9 @@ from dgvf_envs.sb3_adapter import make_vec
 
 
 def main(
-    steps: int = 1_000_000, file: Path = Path("discovered.zip"), compile: bool = True, questions: int = 128
+    steps: int = 1_000_000, file: Path = Path("discovered.zip"), questions: int = 128, compile: bool = True
 ) -> float:
-    """Train on the small four rooms, the encoder by discovered questions alone; returns the mean return of 3 at best."""
+    """Train on the small four rooms, the encoder by discovered questions alone; returns the mean return, 3 at best."""
     model = DGVFA2C(
         "CnnPolicy",
         "CollectObjectsSmall-v0",

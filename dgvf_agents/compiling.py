@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, final
 
 import torch
 
 Result = TypeVar("Result")
 
-_OPTIONS: dict[str, Any] = {"cpp_wrapper": True}
-"""Kernels are called from C++ rather than Python, which is what small networks spend their time on."""
+
+def _changing(guards: Sequence[Any]) -> list[bool]:
+    """Which of the conditions that compiled code rests on are checked at every call: those on arguments and modes.
+
+    The others are on what the function closes over, hundreds of them, and that does not change: checking them takes
+    longer than a small network's arithmetic.
+    """
+    return [guard.name == "" or guard.name.startswith("arguments") for guard in guards]
+
+
+_OPTIONS: dict[str, Any] = {
+    "cpp_wrapper": True,  # kernels are called from C++ rather than Python
+    "guard_filter_fn": _changing,
+}
 
 
 @final
@@ -26,7 +38,7 @@ class Compiled(Generic[Result]):
     def __init__(self, function: Callable[..., Result], enabled: bool = True) -> None:
         """
         Args:
-            function: a pure function of tensors.
+            function: a pure function of tensors; what it closes over must not change.
             enabled: false leaves it as it is.
         """
         self._eager = function

@@ -95,13 +95,17 @@ def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         truncated: `[T, B]` boolean.
 
     Returns:
-        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K is a multiple of B, so that a compiled
-        update meets few shapes; places beyond the ones needed repeat the first.
+        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K is 2 B for up to B early truncations,
+        then 3 B, 5 B, 9 B, …, so that a compiled update hardly ever meets a new shape; places beyond the ones needed
+        repeat the first.
     """
     steps, copies = truncated.shape
     early = np.flatnonzero(truncated[:-1])
     last = np.arange((steps - 1) * copies, steps * copies)
-    padding = np.full(-len(early) % copies, last[0])
+    room = copies
+    while room < len(early):
+        room *= 2
+    padding = np.full(room - len(early), last[0])
     slot = np.zeros(steps * copies, np.int64)
     slot[last] = np.arange(copies)
     slot[early] = copies + np.arange(len(early))

@@ -261,6 +261,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._packed = PackedLearner(self._learner, eta)
         self._update = Compiled(self._packed.update, self.compile)
         self._score = Compiled(self._packed.score, self.compile)
+        self._scored_update = Compiled(self._packed.scored_update, self.compile)
         self._act = Compiled(self._packed.act, self.compile)
 
     def _build_task(self) -> AuxiliaryTask:
@@ -338,21 +339,30 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _train_discovering(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
         unroll = self._unroll
-        if unroll is not None:
-            complete = unroll.updates == self.unroll_length
-            if complete or self.objective == "sum":
-                self._meta_loss = unroll.score(rollout)
-            if complete:
-                self._meta_update(unroll.gradient())
-                unroll = None
+        if unroll is not None and unroll.updates == self.unroll_length:
+            self._meta_loss = unroll.score(rollout)
+            self._meta_update(unroll.gradient())
+            unroll = None
         if unroll is None:
-            state = InnerState(self._theta, self.learner_state.optimizer)
-            eta, horizon, storage = self.learner_state.eta, self.horizon, self.storage
-            unroll = Unroll(self._update, self._score, state, eta, horizon=horizon, storage=storage)
-        metrics = unroll.update(rollout, learning_rate)
+            unroll = self._new_unroll()
+        if self.objective == "sum" and self.unroll_length > 1:
+            metrics, self._meta_loss = unroll.score_and_update(rollout, learning_rate)
+        else:
+            metrics = unroll.update(rollout, learning_rate)
         self._unroll = unroll
         self._take(unroll.state)
         return metrics
+
+    def _new_unroll(self) -> Unroll:
+        return Unroll(
+            self._update,
+            self._score,
+            InnerState(self._theta, self.learner_state.optimizer),
+            self.learner_state.eta,
+            scored_update=self._scored_update,
+            horizon=self.horizon,
+            storage=self.storage,
+        )
 
     def _meta_update(self, gradient: Params) -> None:
         """One Adam step on η, unless the meta-gradient is not to be trusted."""
@@ -424,20 +434,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         return ["policy", "learner_state"], []
 
     def _excluded_save_params(self) -> list[str]:
-        live = [
-            "task",
-            "rollout_buffer",
-            "_functions",
-            "_learner",
-            "_packed",
-            "_theta",
-            "_update",
-            "_score",
-            "_act",
-            "_unroll",
-        ]
-        live += ["_builder", "_rollout", "_metrics", "_meta_loss", "_meta_gradient_norm"]
-        return [*super()._excluded_save_params(), *live]
+        live = ("_functions", "_learner", "_packed", "_theta", "_update", "_score", "_scored_update", "_act", "_unroll")
+        last = ("_builder", "_rollout", "_metrics", "_meta_loss", "_meta_gradient_norm")
+        return [*super()._excluded_save_params(), "task", "rollout_buffer", *live, *last]
 
 
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:

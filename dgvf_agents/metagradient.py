@@ -145,37 +145,12 @@ def main_loss(
     return loss, explained_variance
 
 
-def _held(learner: Learner, theta: Params, features: Tensor, rollout: Rollout, convention: Convention) -> Held:
-    """What gradients at θ hold constant; `features` are those of θ on the rollout."""
-    if convention == "surrogate":
-        theta, features = detach(theta), features.detach()
-    following = rollout.next_observations.flatten(0, 1)[rollout.bootstrap_index]
-    bootstraps = learner.network.encode(theta, following, batch_dims=1)
-    return Held(learner.network.split(theta)[1], features, bootstraps)
-
-
 def inner_update(
     learner: Learner, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
 ) -> tuple[InnerState, InnerMetrics]:
     """θ_{k-1} → θ_k; differentiable in θ_{k-1}, the optimizer's statistics and η."""
-    encoder, heads = learner.network.split(state.theta)
-    # the features and their pullback are taken apart from the heads' gradient, so that they are computed once and serve
-    # both as what the loss is differentiated in and as what it holds
-    features, pull_back, *_ = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
-    held = _held(learner, state.theta, features, rollout, learner.convention)
-
-    def loss(heads: Params, features: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return inner_loss(learner, heads, features, held, eta, rollout)
-
-    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
-    (of_heads, of_features), (total, policy, value, entropy, answer, explained) = gradient(heads, features)
-    gradients = {**pull_back(of_features)[0], **of_heads}
-    norm = global_norm(detach(gradients))
-    if learner.max_gradient_norm is not None:
-        gradients = clip_by_global_norm(gradients, learner.max_gradient_norm)
-    theta, optimizer = learner.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
-    metrics = InnerMetrics(*(m.detach() for m in (total, policy, value, entropy, answer, norm, explained)))
-    return InnerState(theta, optimizer), metrics
+    encoded = _encode(learner, state.theta, rollout)
+    return _update(learner, encoded, state, eta, rollout, learning_rate)
 
 
 def meta_loss_gradient(learner: Learner, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
@@ -184,21 +159,85 @@ def meta_loss_gradient(learner: Learner, theta: Params, rollout: Rollout) -> tup
     Unlike the inner loss it reaches the encoder, which is η's only path. It is a pseudo-loss too: with returns and
     advantages held it gives the policy and value gradient at θ_k. The answer head has no part in it and is left out.
     """
-    encoder, heads = learner.network.split(detach(theta))
-    heads = {name: value for name, value in heads.items() if not name.startswith("answers.")}
+    theta = detach(theta)
+    return _score(learner, _encode(learner, theta, rollout), theta, rollout)
+
+
+def scored_update(
+    learner: Learner, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
+    """`inner_update` and `meta_loss_gradient` of the same θ on the same batch, which is encoded once."""
+    encoded = _encode(learner, state.theta, rollout)
+    gradients, loss = _score(learner, encoded, state.theta, rollout)
+    return *_update(learner, encoded, state, eta, rollout, learning_rate), gradients, loss
+
+
+class _Encoded(NamedTuple):
+    """A batch as θ's encoder sees it.
+
+    The pullback is kept apart from the gradients of the heads, so that features are computed once and serve both as
+    what a loss is differentiated in and as what it holds.
+    """
+
+    features: Tensor
+    """`[T, B, F]`: x of o_t."""
+    bootstraps: Tensor
+    """`[K, F]`: x of the observations that returns are bootstrapped from."""
+    pull_back: Callable[[Tensor], tuple[Params]]
+    """From a gradient in the features to one in the encoder's parameters."""
+
+
+def _encode(learner: Learner, theta: Params, rollout: Rollout) -> _Encoded:
+    encoder, _ = learner.network.split(theta)
     features, pull_back, *_ = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
-    held = _held(learner, theta, features, rollout, "surrogate")
+    following = rollout.next_observations.flatten(0, 1)[rollout.bootstrap_index]
+    return _Encoded(features, learner.network.encode(theta, following, batch_dims=1), pull_back)
+
+
+def _held(encoded: _Encoded, heads: Params, convention: Convention) -> Held:
+    """What a gradient at θ holds constant."""
+    if convention == "exact":
+        return Held(heads, encoded.features, encoded.bootstraps)
+    return Held(detach(heads), encoded.features.detach(), encoded.bootstraps.detach())
+
+
+def _update(
+    learner: Learner, encoded: _Encoded, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+) -> tuple[InnerState, InnerMetrics]:
+    _, heads = learner.network.split(state.theta)
+    held = _held(encoded, heads, learner.convention)
+
+    def loss(heads: Params, features: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        return inner_loss(learner, heads, features, held, eta, rollout)
+
+    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+    (of_heads, of_features), (total, policy, value, entropy, answer, explained) = gradient(heads, encoded.features)
+    gradients = {**encoded.pull_back(of_features)[0], **of_heads}
+    norm = global_norm(detach(gradients))
+    if learner.max_gradient_norm is not None:
+        gradients = clip_by_global_norm(gradients, learner.max_gradient_norm)
+    theta, optimizer = learner.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
+    metrics = InnerMetrics(*(m.detach() for m in (total, policy, value, entropy, answer, norm, explained)))
+    return InnerState(theta, optimizer), metrics
+
+
+def _score(learner: Learner, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    _, heads = learner.network.split(theta)
+    heads = {name: value.detach() for name, value in heads.items() if not name.startswith("answers.")}
+    held = _held(encoded, heads, "surrogate")
 
     def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         total = main_loss(learner, heads, features, held, rollout)[0].total
         return total, total
 
-    (of_heads, of_features), total = torch.func.grad(loss, argnums=(0, 1), has_aux=True)(heads, features)
-    return {**pull_back(of_features)[0], **of_heads}, total.detach()
+    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+    (of_heads, of_features), total = gradient(heads, encoded.features.detach())
+    return detach({**encoded.pull_back(of_features)[0], **of_heads}), total.detach()
 
 
 UpdateFunction = Callable[[InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics]]
 ScoreFunction = Callable[[Params, Rollout], tuple[Params, Tensor]]
+ScoredUpdateFunction = Callable[[InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics, Params, Tensor]]
 
 
 @dataclass
@@ -232,6 +271,7 @@ class Unroll:
         state: InnerState,
         eta: Params,
         *,
+        scored_update: ScoredUpdateFunction | None = None,
         horizon: Horizon = "unrolled",
         storage: Storage = "graph",
     ) -> None:
@@ -241,6 +281,7 @@ class Unroll:
             score: `meta_loss_gradient` of a learner, compiled or not.
             state: θ_0 and the optimizer's statistics.
             eta: η.
+            scored_update: `scored_update` of a learner, compiled or not; for `score_and_update`.
             horizon: `"unrolled"` through all updates, or `"myopic"`, each update's own effect only (paper, appendix).
             storage: `"graph"` or `"recompute"`.
 
@@ -249,7 +290,7 @@ class Unroll:
         """
         check_choice("horizon", horizon, Horizon)
         check_choice("storage", storage, Storage)
-        self._update, self._score = update, score
+        self._update, self._score, self._scored_update = update, score, scored_update
         self._unrolled, self._keep_graph = horizon == "unrolled", storage == "graph"
         self._eta = {name: value.detach().requires_grad_() for name, value in eta.items()}
         self._state = _leaves(state, requires_grad=False)
@@ -270,9 +311,29 @@ class Unroll:
         before = _leaves(self._state, requires_grad=self._keep_graph)
         with torch.set_grad_enabled(self._keep_graph):
             after, metrics = self._update(before, self._eta, rollout, learning_rate)
+        self._add(before, after, rollout, learning_rate)
+        return metrics
+
+    def score_and_update(self, rollout: Rollout, learning_rate: Tensor) -> tuple[InnerMetrics, Tensor]:
+        """`score` of θ_{k-1} and `update` to θ_k on the same batch, for one encoding of it; before any update it
+        scores nothing.
+
+        Raises:
+            RuntimeError: the unroll was made without `scored_update`.
+        """
+        if self._scored_update is None:
+            raise RuntimeError("score_and_update() needs an unroll made with scored_update=")
+        before = _leaves(self._state, requires_grad=self._keep_graph)
+        with torch.set_grad_enabled(self._keep_graph):
+            after, metrics, gradients, loss = self._scored_update(before, self._eta, rollout, learning_rate)
+        if self._steps:
+            self._steps[-1].score = gradients
+        self._add(before, after, rollout, learning_rate)
+        return metrics, loss
+
+    def _add(self, before: InnerState, after: InnerState, rollout: Rollout, learning_rate: Tensor) -> None:
         self._steps.append(_Step(before, after, rollout, learning_rate))
         self._state = _leaves(after, requires_grad=False)
-        return metrics
 
     def score(self, rollout: Rollout) -> Tensor:
         """L^RL(θ_k) on batch k + 1, which θ_k generated.

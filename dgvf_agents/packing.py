@@ -13,7 +13,14 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dgvf_agents.metagradient import InnerMetrics, InnerState, Learner, inner_update, meta_loss_gradient
+from dgvf_agents.metagradient import (
+    InnerMetrics,
+    InnerState,
+    Learner,
+    inner_update,
+    meta_loss_gradient,
+    scored_update,
+)
 from dgvf_agents.types import Params, Rollout
 
 KEY = "packed"
@@ -65,22 +72,38 @@ class PackedLearner:
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
     ) -> tuple[InnerState, InnerMetrics]:
         """`inner_update`."""
-        unpacked = InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
-        after, metrics = inner_update(self._learner, unpacked, self.eta.unpack(eta), rollout, learning_rate)
+        named = self._named(state)
+        after, metrics = inner_update(self._learner, named, self.eta.unpack(eta), rollout, learning_rate)
         return self.packed(after), metrics
+
+    def scored_update(
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
+        """`scored_update`, with zeros for the parameters that the score leaves out."""
+        named = self._named(state)
+        after, metrics, gradients, loss = scored_update(
+            self._learner, named, self.eta.unpack(eta), rollout, learning_rate
+        )
+        return self.packed(after), metrics, self._whole(gradients, named.theta), loss
 
     def score(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
         """`meta_loss_gradient`, with zeros for the parameters it leaves out."""
         named = self.theta.unpack(theta)
         gradients, loss = meta_loss_gradient(self._learner, named, rollout)
-        whole = {name: gradients.get(name, torch.zeros_like(value)) for name, value in named.items()}
-        return self.theta.pack(whole), loss
+        return self._whole(gradients, named), loss
 
     def act(self, theta: Params, observations: Tensor, uniforms: Tensor) -> Tensor:
         """Actions `[B]` drawn from the policy for observations `[B, *obs]` with uniform numbers `[B]`."""
         named, learner = self.theta.unpack(theta), self._learner
         features = learner.network.encode(named, observations, batch_dims=1)
         return learner.distribution.sample(learner.network.policy_outputs(named, features), uniforms)
+
+    def _named(self, state: InnerState) -> InnerState:
+        return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
+
+    def _whole(self, gradients: Params, theta: Params) -> Params:
+        """Gradients packed like θ, zeros where a name is missing."""
+        return self.theta.pack({name: gradients.get(name, torch.zeros_like(v)) for name, v in theta.items()})
 
     def packed(self, state: InnerState) -> InnerState:
         """The state with packed members."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.metagradient import InnerState, inner_update, meta_gradient, meta_loss_gradient
+from dgvf_agents.metagradient import InnerState, Unroll, inner_update, meta_gradient, meta_loss_gradient
 from dgvf_agents.packing import KEY, Packing
 
 
@@ -51,3 +51,44 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
     expected = packed.eta.pack(named)[KEY].numpy()
     assert np.abs(expected).max() > 0
     np.testing.assert_allclose(vector[KEY].numpy(), expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
+    model.learn(30)
+    rollout, packed, rate = model._rollout, model._packed, torch.tensor(1e-2)
+    assert rollout is not None
+    state = InnerState(model._theta, model.learner_state.optimizer)
+    gradients, thetas = [], []
+    for at_once in (False, True):
+        unroll = Unroll(
+            packed.update,
+            packed.score,
+            state,
+            model.learner_state.eta,
+            scored_update=packed.scored_update,
+            storage=storage,  # type: ignore[arg-type]
+        )
+        for k in range(4):
+            if at_once:
+                unroll.score_and_update(rollout, rate)
+            else:
+                if k:
+                    unroll.score(rollout)
+                unroll.update(rollout, rate)
+        unroll.score(rollout)
+        thetas.append(unroll.state.theta[KEY])
+        gradients.append(unroll.gradient()[KEY])
+    assert gradients[0].abs().max() > 0
+    torch.testing.assert_close(thetas[0], thetas[1], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6 * float(gradients[0].abs().max()))
+
+
+def test_scoring_and_updating_at_once_must_be_provided_for() -> None:
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
+    model.learn(10)
+    state = InnerState(model._theta, model.learner_state.optimizer)
+    unroll = Unroll(model._packed.update, model._packed.score, state, model.learner_state.eta)
+    with pytest.raises(RuntimeError, match="scored_update"):
+        unroll.score_and_update(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]

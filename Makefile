@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install test nightly lint types docs docs-data bench constraints check clean
+.PHONY: help install train test nightly lint types docs docs-data bench constraints check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,12 +36,16 @@ types: $(INSTALLED) ## Check types
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings are errors
 	$(BIN)/python docs/generate_environment_pages.py --check
 	$(BIN)/python docs/generate_benchmark_page.py --check
+	$(BIN)/python docs/generate_learning_page.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages
 	$(BIN)/python docs/generate_environment_pages.py --reference --pictures
 	$(BIN)/dgvf bench envs --output docs/results/bench-envs.json
 	$(BIN)/python docs/generate_benchmark_page.py
+
+train: $(INSTALLED) ## Train discovered questions on CollectObjectsSmall-v0 into runs/, ten minutes
+	$(BIN)/dgvf train collect-objects-small discovered
 
 bench: $(INSTALLED) ## Measure environment steps per second; runs/bench-envs.json keeps the results
 	$(BIN)/dgvf bench envs --output runs/bench-envs.json

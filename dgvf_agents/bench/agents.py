@@ -106,14 +106,16 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
 
 def _speed_table(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="Training, environment steps per second (ratio to Stable-Baselines3's A2C)")
-    for heading in ("environment", "threads", "SB3 A2C", "our A2C", "discovered GVFs", "time, discovered / our A2C"):
+    headings = ("environment", "threads", "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs")
+    for heading in (*headings, "time, discovered / our A2C"):
         table.add_column(heading, justify="left" if heading == "environment" else "right")
     for row in rows:
-        sb3, a2c, discovered = (row["steps_per_s"][name] for name in ("sb3", "none", "discovered"))
+        sb3, adapted, a2c, discovered = row["steps_per_s"].values()
         table.add_row(
             row["world"],
             str(row["threads"]),
             f"{sb3:,.0f}",
+            f"{adapted:,.0f}",
             f"{a2c:,.0f} ({a2c / sb3:.2f}x)",
             f"{discovered:,.0f} ({discovered / sb3:.2f}x)",
             f"{a2c / discovered:.2f}x",

@@ -70,6 +70,8 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy}
     policy: DGVFPolicy
+    metrics: InnerMetrics | None
+    """What the last inner update reports; `None` before the first."""
 
     def __init__(
         self,
@@ -118,7 +120,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             vf_coef: c_v, factor on the mean squared value error.
             max_grad_norm: norm that inner gradients are scaled down to; `None` for never.
             rms_prop_eps: ε of RMSProp (paper: 1e-5).
-            auxiliary_task: a name of `TASKS`, or a function that builds a task for the model.
+            auxiliary_task: a name of `TASKS`, or a function that builds a task for the model, before its policy.
             auxiliary_coefficient: c, factor on the answer loss.
             encoder_mode: `"auxiliary"`: only the task trains the encoder, `"joint"`: the main task too. When left out:
                 `"joint"` without a task, `"auxiliary"` with one.
@@ -217,11 +219,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         distribution = distribution_for(self.action_space)
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
-        self.policy = self.policy_class(  # type: ignore[assignment]
-            self.observation_space, self.action_space, self.lr_schedule, **{**self.policy_kwargs, "answers": 0}
-        )
         self.task = self._build_task()
-        # networks are drawn task first, agent second, so that the agent of every task starts alike is not claimed
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space,
             self.action_space,
@@ -253,7 +251,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             self.n_steps, self.n_envs, self.observation_space.shape or (), self.observation_space.dtype
         )
         self._rollout: Rollout | None = None
-        self._metrics: InnerMetrics | None = None
+        self.metrics = None
         self._meta_loss: Tensor | None = None
         self._meta_gradient_norm: Tensor | None = None
 
@@ -278,8 +276,10 @@ class DGVFA2C(OnPolicyAlgorithm):
     def _question_network(self) -> QuestionNetwork:
         """A network like the agent's, independent of it, on windows of future observations."""
         space = _window_space(self.observation_space, self.question_window)
-        extractor = self.policy.features_extractor_class(space, **self.policy.features_extractor_kwargs)
-        encoder = PreprocessedEncoder(extractor, space, self.policy.normalize_images)
+        kwargs = self.policy_kwargs
+        kind = kwargs.get("features_extractor_class") or self.policy_class.default_extractor(space)  # type: ignore
+        extractor = kind(space, **(kwargs.get("features_extractor_kwargs") or {}))
+        encoder = PreprocessedEncoder(extractor, space, kwargs.get("normalize_images", True))
         return QuestionNetwork(encoder, encoder.features, self.questions, self.question_discount is None).to(
             self.device
         )
@@ -329,11 +329,11 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._update_learning_rate([])
         learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
         if self.task.discovers:
-            self._metrics = self._train_discovering(self._rollout, learning_rate)
+            self.metrics = self._train_discovering(self._rollout, learning_rate)
         else:
             state = InnerState(self._theta, self.learner_state.optimizer)
             with torch.no_grad():
-                state, self._metrics = self._update(state, self.learner_state.eta, self._rollout, learning_rate)
+                state, self.metrics = self._update(state, self.learner_state.eta, self._rollout, learning_rate)
             self._take(state)
         self._n_updates += 1
 
@@ -379,8 +379,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._functions.show(self._packed.theta.unpack(self._theta))
 
     def dump_logs(self, iteration: int = 0) -> None:
-        if self._metrics is not None:
-            self._record(self._metrics)
+        if self.metrics is not None:
+            self._record(self.metrics)
         super().dump_logs(iteration)
 
     def _record(self, metrics: InnerMetrics) -> None:
@@ -435,7 +435,7 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         live = ("_functions", "_learner", "_packed", "_theta", "_update", "_score", "_scored_update", "_act", "_unroll")
-        last = ("_builder", "_rollout", "_metrics", "_meta_loss", "_meta_gradient_norm")
+        last = ("_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         return [*super()._excluded_save_params(), "task", "rollout_buffer", *live, *last]
 
 

@@ -25,8 +25,8 @@ def main(steps: int = 100_000, compile: bool = True) -> float:
     """Train PuddleWorld with the encoder learning from that task alone; returns the answer loss at the end."""
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", auxiliary_task=lambda model: DistanceTask(), compile=compile, seed=0)
     model.learn(steps, progress_bar=False)
-    assert model._metrics is not None
-    return float(model._metrics.answer_loss)
+    assert model.metrics is not None
+    return float(model.metrics.answer_loss)
 
 
 if __name__ == "__main__":

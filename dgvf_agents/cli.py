@@ -50,7 +50,7 @@ app.command(_train_app(), name="train", help="Train an agent and write a run fol
 
 
 @app.command(name="evaluate")
-def _evaluate(run: Run, episodes: int = 100, deterministic: bool = True, seed: int = 10_000) -> None:
+def _evaluate(run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000) -> None:
     """Mean return of a run's latest checkpoint."""
     from dgvf_agents.evaluate import evaluate
 
@@ -59,7 +59,7 @@ def _evaluate(run: Run, episodes: int = 100, deterministic: bool = True, seed: i
 
 
 @app.command(name="watch")
-def _watch(run: Run, episodes: int = 10, deterministic: bool = True, seed: int | None = None) -> None:
+def _watch(run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None) -> None:
     """Show a run's latest checkpoint at work in a window."""
     from dgvf_agents.evaluate import watch
 

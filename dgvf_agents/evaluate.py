@@ -12,14 +12,14 @@ from dgvf_agents.run_folder import RunFolder
 from dgvf_envs.sb3_adapter import make_vec
 
 
-def evaluate(run: Path, episodes: int = 100, deterministic: bool = True, seed: int = 10_000) -> tuple[float, float]:
+def evaluate(run: Path, episodes: int = 100, deterministic: bool = False, seed: int = 10_000) -> tuple[float, float]:
     """Mean and standard deviation of the undiscounted return of a run's latest checkpoint.
 
     Args:
         run: the run folder.
         episodes: how many episodes ≥ 1.
-        deterministic: the most likely action, or one drawn from the policy.
-        seed: of the evaluation environments.
+        deterministic: the most likely action; one drawn from the policy, as in training, when false.
+        seed: of the evaluation environments and the actions.
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
@@ -31,17 +31,18 @@ def evaluate(run: Path, episodes: int = 100, deterministic: bool = True, seed: i
     config = folder.read_config()
     env = make_vec(config.env, min(16, episodes), seed, env_kwargs=config.evaluation_kwargs)
     model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
+    model.set_random_seed(seed)
     mean, deviation = evaluate_policy(model, env, episodes, deterministic)
     return float(mean), float(deviation)  # type: ignore[arg-type]
 
 
-def watch(run: Path, episodes: int = 10, deterministic: bool = True, seed: int | None = None) -> None:
+def watch(run: Path, episodes: int = 10, deterministic: bool = False, seed: int | None = None) -> None:
     """Show a run's latest checkpoint at work in a window.
 
     Args:
         run: the run folder.
         episodes: how many episodes.
-        deterministic: the most likely action, or one drawn from the policy.
+        deterministic: the most likely action; one drawn from the policy, as in training, when false.
         seed: of the environment.
 
     Raises:

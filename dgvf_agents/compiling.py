@@ -75,13 +75,9 @@ def _own_code(function: Callable[..., Result]) -> Callable[..., Result]:
     return call
 
 
-def _no_compiler(error: BaseException | None) -> bool:
-    """Whether the error, or what caused it, is a missing compiler."""
-    while error is not None:
-        if type(error).__name__ in ("InvalidCxxCompiler", "CppCompileError") or "compiler" in str(error).lower():
-            return True
-        error = error.__cause__ or getattr(error, "inner_exception", None)
-    return False
+def _no_compiler(error: BaseException) -> bool:
+    """Whether the error is that no C++ compiler was found; its class is wrapped, its name stays in the message."""
+    return "InvalidCxxCompiler" in f"{type(error).__name__}: {error}"
 
 
 def _first_line(error: BaseException) -> str:

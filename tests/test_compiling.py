@@ -1,0 +1,55 @@
+"""Compiled functions are the functions themselves, and stay so where nothing can be compiled."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from dgvf_agents.compiling import Compiled
+
+WITHOUT_A_COMPILER = """
+import warnings
+import torch
+from dgvf_agents.compiling import Compiled
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    doubled, halved = Compiled(lambda x: 2 * x), Compiled(lambda x: x / 2)
+    assert doubled(torch.ones(2)).tolist() == [2.0, 2.0] == doubled(torch.ones(2)).tolist()
+    assert halved(torch.ones(2)).tolist() == [0.5, 0.5]
+print(*(w.message for w in caught if "nothing can be compiled" in str(w.message)), sep="\\n")
+"""
+
+
+def test_without_a_compiler_functions_run_as_they_are_after_one_warning(tmp_path: Path) -> None:
+    environment = {**os.environ, "CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", WITHOUT_A_COMPILER]
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    warnings = finished.stdout.strip().splitlines()
+    assert len(warnings) == 1
+    assert str(tmp_path / "none") in warnings[0]
+
+
+def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        raise ValueError("the compiler is fine")
+
+    for enabled in (False, True):
+        with pytest.raises(Exception, match="the compiler is fine"):
+            Compiled(broken, enabled)(torch.ones(2))
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
+def test_functions_of_one_code_do_not_share_what_was_compiled() -> None:
+    def scaled(factor: float) -> Compiled[torch.Tensor]:
+        return Compiled(lambda x: factor * x)
+
+    first, second = scaled(2.0), scaled(3.0)
+    for _ in range(2):
+        assert first(torch.ones(2)).tolist() == [2.0, 2.0]
+        assert second(torch.ones(2)).tolist() == [3.0, 3.0]

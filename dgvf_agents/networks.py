@@ -212,8 +212,7 @@ class AgentNetwork(nn.Module):
         return _detached_copies(self)
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        encoder = {name: value for name, value in params.items() if name.startswith("encoder.")}
-        return encoder, {name: value for name, value in params.items() if name not in encoder}
+        return split_encoder(params)
 
     def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
         return encode_with(self.encoder, inside(params, "encoder."), observations, batch_dims)
@@ -268,6 +267,12 @@ def encode_with(encoder: nn.Module, params: Params, observations: Tensor, batch_
     """Features `[*batch, F]` of observations `[*batch, *obs]`, by an encoder with these parameters."""
     features = functional_call(encoder, params, (observations.flatten(0, batch_dims - 1),))
     return features.unflatten(0, observations.shape[:batch_dims])
+
+
+def split_encoder(params: Params) -> tuple[Params, Params]:
+    """The parameters whose names start with `encoder.`, and the others."""
+    encoder = {name: value for name, value in params.items() if name.startswith("encoder.")}
+    return encoder, {name: value for name, value in params.items() if name not in encoder}
 
 
 def inside(params: Params, prefix: str) -> Params:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+
+from dgvf_agents.atomic import replacing
 
 
 def plot_learning_curve(
@@ -32,6 +33,5 @@ def plot_learning_curve(
     axes.set(title=title, xlabel="environment steps", ylabel="mean return of the last 100 episodes")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    unfinished = path.with_suffix(".tmp.png")
-    figure.savefig(unfinished, dpi=150)
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=150)

@@ -22,6 +22,7 @@ from dgvf_agents.networks import (
     encode_with,
     inside,
     linear,
+    split_encoder,
 )
 from dgvf_agents.types import Params
 
@@ -190,12 +191,10 @@ class PolicyFunctions:
                 parameter.data = params[_to_functional(name)]
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        encoder = {name: value for name, value in params.items() if name.startswith("extractor.")}
-        return encoder, {name: value for name, value in params.items() if name not in encoder}
+        return split_encoder(params)
 
     def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
-        encoder, _ = self.split(params)
-        return encode_with(self._encoder, encoder, observations, batch_dims)
+        return encode_with(self._encoder, inside(params, "encoder."), observations, batch_dims)
 
     def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
         latent = self._layers(params, self._policy.mlp_extractor.policy_net, "mlp_extractor.policy_net.", features)
@@ -217,8 +216,8 @@ class PolicyFunctions:
 
 
 def _to_functional(name: str) -> str:
-    """A policy's parameter name in the core's terms: the encoder's start with `extractor.`, the answers' with that."""
-    for own, functional in (("features_extractor.", "extractor."), ("answer_net.", "answers.")):
+    """A policy's parameter name in the core's terms: those of `encoder.` and `answers.` have their prefixes."""
+    for own, functional in (("features_extractor.", "encoder.extractor."), ("answer_net.", "answers.")):
         if name.startswith(own):
             return functional + name.removeprefix(own)
     return name

@@ -35,11 +35,11 @@ def bootstrapped_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tenso
 
 
 def continuing(discount: Tensor | float, terminated: Tensor, dtype: torch.dtype) -> Tensor:
-    """γ_{t+1} of the main task: `discount`, and 0 on terminated steps; `[T, B]`.
+    """γ_{t+1}: `discount`, and 0 on terminated steps; `[T, B]`, or what both arguments broadcast to.
 
     Args:
-        discount: the factor γ in [0, 1].
-        terminated: `[T, B]` boolean.
+        discount: the factor γ in [0, 1], or one per question `[T, B, D]`.
+        terminated: `[T, B]` boolean; `[T, B, 1]` for questions.
         dtype: floating-point type of the result.
     """
     return discount * (~terminated).to(dtype)

@@ -11,11 +11,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
+from dgvf_agents.atomic import replacing
 from dgvf_agents.train_config import TrainConfig
 
 
@@ -64,17 +64,15 @@ class RunFolder:
         Raises:
             FileNotFoundError: there is none yet.
         """
-        found = sorted((self.path / "checkpoints").glob("*.zip"))
+        found = sorted((self.path / "checkpoints").glob("[0-9]*.zip"))
         if not found:
             raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without any")
         return found[-1]
 
     def write_config(self, config: TrainConfig) -> None:
         """Write the configuration, atomically."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        unfinished = self.config_file.with_suffix(".tmp")
-        unfinished.write_text(json.dumps(dataclasses.asdict(config), indent=1) + "\n")
-        os.replace(unfinished, self.config_file)
+        with replacing(self.config_file) as unfinished:
+            unfinished.write_text(json.dumps(dataclasses.asdict(config), indent=1) + "\n")
 
     def read_config(self) -> TrainConfig:
         """The configuration."""

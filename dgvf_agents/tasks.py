@@ -115,8 +115,8 @@ class GVFTask(AuxiliaryTask):
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
         """½ (G^y_t - y(x_t))², with G^y the multi-step discounted sum of cumulants (paper, section 3.4)."""
         cumulants, discounts = self.ask(eta, rollout)
-        alive = (~rollout.terminated)[..., None].to(discounts.dtype)
-        return regression_loss(answers, bootstrapped_returns(cumulants, discounts * alive, bootstraps, rollout.cut))
+        discounts = continuing(discounts, rollout.terminated[..., None], discounts.dtype)
+        return regression_loss(answers, bootstrapped_returns(cumulants, discounts, bootstraps, rollout.cut))
 
 
 @final

@@ -11,6 +11,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import configure
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atomic import replacing
 from dgvf_agents.plotting import plot_learning_curve
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import TrainConfig
@@ -122,8 +123,7 @@ class _RunCallback(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        values = self.logger.name_to_value
-        mean = values.get("rollout/ep_rew_mean", self._mean())
+        mean = self._mean()
         self._bar.update(
             self._row,
             completed=min(self.num_timesteps, self._config.steps),
@@ -143,9 +143,7 @@ class _RunCallback(BaseCallback):
         return sum(e["r"] for e in episodes) / len(episodes) if episodes else None
 
     def _save(self) -> None:
-        file = self._folder.checkpoint_file(self.num_timesteps)
-        file.parent.mkdir(exist_ok=True)
-        self.model.save(file.with_suffix(".tmp"))
-        file.with_suffix(".tmp").rename(file)
+        with replacing(self._folder.checkpoint_file(self.num_timesteps)) as unfinished:
+            self.model.save(unfinished)
         title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
         plot_learning_curve(self._folder.curve_file, *self._folder.learning_curve(), title)

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import dgvf_envs
@@ -49,6 +50,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 """Every registered id as it is, and every option at least once."""
 
 AUTORESET_MODES = tuple(AutoresetMode)
+
+each_mode = pytest.mark.parametrize("mode", AUTORESET_MODES, ids=[mode.name for mode in AUTORESET_MODES])
+each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
 
 Policy = Callable[[Any], np.ndarray]
 

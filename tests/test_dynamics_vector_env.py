@@ -15,13 +15,13 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from dgvf_envs.collect_objects import CollectObjectsVectorEnv
 from dgvf_envs.puddle_world import PuddleWorldVectorEnv
 from tests.helpers import (
-    AUTORESET_MODES,
     ENV_IDS,
     SHORT_LIMITS,
-    VARIANTS,
     WORLD_IDS,
     Policy,
     assert_same,
+    each_mode,
+    each_variant,
     flat,
     own_vector_env,
     random_policy,
@@ -30,12 +30,10 @@ from tests.helpers import (
 )
 
 N = 6
-each_mode = pytest.mark.parametrize("mode", AUTORESET_MODES, ids=[mode.name for mode in AUTORESET_MODES])
 each_autoreset = pytest.mark.parametrize(
     "mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=["NEXT_STEP", "SAME_STEP"]
 )
 each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
-each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
 MASK = np.array([True, False, False, True, True, False])
 
 

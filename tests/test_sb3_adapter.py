@@ -21,10 +21,11 @@ from tests.helpers import (
     AUTORESET_MODES,
     ENV_IDS,
     SHORT_LIMITS,
-    VARIANTS,
     WORLD_IDS,
     Traveller,
     assert_same,
+    each_mode,
+    each_variant,
     flat,
     own_vector_env,
     skilled_policy,
@@ -32,8 +33,6 @@ from tests.helpers import (
 )
 
 N = 4
-each_mode = pytest.mark.parametrize("mode", AUTORESET_MODES, ids=[mode.name for mode in AUTORESET_MODES])
-each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
 
 
 def dummy_vec_env(make: Callable[[], gym.Env], n: int = N) -> DummyVecEnv:

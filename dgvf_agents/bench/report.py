@@ -6,10 +6,11 @@ import dataclasses
 import json
 import os
 import platform
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from dgvf_agents.atomic import replacing
 
 _PACKAGES = ("dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 
@@ -30,13 +31,8 @@ def write_report(path: Path, command: str, settings: Any, rows: list[dict[str, A
         "hardware": {"processor": processor(), "cores": os.cpu_count()},
         "rows": rows,
     }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w") as file:
-        json.dump(report, file, indent=1, default=str)
-        file.write("\n")
-    os.chmod(name, 0o644)
-    os.replace(name, path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps(report, indent=1, default=str) + "\n")
 
 
 def processor() -> str:

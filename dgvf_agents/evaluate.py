@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import gymnasium as gym
+import numpy as np
+import torch
 from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.run_folder import RunFolder
@@ -29,11 +32,29 @@ def evaluate(run: Path, episodes: int = 100, deterministic: bool = False, seed: 
         raise ValueError(f"episodes must be >= 1, got {episodes!r}")
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    env = make_vec(config.env, min(16, episodes), seed, env_kwargs=config.evaluation_kwargs)
+    env = make_vec(config.env, min(64, episodes), seed, env_kwargs=config.evaluation_kwargs)
     model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
-    model.set_random_seed(seed)
-    mean, deviation = evaluate_policy(model, env, episodes, deterministic)
-    return float(mean), float(deviation)  # type: ignore[arg-type]
+    returns, _ = episodes_of(model, env, episodes, seed, deterministic)
+    return float(np.mean(returns)), float(np.std(returns))
+
+
+def episodes_of(
+    model: DGVFA2C, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Undiscounted returns and lengths of `episodes` episodes, the same for the same seed; training is not touched.
+
+    Args:
+        model: the agent.
+        env: the environments; reset.
+        episodes: how many episodes ≥ 1.
+        seed: of the environments and of the actions.
+        deterministic: the most likely action; one drawn from the policy when false.
+    """
+    env.seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        returns, lengths = evaluate_policy(model, env, episodes, deterministic, return_episode_rewards=True)
+    return np.asarray(returns), np.asarray(lengths)
 
 
 def watch(run: Path, episodes: int = 10, deterministic: bool = False, seed: int | None = None) -> None:

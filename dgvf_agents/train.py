@@ -12,6 +12,7 @@ from stable_baselines3.common.logger import configure
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atomic import replacing
+from dgvf_agents.evaluate import episodes_of
 from dgvf_agents.plotting import plot_learning_curve
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import TrainConfig
@@ -36,13 +37,18 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True) -> DGVFA2
     torch.set_num_threads(config.threads)
     model = build(config)
     model.set_logger(configure(str(path), ["csv", "tensorboard"]))
-    interval = max(1, round(config.log_every / (config.n_envs * config.n_steps)))
+    interval = _log_interval(config)
     try:
         with _RunCallback(config, folder, show_progress) as callback:
             model.learn(config.steps, callback, log_interval=interval)
     finally:
         model.logger.close()
     return model
+
+
+def _log_interval(config: TrainConfig) -> int:
+    """Iterations between rows of metrics."""
+    return max(1, round(config.log_every / (config.n_envs * config.n_steps)))
 
 
 def build(config: TrainConfig) -> DGVFA2C:
@@ -85,6 +91,10 @@ _PASSED_ON = (
 """Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""
 
 
+_EVALUATION_SEED = 10_000
+"""Far from the seeds of training."""
+
+
 class LinearSchedule:
     """A number that goes linearly from `first` to `last` as training proceeds."""
 
@@ -96,12 +106,15 @@ class LinearSchedule:
 
 
 class _RunCallback(BaseCallback):
-    """Draws the progress bar and writes checkpoints and the learning curve."""
+    """Draws the progress bar, evaluates, and writes checkpoints and the learning curve."""
 
     def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool) -> None:
         super().__init__()
         self._config, self._folder = config, folder
-        self._next_checkpoint = config.checkpoint_every
+        self._next_checkpoint, self._next_evaluation = config.checkpoint_every, config.evaluate_every
+        self._evaluation_env = make_vec(
+            config.env, config.evaluation_episodes, _EVALUATION_SEED, env_kwargs=config.evaluation_kwargs
+        )
         self._bar = Progress(
             TextColumn(f"{config.env} {config.task}"),
             BarColumn(),
@@ -118,6 +131,7 @@ class _RunCallback(BaseCallback):
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
+        self._evaluation_env.close()
 
     def _on_step(self) -> bool:
         return True
@@ -130,13 +144,27 @@ class _RunCallback(BaseCallback):
             mean="–" if mean is None else f"{mean:.2f}",
             speed=f"{self._bar.tasks[0].speed or 0:,.0f}",
         )
+        if self.num_timesteps >= self._next_evaluation:
+            self._next_evaluation += self._config.evaluate_every
+            self._evaluate()
         if self.num_timesteps >= self._next_checkpoint:
             self._next_checkpoint += self._config.checkpoint_every
             self._save()
 
     def _on_training_end(self) -> None:
-        self.model.dump_logs()
+        iterations = self.num_timesteps // (self._config.n_envs * self._config.n_steps)
+        if iterations % _log_interval(self._config):  # otherwise the last row is written already
+            self.model.dump_logs()
         self._save()
+
+    def _evaluate(self) -> None:
+        """Under Stable-Baselines3's names; every evaluation starts from the same seed, so that they compare."""
+        assert isinstance(self.model, DGVFA2C)
+        returns, lengths = episodes_of(
+            self.model, self._evaluation_env, self._config.evaluation_episodes, _EVALUATION_SEED
+        )
+        self.logger.record("eval/mean_reward", float(returns.mean()))
+        self.logger.record("eval/mean_ep_length", float(lengths.mean()))
 
     def _mean(self) -> float | None:
         episodes = self.model.ep_info_buffer

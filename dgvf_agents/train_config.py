@@ -79,9 +79,14 @@ class TrainConfig:
     """Environment steps between checkpoints."""
     log_every: int = 8_000
     """Environment steps between rows of metrics."""
+    evaluate_every: int = 80_000
+    """Environment steps between evaluations, whose result goes into the next row; a multiple of `log_every` is best."""
+    evaluation_episodes: int = 64
+    """Episodes of an evaluation, each in a copy of its own."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "threads", "checkpoint_every", "log_every", "n_envs", "n_steps"):
+        counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
+        for name in (*counts, "n_envs", "n_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
 

@@ -30,10 +30,24 @@ def test_a_run_leaves_configuration_metrics_checkpoints_and_a_curve(run: Path) -
     assert [file.name for file in sorted((run / "checkpoints").iterdir())] == ["0000000800.zip", "0000001600.zip"]
     with (run / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [int(row["time/total_timesteps"]) for row in rows][:4] == [400, 800, 1200, 1600]
+    assert [int(row["time/total_timesteps"]) for row in rows] == [400, 800, 1200, 1600]
     assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert list(run.glob("events.out.tfevents*"))
     assert not list(run.rglob("*.tmp*"))
+
+
+def test_training_is_evaluated_on_the_way_and_not_changed_by_it(tmp_path: Path) -> None:
+    arguments = ["train", "collect-objects-small", "a2c", "--steps", "1600", "--no-compile", "--log-every", "400"]
+    rows, evaluation = {}, ["--evaluate-every", "800", "--evaluation-episodes", "3"]
+    for name, more in (("with", evaluation), ("without", [])):
+        main([*arguments, *more, "--out", str(tmp_path / name)])
+        with (tmp_path / name / "progress.csv").open() as file:
+            rows[name] = list(csv.DictReader(file))
+    evaluated = [bool(row["eval/mean_reward"]) for row in rows["with"]]
+    assert evaluated == [False, True, False, True]
+    assert all(1 <= float(row["eval/mean_ep_length"]) <= 40 for row in rows["with"][1::2])
+    for name in ("train/policy_loss", "train/gradient_norm", "rollout/ep_rew_mean"):
+        assert [row[name] for row in rows["with"]] == [row[name] for row in rows["without"]]
 
 
 def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +85,7 @@ def test_presets_of_a_world_differ_in_the_task_alone() -> None:
         assert all(config == configs[0] for config in configs)
 
 
-@pytest.mark.parametrize("name", ["steps", "threads", "checkpoint_every", "log_every"])
+@pytest.mark.parametrize("name", ["steps", "threads", "checkpoint_every", "log_every", "evaluate_every"])
 def test_configurations_are_checked(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
         TrainConfig(**{name: 0})

@@ -18,6 +18,7 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
 from torch import Tensor
 
+from dgvf_agents.acting_ahead import ActingAhead, foreseeable
 from dgvf_agents.compiling import Compiled
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.learner_state import LearnerState
@@ -250,6 +251,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._builder = RolloutBuilder(
             self.n_steps, self.n_envs, self.observation_space.shape or (), self.observation_space.dtype
         )
+        self._ahead: ActingAhead | None = None
+        self._foreseen: np.ndarray | None = None
         self._rollout: Rollout | None = None
         self.metrics = None
         self._meta_loss: Tensor | None = None
@@ -289,10 +292,12 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> bool:
         """Collect `n_rollout_steps` steps from every environment; false where the callback asks to stop."""
         assert self._last_obs is not None
-        theta, builder = self._theta, self._builder
+        builder = self._builder
         builder.clear()
+        self._look_ahead(env)
         callback.on_rollout_start()
-        uniforms = torch.from_numpy(self._action_rng.random((n_rollout_steps, env.num_envs), dtype=np.float32))
+        drawn = self._action_rng.random((n_rollout_steps, env.num_envs), dtype=np.float32)
+        uniforms = torch.from_numpy(drawn).to(self.device)
         for t in range(n_rollout_steps):
             observations = self._last_obs
             assert isinstance(observations, np.ndarray)
@@ -301,9 +306,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                     f"observations must have shape {self.observation_space.shape}, the environment gave "
                     f"{observations.shape[1:]}"
                 )
-            with torch.no_grad():
-                drawn = self._act(theta, torch.from_numpy(observations).to(self.device), uniforms[t].to(self.device))
-            actions = drawn.cpu().numpy()
+            actions = self._actions(observations, uniforms, t)
             new_obs, rewards, dones, infos = env.step(actions)
             self.num_timesteps += env.num_envs
             callback.update_locals(locals())
@@ -318,6 +321,29 @@ class DGVFA2C(OnPolicyAlgorithm):
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
+
+    def _look_ahead(self, env: VecEnv) -> None:
+        """Act several steps ahead where the environment is a world of ours; compiled only, NumPy is faster else."""
+        world = foreseeable(env) if self.compile else None
+        self._foreseen = None
+        if world is None:
+            self._ahead = None
+        elif self._ahead is None or self._ahead.env is not world:
+            self._ahead = ActingAhead(self._packed.act, world, self.n_steps, self.device)
+
+    def _actions(self, observations: np.ndarray, uniforms: Tensor, t: int) -> np.ndarray:
+        """Actions `[B]` for the observations of step t, drawn with `uniforms[t]`."""
+        ahead = self._ahead
+        if ahead is not None:
+            if t % ahead.steps == 0:
+                self._foreseen = ahead.actions(self._theta, uniforms[t : t + ahead.steps])
+            elif not ahead.env.expecting:  # something else has moved it
+                self._foreseen = None
+            if self._foreseen is not None:
+                return self._foreseen[t % ahead.steps]
+        with torch.no_grad():
+            drawn = self._act(self._theta, torch.from_numpy(observations).to(self.device), uniforms[t])
+        return drawn.cpu().numpy()
 
     def train(self) -> None:
         """One inner update on the batch just collected; before it, the meta-update where one is due (Algorithm 1).
@@ -435,7 +461,7 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _excluded_save_params(self) -> list[str]:
         live = ("_functions", "_learner", "_packed", "_theta", "_update", "_score", "_scored_update", "_act", "_unroll")
-        last = ("_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
+        last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         return [*super()._excluded_save_params(), "task", "rollout_buffer", *live, *last]
 
 

@@ -13,6 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from dgvf_envs.dynamics import Dynamics, State
+from dgvf_envs.foresight import Foresight
 from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 from dgvf_envs.uniform_streams import UniformStreams
 
@@ -83,6 +84,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self._steps = np.zeros(num_envs, dtype=np.int64)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._snapshots: list[EpisodeSnapshot[State]] = []
+        self._expected: Foresight | None = None
+        self._expected_step = 0
 
     @property
     def overlay(self) -> OverlayHook | None:
@@ -116,6 +119,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         """
         mask = self._checked_mask((options or {}).get("reset_mask"))
         rows = np.flatnonzero(mask)
+        self._expected = None
         self._reseed(seed, mask)
         fresh = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
         if len(rows) == self.num_envs:
@@ -142,6 +146,10 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             ResetNeeded: the environment was not reset, or (`DISABLED` only) a copy's episode is over.
         """
         actions = self._checked_actions(actions)
+        if self._expected is not None:
+            if np.array_equal(actions, self._expected.actions[self._expected_step]):
+                return self._step_as_expected(self._expected)
+            self._expected = None
         streams = self._seeded_streams()
         resetting = self._done.copy() if self._done.any() else None
         stepping = ~self._done
@@ -173,6 +181,64 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         if self.render_mode == "human":
             self.render()
         return observations, rewards, terminated, truncated, infos
+
+    @property
+    def foreseeable(self) -> bool:
+        """Whether `foresee` describes this environment: it resets within the step, and draws nothing."""
+        return self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
+
+    def outlook(self, steps: int) -> tuple[State, np.ndarray, np.ndarray]:
+        """What `foresee` needs to know for `steps` steps: state, steps into the episodes, and coming uniform numbers.
+
+        Raises:
+            ResetNeeded: the environment was not reset.
+        """
+        if self._state is None:
+            raise ResetNeeded("outlook() was called before reset(): call reset() first")
+        count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
+        return self._state, self._steps, self._seeded_streams().peek(count)
+
+    def expect(self, foresight: Foresight) -> None:
+        """Return these steps, made of the current `outlook`, from `step` instead of computing them again.
+
+        They last as long as `step` is given the actions foreseen; with another action, or a reset, the rest is dropped.
+
+        Args:
+            foresight: of NumPy arrays, which the environment owns from now on.
+
+        Raises:
+            ValueError: the environment is not `foreseeable`.
+        """
+        if not self.foreseeable:
+            raise ValueError(
+                f"expect() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
+                f"{self.render_mode!r}"
+            )
+        self._expected, self._expected_step = foresight, 0
+
+    @property
+    def expecting(self) -> bool:
+        """Whether the next step is one that `expect` was told of."""
+        return self._expected is not None
+
+    def _step_as_expected(
+        self, expected: Foresight
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        t = self._expected_step
+        self._expected_step += 1
+        if self._expected_step == len(expected.actions):
+            self._expected = None
+        self._state = type(expected.states)(*(field[t] for field in expected.states))
+        self._steps = expected.elapsed[t]
+        self._seeded_streams().advance(expected.draws[t])
+        terminated, truncated, success = expected.terminated[t], expected.truncated[t], expected.success[t]
+        done = terminated | truncated
+        infos, ended = {}, None
+        if done.any():
+            ended, infos = done, self._final(expected.last_observations[t], success, done)
+        infos |= _success_info(success, absent=ended)
+        rewards = expected.rewards[t].astype(np.float64)
+        return expected.observations[t], rewards, terminated, truncated, infos
 
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Draw every copy: a tuple of `[H, W, 3]` uint8 arrays, or `None` where a window shows them.

@@ -38,14 +38,20 @@ class UniformStreams:
         self._cursors[row] = self._length
 
     def peek(self, count: int) -> np.ndarray:
-        """The next `count` numbers of every copy, `[N, count]`, without consuming them."""
+        """The next `count` numbers of every copy, `[N, count]`, without consuming them.
+
+        Raises:
+            ValueError: `count` is more than are drawn ahead.
+        """
         if count == 0:
             return np.empty((len(self._cursors), 0))
-        self._refill(np.flatnonzero(self._cursors > self._length - self._most))
+        if count > self._length:
+            raise ValueError(f"count must be at most the {self._length} numbers that are drawn ahead, got {count!r}")
+        self._refill(np.flatnonzero(self._cursors > self._length - max(self._most, count)))
         return self._gather(self._offsets + self._cursors, count)
 
-    def advance(self, count: int, mask: np.ndarray | None = None) -> None:
-        """Consume `count` numbers of every copy, or of those where `mask` `[N]` is true."""
+    def advance(self, count: int | np.ndarray, mask: np.ndarray | None = None) -> None:
+        """Consume `count` numbers (one count, or one per copy) of every copy, or of those where `mask` is true."""
         self._cursors += count if mask is None else count * mask
 
     def take(self, rows: np.ndarray, count: int) -> np.ndarray:
@@ -59,6 +65,8 @@ class UniformStreams:
 
     def _gather(self, positions: np.ndarray, count: int) -> np.ndarray:
         flat = self._buffer.reshape(-1)
+        if count > 4:
+            return flat.take(positions[:, None] + np.arange(count))
         return np.stack([flat.take(positions + k) for k in range(count)]).T
 
     def _refill(self, rows: np.ndarray) -> None:

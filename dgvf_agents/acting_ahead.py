@@ -1,0 +1,75 @@
+"""Acting and stepping a world of ours several steps at once, in one compiled function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import final
+
+import numpy as np
+import torch
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from dgvf_agents.compiling import Compiled
+from dgvf_agents.types import Params
+from dgvf_envs.dynamics_vector_env import DynamicsVectorEnv
+from dgvf_envs.foresight import Foresight, foresee
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv
+
+MOST_STEPS = 8
+"""Steps that one compiled function takes at most; more of them take longer to compile than they save."""
+
+Act = Callable[[Params, Tensor, Tensor], Tensor]
+"""Actions `[B]` of an agent with parameters θ for observations `[B, *obs]`, drawn with noise `[B, ...]`."""
+
+
+@final
+class ActingAhead:
+    """Actions for the coming steps, drawn with the outcome of each in view; the environment is told what to expect.
+
+    Only the world's noise and the agent's are random, and both are drawn beforehand: the steps are those that acting
+    and stepping in turn would take.
+    """
+
+    def __init__(self, act: Act, env: DynamicsVectorEnv, n_steps: int, device: torch.device) -> None:
+        """
+        Args:
+            act: the agent.
+            env: the environment, which is `foreseeable`.
+            n_steps: T, the steps of a rollout ≥ 1.
+            device: where the agent is.
+        """
+        self.env = env
+        self.steps = max(s for s in range(1, MOST_STEPS + 1) if n_steps % s == 0)
+        self._device = device
+        world, limit, steps = (
+            env.dynamics.on(torch, dtype=torch.float64, device=device),
+            env.max_episode_steps,
+            self.steps,
+        )
+
+        def ahead(theta: Params, state: tuple, elapsed: Tensor, numbers: Tensor, noise: Tensor) -> Foresight:
+            return foresee(world, lambda o, t: act(theta, o, noise[t]), state, elapsed, numbers, steps, limit)
+
+        self._ahead = Compiled(ahead)
+
+    def actions(self, theta: Params, noise: Tensor) -> np.ndarray:
+        """Actions `[steps, B]` for the next `steps` steps, drawn with noise `[steps, B, ...]`."""
+        outlook = tree_map(self._tensor, self.env.outlook(self.steps))
+        with torch.no_grad():
+            foresight = self._ahead(theta, *outlook, noise)
+        seen: Foresight = tree_map(lambda tensor: tensor.cpu().numpy(), foresight)
+        self.env.expect(seen)
+        return seen.actions
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self._device)
+
+
+def foreseeable(env: VecEnv) -> DynamicsVectorEnv | None:
+    """The world of ours behind a `VecEnv` that passes actions and observations on unchanged; `None` if there is none."""
+    while type(env) is VecMonitor:
+        env = env.venv
+    inner = env.env if isinstance(env, GymnasiumVecEnv) else None
+    return inner if isinstance(inner, DynamicsVectorEnv) and inner.foreseeable else None

@@ -10,6 +10,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 
 from dgvf_envs.dynamics import Dynamics, State
 from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.uniform_streams import generator_at
 
 
 class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
@@ -91,6 +92,35 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
             self.render()
         info = {"is_success": bool(success[0])}
         return self.dynamics.observe(self._state)[0], float(reward[0]), self._over, False, info
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything that decides what happens next, as a dict of numbers, strings and new arrays."""
+        return {
+            "world": repr(self.dynamics),
+            "state": None if self._state is None else [field.copy() for field in self._state],
+            "over": self._over,
+            "generator": self.np_random.bit_generator.state,
+            "seed": self.np_random_seed,
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from where `get_state` was called, on this or another environment of the same world.
+
+        The picture shows the copy as if its episode began now.
+
+        Raises:
+            ValueError: the state is that of another world.
+        """
+        if state["world"] != repr(self.dynamics):
+            raise ValueError(f"state must be that of {self.dynamics!r}, got that of {state['world']}")
+        self._np_random, self._np_random_seed = generator_at(state["generator"]), state["seed"]
+        self._state, self._over, self._snapshot = None, bool(state["over"]), None
+        if state["state"] is not None:
+            some: Any = self.dynamics.reset(np.zeros((1, self.dynamics.reset_draws)))
+            restored: State = type(some)(*(np.array(field) for field in state["state"]))
+            self._state = restored
+            if self.render_mode is not None:
+                self._snapshot = EpisodeSnapshot.at_start(restored, 0)
 
     def render(self) -> np.ndarray | None:
         """Draw the current state: an `[H, W, 3]` uint8 array, or `None` where a window shows it.

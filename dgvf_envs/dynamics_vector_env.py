@@ -240,6 +240,53 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         rewards = expected.rewards[t].astype(np.float64)
         return expected.observations[t], rewards, terminated, truncated, infos
 
+    def get_state(self) -> dict[str, Any]:
+        """Everything that decides what the copies do next, as a dict of numbers, strings and new arrays."""
+        streams = self._streams
+        return {
+            "world": self._world(),
+            "state": None if self._state is None else [field.copy() for field in self._state],
+            "steps": self._steps.copy(),
+            "done": self._done.copy(),
+            "streams": None if streams is None else streams.positions(),
+            "seeds": list(self._seeds),
+            "expected": None if self._expected is None else self._still_expected(self._expected),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from where `get_state` was called, on this or another environment of the same world.
+
+        Pictures show every copy as if its episode began now.
+
+        Raises:
+            ValueError: the state is that of another world, another number of copies, or another autoreset mode.
+        """
+        if state["world"] != self._world():
+            raise ValueError(f"state must be that of {self._world()}, got that of {state['world']}")
+        self._state, self._streams, self._snapshots = None, None, []
+        if state["streams"] is not None:
+            self._seeded_streams().go_to(state["streams"])
+        self._seeds = list(state["seeds"])
+        if state["state"] is not None:
+            some: Any = self.dynamics.reset(np.zeros((1, self.dynamics.reset_draws)))
+            self._state = type(some)(*(np.array(field) for field in state["state"]))
+            self._begin_episodes(np.arange(self.num_envs))
+        self._steps, self._done = np.array(state["steps"]), np.array(state["done"])
+        self._expected, self._expected_step = None, 0
+        if state["expected"] is not None:
+            arrays = [np.array(field) for field in state["expected"]]
+            fields = len(arrays) - len(Foresight._fields) + 1  # of the world's state, which comes second
+            self._expected = Foresight(arrays[0], type(self._state)(*arrays[1 : 1 + fields]), *arrays[1 + fields :])
+
+    def _still_expected(self, expected: Foresight) -> list[np.ndarray]:
+        """The steps that are still to come, field by field."""
+        fields = [expected.actions, *expected.states, *expected[2:]]
+        return [field[self._expected_step :].copy() for field in fields]
+
+    def _world(self) -> str:
+        limit, mode = self.max_episode_steps, self.autoreset_mode.name
+        return f"{self.num_envs} copies of {self.dynamics!r}, max_episode_steps={limit}, {mode}"
+
     def render(self) -> tuple[np.ndarray, ...] | None:
         """Draw every copy: a tuple of `[H, W, 3]` uint8 arrays, or `None` where a window shows them.
 

@@ -104,6 +104,27 @@ class GymnasiumVecEnv(VecEnv):
             info["TimeLimit.truncated"] = by_time
         return observations, rewards.astype(np.float32), done, infos
 
+    def get_state(self) -> dict[str, Any]:
+        """What the vector environment's own `get_state` gives, and the seeds and options of the next reset.
+
+        Raises:
+            NotImplementedError: it has none.
+        """
+        if not (hasattr(self.env, "get_state") and hasattr(self.env, "set_state")):
+            raise NotImplementedError(f"{self.env!r} cannot give its state")
+        return {"env": self.env.get_state(), "seeds": list(self._seeds), "options": list(self._options)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from where `get_state` was called.
+
+        Raises:
+            ValueError: the state is that of another environment.
+        """
+        if not hasattr(self.env, "set_state"):
+            raise ValueError(f"state must be that of {self.env!r}, which takes none")
+        self.env.set_state(state["env"])
+        self._seeds, self._options, self._actions = list(state["seeds"]), list(state["options"]), None
+
     def close(self) -> None:
         self.env.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +37,16 @@ class UniformStreams:
         """Start copy `row` afresh from `generator`."""
         self.generators[row] = generator
         self._cursors[row] = self._length
+
+    def positions(self) -> list[dict[str, Any]]:
+        """Where every copy's stream stands: the state that its generator would have had it been asked call by call."""
+        unread = self._length - self._cursors
+        return [_rewound(g, int(ahead)) for g, ahead in zip(self.generators, unread, strict=True)]
+
+    def go_to(self, positions: Sequence[dict[str, Any]]) -> None:
+        """Go on from where `positions` was taken."""
+        for row, position in enumerate(positions):
+            self.reseed(row, generator_at(position))
 
     def peek(self, count: int) -> np.ndarray:
         """The next `count` numbers of every copy, `[N, count]`, without consuming them.
@@ -76,3 +87,24 @@ class UniformStreams:
             self._buffer[row, :unread] = self._buffer[row, used:].copy()
             self.generators[row].random(out=self._buffer[row, unread:])
             self._cursors[row] = 0
+
+
+def generator_at(position: dict[str, Any]) -> np.random.Generator:
+    """A generator in a given state, which is what `generator.bit_generator.state` gives.
+
+    Raises:
+        ValueError: it is not the state of a PCG64, the only kind that Gymnasium makes.
+    """
+    if not isinstance(position, dict) or position.get("bit_generator") != "PCG64":
+        raise ValueError(f"position must be the state of a PCG64 generator, got {position!r}")
+    generator = np.random.Generator(np.random.PCG64(0))
+    generator.bit_generator.state = position
+    return generator
+
+
+def _rewound(generator: np.random.Generator, numbers: int) -> dict[str, Any]:
+    """The state of a generator `numbers` doubles ago."""
+    state: dict[str, Any] = generator.bit_generator.state  # type: ignore[assignment]
+    earlier = generator_at(state)
+    earlier.bit_generator.advance(-numbers)  # type: ignore[attr-defined]  # a double takes one output
+    return {**state, "state": earlier.bit_generator.state["state"]}

@@ -14,6 +14,7 @@ from tyro.extras import SubcommandApp
 from dgvf_agents import train_config
 from dgvf_agents.bench import agents as bench_agents
 from dgvf_agents.bench import envs as bench_envs
+from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.train_config import TrainConfig
 
 Run = Annotated[Path, tyro.conf.Positional]
@@ -76,6 +77,28 @@ def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) 
 def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchmark]) -> None:
     """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
     bench_agents.run(benchmark)
+
+
+@app.command(name="reproduce")
+def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
+    """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
+    from dgvf_agents.experiments.reproduce import reproduce
+
+    try:
+        outcome = reproduce(reproduction)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("dgvf: stopped; the same command goes on from here", markup=False)
+        sys.exit(130)
+    if outcome.missing:
+        sys.exit(1)
+
+
+@app.command(name="draw")
+def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: Run) -> None:
+    """Draw an experiment's picture from the folder with its tables alone."""
+    from dgvf_agents.experiments.reproduce import draw
+
+    Console().print(f"The picture is [bold]{draw(figure, results)}[/bold].")
 
 
 app.command(bench, name="bench", help="Measure speed, side by side in one run.")

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import final
 
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FuncFormatter
 
 from dgvf_agents.atomic import replacing
 
@@ -35,3 +42,176 @@ def plot_learning_curve(
     axes.grid(alpha=0.25)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150)
+
+
+_GRAY = "#5c6270"
+_RED = "#c0392b"
+_LINEAR_BELOW = 10.0
+"""Magnitude of returns below which a logarithmic scale is linear."""
+
+
+@final
+@dataclass(frozen=True)
+class TrainingCurve:
+    """The seeds of one setting."""
+
+    label: str
+    """In the legend."""
+    color: str
+    points: Sequence[tuple[float, float]]
+    """Steps and mean return over seeds."""
+    interval: Sequence[tuple[float, float, float]]
+    """Steps, lower and upper end of the mean's interval; may be empty."""
+    seeds: Sequence[Sequence[tuple[float, float]]]
+    """Steps and return of every seed."""
+
+
+@final
+@dataclass(frozen=True)
+class CurvePanel:
+    """Learning curves on one world."""
+
+    title: str
+    ylabel: str
+    curves: Sequence[TrainingCurve]
+    optimal: float
+    """Return of an optimal policy."""
+    logarithmic: bool = False
+    """Whether returns are drawn on a logarithmic scale."""
+
+
+@final
+@dataclass(frozen=True)
+class StudyLine:
+    """A quantity over a parameter."""
+
+    label: str
+    """In the legend."""
+    dashed: bool
+    points: Sequence[tuple[float, float]]
+    """Parameter and mean over seeds, ascending."""
+    interval: Sequence[tuple[float, float, float]]
+    """Parameter, lower and upper end of the mean's interval; may be empty."""
+    seeds: Sequence[tuple[float, float]]
+    """Parameter and quantity of every seed."""
+
+
+@final
+@dataclass(frozen=True)
+class StudyPanel:
+    """A parameter study on one world."""
+
+    title: str
+    ylabel: str
+    lines: Sequence[StudyLine]
+    optimal: float
+    """Return of an optimal policy."""
+    logarithmic: bool = False
+    """Whether returns are drawn on a logarithmic scale."""
+
+
+@final
+@dataclass(frozen=True)
+class HeatMap:
+    """A number over two parameters."""
+
+    title: str
+    cells: Mapping[tuple[float, float], float]
+    """By the values of both parameters, across and up."""
+    marked: tuple[float, float] | None
+    """Framed; none when left out."""
+    logarithmic: bool = False
+    """Whether colors follow a logarithmic scale."""
+
+
+def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str) -> None:
+    """Write learning curves as PNG, atomically: every seed faintly, the mean and its interval on top."""
+    figure, grid = _figure(len(panels), title)
+    for axes, panel in zip(grid, panels, strict=True):
+        for curve in panel.curves:
+            for seed in curve.seeds:
+                axes.plot(*zip(*seed, strict=True), color=curve.color, linewidth=0.7, alpha=0.3)
+            if curve.interval:
+                steps, low, high = zip(*curve.interval, strict=True)
+                axes.fill_between(steps, low, high, color=curve.color, alpha=0.15, linewidth=0)
+            axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.9, label=curve.label)
+        _dress(axes, panel)
+        axes.set(xlabel="environment steps", ylabel=panel.ylabel)
+        axes.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def plot_studies(path: Path, panels: Sequence[StudyPanel], parameter: str) -> None:
+    """Write parameter studies as PNG, atomically: every seed a faint point, the mean and its interval on top."""
+    figure, grid = _figure(len(panels), None)
+    for axes, panel in zip(grid, panels, strict=True):
+        for line in panel.lines:
+            style, marker = ("--", "s") if line.dashed else ("-", "o")
+            if line.seeds:
+                values, quantities = zip(*line.seeds, strict=True)
+                axes.scatter(values, quantities, color=_RED, marker=marker, s=14, alpha=0.3, linewidths=0)
+            if line.interval:
+                values, low, high = zip(*line.interval, strict=True)
+                axes.fill_between(values, low, high, color=_RED, alpha=0.06 if line.dashed else 0.12, linewidth=0)
+            axes.plot(*zip(*line.points, strict=True), style, color=_RED, marker=marker, markersize=5, label=line.label)
+        _dress(axes, panel)
+        ticks = sorted({value for line in panel.lines for value, _ in line.points})
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel=parameter, ylabel=panel.ylabel)
+        axes.legend(frameon=False, fontsize=8)
+    _save(figure, path)
+
+
+def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) -> None:
+    """Write numbers over two parameters as PNG, atomically.
+
+    Args:
+        path: the file.
+        maps: one panel each.
+        across: name of the first parameter.
+        up: name of the second parameter.
+    """
+    figure, grid = _figure(len(maps), None)
+    for axes, heat_map in zip(grid, maps, strict=True):
+        xs, ys = (sorted({key[i] for key in heat_map.cells}) for i in range(2))
+        values = np.array([[heat_map.cells.get((x, y), np.nan) for x in xs] for y in ys])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        norm = SymLogNorm(_LINEAR_BELOW, vmin=low, vmax=high) if heat_map.logarithmic else Normalize(low, high)
+        axes.imshow(values, origin="lower", cmap="cividis", norm=norm, aspect="auto")
+        for j, i in zip(*np.nonzero(~np.isnan(values)), strict=True):
+            color = "white" if norm(values[j, i]) < 0.55 else "black"
+            axes.text(i, j, f"{values[j, i]:.4g}", ha="center", va="center", fontsize=7.5, color=color)
+        if heat_map.marked is not None:
+            corner = (xs.index(heat_map.marked[0]) - 0.5, ys.index(heat_map.marked[1]) - 0.5)
+            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=_RED, linewidth=2.5))
+        axes.set(title=heat_map.title, xlabel=across, ylabel=up)
+        axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
+        axes.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
+    _save(figure, path)
+
+
+def _figure(panels: int, title: str | None) -> tuple[Figure, list[Axes]]:
+    columns = min(panels, 3)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(1.2 + 4.4 * columns, 0.4 + 3.7 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    if title is not None:
+        figure.suptitle(title)
+    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(panels)]
+
+
+def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
+    axes.axhline(panel.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
+    if panel.logarithmic:
+        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_title(panel.title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130)

@@ -1,0 +1,1 @@
+"""The paper's gridworld experiments, one module per figure: settings, run, analysis."""

@@ -1,0 +1,197 @@
+"""From finished run folders to result tables: a pure function of the folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dgvf_agents.experiments.cell import Cell
+from dgvf_agents.experiments.cell_folder import read_config, read_mark
+from dgvf_agents.experiments.figure import Figure
+from dgvf_agents.experiments.results import (
+    BandRow,
+    CellRow,
+    ComparisonRow,
+    CurveRow,
+    Quantity,
+    Results,
+    SummaryRow,
+)
+from dgvf_agents.experiments.run_metrics import Curve, Measure, RunMetrics
+from dgvf_agents.experiments.statistics import (
+    bootstrap_interval,
+    estimate,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+)
+from dgvf_agents.experiments.worlds import REFERENCES
+from dgvf_agents.train_config import World
+
+QUANTITIES: tuple[Quantity, ...] = ("final", "average")
+BAND_POINTS = 150
+"""Points of a mean curve at most."""
+
+
+def analyze(figure: Figure, cells: Sequence[Cell]) -> Results:
+    """The tables of an experiment.
+
+    Args:
+        figure: says what is compared and chosen.
+        cells: finished ones.
+
+    Raises:
+        FileNotFoundError: a cell has no metrics.
+        ValueError: runs of a world have no measure of return in common.
+    """
+    results = Results()
+    for world in dict.fromkeys(cell.setting.world for cell in cells):
+        _add_runs(results, [cell for cell in cells if cell.setting.world == world])
+        _add_bands(results, world)
+        rows = [row for row in results.cells if row.world == world]
+        _add_statistics(results, world, figure.reference, {world: rows}, CellRow.value)
+        results.choices.extend(figure.choices(world, rows))
+    if len(results.worlds()) > 1:
+        _add_overall(results, figure.reference)
+    return results
+
+
+def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> dict[str, Any]:
+    """Where results come from: command, machines, wall times and configurations.
+
+    Args:
+        command: what is typed to get these results.
+        cells: those that the results hold.
+        missing: those that they lack.
+    """
+    marks = [read_mark(cell.folder) for cell in cells]
+    made: list[dict[str, Any]] = []
+    for mark in marks:
+        machine = {"versions": mark.versions, "hardware": mark.hardware}
+        known = next((m for m in made if {k: m[k] for k in machine} == machine), None)
+        if known is None:
+            made.append(known := {**machine, "runs": 0})
+        known["runs"] += 1
+    return {
+        "command": command,
+        "wall_seconds": sum(mark.wall_seconds for mark in marks),
+        "made_with": made,
+        "missing": [cell.name for cell in missing],
+        "runs": [
+            {
+                "run": cell.name,
+                "command": mark.command,
+                "wall_seconds": mark.wall_seconds,
+            }
+            for cell, mark in zip(cells, marks, strict=True)
+        ],
+        "configurations": {
+            cell.setting.folder_name: vars(read_config(cell.folder)) for cell in cells if cell.seed == 0
+        },
+    }
+
+
+def _add_runs(results: Results, cells: Sequence[Cell]) -> None:
+    """Cells and curves of one world."""
+    metrics = [RunMetrics.read(cell.folder) for cell in cells]
+    measure = _common_measure(cells, metrics)
+    for cell, metric in zip(cells, metrics, strict=True):
+        curve, key = metric.curves[measure], (cell.setting.world, cell.setting.label, cell.seed)
+        total = cell.config.steps
+        results.cells.append(
+            CellRow(*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total))
+        )
+        results.curves.extend(
+            CurveRow(*key, int(steps), float(f"{value:.6g}"))
+            for steps, value in zip(curve.steps, curve.returns, strict=True)
+        )
+
+
+def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Measure:
+    """Evaluation where every run of a world has it; training where they are one world and the same rewards."""
+    if all("evaluation" in metric.curves for metric in metrics):
+        return "evaluation"
+    lacking = [c.name for c, m in zip(cells, metrics, strict=True) if "evaluation" not in m.curves]
+    if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):
+        raise ValueError(
+            f"runs must have eval/mean_reward, since training differs from evaluation, got none in {', '.join(lacking)}"
+        )
+    silent = [c.name for c, m in zip(cells, metrics, strict=True) if "training" not in m.curves]
+    if silent:
+        raise ValueError(f"runs must have finished an episode, got none in {', '.join(silent)}")
+    return "training"
+
+
+def _add_bands(results: Results, world: World) -> None:
+    """The mean curve of each setting, where all of its seeds have values."""
+    for label in results.settings(world):
+        seeds: dict[int, list[CurveRow]] = {}
+        for row in results.curves:
+            if (row.world, row.setting) == (world, label):
+                seeds.setdefault(row.seed, []).append(row)
+        curves = [
+            Curve(np.array([row.steps for row in rows]), np.array([row.mean_return for row in rows]))
+            for rows in seeds.values()
+        ]
+        first, last = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
+        points = min(BAND_POINTS, len(curves[0].steps))
+        steps = np.unique(np.linspace(first, last, points).round().astype(int))
+        values = np.stack([curve.at(steps) for curve in curves], axis=-1)
+        low, high = bootstrap_interval(mean, [values])
+        numbers = zip(steps, values.mean(axis=-1), low, high, strict=True)
+        results.bands.extend(BandRow(world, label, int(s), *(_rounded(x) for x in row)) for s, *row in numbers)
+
+
+def _rounded(number: float) -> Any:
+    return None if np.isnan(number) else float(f"{number:.6g}")
+
+
+def _add_overall(results: Results, reference: str | None) -> None:
+    """All worlds together, normalized, for settings that every world has."""
+    worlds = results.worlds()
+    common = [label for label in results.settings(worlds[0]) if all(label in results.settings(w) for w in worlds)]
+    rows = {w: [row for row in results.cells if row.world == w and row.setting in common] for w in worlds}
+
+    def value(row: CellRow, quantity: Quantity) -> float:
+        return REFERENCES[row.world].normalized(row.value(quantity))
+
+    if common:
+        _add_statistics(results, "all", reference, rows, value)
+
+
+def _add_statistics(
+    results: Results,
+    name: str,
+    reference: str | None,
+    rows: dict[World, list[CellRow]],
+    value: Callable[[CellRow, Quantity], float],
+) -> None:
+    """Summary and comparisons of settings, whose strata are worlds."""
+    labels = list(dict.fromkeys(row.setting for group in rows.values() for row in group))
+    for quantity in QUANTITIES:
+        strata = {
+            label: [
+                np.array([value(row, quantity) for row in group if row.setting == label]) for group in rows.values()
+            ]
+            for label in labels
+        }
+        for label in labels:
+            middle, quartiles = (estimate(s, strata[label]) for s in (mean, interquartile_mean))
+            results.summary.append(
+                SummaryRow(
+                    name,
+                    label,
+                    quantity,
+                    sum(len(stratum) for stratum in strata[label]),
+                    *(middle.value, middle.low, middle.high),
+                    *(quartiles.value, quartiles.low, quartiles.high),
+                )
+            )
+        for other in labels:
+            if reference is not None and reference in labels and other != reference:
+                win = estimate(probability_of_improvement, [*strata[reference], *strata[other]])
+                results.comparisons.append(
+                    ComparisonRow(name, quantity, reference, other, win.value, win.low, win.high)
+                )

@@ -1,0 +1,74 @@
+"""The table behind an experiment: settings, and cells of a setting and a seed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, final
+
+from dgvf_agents.experiments.scale import Scale
+from dgvf_agents.train_config import Method, TrainConfig, World, preset
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """A preset with changes."""
+
+    world: World
+    """World of the preset."""
+    method: Method
+    """Method of the preset."""
+    label: str
+    """What the setting is called in an experiment's tables; unique among those on its world."""
+    changes: tuple[tuple[str, Any], ...] = ()
+    """Fields of `TrainConfig` and their values."""
+
+    def config(self, scale: Scale, seed: int) -> TrainConfig:
+        """The configuration of a run."""
+        changed = dataclasses.replace(preset(self.world, self.method), **dict(self.changes))
+        return dataclasses.replace(scale.apply(changed), seed=seed)
+
+    @property
+    def folder_name(self) -> str:
+        """`WORLD/METHOD`, then what differs from the preset: equal settings of two experiments share their runs."""
+        usual = preset(self.world, self.method)
+        changes = [f",{name}={value}" for name, value in sorted(self.changes) if getattr(usual, name) != value]
+        return f"{self.world}/{self.method}{''.join(changes)}"
+
+
+def setting(world: World, method: Method, label: str | None = None, **changes: Any) -> Setting:
+    """A setting, labeled with its method and changes unless told otherwise."""
+    parts = [f"{name}={value}" for name, value in changes.items()]
+    return Setting(world, method, " ".join([method, *parts]) if label is None else label, tuple(changes.items()))
+
+
+@final
+@dataclass(frozen=True)
+class Cell:
+    """One run of an experiment."""
+
+    setting: Setting
+    """What is run."""
+    seed: int
+    """Seed of everything random."""
+    config: TrainConfig = field(hash=False)
+    """The run's configuration."""
+    folder: Path
+    """The run's folder."""
+
+    @property
+    def name(self) -> str:
+        """World, method and changes, and seed."""
+        return f"{self.setting.folder_name} seed {self.seed}"
+
+
+def cells_of(settings: Sequence[Setting], scale: Scale, seeds: int, out: Path) -> list[Cell]:
+    """Every setting with seeds 0 … seeds - 1, the first seed of all settings first."""
+    return [
+        Cell(setting, seed, setting.config(scale, seed), out / setting.folder_name / f"seed-{seed}")
+        for seed in range(seeds)
+        for setting in settings
+    ]

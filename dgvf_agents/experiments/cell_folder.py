@@ -1,0 +1,117 @@
+"""How far the run in a cell's folder has come.
+
+A sweep marks a finished run with `finished.json`, written last and at once. A folder that plain `dgvf train` finished
+has no mark, but holds metrics and a checkpoint of the last step.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+from dgvf_agents.atomic import replacing
+from dgvf_agents.experiments.run_metrics import RunMetrics
+from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.train_config import TrainConfig
+
+RECORDING_FIELDS = ("threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
+"""Fields that say how a run is recorded, not what is learned."""
+
+
+class CellState(enum.Enum):
+    """How far a run has come."""
+
+    MISSING = enum.auto()
+    UNFINISHED = enum.auto()
+    FINISHED = enum.auto()
+
+
+@final
+@dataclass(frozen=True)
+class FinishedMark:
+    """What is known of a finished run's making."""
+
+    wall_seconds: float
+    """How long it trained."""
+    command: str | None = None
+    """What was typed; None for a run handed in."""
+    versions: dict[str, str] | None = None
+    """Of Python and packages; None for a run handed in."""
+    hardware: dict[str, Any] | None = None
+    """Processor and cores; None for a run handed in."""
+
+
+def mark_file(folder: Path) -> Path:
+    """Where the mark of a finished run lies."""
+    return folder / "finished.json"
+
+
+def write_mark(folder: Path, mark: FinishedMark) -> None:
+    """Mark a run as finished, atomically."""
+    with replacing(mark_file(folder)) as unfinished:
+        unfinished.write_text(json.dumps(dataclasses.asdict(mark), indent=1) + "\n")
+
+
+def read_mark(folder: Path) -> FinishedMark:
+    """The mark of a finished run; made from its metrics where it was handed in."""
+    if mark_file(folder).is_file():
+        return FinishedMark(**json.loads(mark_file(folder).read_text()))
+    return FinishedMark(RunMetrics.read(folder).seconds)
+
+
+def state_of(folder: Path, wanted: TrainConfig) -> CellState:
+    """How far the run in a folder has come.
+
+    Args:
+        folder: the folder; need not exist.
+        wanted: the configuration that the run there must have.
+
+    Raises:
+        ValueError: the folder holds a run of another configuration.
+    """
+    run = RunFolder(folder)
+    if not run.config_file.is_file():
+        return CellState.MISSING
+    differences = differing_fields(read_config(folder), wanted)
+    if differences:
+        raise ValueError(
+            f"the run in {folder} must have the configuration of its cell, got another {', '.join(differences)}; "
+            "choose another --out or remove the folder"
+        )
+    return CellState.FINISHED if mark_file(folder).is_file() or is_complete(folder) else CellState.UNFINISHED
+
+
+def read_config(folder: Path) -> TrainConfig:
+    """The configuration of a run.
+
+    Raises:
+        ValueError: it has fields that this version does not know.
+    """
+    try:
+        return RunFolder(folder).read_config()
+    except TypeError as error:
+        raise ValueError(f"the run in {folder} must have a configuration of this version: {error}") from error
+
+
+def differing_fields(found: TrainConfig, wanted: TrainConfig) -> list[str]:
+    """`field (found, not wanted)` of each field that decides what is learned and differs."""
+    sides = [json.loads(json.dumps(dataclasses.asdict(config))) for config in (found, wanted)]
+    return [
+        f"{name} ({sides[0][name]!r}, not {sides[1][name]!r})"
+        for name in sides[0]
+        if name not in RECORDING_FIELDS and sides[0][name] != sides[1][name]
+    ]
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether metrics and checkpoints reach the configured steps, mark or not."""
+    run = RunFolder(folder)
+    if not (run.config_file.is_file() and run.progress_file.is_file()):
+        return False
+    steps = read_config(folder).steps
+    saved = [int(path.stem) for path in (folder / "checkpoints").glob("[0-9]*.zip")]
+    return max(saved, default=0) >= steps and RunMetrics.read(folder).total_steps >= steps

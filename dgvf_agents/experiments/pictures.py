@@ -1,0 +1,144 @@
+"""From result tables to what `plotting` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from dgvf_agents.experiments.results import CellRow, Quantity, Results, SummaryRow
+from dgvf_agents.experiments.worlds import REFERENCES
+from dgvf_agents.plotting import (
+    CurvePanel,
+    HeatMap,
+    StudyLine,
+    StudyPanel,
+    TrainingCurve,
+    plot_curves,
+    plot_heat_maps,
+    plot_studies,
+)
+from dgvf_agents.train_config import World
+
+NAMES = {
+    "discovered": "Discovered GVFs",
+    "random": "Random GVFs",
+    "reward-prediction": "Reward prediction",
+    "a2c": "A2C",
+    "sum": "Summed meta-loss",
+    "end": "End meta-loss",
+    "exact": "Exact",
+    "surrogate": "Surrogate",
+}
+"""What settings are called in pictures."""
+
+COLORS = {"discovered": "#c0392b", "random": "#2c69b0", "reward-prediction": "#7a54be", "a2c": "#26282c"}
+"""The paper's colors of its methods."""
+
+_OTHER_COLORS = ("#c0392b", "#e08a1e", "#2c69b0", "#7a54be", "#3a8a5c", "#26282c")
+
+_MEASURES = {"evaluation": "mean return in evaluation", "training": "mean return of the last 100 training episodes"}
+
+
+def draw_curves(results: Results, path: Path, title: str) -> None:
+    """Learning curves, a panel per world: every seed faintly, the mean with its interval on top."""
+    panels = []
+    for world in results.worlds():
+        curves = [
+            _curve(results, world, label, COLORS.get(label, _OTHER_COLORS[i % len(_OTHER_COLORS)]))
+            for i, label in enumerate(results.settings(world))
+        ]
+        reference = REFERENCES[world]
+        ylabel = _ylabel(results, world)
+        panels.append(CurvePanel(reference.env, ylabel, curves, reference.optimal, reference.logarithmic))
+    plot_curves(path, panels, title)
+
+
+def draw_study(results: Results, path: Path, parameter: str) -> None:
+    """Final and average return over a parameter whose values are the settings' labels, a panel per world."""
+    panels = [
+        _study(results, world, {label: float(label) for label in results.settings(world)}) for world in results.worlds()
+    ]
+    plot_studies(path, panels, parameter)
+
+
+def draw_search(results: Results, path: Path) -> None:
+    """Final and average return of A2C over learning rate and entropy, then of discovered GVFs over the coefficient."""
+    maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in ("final", "average")]
+    studies = []
+    for world in results.worlds():
+        values = {
+            label: float(_changes(label)["auxiliary_coefficient"])
+            for label in results.settings(world)
+            if label.startswith("discovered ")
+        }
+        if values:
+            studies.append(_study(results, world, values))
+    plot_heat_maps(path, maps, "learning rate", "entropy coefficient")
+    if studies:
+        plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
+
+
+def _curve(results: Results, world: World, label: str, color: str) -> TrainingCurve:
+    band = [row for row in results.bands if (row.world, row.setting) == (world, label)]
+    seeds: dict[int, list[tuple[int, float]]] = {}
+    for row in results.curves:
+        if (row.world, row.setting) == (world, label):
+            seeds.setdefault(row.seed, []).append((row.steps, row.mean_return))
+    return TrainingCurve(
+        label=f"{NAMES.get(label, label)} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})",
+        color=color,
+        points=[(row.steps, row.mean) for row in band],
+        interval=[(row.steps, row.low, row.high) for row in band if row.low is not None and row.high is not None],
+        seeds=list(seeds.values()),
+    )
+
+
+def _study(results: Results, world: World, values: dict[str, float]) -> StudyPanel:
+    lines = []
+    quantities: tuple[Quantity, ...] = ("final", "average")
+    for quantity in quantities:
+        rows = [row for row in _summary(results, world, quantity) if row.setting in values]
+        lines.append(
+            StudyLine(
+                label=f"{quantity} return",
+                dashed=quantity == "final",
+                points=[(values[row.setting], row.mean) for row in rows],
+                interval=[
+                    (values[row.setting], row.mean_low, row.mean_high)
+                    for row in rows
+                    if row.mean_low is not None and row.mean_high is not None
+                ],
+                seeds=[(values[cell.setting], cell.value(quantity)) for cell in _cells(results, world, values)],
+            )
+        )
+    reference = REFERENCES[world]
+    return StudyPanel(reference.env, _ylabel(results, world), lines, reference.optimal, reference.logarithmic)
+
+
+def _heat_map(results: Results, world: World, quantity: Quantity) -> HeatMap:
+    rows = [row for row in _summary(results, world, quantity) if row.setting.startswith("a2c ")]
+    changes = [_changes(row.setting) for row in rows]
+    points = [(float(c["learning_rate"]), float(c["ent_coef"])) for c in changes]
+    chosen = next(choice.setting for choice in results.choices if choice.world == world)
+    return HeatMap(
+        title=f"{REFERENCES[world].env}, {quantity} return of A2C",
+        cells={point: row.mean for point, row in zip(points, rows, strict=True)},
+        marked=next((p for p, row in zip(points, rows, strict=True) if row.setting == chosen), None),
+        logarithmic=REFERENCES[world].logarithmic,
+    )
+
+
+def _changes(label: str) -> dict[str, str]:
+    return dict(part.split("=") for part in label.split(" ")[1:])
+
+
+def _summary(results: Results, world: World, quantity: Quantity) -> list[SummaryRow]:
+    return [row for row in results.summary if (row.world, row.quantity) == (world, quantity)]
+
+
+def _cells(results: Results, world: World, labels: Sequence[str] | dict[str, float]) -> list[CellRow]:
+    return [row for row in results.cells if row.world == world and row.setting in labels]
+
+
+def _ylabel(results: Results, world: World) -> str:
+    return _MEASURES[next(row.measure for row in results.cells if row.world == world)]

@@ -1,0 +1,102 @@
+"""Statistics over seeds, as Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice", advise.
+
+Samples come in strata, one array of returns per world: a bootstrap draws seeds anew within each world, never across.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy import stats
+
+RESAMPLES = 5_000
+CONFIDENCE = 0.95
+
+Statistic = Callable[..., np.ndarray]
+"""`statistic(*strata, axis)`, over `axis` of arrays whose other axes are those of resamples."""
+
+
+@final
+@dataclass(frozen=True)
+class Estimate:
+    """A number with its 95 % interval."""
+
+    value: float
+    """Of the sample."""
+    low: float | None
+    """Lower end of the interval; None where a stratum has one seed only."""
+    high: float | None
+    """Upper end of the interval."""
+
+
+def mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean over all seeds of all strata."""
+    return np.mean(np.concatenate(strata, axis=axis), axis=axis)
+
+
+def interquartile_mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean without the lowest and the highest quarter, rounded down, of all seeds of all strata."""
+    return stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
+
+
+def probability_of_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """P(X > Y) + P(X = Y) / 2, mean over worlds.
+
+    Args:
+        strata: X of each world, then Y of each world.
+        axis: of the seeds.
+    """
+    half = len(strata) // 2
+    wins = []
+    for x, y in zip(strata[:half], strata[half:], strict=True):
+        pairs = np.moveaxis(x, axis, -1)[..., :, None] - np.moveaxis(y, axis, -1)[..., None, :]
+        wins.append(np.mean((np.sign(pairs) + 1) / 2, axis=(-2, -1)))
+    return np.mean(wins, axis=0)
+
+
+def estimate(statistic: Statistic, strata: Sequence[np.ndarray], seed: int = 0) -> Estimate:
+    """A statistic with its interval by the stratified percentile bootstrap.
+
+    Args:
+        statistic: one of the functions above.
+        strata: [seeds] returns each.
+        seed: of the resampling.
+
+    Raises:
+        ValueError: a stratum is empty.
+    """
+    if not strata or any(len(stratum) == 0 for stratum in strata):
+        raise ValueError(f"strata must each have a seed, got sizes {[len(stratum) for stratum in strata]}")
+    low, high = bootstrap_interval(statistic, strata, seed)
+    value = float(statistic(*strata, axis=-1))
+    return Estimate(value, *(None if math.isnan(end) else float(end) for end in (low, high)))
+
+
+def bootstrap_interval(
+    statistic: Statistic, strata: Sequence[np.ndarray], seed: int = 0
+) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends of the stratified percentile bootstrap's 95 % interval; NaN where a stratum has one seed.
+
+    Args:
+        statistic: one of the functions above.
+        strata: [..., seeds] returns each.
+        seed: of the resampling.
+    """
+    if any(stratum.shape[-1] < 2 for stratum in strata):
+        nothing = np.full(strata[0].shape[:-1], np.nan)
+        return nothing, nothing
+    interval = stats.bootstrap(
+        tuple(strata),
+        statistic,
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        axis=-1,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    ).confidence_interval
+    return interval.low, interval.high

@@ -1,0 +1,114 @@
+"""Cells in parallel, each in a process of its own: one that fails or is killed takes no other with it.
+
+`concurrent.futures` and joblib keep a pool of workers, which breaks as a whole when the system kills one.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from multiprocessing.context import ForkServerContext, SpawnContext
+from multiprocessing.process import BaseProcess
+from typing import final
+
+from dgvf_agents.experiments.cell import Cell
+from dgvf_agents.experiments.cell_folder import CellState, state_of
+from dgvf_agents.experiments.cell_process import cell_process, log_file
+from dgvf_agents.experiments.sweep_view import SweepView
+
+POLL_SECONDS = 1.0
+"""How long to wait for a process to end before the table is drawn anew."""
+
+_PRELOADED = ("dgvf_agents.experiments.cell_process", "torch._dynamo")
+"""The second is what `torch.func` imports when it is first used."""
+
+
+@final
+@dataclass(frozen=True)
+class Failure:
+    """A cell that did not finish."""
+
+    cell: Cell
+    reason: str
+    """The last line that its process printed, or how it ended."""
+
+
+def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -> list[Failure]:
+    """Train all cells that are not finished.
+
+    Args:
+        cells: finished ones are passed over.
+        jobs: processes at a time ≥ 1.
+        command: for the record.
+        view: shows how it goes.
+
+    Returns:
+        The cells that failed. The others are finished.
+
+    Raises:
+        ValueError: `jobs` < 1, or a cell's folder holds a run of another configuration.
+        KeyboardInterrupt: after all processes are stopped.
+    """
+    if jobs < 1:
+        raise ValueError(f"jobs must be >= 1, got {jobs!r}")
+    states = {cell.folder: state_of(cell.folder, cell.config) for cell in cells}
+    waiting = [cell for cell in cells if states[cell.folder] is not CellState.FINISHED]
+    view.begin(cells, waiting)
+    if not waiting:
+        return []
+    context = _context()
+    running: dict[Cell, BaseProcess] = {}
+    failures: list[Failure] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                cell = waiting.pop(0)
+                running[cell] = context.Process(target=cell_process, args=(cell.config, cell.folder, command))
+                running[cell].start()
+                view.started(cell)
+            wait([process.sentinel for process in running.values()], POLL_SECONDS)
+            for cell in [cell for cell, process in running.items() if process.exitcode is not None]:
+                failure = _failure(cell, running.pop(cell))
+                failures += [failure] if failure else []
+                view.ended(cell, failure.reason if failure else None)
+            view.refresh()
+    finally:
+        for process in running.values():
+            _stop(process)
+    return failures
+
+
+def _context() -> SpawnContext | ForkServerContext:
+    """New processes are copies of one that has imported everything once and done nothing with it."""
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(_PRELOADED))
+    return context
+
+
+def _failure(cell: Cell, process: BaseProcess) -> Failure | None:
+    process.join()
+    code = process.exitcode
+    if code == 0 and state_of(cell.folder, cell.config) is CellState.FINISHED:
+        return None
+    if code is not None and code < 0:
+        return Failure(cell, f"killed by {signal.Signals(-code).name}")
+    log = log_file(cell.folder)
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    said = [line.strip() for line in lines if line.strip()]
+    return Failure(cell, said[-1] if said else f"ended with status {code}")
+
+
+def _stop(process: BaseProcess) -> None:
+    """At once, with the compilers that it may have started: all that counts is written atomically."""
+    assert process.pid is not None
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:  # it has not yet become a group of its own
+        process.kill()
+    process.join()

@@ -1,0 +1,102 @@
+"""The live table of a sweep: progress, speed, return and time left of every running cell."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import final
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from dgvf_agents.experiments.cell import Cell
+from dgvf_agents.experiments.run_metrics import RunMetrics
+
+
+@final
+class SweepView:
+    """Draws the table, and prints a line for every cell that ends. A context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._started: dict[Cell, float] = {}
+        self._total = self._ended = 0
+        self._steps = self._steps_done = 0
+        self._start = time.monotonic()
+
+    def __enter__(self) -> SweepView:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
+        """A sweep begins, of which some cells are finished already."""
+        self._total, self._ended = len(cells), len(cells) - len(waiting)
+        self._steps, self._steps_done = sum(cell.config.steps for cell in waiting), 0
+        self._start = time.monotonic()
+        if self._ended:
+            self._console.print(f"{self._ended} of {self._total} cells are finished already")
+
+    def started(self, cell: Cell) -> None:
+        """A cell's process has started."""
+        self._started[cell] = time.monotonic()
+        self.refresh()
+
+    def ended(self, cell: Cell, failure: str | None) -> None:
+        """A cell's process has ended, with a reason where it failed."""
+        seconds = time.monotonic() - self._started.pop(cell)
+        self._ended += 1
+        self._steps_done += cell.config.steps
+        outcome = f"finished in {_duration(seconds)}" if failure is None else f"FAILED: {failure}"
+        line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def refresh(self) -> None:
+        """Draw the table anew, where there is a terminal to draw it on."""
+        if self._console.is_terminal:
+            self._live.update(self._table(), refresh=True)
+
+    def _table(self) -> Table:
+        table = Table(title_justify="left", box=None)
+        for heading in ("cell", "progress", "", "steps/s", "return", "left"):
+            table.add_column(heading, justify="left" if heading in ("cell", "progress") else "right")
+        done = self._steps_done
+        for cell, start in self._started.items():
+            steps, value = _progress(cell)
+            done += steps
+            elapsed, total = time.monotonic() - start, cell.config.steps
+            table.add_row(
+                cell.name,
+                ProgressBar(total, min(steps, total), width=24),
+                f"{100 * min(steps, total) / total:.0f}%",
+                f"{steps / elapsed:,.0f}" if steps else "–",
+                "–" if value is None else f"{value:.2f}",
+                _duration(elapsed * (total - steps) / steps) if 0 < steps <= total else "–",
+            )
+        elapsed = time.monotonic() - self._start
+        left = _duration(elapsed * (self._steps - done) / done) if 0 < done <= self._steps else "–"
+        table.title = f"{self._ended} of {self._total} cells, {_duration(elapsed)} so far, about {left} left"
+        return table
+
+
+def _progress(cell: Cell) -> tuple[int, float | None]:
+    """Steps done, and the latest return; nothing while the file is being written anew."""
+    try:
+        metrics = RunMetrics.read(cell.folder)
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0, None
+    curves = [metrics.curves[m] for m in ("evaluation", "training") if m in metrics.curves]
+    return metrics.total_steps, float(curves[0].returns[-1]) if curves else None
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
+import io
 import pathlib
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import BasePolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor, VecNormalize
+from stable_baselines3.common.utils import get_device
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
 from dgvf_agents.acting_ahead import ActingAhead, foreseeable
+from dgvf_agents.argument_checks import check_counts, check_fractions, check_not_negative, check_positive
 from dgvf_agents.compiling import Compiled
 from dgvf_agents.distributions import distribution_for
+from dgvf_agents.environment_actions import for_environment
+from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
+from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.losses import ActorCriticWeights
+from dgvf_agents.loading import load_model
 from dgvf_agents.metagradient import (
     Convention,
     EncoderMode,
@@ -35,11 +45,15 @@ from dgvf_agents.metagradient import (
     Unroll,
     check_choice,
 )
-from dgvf_agents.networks import QuestionNetwork
-from dgvf_agents.optimizers import Optimizer, RMSProp, clip_by_global_norm, global_norm
+from dgvf_agents.networks import QuestionNetwork, linear
+from dgvf_agents.optimizers import Optimizer, clip_by_global_norm, global_norm
+from dgvf_agents.model_file import write_bytes
 from dgvf_agents.packing import PackedLearner
-from dgvf_agents.policies import CnnPolicy, DGVFPolicy, MlpPolicy, PolicyFunctions, PreprocessedEncoder
-from dgvf_agents.rollout_builder import RolloutBuilder
+from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from dgvf_agents.policy_functions import PolicyFunctions
+from dgvf_agents.rollout_builder import Arrays, RolloutBuilder
+from dgvf_agents.rollout_view import RolloutView, check_rollout_buffer_class, fill_buffer
+from dgvf_agents.saving import on_device, read_parameters, stored_file
 from dgvf_agents.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -49,7 +63,8 @@ from dgvf_agents.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
-from dgvf_agents.types import Params, Rollout
+from dgvf_agents.training_state import replay_unroll, restore_log
+from dgvf_agents.types import Observations, Params, Rollout
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 
 Self = TypeVar("Self", bound="DGVFA2C")
@@ -64,27 +79,55 @@ class DGVFA2C(OnPolicyAlgorithm):
     Used as any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFA2C
-    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
+    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=16).learn(1_000_000)  # doctest: +SKIP
 
-    Defaults are the paper's (Veeriah et al. 2019, sections 4.2 and 5.1 and the appendix) where it gives them.
+    It takes the arguments of Stable-Baselines3's A2C, in their order, and keeps its habits. Defaults are the paper's
+    (Veeriah et al. 2019, sections 4.2 and 5.1 and the appendix) where it gives them, but for `n_envs`.
     """
 
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {"MlpPolicy": MlpPolicy, "CnnPolicy": CnnPolicy}
-    policy: DGVFPolicy
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy,
+        "CnnPolicy": CnnPolicy,
+        "MultiInputPolicy": MultiInputPolicy,
+    }
+    policy: ActorCriticPolicy
+    """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner_state`."""
     metrics: InnerMetrics | None
     """What the last inner update reports; `None` before the first."""
+    seconds: float = 0.0
+    """Wall time that training took before this process, as whoever trains wrote it down; saved with the model."""
+    _collecting: bool = False  # in the middle of a rollout
+    _drawn_noise: np.ndarray | None = None
+    _rollout_starts: np.ndarray | None = None
+    _pending_unroll: dict[str, Any] | None = None  # of a loaded model, until training goes on
+    _pending_log: dict[str, Any] | None = None
 
     def __init__(
         self,
-        policy: str | type[DGVFPolicy],
+        policy: str | type[ActorCriticPolicy],
         env: GymEnv | VectorEnv | str | None,
         learning_rate: float | Schedule = 7e-4,
         n_steps: int = 5,
         gamma: float = 0.99,
+        gae_lambda: float = 1.0,
         ent_coef: float = 0.01,
         vf_coef: float = 0.5,
         max_grad_norm: float | None = None,
         rms_prop_eps: float = 1e-5,
+        use_rms_prop: bool = True,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        normalize_advantage: bool = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
         auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
         auxiliary_coefficient: float = 0.1,
         encoder_mode: EncoderMode | None = None,
@@ -100,28 +143,38 @@ class DGVFA2C(OnPolicyAlgorithm):
         meta_max_grad_norm: float = 1.0,
         meta_skip_norm: float = 1e3,
         inner_optimizer: Optimizer | None = None,
-        n_envs: int = 16,
+        n_envs: int = 1,
+        monitor_wrapper: bool = True,
         compile: bool = True,
-        stats_window_size: int = 100,
-        tensorboard_log: str | None = None,
-        policy_kwargs: dict[str, Any] | None = None,
-        verbose: int = 0,
-        seed: int | None = None,
-        device: torch.device | str = "auto",
-        _init_setup_model: bool = True,
     ) -> None:
         """
         Args:
-            policy: `"MlpPolicy"`, `"CnnPolicy"` or a `DGVFPolicy` class.
+            policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, or an actor-critic policy class.
             env: an id (`n_envs` copies are made), a Gymnasium environment or vector environment, or a `VecEnv`.
             learning_rate: α′ of the inner update; a number or a function of the remaining progress.
             n_steps: T, steps per environment and update (paper: 5).
             gamma: discount of the main task.
-            ent_coef: c_H, factor on the entropy bonus.
+            gae_lambda: λ of the main task's returns; 1 for the paper's multi-step returns.
+            ent_coef: c_H, factor on the entropy bonus (paper: searched in 1e-4 … 0.05; A2C's default is 0).
             vf_coef: c_v, factor on the mean squared value error.
-            max_grad_norm: norm that inner gradients are scaled down to; `None` for never.
+            max_grad_norm: norm that inner gradients are scaled down to; `None` for never, as in the paper (A2C: 0.5).
             rms_prop_eps: ε of RMSProp (paper: 1e-5).
-            auxiliary_task: a name of `TASKS`, or a function that builds a task for the model, before its policy.
+            use_rms_prop: RMSProp, TensorFlow's as in the paper; Adam with ε = 1e-5 when false. `optimizer_class` of
+                `policy_kwargs` comes before either.
+            use_sde: whether exploration depends on the state (gSDE), for continuous actions.
+            sde_sample_freq: steps between new exploration matrices; -1 for once a rollout.
+            rollout_buffer_class: `RolloutBuffer` or `DictRolloutBuffer`, in which `rollout_buffer` shows the last
+                rollout; the one that fits when left out.
+            rollout_buffer_kwargs: its arguments.
+            normalize_advantage: whether a batch's advantages are given mean 0 and standard deviation 1.
+            stats_window_size: episodes that logged means are over.
+            tensorboard_log: folder for TensorBoard.
+            policy_kwargs: arguments of the policy.
+            verbose: 0, 1 or 2.
+            seed: of everything random.
+            device: for the networks.
+            _init_setup_model: whether networks are built at once.
+            auxiliary_task: a name of `TASKS`, or a function that builds a task for the model, which has its policy.
             auxiliary_coefficient: c, factor on the answer loss.
             encoder_mode: `"auxiliary"`: only the task trains the encoder, `"joint"`: the main task too. When left out:
                 `"joint"` without a task, `"auxiliary"` with one.
@@ -136,39 +189,47 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_learning_rate: α of Adam on η.
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1).
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted.
-            inner_optimizer: in place of RMSProp.
-            n_envs: copies to make of an id (paper: 16).
+            inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
+            n_envs: copies to make of an id (paper: 16; A2C makes one).
+            monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
             compile: whether updates are compiled; they are slower and equal otherwise.
-            stats_window_size: episodes that logged means are over.
-            tensorboard_log: folder for TensorBoard.
-            policy_kwargs: arguments of the policy.
-            verbose: 0, 1 or 2.
-            seed: of everything random.
-            device: for the networks.
-            _init_setup_model: whether networks are built at once.
 
         Raises:
             ValueError: an argument is out of its range; the message names it, its value and what is allowed.
         """
-        counts = {
-            "questions": questions,
-            "question_window": question_window,
-            "unroll_length": unroll_length,
-            "n_envs": n_envs,
-            "n_steps": n_steps,
-        }
-        for name, value in counts.items():
-            if value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value!r}")
-        for name, number in (("meta_learning_rate", meta_learning_rate), ("meta_skip_norm", meta_skip_norm)):
-            if not number > 0:
-                raise ValueError(f"{name} must be > 0, got {number!r}")
+        check_counts(
+            questions=questions,
+            question_window=question_window,
+            unroll_length=unroll_length,
+            n_envs=n_envs,
+            n_steps=n_steps,
+            stats_window_size=stats_window_size,
+        )
+        check_fractions(gamma=gamma, gae_lambda=gae_lambda)
+        check_not_negative(ent_coef=ent_coef, vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
+        check_positive(
+            rms_prop_eps=rms_prop_eps,
+            meta_learning_rate=meta_learning_rate,
+            meta_max_grad_norm=meta_max_grad_norm,
+            meta_skip_norm=meta_skip_norm,
+            **({} if max_grad_norm is None else {"max_grad_norm": max_grad_norm}),
+        )
+        if not callable(learning_rate):
+            check_not_negative(learning_rate=learning_rate)
+        if question_discount is not None and not 0.0 <= question_discount < 1.0:
+            raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
+        if sde_sample_freq != -1 and sde_sample_freq < 1:
+            raise ValueError(f"sde_sample_freq must be >= 1 or -1, got {sde_sample_freq!r}")
         if isinstance(auxiliary_task, str) and auxiliary_task not in TASKS:
             raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {auxiliary_task!r}")
+        if encoder_mode is not None:
+            check_choice("encoder_mode", encoder_mode, EncoderMode)
         check_choice("objective", objective, Objective)
         check_choice("horizon", horizon, Horizon)
         check_choice("storage", storage, Storage)
-        if isinstance(env, str):
+        check_choice("convention", convention, Convention)
+        check_rollout_buffer_class(rollout_buffer_class)
+        if isinstance(env, str) and n_envs > 1:
             env = make_vec(env, n_envs, seed)
         super().__init__(
             policy=policy,
@@ -176,14 +237,17 @@ class DGVFA2C(OnPolicyAlgorithm):
             learning_rate=learning_rate,
             n_steps=n_steps,
             gamma=gamma,
-            gae_lambda=1.0,
+            gae_lambda=gae_lambda,
             ent_coef=ent_coef,
             vf_coef=vf_coef,
             max_grad_norm=max_grad_norm,  # type: ignore[arg-type]
-            use_sde=False,
-            sde_sample_freq=-1,
+            use_sde=use_sde,
+            sde_sample_freq=sde_sample_freq,
+            rollout_buffer_class=rollout_buffer_class,
+            rollout_buffer_kwargs=rollout_buffer_kwargs,
             stats_window_size=stats_window_size,
             tensorboard_log=tensorboard_log,
+            monitor_wrapper=monitor_wrapper,
             policy_kwargs=policy_kwargs,
             verbose=verbose,
             seed=seed,
@@ -191,6 +255,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             _init_setup_model=False,
         )
         self.rms_prop_eps = rms_prop_eps
+        self.use_rms_prop = use_rms_prop
+        self.normalize_advantage = normalize_advantage
         self.auxiliary_task = auxiliary_task
         self.auxiliary_coefficient = auxiliary_coefficient
         self.encoder_mode: EncoderMode = encoder_mode or ("joint" if auxiliary_task == "none" else "auxiliary")
@@ -205,7 +271,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.meta_learning_rate = meta_learning_rate
         self.meta_max_grad_norm = meta_max_grad_norm
         self.meta_skip_norm = meta_skip_norm
-        self.inner_optimizer = inner_optimizer or RMSProp(epsilon=rms_prop_eps)
+        self.inner_optimizer = inner_optimizer
         self.compile = compile
         self.meta_updates = 0
         self.meta_skipped = 0
@@ -217,24 +283,29 @@ class DGVFA2C(OnPolicyAlgorithm):
         return OnPolicyAlgorithm._wrap_env(_as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
 
     def _setup_model(self) -> None:
-        distribution = distribution_for(self.action_space)
+        check_observation_space(self.observation_space)
+        squashed = bool(self.policy_kwargs.get("squash_output", False))
+        self._distribution = distribution_for(self.action_space, squashed)
+        self._for_environment = for_environment(self.action_space, squashed)
+        if self.normalize_advantage and self.n_steps * self.n_envs < 2:
+            raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
+        self._setup_policy()
         self.task = self._build_task()
-        self.policy = self.policy_class(  # type: ignore[assignment]
-            self.observation_space,
-            self.action_space,
-            self.lr_schedule,
-            **{**self.policy_kwargs, "answers": self.task.answers},
-        ).to(self.device)
-        self._functions = PolicyFunctions(self.policy)
+        self.answer_net = linear(self._features_dim, self.task.answers, 1.0) if self.task.answers else None
+        if self.answer_net is not None:
+            self.answer_net.to(self.device)
+        self._functions = PolicyFunctions(self.policy, self.answer_net)
         self._learner = Learner(
             network=self._functions,
-            distribution=distribution,
+            distribution=self._distribution,
             task=self.task,
-            optimizer=self.inner_optimizer,
+            optimizer=self._optimizer,
             weights=ActorCriticWeights(self.vf_coef, self.ent_coef),
             discount=self.gamma,
+            trace=self.gae_lambda,
+            normalize_advantages=self.normalize_advantage,
             auxiliary_coefficient=self.auxiliary_coefficient,
             encoder_mode=self.encoder_mode,
             convention=self.convention,
@@ -243,20 +314,72 @@ class DGVFA2C(OnPolicyAlgorithm):
         eta = _to(self.task.initial_meta_params(), self.device)
         self._compile_functions(eta)
         theta = self._functions.params()
-        self._theta = self._packed.theta.pack(theta)
-        self.learner_state = LearnerState(self._packed, self.inner_optimizer.init(theta), eta, self.meta_learning_rate)
-        self.rollout_buffer = None  # type: ignore[assignment]  # it lacks next observations and rewrites rewards
+        if self.task.answers and not self._functions.split(theta)[0]:
+            kind = type(self.policy.features_extractor).__name__
+            warnings.warn(
+                f"features_extractor_class {kind} has no parameters: answers cannot shape it, and layers of net_arch "
+                "belong to the heads. Use MlpPolicy, CnnPolicy or MultiInputPolicy, or an extractor that learns",
+                stacklevel=3,
+            )
+        self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta, self.meta_learning_rate)
+        self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._action_rng = np.random.default_rng(self.seed)
         self._builder = RolloutBuilder(
-            self.n_steps, self.n_envs, self.observation_space.shape or (), self.observation_space.dtype
+            self.n_steps,
+            self.n_envs,
+            self.observation_space,
+            self._distribution.action_shape,
+            self._distribution.action_dtype,
         )
         self._ahead: ActingAhead | None = None
         self._foreseen: np.ndarray | None = None
         self._rollout: Rollout | None = None
+        self._setup_rollout_buffer()
         self.metrics = None
         self._meta_loss: Tensor | None = None
         self._meta_gradient_norm: Tensor | None = None
+
+    def _setup_policy(self) -> None:
+        """The policy, and the inner optimizer that its `optimizer_class` stands for."""
+        kwargs = dict(self.policy_kwargs)
+        if self.inner_optimizer is not None and "optimizer_class" in kwargs:
+            raise ValueError(f"inner_optimizer must be None where optimizer_class is given, got {self.inner_optimizer}")
+        if "optimizer_class" not in kwargs:
+            alternative = kwargs.pop("optimizer_kwargs", None)
+            if self.use_rms_prop:
+                kwargs["optimizer_class"], usual = RMSpropTFLike, {"alpha": 0.99, "eps": self.rms_prop_eps}
+            else:
+                kwargs["optimizer_class"], usual = torch.optim.Adam, {"eps": 1e-5}
+            kwargs["optimizer_kwargs"] = usual if alternative is None else alternative
+        kind, arguments = kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
+        self._optimizer = self.inner_optimizer or inner_optimizer_for(kind, arguments)
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
+        ).to(self.device)
+        if not isinstance(self.policy, ActorCriticPolicy):
+            raise ValueError(f"policy must be an ActorCriticPolicy, got {self.policy_class.__name__}")
+
+    @property
+    def _features_dim(self) -> int:
+        """F: what answers are linear in, the features of both encoders where there are two."""
+        return self.policy.features_dim * (1 if self.policy.share_features_extractor else 2)
+
+    def _setup_rollout_buffer(self) -> None:
+        """What callbacks see of a rollout."""
+        several = isinstance(self.observation_space, gym.spaces.Dict)
+        kind = self.rollout_buffer_class or (DictRolloutBuffer if several else RolloutBuffer)
+        buffer = kind(
+            self.n_steps,
+            self.observation_space,
+            self.action_space,
+            device=self.device,
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+            n_envs=self.n_envs,
+            **self.rollout_buffer_kwargs,
+        )
+        self.rollout_buffer = RolloutView(buffer)  # type: ignore[assignment]
 
     def _compile_functions(self, eta: Params) -> None:
         self._packed = PackedLearner(self._learner, eta)
@@ -272,17 +395,22 @@ class DGVFA2C(OnPolicyAlgorithm):
             kind: type[GVFTask] = DiscoveredGVFs if self.auxiliary_task == "discovered" else RandomGVFs
             return kind(self._question_network(), self.questions, self.question_discount, self.question_window)
         if self.auxiliary_task == "pixel-control":
-            assert isinstance(self.action_space, gym.spaces.Discrete)
-            return PixelControl(int(self.action_space.n))
+            if not isinstance(self.action_space, gym.spaces.Discrete):
+                raise ValueError(
+                    "auxiliary_task must not be 'pixel-control' unless actions are Discrete, got actions of "
+                    f"{self.action_space}"
+                )
+            task = PixelControl(int(self.action_space.n))
+            task.check_shape(self.observation_space.shape or ())
+            return task
         return RewardPrediction() if self.auxiliary_task == "reward-prediction" else NoTask()
 
     def _question_network(self) -> QuestionNetwork:
         """A network like the agent's, independent of it, on windows of future observations."""
-        space = _window_space(self.observation_space, self.question_window)
-        kwargs = self.policy_kwargs
-        kind = kwargs.get("features_extractor_class") or self.policy_class.default_extractor(space)  # type: ignore
-        extractor = kind(space, **(kwargs.get("features_extractor_kwargs") or {}))
-        encoder = PreprocessedEncoder(extractor, space, kwargs.get("normalize_images", True))
+        space = window_space(self.observation_space, self.question_window)
+        policy = self.policy
+        extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
+        encoder = PreprocessedEncoder(extractor, space, policy.normalize_images).eval()
         return QuestionNetwork(encoder, encoder.features, self.questions, self.question_discount is None).to(
             self.device
         )
@@ -292,32 +420,43 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> bool:
         """Collect `n_rollout_steps` steps from every environment; false where the callback asks to stop."""
         assert self._last_obs is not None
-        builder = self._builder
-        builder.clear()
         self._look_ahead(env)
-        callback.on_rollout_start()
-        drawn = self._action_rng.random((n_rollout_steps, env.num_envs), dtype=np.float32)
-        uniforms = torch.from_numpy(drawn).to(self.device)
-        for t in range(n_rollout_steps):
+        if not self._collecting:  # else a loaded model goes on in the middle of a rollout
+            self._builder.clear()
+            callback.on_rollout_start()
+            self._rollout_starts = self._last_episode_starts
+            self._drawn_noise = self._distribution.draw_noise(self._action_rng, n_rollout_steps, env.num_envs)
+        self._collecting = True
+        try:
+            return self._collect(env, callback, rollout_buffer, n_rollout_steps)
+        finally:
+            self._collecting = False
+
+    def _collect(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """The steps of a rollout that are still missing."""
+        assert self._drawn_noise is not None
+        builder = self._builder
+        noise = torch.from_numpy(self._drawn_noise).to(self.device)
+        for t in range(builder.steps, n_rollout_steps):
             observations = self._last_obs
-            assert isinstance(observations, np.ndarray)
-            if observations.shape[1:] != self.observation_space.shape:
-                raise ValueError(
-                    f"observations must have shape {self.observation_space.shape}, the environment gave "
-                    f"{observations.shape[1:]}"
-                )
-            actions = self._actions(observations, uniforms, t)
-            new_obs, rewards, dones, infos = env.step(actions)
+            _check_observations(observations, self.observation_space)
+            if self.use_sde and (t == 0 or (self.sde_sample_freq > 0 and t % self.sde_sample_freq == 0)):
+                with torch.no_grad():
+                    self.policy.reset_noise(env.num_envs)
+            actions = self._actions(observations, noise, t)
+            new_obs, rewards, dones, infos = env.step(self._for_environment(actions))
             self.num_timesteps += env.num_envs
-            callback.update_locals(locals())
-            if not callback.on_step():
-                return False
             self._update_info_buffer(infos, dones)
-            assert isinstance(new_obs, np.ndarray)
             builder.add(observations, actions, rewards, dones, new_obs, infos)
             self._last_obs = new_obs
             self._last_episode_starts = dones
-        self._rollout = builder.build(self.device)
+            callback.update_locals(locals())
+            if not callback.on_step():  # last of all: a callback may save the model
+                return False
+        self._rollout = builder.build(self.device, self._functions.statistics())
+        self._show_rollout(self._rollout, self._rollout_starts)
         callback.update_locals(locals())
         callback.on_rollout_end()
         return True
@@ -325,25 +464,45 @@ class DGVFA2C(OnPolicyAlgorithm):
     def _look_ahead(self, env: VecEnv) -> None:
         """Act several steps ahead where the environment is a world of ours; compiled only, NumPy is faster else."""
         world = foreseeable(env) if self.compile else None
-        self._foreseen = None
         if world is None:
             self._ahead = None
         elif self._ahead is None or self._ahead.env is not world:
             self._ahead = ActingAhead(self._packed.act, world, self.n_steps, self.device)
 
-    def _actions(self, observations: np.ndarray, uniforms: Tensor, t: int) -> np.ndarray:
-        """Actions `[B]` for the observations of step t, drawn with `uniforms[t]`."""
+    def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
+        """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
+        theta = self._packed.theta.unpack(self._theta)
+
+        def fill(buffer: RolloutBuffer) -> None:
+            self._functions.show(theta)
+            try:
+                fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
+            finally:
+                self._functions.show(self._packed.theta.unpack(self._theta))
+
+        self.rollout_buffer.show(fill)  # type: ignore[attr-defined]
+
+    def _actions(self, observations: Arrays, noise: Tensor, t: int) -> np.ndarray:
+        """Actions `[B, ...]` for the observations of step t, drawn with `noise[t]`."""
         ahead = self._ahead
         if ahead is not None:
             if t % ahead.steps == 0:
-                self._foreseen = ahead.actions(self._theta, uniforms[t : t + ahead.steps])
+                self._foreseen = ahead.actions(self._theta, noise[t : t + ahead.steps])
             elif not ahead.env.expecting:  # something else has moved it
                 self._foreseen = None
             if self._foreseen is not None:
                 return self._foreseen[t % ahead.steps]
         with torch.no_grad():
-            drawn = self._act(self._theta, torch.from_numpy(observations).to(self.device), uniforms[t])
+            drawn = self._act(self._theta, _tensors(observations, self.device), self._noise(noise[t]))
         return drawn.cpu().numpy()
+
+    def _noise(self, drawn: Tensor) -> Tensor:
+        """What actions are drawn with: `drawn`, or the exploration matrices of gSDE."""
+        if not self.use_sde:
+            return drawn
+        exploration = self.policy.action_dist
+        assert isinstance(exploration, StateDependentNoiseDistribution)
+        return exploration.exploration_matrices
 
     def train(self) -> None:
         """One inner update on the batch just collected; before it, the meta-update where one is due (Algorithm 1).
@@ -352,7 +511,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         same batch begins the next one: no sample is wasted.
         """
         assert self._rollout is not None
-        self._update_learning_rate([])
+        self._update_learning_rate(self.policy.optimizer)
         learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
         if self.task.discovers:
             self.metrics = self._train_discovering(self._rollout, learning_rate)
@@ -361,9 +520,11 @@ class DGVFA2C(OnPolicyAlgorithm):
             with torch.no_grad():
                 state, self.metrics = self._update(state, self.learner_state.eta, self._rollout, learning_rate)
             self._take(state)
+        self._functions.update_statistics(self._rollout.observations)
         self._n_updates += 1
 
     def _train_discovering(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
+        replay_unroll(self)
         unroll = self._unroll
         if unroll is not None and unroll.updates == self.unroll_length:
             self._meta_loss = unroll.score(rollout)
@@ -418,6 +579,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         record("train/policy_loss", metrics.policy_loss.item())
         record("train/value_loss", metrics.value_loss.item())
         record("train/gradient_norm", metrics.gradient_norm.item())
+        if isinstance(getattr(self.policy, "log_std", None), Tensor):
+            record("train/std", self.policy.log_std.detach().exp().mean().item())
         if self.task.answers:
             record("train/answer_loss", metrics.answer_loss.item())
         if isinstance(self.task, GVFTask) and self._rollout is not None:
@@ -438,12 +601,11 @@ class DGVFA2C(OnPolicyAlgorithm):
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 100,
-        tb_log_name: str = "DGVFA2C",
+        tb_log_name: str = "A2C",
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        if isinstance(self.env, VecNormalize):
-            raise ValueError("env must not be a VecNormalize: it changes rewards and observations between updates")
+        """Train; arguments and what comes back are those of Stable-Baselines3's A2C, the name of its logs too."""
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
 
     def set_parameters(
@@ -452,17 +614,96 @@ class DGVFA2C(OnPolicyAlgorithm):
         exact_match: bool = True,
         device: torch.device | str = "auto",
     ) -> None:
+        if not isinstance(load_path_or_dict, dict):
+            load_path_or_dict = on_device(read_parameters(load_path_or_dict), get_device(device))
         super().set_parameters(load_path_or_dict, exact_match, device)  # type: ignore[arg-type]
-        self._unroll = None  # it leads to parameters that are gone
-        self._theta = self._packed.theta.pack(self._functions.params())
+        self._unroll = self._pending_unroll = None  # it leads to parameters that are gone
+        self._take(InnerState(self._packed.theta.pack(self._functions.params()), self.learner_state.optimizer))
+
+    def save(
+        self,
+        path: str | pathlib.Path | io.BufferedIOBase,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """Write the model and where it stands in training to a file, atomically.
+
+        The file holds JSON and tensors (`dgvf_agents.model_file`). What these cannot express, such as a function of the
+        user's, is pickled beside them, and `load` leaves it alone unless it is told to trust the file.
+
+        A model may be saved at any time, by a callback too. Training that goes on from the file is bitwise that which
+        goes on here, on the same machine and on the CPU, where the environment can give its state: those of
+        `dgvf_envs` can, under the wrappers that `dgvf_envs.env_state` names. With any other, episodes begin anew.
+
+        Args:
+            path: where to; gets the ending `.zip` where it has none. Or a file open for writing in binary.
+            exclude: attributes to leave out besides those that always are.
+            include: attributes to keep nevertheless.
+
+        Raises:
+            TypeError: an attribute is of a kind that not even pickle can write; the message names it.
+        """
+        write_bytes(path, stored_file(self, exclude, include).to_bytes())  # type: ignore[arg-type]
+
+    @classmethod
+    def load(  # type: ignore[override]
+        cls: type[Self],
+        path: str | pathlib.Path | io.BufferedIOBase,
+        env: GymEnv | VectorEnv | None = None,
+        device: torch.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool | None = None,
+        *,
+        trusted: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """A model from a file that `save` wrote, or Stable-Baselines3's `save`.
+
+        No code in the file is run: nothing is unpickled, unless `trusted` says so. What only a pickle holds is warned
+        of, or, where no model can be built without it, refused; `custom_objects` can stand in for it.
+
+        To go on training, give an environment made like the one in the file:
+        `load(path, env).learn(steps, reset_num_timesteps=False)`. It is then put where the saved one was, and the
+        random number generators of Python, NumPy and PyTorch with it.
+
+        Args:
+            path: the file, with or without the ending `.zip`, or a file open for reading in binary.
+            env: the environment; `None` to predict only.
+            device: for the networks.
+            custom_objects: attributes to take in place of those in the file, by name.
+            print_system_info: whether to print what the model was saved with, and what there is now.
+            force_reset: true: the environment begins anew. False: it goes on from where it is, or was when the model
+                was saved. `None`: it goes on if it takes the state in the file, and begins anew if not.
+            trusted: whether to unpickle. Whoever wrote the file can then run any code of theirs here.
+            kwargs: attributes to change.
+
+        Raises:
+            DamagedFileError: it is neither format, or not as it was written.
+            ValueError: the environment or an argument does not fit the file, or the file holds an attribute that the
+                model needs as a pickle only.
+        """
+        return load_model(cls, path, env, device, custom_objects, print_system_info, force_reset, trusted, kwargs)
+
+    def _setup_learn(self, *arguments: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        last_obs = self._last_obs
+        result = super()._setup_learn(*arguments, **kwargs)
+        if self._last_obs is not last_obs:  # the environment began anew
+            self._collecting = False
+        restore_log(self)
+        return result
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
-        return ["policy", "learner_state"], []
+        answers = ["answer_net"] if self.answer_net is not None else []
+        questions = ["learner_state.questions"] if self.learner_state.eta else []
+        return ["policy", *answers, *questions, "learner_state.optimizers"], []
 
     def _excluded_save_params(self) -> list[str]:
         live = ("_functions", "_learner", "_packed", "_theta", "_update", "_score", "_scored_update", "_act", "_unroll")
+        made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
-        return [*super()._excluded_save_params(), "task", "rollout_buffer", *live, *last]
+        stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
+        return [*super()._excluded_save_params(), "task", "rollout_buffer", *made, *live, *last, *stored]
 
 
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
@@ -473,16 +714,16 @@ def _to(params: Params, device: torch.device) -> Params:
     return {name: value.to(device) for name, value in params.items()}
 
 
-def _window_space(space: gym.Space, window: int) -> gym.Space:
-    """The space of j observations joined along their first axis."""
-    if window == 1:
-        return space
-    if isinstance(space, gym.spaces.Box):
-        return gym.spaces.Box(
-            np.concatenate([space.low] * window),
-            np.concatenate([space.high] * window),
-            dtype=space.dtype,
-        )
-    if isinstance(space, gym.spaces.MultiBinary) and space.shape is not None and len(space.shape) > 0:
-        return gym.spaces.MultiBinary((window * space.shape[0], *space.shape[1:]))
-    raise ValueError(f"question_window must be 1 for observations of {space}, got {window!r}")
+def _check_observations(observations: Arrays, space: gym.Space) -> None:
+    if isinstance(space, gym.spaces.Dict):
+        for name, inner in space.spaces.items():
+            _check_observations(observations[name], inner)  # type: ignore[index]
+    elif observations.shape[1:] != space.shape:  # type: ignore[union-attr]
+        shape = observations.shape[1:]  # type: ignore[union-attr]
+        raise ValueError(f"observations must have shape {space.shape}, the environment gave {shape}")
+
+
+def _tensors(observations: Arrays, device: torch.device) -> Observations:
+    if isinstance(observations, dict):
+        return {name: torch.from_numpy(array).to(device) for name, array in observations.items()}
+    return torch.from_numpy(observations).to(device)

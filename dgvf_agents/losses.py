@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 from dgvf_agents.distributions import ActionDistribution
@@ -36,7 +37,7 @@ class ActorCriticLoss(NamedTuple):
     policy: Tensor
     value: Tensor
     entropy: Tensor
-    """The mean entropy itself, in nats."""
+    """The mean entropy itself, in nats; an estimate where it has no closed form."""
 
 
 def actor_critic_loss(
@@ -57,15 +58,26 @@ def actor_critic_loss(
         distribution: of the actions.
         policy_outputs: `[T, B, A]`.
         values: `[T, B]`: v(x_t).
-        actions: `[T, B]`.
+        actions: `[T, B]` or `[T, B, A]`.
         returns: `[T, B]`: G^v_t.
         advantages: `[T, B]`: G^v_t - v(x_t), held.
         weights: c_v and c_H.
     """
     policy = -(advantages * distribution.log_prob(policy_outputs, actions)).mean()
     value = ((returns - values) ** 2).mean()
-    entropy = distribution.entropy(policy_outputs).mean()
+    entropy = distribution.entropy(policy_outputs, actions).mean()
     return ActorCriticLoss(policy + weights.value * value - weights.entropy * entropy, policy, value, entropy)
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """Advantages less their mean, divided by their standard deviation; zeros where they are all the same.
+
+    The ε of 1e-8 that is usually added to the root stands inside it, squared: a root has an infinite derivative at 0.
+
+    Args:
+        advantages: at least two, of any shape.
+    """
+    return (advantages - advantages.mean()) * torch.rsqrt(advantages.var() + 1e-16)
 
 
 def regression_loss(predictions: Tensor, targets: Tensor) -> Tensor:

@@ -25,12 +25,12 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dgvf_agents.distributions import ActionDistribution
-from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss
+from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized
 from dgvf_agents.networks import FunctionalAgent
 from dgvf_agents.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
-from dgvf_agents.returns import bootstrapped_returns, continuing
+from dgvf_agents.returns import bootstrapped_returns, continuing, lambda_returns
 from dgvf_agents.tasks import AuxiliaryTask
-from dgvf_agents.types import Params, Rollout
+from dgvf_agents.types import Params, Rollout, map_observations
 
 Convention = Literal["exact", "surrogate"]
 EncoderMode = Literal["auxiliary", "joint"]
@@ -56,6 +56,10 @@ class Learner:
     """c_v and c_H of L^RL."""
     discount: float = 0.99
     """γ of the main task in [0, 1]."""
+    trace: float = 1.0
+    """λ in [0, 1] of the main task's returns; 1 for the paper's multi-step returns."""
+    normalize_advantages: bool = False
+    """Whether a batch's advantages are given mean 0 and standard deviation 1."""
     auxiliary_coefficient: float = 1.0
     """c, the factor on L^ans, ≥ 0."""
     encoder_mode: EncoderMode = "auxiliary"
@@ -68,6 +72,8 @@ class Learner:
     def __post_init__(self) -> None:
         if not 0.0 <= self.discount <= 1.0:
             raise ValueError(f"discount must lie in [0, 1], got {self.discount!r}")
+        if not 0.0 <= self.trace <= 1.0:
+            raise ValueError(f"trace must lie in [0, 1], got {self.trace!r}")
         if not self.auxiliary_coefficient >= 0.0:
             raise ValueError(f"auxiliary_coefficient must be >= 0, got {self.auxiliary_coefficient!r}")
         if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
@@ -135,11 +141,21 @@ def main_loss(
     network = learner.network
     bootstraps = network.values(held.heads, held.bootstraps)[rollout.bootstrap_slot]
     discounts = continuing(learner.discount, rollout.terminated, rollout.rewards.dtype)
-    returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.cut)
-    advantages = returns - network.values(held.heads, held.features)
-    outputs, values = network.policy_outputs(heads, features), network.values(heads, features)
+    baselines = network.values(held.heads, held.features)
+    if learner.trace == 1.0:
+        returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.cut)
+    else:
+        returns = lambda_returns(rollout.rewards, discounts, baselines, bootstraps, rollout.cut, learner.trace)
+    advantages = returns - baselines
+    outputs = network.policy_outputs(heads, features, (held.heads, held.features))
     loss = actor_critic_loss(
-        learner.distribution, outputs, values, rollout.actions, returns, advantages, learner.weights
+        learner.distribution,
+        outputs,
+        network.values(heads, features),
+        rollout.actions,
+        returns,
+        normalized(advantages) if learner.normalize_advantages else advantages,
+        learner.weights,
     )
     explained_variance = 1.0 - advantages.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
     return loss, explained_variance
@@ -189,9 +205,16 @@ class _Encoded(NamedTuple):
 
 def _encode(learner: Learner, theta: Params, rollout: Rollout) -> _Encoded:
     encoder, _ = learner.network.split(theta)
-    features, pull_back, *_ = torch.func.vjp(lambda p: learner.network.encode(p, rollout.observations), encoder)
-    following = rollout.next_observations.flatten(0, 1)[rollout.bootstrap_index]
-    return _Encoded(features, learner.network.encode(theta, following, batch_dims=1), pull_back)
+    following = map_observations(lambda o: o.flatten(0, 1)[rollout.bootstrap_index], rollout.next_observations)
+    bootstraps = learner.network.encode({**theta, **rollout.statistics}, following, batch_dims=1)
+
+    def encode(params: Params) -> Tensor:
+        return learner.network.encode({**params, **rollout.statistics}, rollout.observations, training=True)
+
+    if not encoder:  # an encoder without parameters, which nothing trains
+        return _Encoded(encode(encoder), bootstraps, lambda gradient: ({},))
+    features, pull_back, *_ = torch.func.vjp(encode, encoder)
+    return _Encoded(features, bootstraps, pull_back)
 
 
 def _held(encoded: _Encoded, heads: Params, convention: Convention) -> Held:
@@ -305,6 +328,12 @@ class Unroll:
     def updates(self) -> int:
         """k, the updates so far."""
         return len(self._steps)
+
+    @property
+    def history(self) -> tuple[InnerState, list[tuple[Rollout, Tensor]]]:
+        """θ_0 with the optimizer's statistics, and the batches and learning rates of the updates since."""
+        start = self._steps[0].before if self._steps else self._state
+        return start, [(step.rollout, step.learning_rate) for step in self._steps]
 
     def update(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
         """θ_{k-1} → θ_k on batch k."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dgvf_agents.types import Params
+from dgvf_agents.types import Observations, Params, batch_shape, map_observations
 
 RELU_GAIN = math.sqrt(2.0)
 
@@ -136,24 +136,25 @@ class AtariCNNEncoder(Encoder):
     Pixels come in scaled to [0, 1].
     """
 
-    def __init__(self, channels: int = 4, side: int = 84, hidden: int = 512) -> None:
+    def __init__(self, channels: int = 4, side: int | tuple[int, int] = 84, hidden: int = 512) -> None:
         """
         Args:
             channels: stacked frames.
-            side: height and width of a frame in pixels, at least 36.
+            side: height and width of a frame in pixels, at least 36; one number where they are the same.
             hidden: width of the fully connected layer.
 
         Raises:
             ValueError: a frame is smaller than what the filters need.
         """
-        if side < 36:
+        height, width = side if isinstance(side, tuple) else (side, side)
+        if min(height, width) < 36:
             raise ValueError(f"side must be >= 36, got {side!r}")
         super().__init__()
         layers: list[nn.Module] = []
         for count, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
             layers += [_convolution(channels, count, kernel, stride), nn.ReLU()]
-            channels, side = count, (side - kernel) // stride + 1
-        layers += [nn.Flatten(), linear(channels * side * side, hidden, RELU_GAIN), nn.ReLU()]
+            channels, height, width = count, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        layers += [nn.Flatten(), linear(channels * height * width, hidden, RELU_GAIN), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.features = hidden
 
@@ -177,11 +178,28 @@ class FunctionalAgent(Protocol):
     def split(self, params: Params) -> tuple[Params, Params]:
         """The parameters of the encoder, and those of the heads; names of the answer head start with `answers.`."""
 
-    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
-        """x: features `[T, B, F]` of observations `[T, B, *obs]`, or `[B, F]` of `[B, *obs]` with one batch axis."""
+    def encode(self, params: Params, observations: Observations, batch_dims: int = 2, training: bool = False) -> Tensor:
+        """x: features `[T, B, F]` of observations `[T, B, *obs]`, or `[B, F]` of `[B, *obs]` with one batch axis.
 
-    def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
-        """`[..., A]`: what the action distribution needs, logits for a softmax."""
+        Args:
+            params: θ; running statistics among them replace the network's own.
+            observations: of one space or a Dict space.
+            batch_dims: how many axes come before an observation's own.
+            training: whether parts that act differently in training do (dropout, batch normalization).
+        """
+
+    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
+        """`[..., A]`: what the action distribution needs, logits for a softmax.
+
+        Args:
+            params: of the heads.
+            features: x.
+            held: parameters and features in place of these where the amount of exploration depends on the state, which
+                a gradient is not to shape for its sake; the same ones when left out.
+        """
+
+    def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
+        """What the distribution samples with; `drawn` itself unless exploration depends on the state."""
 
     def values(self, params: Params, features: Tensor) -> Tensor:
         """`[...]`: v(x)."""
@@ -214,11 +232,14 @@ class AgentNetwork(nn.Module):
     def split(self, params: Params) -> tuple[Params, Params]:
         return split_encoder(params)
 
-    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
+    def encode(self, params: Params, observations: Observations, batch_dims: int = 2, training: bool = False) -> Tensor:
         return encode_with(self.encoder, inside(params, "encoder."), observations, batch_dims)
 
-    def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
+    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
         return nn.functional.linear(features, params["policy.weight"], params["policy.bias"])
+
+    def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
+        return drawn
 
     def values(self, params: Params, features: Tensor) -> Tensor:
         return nn.functional.linear(features, params["value.weight"], params["value.bias"]).squeeze(-1)
@@ -253,7 +274,7 @@ class QuestionNetwork(nn.Module):
         """η: the parameters by name, outside any graph."""
         return _detached_copies(self)
 
-    def ask(self, eta: Params, windows: Tensor) -> tuple[Tensor, Tensor | None]:
+    def ask(self, eta: Params, windows: Observations) -> tuple[Tensor, Tensor | None]:
         """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]`, if they are learned, of windows `[T, B, *window]`."""
         features = encode_with(self.encoder, inside(eta, "encoder."), windows, 2)
         head = nn.functional.linear
@@ -263,10 +284,10 @@ class QuestionNetwork(nn.Module):
         return cumulants, torch.sigmoid(head(features, eta["discounts.weight"], eta["discounts.bias"]))
 
 
-def encode_with(encoder: nn.Module, params: Params, observations: Tensor, batch_dims: int) -> Tensor:
+def encode_with(encoder: nn.Module, params: Params, observations: Observations, batch_dims: int) -> Tensor:
     """Features `[*batch, F]` of observations `[*batch, *obs]`, by an encoder with these parameters."""
-    features = functional_call(encoder, params, (observations.flatten(0, batch_dims - 1),))
-    return features.unflatten(0, observations.shape[:batch_dims])
+    flat = map_observations(lambda tensor: tensor.flatten(0, batch_dims - 1), observations)
+    return functional_call(encoder, params, (flat,)).unflatten(0, batch_shape(observations, batch_dims))
 
 
 def split_encoder(params: Params) -> tuple[Params, Params]:

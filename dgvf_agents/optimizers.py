@@ -66,13 +66,16 @@ class RMSProp(Optimizer):
     """ε > 0 (paper, appendix: 1e-5)."""
     differentiable_moment: bool = True
     """Whether the gradient passes through s; false holds the denominator fixed."""
+    initial_moment: float = 1.0
+    """s at first ≥ 0; PyTorch's own begins with 0."""
 
     def __post_init__(self) -> None:
         _check("decay", self.decay, 0.0 <= self.decay < 1.0, "in [0, 1)")
         _check("epsilon", self.epsilon, self.epsilon > 0.0, "> 0")
+        _check("initial_moment", self.initial_moment, self.initial_moment >= 0.0, ">= 0")
 
     def init(self, params: Params) -> OptimizerState:
-        return {"second_moment": {k: torch.ones_like(p) for k, p in params.items()}}
+        return {"second_moment": {k: torch.full_like(p, self.initial_moment) for k, p in params.items()}}
 
     def step(
         self, params: Params, gradients: Params, state: OptimizerState, learning_rate: Tensor | float
@@ -95,8 +98,11 @@ class Adam(Optimizer):
     """Decay of the second moment in [0, 1)."""
     epsilon: float = 1e-5
     """ε > 0."""
+    weight_decay: float = 0.0
+    """λ ≥ 0: θ also shrinks by α′ λ θ, apart from the gradient (AdamW)."""
 
     def __post_init__(self) -> None:
+        _check("weight_decay", self.weight_decay, self.weight_decay >= 0.0, ">= 0")
         _check("beta1", self.beta1, 0.0 <= self.beta1 < 1.0, "in [0, 1)")
         _check("beta2", self.beta2, 0.0 <= self.beta2 < 1.0, "in [0, 1)")
         _check("epsilon", self.epsilon, self.epsilon > 0.0, "> 0")
@@ -117,7 +123,8 @@ class Adam(Optimizer):
         new = {}
         for k, p in params.items():
             root = torch.rsqrt(second[k] / (1 - power2) + self.epsilon**2)
-            new[k] = p - learning_rate * first[k] / (1 - power1) * root
+            kept = p - learning_rate * self.weight_decay * p if self.weight_decay else p
+            new[k] = kept - learning_rate * first[k] / (1 - power1) * root
         powers = {"beta1": power1, "beta2": power2}
         return new, {"first_moment": first, "second_moment": second, "powers": powers}
 

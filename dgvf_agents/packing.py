@@ -21,7 +21,7 @@ from dgvf_agents.metagradient import (
     meta_loss_gradient,
     scored_update,
 )
-from dgvf_agents.types import Params, Rollout
+from dgvf_agents.types import Observations, Params, Rollout
 
 KEY = "packed"
 """The one name in a packed dict of parameters."""
@@ -92,11 +92,12 @@ class PackedLearner:
         gradients, loss = meta_loss_gradient(self._learner, named, rollout)
         return self._whole(gradients, named), loss
 
-    def act(self, theta: Params, observations: Tensor, uniforms: Tensor) -> Tensor:
-        """Actions `[B]` drawn from the policy for observations `[B, *obs]` with uniform numbers `[B]`."""
+    def act(self, theta: Params, observations: Observations, drawn: Tensor) -> Tensor:
+        """Actions `[B, ...]` drawn from the policy for observations `[B, *obs]` with the noise drawn for them."""
         named, learner = self.theta.unpack(theta), self._learner
         features = learner.network.encode(named, observations, batch_dims=1)
-        return learner.distribution.sample(learner.network.policy_outputs(named, features), uniforms)
+        noise = learner.network.noise(named, features, drawn)
+        return learner.distribution.sample(learner.network.policy_outputs(named, features), noise)
 
     def _named(self, state: InnerState) -> InnerState:
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))

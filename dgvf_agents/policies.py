@@ -1,4 +1,4 @@
-"""Stable-Baselines3 policies that hold the networks of the algorithm."""
+"""Stable-Baselines3 policies with the paper's networks."""
 
 from __future__ import annotations
 
@@ -6,90 +6,38 @@ from functools import partial
 from typing import Any, final
 
 import gymnasium as gym
-import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space, preprocess_obs
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, NatureCNN
 from stable_baselines3.common.type_aliases import Schedule
-from torch import Tensor, nn
+from torch import nn
 
-from dgvf_agents.networks import (
-    RELU_GAIN,
-    AtariCNNEncoder,
-    Encoder,
-    GridCNNEncoder,
-    MLPEncoder,
-    encode_with,
-    inside,
-    linear,
-    split_encoder,
+from dgvf_agents.extractors import (
+    AtariCNNExtractor,
+    EncoderExtractor,
+    GridCNNExtractor,
+    MLPExtractor,
+    MultiInputExtractor,
+    default_cnn,
 )
-from dgvf_agents.types import Params
+from dgvf_agents.networks import RELU_GAIN
 
-
-class EncoderExtractor(BaseFeaturesExtractor):
-    """A features extractor around one of the paper's encoders, which come with their own initial values."""
-
-    def __init__(self, observation_space: gym.Space, encoder: Encoder) -> None:
-        super().__init__(observation_space, encoder.features)
-        self.encoder = encoder
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.encoder(observations)
-
-
-@final
-class MLPExtractor(EncoderExtractor):
-    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld)."""
-
-    def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
-        inputs = get_flattened_obs_dim(observation_space)
-        bounds: dict[str, Any] = {}
-        if isinstance(observation_space, gym.spaces.Box) and not is_image_space(observation_space):
-            bounds = {"low": observation_space.low.ravel().tolist(), "high": observation_space.high.ravel().tolist()}
-        super().__init__(observation_space, MLPEncoder(inputs, hidden, **bounds))
-
-
-@final
-class GridCNNExtractor(EncoderExtractor):
-    """Two 2x2 convolutions of 8 and 16 filters, then 512 ReLUs (paper: Collect-Objects)."""
-
-    def __init__(self, observation_space: gym.Space, hidden: int = 512) -> None:
-        shape = observation_space.shape
-        if shape is None or len(shape) != 3:
-            raise ValueError(f"observation_space must have planes (channels, rows, columns), got {observation_space}")
-        super().__init__(observation_space, GridCNNEncoder(shape, hidden=hidden))
-
-
-@final
-class AtariCNNExtractor(EncoderExtractor):
-    """Convolutions 32, 64, 64, then 512 ReLUs (paper: Atari)."""
-
-    def __init__(self, observation_space: gym.Space, hidden: int = 512) -> None:
-        shape = observation_space.shape
-        if shape is None or len(shape) != 3 or shape[1] != shape[2] or shape[1] < 36:
-            raise ValueError(f"observation_space must have square images of side >= 36, got {observation_space}")
-        super().__init__(observation_space, AtariCNNEncoder(shape[0], shape[1], hidden))
-
-
-@final
-class PreprocessedEncoder(Encoder):
-    """A features extractor behind Stable-Baselines3's preprocessing, as a function of raw observations."""
-
-    def __init__(self, extractor: BaseFeaturesExtractor, space: gym.Space, normalize_images: bool) -> None:
-        super().__init__()
-        self.extractor = extractor
-        self.features = extractor.features_dim
-        self._preprocess = partial(preprocess_obs, observation_space=space, normalize_images=normalize_images)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        return self.extractor(self._preprocess(observations))
+__all__ = [
+    "AtariCNNExtractor",
+    "CnnPolicy",
+    "DGVFPolicy",
+    "GridCNNExtractor",
+    "MLPExtractor",
+    "MlpPolicy",
+    "MultiInputExtractor",
+    "MultiInputPolicy",
+]
 
 
 class DGVFPolicy(ActorCriticPolicy):
-    """An encoder, and policy, value and answers that are linear in its features unless `net_arch` says otherwise.
+    """An encoder, and policy and value that are linear in its features unless `net_arch` says otherwise.
 
-    The features extractor is what the paper calls the encoder; layers of `net_arch` belong to the heads.
+    The features extractor is what the paper calls the encoder; layers of `net_arch` belong to the heads. Where it is
+    not shared, the policy and the value have an encoder each.
     """
 
     @staticmethod
@@ -105,8 +53,15 @@ class DGVFPolicy(ActorCriticPolicy):
         net_arch: list[int] | dict[str, list[int]] | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
         ortho_init: bool = True,
+        use_sde: bool = False,
+        log_std_init: float = 0.0,
+        full_std: bool = True,
+        use_expln: bool = False,
+        squash_output: bool = False,
         features_extractor_class: type[BaseFeaturesExtractor] | None = None,
-        answers: int = 0,
+        features_extractor_kwargs: dict[str, Any] | None = None,
+        share_features_extractor: bool = True,
+        normalize_images: bool = True,
         **kwargs: Any,
     ) -> None:
         """
@@ -117,16 +72,22 @@ class DGVFPolicy(ActorCriticPolicy):
             net_arch: layers between features and heads; none when left out.
             activation_fn: of these layers.
             ortho_init: whether weights are orthogonal at first; the paper's encoders always are.
+            use_sde: whether exploration depends on the state (gSDE).
+            log_std_init: logarithm of the standard deviation of continuous actions at first.
+            full_std: with gSDE, whether every feature and action has a standard deviation of its own.
+            use_expln: with gSDE, whether standard deviations grow slower than exponentially.
+            squash_output: with gSDE, whether actions are squashed into their space rather than clipped.
             features_extractor_class: the encoder; the paper's for this kind of observation when left out.
-            answers: width of the answer head, which the auxiliary task decides.
-            kwargs: of Stable-Baselines3's `ActorCriticPolicy`.
-
-        Raises:
-            ValueError: the features extractor is not to be shared between policy and value.
+            features_extractor_kwargs: its arguments.
+            share_features_extractor: whether policy and value have one encoder.
+            normalize_images: whether images are divided by 255.
+            kwargs: `optimizer_class` and `optimizer_kwargs`.
         """
-        if not kwargs.get("share_features_extractor", True):
-            raise ValueError("share_features_extractor must be True: the encoder is what the answers train, got False")
-        self.answers = answers
+        extractor = features_extractor_class or type(self).default_extractor(observation_space)
+        arguments = dict(features_extractor_kwargs or {})
+        scaled = (AtariCNNExtractor, MultiInputExtractor, NatureCNN, CombinedExtractor)
+        if not normalize_images and issubclass(extractor, scaled):
+            arguments["normalized_image"] = True
         super().__init__(
             observation_space,
             action_space,
@@ -134,7 +95,15 @@ class DGVFPolicy(ActorCriticPolicy):
             net_arch=[] if net_arch is None else net_arch,
             activation_fn=activation_fn,
             ortho_init=ortho_init,
-            features_extractor_class=features_extractor_class or type(self).default_extractor(observation_space),
+            use_sde=use_sde,
+            log_std_init=log_std_init,
+            full_std=full_std,
+            use_expln=use_expln,
+            squash_output=squash_output,
+            features_extractor_class=extractor,
+            features_extractor_kwargs=arguments,
+            share_features_extractor=share_features_extractor,
+            normalize_images=normalize_images,
             **kwargs,
         )
 
@@ -144,14 +113,11 @@ class DGVFPolicy(ActorCriticPolicy):
         self.ortho_init = wanted
         if wanted:
             gains: dict[nn.Module, float] = {self.mlp_extractor: RELU_GAIN, self.action_net: 0.01, self.value_net: 1.0}
-            if not isinstance(self.features_extractor, EncoderExtractor):
-                gains[self.features_extractor] = RELU_GAIN
+            for extractor in {self.pi_features_extractor: None, self.vf_features_extractor: None}:
+                if not isinstance(extractor, EncoderExtractor | MultiInputExtractor):
+                    gains[extractor] = RELU_GAIN
             for module, gain in gains.items():
                 module.apply(partial(self.init_weights, gain=gain))
-        self.answer_net = linear(self.features_dim, self.answers, 1.0) if self.answers else None
-
-    def _get_constructor_parameters(self) -> dict[str, Any]:
-        return {**super()._get_constructor_parameters(), "answers": self.answers}
 
 
 @final
@@ -166,58 +132,14 @@ class CnnPolicy(DGVFPolicy):
     @staticmethod
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
         """The Atari network for images large enough for it, the gridworld network otherwise."""
-        shape = observation_space.shape or ()
-        return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= 36 else GridCNNExtractor
+        return default_cnn(observation_space)
 
 
 @final
-class PolicyFunctions:
-    """A `DGVFPolicy` as a `FunctionalAgent`."""
-
-    def __init__(self, policy: DGVFPolicy) -> None:
-        self._policy = policy
-        self._encoder = PreprocessedEncoder(
-            policy.features_extractor, policy.observation_space, policy.normalize_images
-        )
-        self._names = dict(policy.named_parameters())
-
-    def params(self) -> Params:
-        return {_to_functional(name): parameter.detach() for name, parameter in self._names.items()}
-
-    def show(self, params: Params) -> None:
-        """Let the policy's own parameters have these values, without copying them."""
-        with torch.no_grad():
-            for name, parameter in self._names.items():
-                parameter.data = params[_to_functional(name)]
-
-    def split(self, params: Params) -> tuple[Params, Params]:
-        return split_encoder(params)
-
-    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2) -> Tensor:
-        return encode_with(self._encoder, inside(params, "encoder."), observations, batch_dims)
-
-    def policy_outputs(self, params: Params, features: Tensor) -> Tensor:
-        latent = self._layers(params, self._policy.mlp_extractor.policy_net, "mlp_extractor.policy_net.", features)
-        return nn.functional.linear(latent, params["action_net.weight"], params["action_net.bias"])
-
-    def values(self, params: Params, features: Tensor) -> Tensor:
-        latent = self._layers(params, self._policy.mlp_extractor.value_net, "mlp_extractor.value_net.", features)
-        return nn.functional.linear(latent, params["value_net.weight"], params["value_net.bias"]).squeeze(-1)
-
-    def answer(self, params: Params, features: Tensor) -> Tensor:
-        if self._policy.answer_net is None:
-            return features.new_zeros((*features.shape[:-1], 0))
-        return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
+class MultiInputPolicy(DGVFPolicy):
+    """For Dict observations: convolutions for each image, fully connected layers for all else."""
 
     @staticmethod
-    def _layers(params: Params, layers: nn.Module, prefix: str, features: Tensor) -> Tensor:
-        own = inside(params, prefix)
-        return torch.func.functional_call(layers, own, (features,)) if own else features
-
-
-def _to_functional(name: str) -> str:
-    """A policy's parameter name in the core's terms: those of `encoder.` and `answers.` have their prefixes."""
-    for own, functional in (("features_extractor.", "encoder.extractor."), ("answer_net.", "answers.")):
-        if name.startswith(own):
-            return functional + name.removeprefix(own)
-    return name
+    def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
+        """One network for all of a Dict."""
+        return MultiInputExtractor

@@ -34,6 +34,36 @@ def bootstrapped_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tenso
     return torch.stack(returns[::-1])
 
 
+def lambda_returns(
+    rewards: Tensor, discounts: Tensor, values: Tensor, bootstraps: Tensor, cut: Tensor, trace: float
+) -> Tensor:
+    """λ-returns, the targets of TD(λ); G_t - v_t is the generalized advantage (Schulman et al. 2016, equation 16).
+
+    For t = T-1, …, 0:
+
+    G_t = r_{t+1} + γ_{t+1} · (v_{t+1} if cut_t else (1 - λ) v_{t+1} + λ G_{t+1})
+
+    with v_{t+1} = `bootstraps[t]` where cut and `values[t+1]` elsewhere. With λ = 1 they are `bootstrapped_returns`.
+
+    Args:
+        rewards: `[T, B]`: r_{t+1}.
+        discounts: `[T, B]`: γ_{t+1}; 0 where an episode terminated.
+        values: `[T, B]`: v_t, the estimate at o_t.
+        bootstraps: `[T, B]`: the estimate at o_{t+1}; read only where `cut`.
+        cut: `[T, B]` boolean, true on the last step.
+        trace: λ in [0, 1].
+
+    Returns:
+        `[T, B]`: G_t, differentiable in rewards, discounts, values and bootstraps.
+    """
+    future, returns = bootstraps[-1], []
+    for t in reversed(range(len(rewards))):
+        future = rewards[t] + discounts[t] * torch.where(cut[t], bootstraps[t], future)
+        returns.append(future)
+        future = (1.0 - trace) * values[t] + trace * future
+    return torch.stack(returns[::-1])
+
+
 def continuing(discount: Tensor | float, terminated: Tensor, dtype: torch.dtype) -> Tensor:
     """γ_{t+1}: `discount`, and 0 on terminated steps; `[T, B]`, or what both arguments broadcast to.
 

@@ -4,34 +4,46 @@ from __future__ import annotations
 
 from typing import Any, final
 
+import gymnasium as gym
 import numpy as np
 import torch
 
-from dgvf_agents.types import Rollout
+from dgvf_agents.types import Observations, Params, Rollout
+
+Arrays = np.ndarray | dict[str, np.ndarray]
+"""Observations of one space, or of each of a Dict space's by name."""
 
 
 @final
 class RolloutBuilder:
     """Collects T steps from B environments in NumPy arrays and hands them out as tensors."""
 
-    def __init__(self, steps: int, copies: int, observation_shape: tuple[int, ...], observation_dtype: Any) -> None:
+    def __init__(
+        self,
+        steps: int,
+        copies: int,
+        observation_space: gym.Space,
+        action_shape: tuple[int, ...] = (),
+        action_dtype: np.dtype[Any] | type = np.int64,
+    ) -> None:
         """
         Args:
             steps: T.
             copies: B.
-            observation_shape: of one observation.
-            observation_dtype: of the observations.
+            observation_space: of one environment.
+            action_shape: of one action.
+            action_dtype: of the actions.
         """
-        self._steps, self._copies = steps, copies
-        self._observation_shape, self._observation_dtype = observation_shape, observation_dtype
+        self._steps, self._copies, self._observation_space = steps, copies, observation_space
+        self._action_shape, self._action_dtype = action_shape, action_dtype
         self.clear()
 
     def clear(self) -> None:
         """Start a new rollout, in new arrays: those handed out stay as they are."""
         batch = (self._steps, self._copies)
-        self._observations = np.empty((*batch, *self._observation_shape), self._observation_dtype)
-        self._next_observations = np.empty_like(self._observations)
-        self._actions = np.empty(batch, np.int64)
+        self._observations = _empty(self._observation_space, batch)
+        self._next_observations = _empty(self._observation_space, batch)
+        self._actions = np.empty((*batch, *self._action_shape), self._action_dtype)
         self._rewards = np.empty(batch, np.float32)
         self._terminated = np.zeros(batch, np.bool_)
         self._truncated = np.zeros(batch, np.bool_)
@@ -39,53 +51,89 @@ class RolloutBuilder:
 
     def add(
         self,
-        observations: np.ndarray,
+        observations: Arrays,
         actions: np.ndarray,
         rewards: np.ndarray,
         done: np.ndarray,
-        following: np.ndarray,
+        following: Arrays,
         infos: list[dict[str, Any]],
     ) -> None:
         """One step, as a Stable-Baselines3 `VecEnv` returns it.
 
         Args:
             observations: `[B, *obs]`: o_t.
-            actions: `[B]`.
+            actions: `[B, *action]`.
             rewards: `[B]`.
             done: `[B]`: the episode ended.
             following: `[B, *obs]`: the next observations, the next episode's first where `done`.
             infos: `terminal_observation` and `TimeLimit.truncated` where `done`.
         """
         t, self._t = self._t, self._t + 1
-        self._observations[t], self._actions[t], self._rewards[t] = observations, actions, rewards
-        self._next_observations[t] = following
+        _put(self._observations, t, observations)
+        _put(self._next_observations, t, following)
+        self._actions[t], self._rewards[t] = actions, rewards
         for copy in np.flatnonzero(done):
-            self._next_observations[t, copy] = infos[copy]["terminal_observation"]
+            _put(self._next_observations, (t, copy), infos[copy]["terminal_observation"])
             by_time = infos[copy].get("TimeLimit.truncated", False)
             self._truncated[t, copy], self._terminated[t, copy] = by_time, not by_time
 
-    def build(self, device: torch.device) -> Rollout:
+    def build(self, device: torch.device, statistics: Params | None = None) -> Rollout:
         """The rollout of the steps added.
+
+        Args:
+            device: where its tensors are to lie.
+            statistics: `Rollout.statistics`.
 
         Raises:
             ValueError: the environment gave a reward or an observation that is not finite.
         """
-        if not np.isfinite(self._rewards).all():
-            raise ValueError(f"rewards must be finite, the environment gave {_first_bad(self._rewards)}")
-        if self._observation_dtype == np.float32 and not np.isfinite(self._next_observations).all():
-            raise ValueError(f"observations must be finite, the environment gave {_first_bad(self._next_observations)}")
+        _check_finite("rewards", self._rewards)
+        for array in _arrays(self._next_observations):
+            _check_finite("observations", array)
         index, slot = bootstrap_positions(self._truncated)
-        arrays = (
-            self._observations,
-            self._actions,
-            self._rewards,
-            self._terminated,
-            self._truncated,
-            self._next_observations,
-            index,
-            slot,
+
+        def tensor(array: np.ndarray) -> torch.Tensor:
+            return torch.from_numpy(array).to(device)
+
+        def tensors(arrays: Arrays) -> Observations:
+            if isinstance(arrays, dict):
+                return {name: tensor(array) for name, array in arrays.items()}
+            return tensor(arrays)
+
+        return Rollout(
+            tensors(self._observations),
+            tensor(self._actions),
+            tensor(self._rewards),
+            tensor(self._terminated),
+            tensor(self._truncated),
+            tensors(self._next_observations),
+            tensor(index),
+            tensor(slot),
+            statistics or {},
         )
-        return Rollout(*(torch.from_numpy(array).to(device) for array in arrays))
+
+
+def _empty(space: gym.Space, batch: tuple[int, int]) -> Arrays:
+    if isinstance(space, gym.spaces.Dict):
+        return {name: np.empty((*batch, *(inner.shape or ())), inner.dtype) for name, inner in space.spaces.items()}
+    return np.empty((*batch, *(space.shape or ())), space.dtype)
+
+
+def _put(arrays: Arrays, place: int | tuple[int, int], values: Any) -> None:
+    if isinstance(arrays, dict):
+        for name, array in arrays.items():
+            array[place] = values[name]
+    else:
+        arrays[place] = values
+
+
+def _arrays(arrays: Arrays) -> list[np.ndarray]:
+    return list(arrays.values()) if isinstance(arrays, dict) else [arrays]
+
+
+def _check_finite(name: str, values: np.ndarray) -> None:
+    if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+        raise ValueError(f"{name} must be finite, the environment gave {_first_bad(values)}")
 
 
 def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from dgvf_agents.losses import regression_loss
 from dgvf_agents.networks import QuestionNetwork
 from dgvf_agents.returns import bootstrapped_returns, continuing, window_index
-from dgvf_agents.types import Params, Rollout
+from dgvf_agents.types import Observations, Params, Rollout, map_observations
 
 
 class AuxiliaryTask(ABC):
@@ -103,14 +103,18 @@ class GVFTask(AuxiliaryTask):
             discounts = torch.full_like(cumulants, self.discount)
         return Questions(cumulants, discounts)
 
-    def windows(self, rollout: Rollout) -> Tensor:
+    def windows(self, rollout: Rollout) -> Observations:
         """o_{t+1:t+j}, joined along the first observation axis: `[T, B, j·n]` or `[T, B, j·C, H, W]`."""
-        following = rollout.next_observations
         if self.window == 1:
-            return following
+            return rollout.next_observations
         index = window_index(rollout.cut, self.window)
-        copies = torch.arange(following.shape[1], device=following.device)[None, :, None]
-        return following[index, copies].flatten(2, 3)
+        copies = torch.arange(index.shape[1], device=index.device)[None, :, None]
+
+        def join(following: Tensor) -> Tensor:
+            seen = following[index, copies]
+            return seen.flatten(2, 3) if seen.dim() > 3 else seen
+
+        return map_observations(join, rollout.next_observations)
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
         """½ (G^y_t - y(x_t))², with G^y the multi-step discounted sum of cumulants (paper, section 3.4)."""
@@ -179,15 +183,27 @@ class PixelControl(AuxiliaryTask):
         Raises:
             ValueError: observations are no images, or the grid does not divide them.
         """
-        if rollout.observations.dim() != 5:
-            shape = tuple(rollout.observations.shape[2:])
-            raise ValueError(f"observations must be images (channels, height, width) for pixel control, got {shape}")
+        assert isinstance(rollout.observations, Tensor)
+        assert isinstance(rollout.next_observations, Tensor)
+        self.check_shape(tuple(rollout.observations.shape[2:]))
         n, (height, width) = self.grid, rollout.observations.shape[-2:]
-        if height % n or width % n:
-            raise ValueError(f"grid must divide the image of {height} x {width} pixels, got {n!r}")
         before, after = (o.to(rollout.rewards.dtype) for o in (rollout.observations, rollout.next_observations))
         change = ((after - before).abs() * self.scale).mean(2)  # [T, B, H, W]
         return change.unflatten(-1, (n, width // n)).unflatten(2, (n, height // n)).mean((3, 5)).flatten(2)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """
+        Args:
+            shape: of an observation.
+
+        Raises:
+            ValueError: observations are no images, or the grid does not divide them.
+        """
+        if len(shape) != 3:
+            raise ValueError(f"observations must be images (channels, height, width) for pixel control, got {shape}")
+        height, width = shape[1:]
+        if height % self.grid or width % self.grid:
+            raise ValueError(f"grid must divide the image of {height} x {width} pixels, got {self.grid!r}")
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
         """½ (G_c + γ^n max_a′ q⁻(s′, a′) - q(s, a))², summed over cells."""

@@ -6,7 +6,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgvf_agents.distributions import Categorical, distribution_for
+from dgvf_agents.distributions import (
+    ActionDistribution,
+    Bernoulli,
+    Categorical,
+    DiagonalGaussian,
+    MultiCategorical,
+    SquashedGaussian,
+    distribution_for,
+)
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -81,23 +89,111 @@ def test_mode() -> None:
     assert Categorical(4).mode(outputs).tolist() == expected
 
 
-def test_distribution_for_a_space() -> None:
-    distribution = distribution_for(gym.spaces.Discrete(4))
-    assert distribution == Categorical(4)
-    assert distribution.outputs == 4
+BOX = gym.spaces.Box(-1, 1, (3, 2), np.float32)
 
 
 @pytest.mark.parametrize(
-    "space",
+    ("space", "squashed", "expected"),
     [
-        gym.spaces.Discrete(4, start=1),
-        gym.spaces.Box(-1, 1, (2,), np.float32),
-        gym.spaces.MultiDiscrete([2, 3]),
-        gym.spaces.MultiBinary(2),
+        (gym.spaces.Discrete(4), False, Categorical(4)),
+        (gym.spaces.MultiDiscrete([2, 3]), False, MultiCategorical((2, 3))),
+        (gym.spaces.MultiBinary(2), False, Bernoulli(2)),
+        (BOX, False, DiagonalGaussian(6)),
+        (BOX, True, SquashedGaussian(6)),
     ],
     ids=str,
 )
-def test_unsupported_spaces_are_refused(space: gym.Space) -> None:
-    with pytest.raises(ValueError, match="action_space must be a Discrete space that starts at 0, got") as error:
+def test_distribution_for_a_space(space: gym.Space, squashed: bool, expected: ActionDistribution) -> None:
+    assert distribution_for(space, squashed) == expected
+
+
+@pytest.mark.parametrize(
+    ("space", "message"),
+    [
+        (gym.spaces.Discrete(4, start=1), "must count from 0, got Discrete"),
+        (gym.spaces.MultiDiscrete([2, 3], start=[0, 1]), "must count from 0, got MultiDiscrete"),
+        (gym.spaces.MultiDiscrete([[2, 3]]), "must be .* with one dimension, got MultiDiscrete"),
+        (gym.spaces.MultiBinary((2, 2)), "must be .* with one dimension, got MultiBinary"),
+        (gym.spaces.Text(3), "must be Discrete, Box, .* got Text"),
+    ],
+    ids=str,
+)
+def test_unsupported_spaces_are_refused(space: gym.Space, message: str) -> None:
+    with pytest.raises(ValueError, match=f"action_space {message}"):
         distribution_for(space)
-    assert str(space) in str(error.value)
+
+
+def _reference(ours: ActionDistribution, outputs: Tensor) -> torch.distributions.Distribution:
+    """The same distribution, in PyTorch's own words."""
+    if isinstance(ours, Bernoulli):
+        return torch.distributions.Independent(torch.distributions.Bernoulli(logits=outputs), 1)
+    mean, log_std = outputs.chunk(2, -1)
+    normal = torch.distributions.Independent(torch.distributions.Normal(mean, log_std.exp()), 1)
+    if isinstance(ours, DiagonalGaussian):
+        return normal
+    return torch.distributions.TransformedDistribution(normal, [torch.distributions.TanhTransform()])
+
+
+SEVERAL = [Bernoulli(3), DiagonalGaussian(3), SquashedGaussian(3), MultiCategorical((3, 1, 4))]
+each_of_several = pytest.mark.parametrize("ours", SEVERAL, ids=lambda ours: type(ours).__name__)
+
+
+def _drawn(ours: ActionDistribution, *batch: int) -> tuple[Tensor, Tensor]:
+    outputs = 0.1 * logits(*batch, ours.outputs)  # squashed actions stay where 1 - a² is far from 1e-6
+    noise = torch.from_numpy(ours.draw_noise(np.random.default_rng(0), *batch)).to(outputs.dtype)
+    return outputs, ours.sample(outputs, noise)
+
+
+@each_of_several
+def test_log_probabilities_and_entropy_of_actions_with_several_parts(ours: ActionDistribution) -> None:
+    outputs, actions = _drawn(ours, 4, 5)
+    assert actions.shape == (4, 5, *ours.action_shape)
+    if isinstance(ours, MultiCategorical):
+        parts = [torch.distributions.Categorical(logits=piece) for piece in outputs.split(ours.parts, -1)]
+        log_prob = sum(part.log_prob(chosen) for part, chosen in zip(parts, actions.unbind(-1), strict=True))
+        entropy = sum(part.entropy() for part in parts)
+    else:
+        reference = _reference(ours, outputs)
+        log_prob = reference.log_prob(actions.double())
+        entropy = -log_prob if isinstance(ours, SquashedGaussian) else reference.entropy()
+    rtol = 1e-4 if isinstance(ours, SquashedGaussian) else 1e-10  # 1e-6 is added to its Jacobian
+    torch.testing.assert_close(ours.log_prob(outputs, actions), log_prob, rtol=rtol, atol=1e-4 * (rtol > 1e-6))
+    torch.testing.assert_close(ours.entropy(outputs, actions), entropy, rtol=rtol, atol=1e-4 * (rtol > 1e-6))
+
+
+@each_of_several
+def test_gradients_of_actions_with_several_parts(ours: ActionDistribution) -> None:
+    outputs, actions = _drawn(ours, 3)
+    outputs.requires_grad_()
+    for function in (lambda z: ours.log_prob(z, actions), lambda z: ours.entropy(z, actions)):
+        assert torch.autograd.gradcheck(function, outputs)
+        assert torch.autograd.gradgradcheck(function, outputs)
+
+
+@each_of_several
+def test_samples_follow_the_distribution_and_the_mode_is_the_likeliest(ours: ActionDistribution) -> None:
+    """The mean log-probability of many samples is minus the entropy; none is likelier than the mode."""
+    outputs = (0.5 * logits(ours.outputs)).expand(200_000, -1)
+    noise = torch.from_numpy(ours.draw_noise(np.random.default_rng(1), len(outputs))).to(outputs.dtype)
+    actions = ours.sample(outputs, noise)
+    log_probs = ours.log_prob(outputs, actions)
+    if not isinstance(ours, SquashedGaussian):
+        torch.testing.assert_close(-log_probs.mean(), ours.entropy(outputs[:1])[0], rtol=0, atol=0.02)
+        assert (ours.log_prob(outputs[:1], ours.mode(outputs[:1])) >= log_probs.max() - 1e-12).all()
+    else:
+        means = torch.tanh(torch.distributions.Normal(*_moments(outputs[0])).sample((200_000,)).double()).mean(0)
+        torch.testing.assert_close(actions.mean(0), means, rtol=0, atol=0.02)
+        with pytest.raises(ValueError, match="actions must be given"):
+            ours.entropy(outputs)
+
+
+def _moments(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    mean, log_std = outputs.chunk(2, -1)
+    return mean, log_std.exp()
+
+
+def test_squashed_actions_at_the_bounds_are_finite() -> None:
+    outputs = torch.zeros(2).float().requires_grad_()
+    log_prob = SquashedGaussian(1).log_prob(outputs, torch.ones(1).float())
+    assert log_prob.isfinite()
+    assert torch.autograd.grad(log_prob, outputs)[0].isfinite().all()

@@ -557,7 +557,7 @@ def test_a_single_step_of_a_single_environment() -> None:
     """Where nothing varies there is no variance, and no warning about it."""
     case, given = Case(), problem("hand_set_discount")
     one = random_rollout(0, steps=3, copies=1, ends=False)
-    one = Rollout(*(part[-1:] for part in one[:-2]), torch.tensor([0]), torch.tensor([[0]]))
+    one = Rollout(*(part[-1:] for part in one[:6]), torch.tensor([0]), torch.tensor([[0]]))
     state, metrics = inner_update(learner_of(case), state_of(case), given.eta, one, learning_rate(case))
     assert all(value.isfinite().all() for value in (*state.theta.values(), *metrics))
 

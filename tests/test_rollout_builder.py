@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -17,7 +18,7 @@ CPU = torch.device("cpu")
 def _filled(rewards: np.ndarray, following: np.ndarray) -> Rollout:
     """A rollout of T steps of B copies where copy 1 is truncated at step 0 and terminated at step 2."""
     steps, copies = rewards.shape
-    builder = RolloutBuilder(steps, copies, following.shape[2:], np.float32)
+    builder = RolloutBuilder(steps, copies, gym.spaces.Box(-1e9, 1e9, following.shape[2:], np.float32))
     for t in range(steps):
         done = np.zeros(copies, dtype=bool)
         infos: list[dict] = [{} for _ in range(copies)]
@@ -54,7 +55,7 @@ def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies
 
 
 def test_rollouts_handed_out_are_not_overwritten() -> None:
-    builder = RolloutBuilder(1, 2, (1,), np.float32)
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(-1, 1, (1,), np.float32))
     step = (np.zeros(2, dtype=np.int64), np.ones(2), np.zeros(2, dtype=bool))
     builder.add(np.zeros((2, 1)), *step, np.zeros((2, 1)), [{}, {}])
     first = builder.build(CPU)
@@ -73,3 +74,25 @@ def test_rewards_and_observations_must_be_finite(bad: float) -> None:
     following[1, 2, 0] = bad
     with pytest.raises(ValueError, match=r"observations must be finite.*copy 2"):
         _filled(np.ones((4, 3)), following)
+
+
+def test_dict_observations_and_actions_with_several_parts() -> None:
+    space = gym.spaces.Dict({"place": gym.spaces.Box(-9, 9, (2,), np.float64), "level": gym.spaces.Discrete(5)})
+    builder = RolloutBuilder(2, 2, space, (3,), np.float32)
+
+    def observed(t: int) -> dict[str, np.ndarray]:
+        return {"place": np.full((2, 2), t, np.float64), "level": np.full(2, t)}
+
+    over = {"terminal_observation": {"place": np.array([7.0, 8.0]), "level": 4}}
+    for t, infos in enumerate([[{}, over], [{}, {}]]):
+        done = np.array([False, bool(infos[1])])
+        builder.add(observed(t), np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
+    rollout = builder.build(CPU, {"encoder.mean": torch.ones(1)})
+    assert isinstance(rollout.observations, dict)
+    assert isinstance(rollout.next_observations, dict)
+    assert rollout.next_observations["place"][0].tolist() == [[1.0, 1.0], [7.0, 8.0]]
+    assert rollout.next_observations["level"].tolist() == [[1, 4], [2, 2]]
+    assert rollout.observations["level"].tolist() == [[0, 0], [1, 1]]
+    assert rollout.actions.shape == (2, 2, 3)
+    assert rollout.actions[1].unique().tolist() == [1.5]
+    assert rollout.statistics.keys() == {"encoder.mean"}

@@ -1,0 +1,216 @@
+"""Features extractors, as Stable-Baselines3 calls encoders: the paper's, and what joins them for Dict observations."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space, preprocess_obs
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+from dgvf_agents.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
+from dgvf_agents.types import Observations
+
+
+class ObservationSpaceError(ValueError, AssertionError):
+    """A network does not fit its observations: a `ValueError`, and what Stable-Baselines3's own networks raise."""
+
+
+class EncoderExtractor(BaseFeaturesExtractor):
+    """A features extractor around one of the paper's encoders, which come with their own initial values."""
+
+    def __init__(self, observation_space: gym.Space, encoder: Encoder) -> None:
+        super().__init__(observation_space, encoder.features)
+        self.encoder = encoder
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.encoder(observations)
+
+
+@final
+class MLPExtractor(EncoderExtractor):
+    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld)."""
+
+    def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
+        low, high = _bounds(observation_space)
+        super().__init__(observation_space, MLPEncoder(len(low), hidden, low=low, high=high))
+
+
+@final
+class GridCNNExtractor(EncoderExtractor):
+    """Two 2x2 convolutions of 8 and 16 filters, then 512 ReLUs (paper: Collect-Objects)."""
+
+    def __init__(self, observation_space: gym.Space, features_dim: int = 512) -> None:
+        shape = observation_space.shape
+        if shape is None or len(shape) != 3:
+            raise ObservationSpaceError(
+                f"observation_space must have planes (channels, rows, columns), got {observation_space}"
+            )
+        super().__init__(observation_space, GridCNNEncoder(shape, hidden=features_dim))
+
+
+@final
+class AtariCNNExtractor(EncoderExtractor):
+    """Convolutions 32, 64, 64, then 512 ReLUs (paper: Atari)."""
+
+    def __init__(self, observation_space: gym.Space, features_dim: int = 512, normalized_image: bool = False) -> None:
+        """
+        Args:
+            observation_space: images (channels, height, width).
+            features_dim: width of the last layer.
+            normalized_image: whether pixels come scaled already, and are not to be divided by 255.
+
+        Raises:
+            ObservationSpaceError: observations are no images of at least 36 x 36.
+        """
+        shape = observation_space.shape
+        if not is_image_space(observation_space, check_channels=False, normalized_image=normalized_image):
+            raise ObservationSpaceError(
+                f"observation_space must have images, uint8 in [0, 255], got {observation_space}: pass "
+                "policy_kwargs={'normalize_images': False} where they are scaled already"
+            )
+        if shape is None or min(shape[1:]) < 36:
+            raise ObservationSpaceError(f"observation_space must have images of side >= 36, got {observation_space}")
+        super().__init__(observation_space, AtariCNNEncoder(shape[0], (shape[1], shape[2]), features_dim))
+
+
+@final
+class MultiInputExtractor(BaseFeaturesExtractor):
+    """Every image of a Dict through convolutions of its own, all else together through two layers of 128 ReLUs."""
+
+    def __init__(
+        self,
+        observation_space: gym.spaces.Dict,
+        cnn_output_dim: int = 256,
+        hidden: tuple[int, ...] = (128, 128),
+        normalized_image: bool = False,
+    ) -> None:
+        """
+        Args:
+            observation_space: a Dict of spaces, none of them a Dict.
+            cnn_output_dim: features of each image.
+            hidden: widths of the layers for what is no image.
+            normalized_image: whether pixels come scaled already.
+
+        Raises:
+            ObservationSpaceError: observations are not a Dict of such spaces.
+        """
+        if not isinstance(observation_space, gym.spaces.Dict):
+            raise ObservationSpaceError(f"observation_space must be a Dict for several inputs, got {observation_space}")
+        images = {
+            name: space
+            for name, space in observation_space.spaces.items()
+            if is_image_space(space, normalized_image=normalized_image)
+        }
+        vectors = {name: space for name, space in observation_space.spaces.items() if name not in images}
+        super().__init__(observation_space, len(images) * cnn_output_dim + (hidden[-1] if vectors else 0))
+        self.images = nn.ModuleDict()
+        for name, space in images.items():
+            kind, more = default_cnn(space), {}
+            if kind is AtariCNNExtractor:
+                more["normalized_image"] = normalized_image
+            self.images[name] = kind(space, cnn_output_dim, **more)  # type: ignore[call-arg]
+        self._vectors = tuple(vectors)
+        if vectors:
+            low, high = (list(chain(*bounds)) for bounds in zip(*map(_bounds, vectors.values()), strict=True))
+            self.vectors = MLPEncoder(len(low), hidden, low=low, high=high)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
+        parts = [cnn(observations[name]) for name, cnn in self.images.items()]
+        if self._vectors:
+            parts.append(self.vectors(torch.cat([observations[name].flatten(1) for name in self._vectors], 1)))
+        return torch.cat(parts, 1)
+
+
+def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:
+    """The Atari network for images large enough for it, the gridworld network otherwise."""
+    shape = space.shape or ()
+    return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= 36 else GridCNNExtractor
+
+
+def _bounds(space: gym.Space) -> tuple[list[float], list[float]]:
+    """The smallest and largest value of each input that Stable-Baselines3's preprocessing makes of an observation.
+
+    They are infinite where inputs are left as they are: those of spaces without bounds, and zeros and ones.
+    """
+    if isinstance(space, gym.spaces.Box) and not is_image_space(space):
+        return space.low.astype(np.float64).ravel().tolist(), space.high.astype(np.float64).ravel().tolist()
+    inputs = get_flattened_obs_dim(space)
+    return [-np.inf] * inputs, [np.inf] * inputs
+
+
+@final
+class PreprocessedEncoder(Encoder):
+    """Features extractors behind Stable-Baselines3's preprocessing, as a function of raw observations.
+
+    With two extractors, one for the policy and one for the value, features are those of the first, then the second's.
+    """
+
+    def __init__(
+        self,
+        extractor: BaseFeaturesExtractor,
+        space: gym.Space,
+        normalize_images: bool,
+        second: BaseFeaturesExtractor | None = None,
+    ) -> None:
+        super().__init__()
+        self.extractor = extractor
+        self.second = second
+        self.features = extractor.features_dim + (second.features_dim if second is not None else 0)
+        self._preprocess = partial(preprocess_obs, observation_space=space, normalize_images=normalize_images)
+
+    def forward(self, observations: Observations) -> Tensor:
+        inputs: Any = self._preprocess(observations)
+        features = self.extractor(inputs)
+        return features if self.second is None else torch.cat([features, self.second(inputs)], -1)
+
+
+def window_space(space: gym.Space, window: int) -> gym.Space:
+    """The space of j observations joined along their first axis.
+
+    Raises:
+        ValueError: observations of this space cannot be joined.
+    """
+    if window == 1:
+        return space
+    if isinstance(space, gym.spaces.Dict):
+        return gym.spaces.Dict({name: window_space(inner, window) for name, inner in space.spaces.items()})
+    if isinstance(space, gym.spaces.Discrete):
+        return gym.spaces.MultiDiscrete([int(space.n)] * window)
+    if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return gym.spaces.MultiDiscrete(np.tile(space.nvec, window))
+    if isinstance(space, gym.spaces.Box) and space.shape:
+        return gym.spaces.Box(
+            np.concatenate([space.low] * window),
+            np.concatenate([space.high] * window),
+            dtype=space.dtype,  # type: ignore[arg-type]
+        )
+    if isinstance(space, gym.spaces.MultiBinary):
+        return gym.spaces.MultiBinary((window * space.shape[0], *space.shape[1:]))
+    raise ValueError(f"question_window must be 1 for observations of {space}, got {window!r}")
+
+
+def check_observation_space(space: gym.Space) -> None:
+    """
+    Raises:
+        ValueError: observations of this space are not supported.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        for name, inner in space.spaces.items():
+            if isinstance(inner, gym.spaces.Dict):
+                raise ValueError(
+                    f"observation_space must not have a Dict within a Dict, got {inner} as {name!r}: flatten it"
+                )
+            check_observation_space(inner)
+        return
+    known = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+    if not isinstance(space, known):
+        names = ", ".join(kind.__name__ for kind in known)
+        raise ValueError(f"observation_space must be one of {names}, or a Dict of them, got {space}")
+    if np.any(getattr(space, "start", 0)):
+        raise ValueError(f"observation_space must count from 0, got {space}: shift observations in a wrapper")

@@ -31,8 +31,8 @@ from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
 from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
-from dgvf_agents.losses import ActorCriticWeights
 from dgvf_agents.loading import load_model
+from dgvf_agents.losses import ActorCriticWeights
 from dgvf_agents.metagradient import (
     Convention,
     EncoderMode,
@@ -45,9 +45,9 @@ from dgvf_agents.metagradient import (
     Unroll,
     check_choice,
 )
+from dgvf_agents.model_file import write_bytes
 from dgvf_agents.networks import QuestionNetwork, linear
 from dgvf_agents.optimizers import Optimizer, clip_by_global_norm, global_norm
-from dgvf_agents.model_file import write_bytes
 from dgvf_agents.packing import PackedLearner
 from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
 from dgvf_agents.policy_functions import PolicyFunctions

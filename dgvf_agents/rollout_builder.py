@@ -77,6 +77,19 @@ class RolloutBuilder:
             by_time = infos[copy].get("TimeLimit.truncated", False)
             self._truncated[t, copy], self._terminated[t, copy] = by_time, not by_time
 
+    @property
+    def steps(self) -> int:
+        """The steps added so far."""
+        return self._t
+
+    def get_state(self) -> dict[str, Any]:
+        """The steps added so far, as a dict of numbers and arrays, which later steps change."""
+        return {k: v for k, v in vars(self).items() if k == "_t" or isinstance(v, np.ndarray | dict)}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Go on from where `get_state` was called on a builder of the same sizes."""
+        vars(self).update(state)
+
     def build(self, device: torch.device, statistics: Params | None = None) -> Rollout:
         """The rollout of the steps added.
 

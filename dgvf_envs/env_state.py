@@ -35,7 +35,7 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     Monitor: ("rewards", "needs_reset", "total_steps", "current_reset_info"),
     TimeLimit: ("_elapsed_steps",),
     OrderEnforcing: ("_has_reset",),
-    PassiveEnvChecker: ("checked_reset", "checked_step"),
+    PassiveEnvChecker: (),
 }
 """What the known wrappers remember between steps."""
 
@@ -114,6 +114,8 @@ def _more(env: Any) -> dict[str, Any]:
 
 
 def _set_more(env: Any, state: dict[str, Any]) -> None:
+    if type(env) is PassiveEnvChecker:  # its checks begin with a reset, and this environment goes on without one
+        env.checked_reset = env.checked_step = env.checked_data_reuse = True
     if type(env) is VecFrameStack:
         for stack, stacked in _pairs(env.stacked_obs, state["stacked"]):
             stack.stacked_obs = _plain(stacked)

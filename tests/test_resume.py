@@ -1,0 +1,178 @@
+"""Training that goes on from a file is bitwise training that never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
+
+from dgvf_agents import DGVFA2C
+from dgvf_envs.sb3_adapter import make_vec
+
+COPIES, STEPS = 4, 5
+BATCH = COPIES * STEPS
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
+TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
+
+
+def puddle() -> VecEnv:
+    return make_vec("PuddleWorld-v0", COPIES, 0, env_kwargs={"max_episode_steps": 9, "start": "random"})
+
+
+def rooms() -> VecEnv:
+    return make_vec("CollectObjectsSmall-v0", COPIES, 0)
+
+
+def _model(env: VecEnv, policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
+    kwargs = TINY_NETWORK if policy == "MlpPolicy" else {"features_extractor_kwargs": {"features_dim": 16}}
+    return DGVFA2C(policy, env, **{**SMALL, "policy_kwargs": kwargs, **changes})
+
+
+def everything(model: DGVFA2C) -> dict[str, Any]:
+    """All that training changes, by name."""
+    named = {f"θ {name}": value for name, value in model.policy.state_dict().items()}
+    named |= {f"η {name}": value for name, value in model.learner_state.named_eta().items()}
+    optimizers = model.learner_state.optimizers.state_dict()
+    named |= {f"inner {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["inner"]))}
+    named |= {f"meta {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["meta"]))}
+    names = ("num_timesteps", "_n_updates", "meta_updates", "meta_skipped", "_last_obs", "_last_episode_starts")
+    named |= {name: getattr(model, name) for name in names}
+    named["episodes"] = [(float(e["r"]), e["l"]) for e in model.ep_info_buffer or ()]
+    named["actions"] = model._action_rng.bit_generator.state
+    named["metrics"] = None if model.metrics is None else list(model.metrics)
+    return named
+
+
+def assert_same_training(actual: DGVFA2C, expected: DGVFA2C) -> None:
+    one, other = everything(actual), everything(expected)
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        if isinstance(value, torch.Tensor | np.ndarray):
+            assert np.array_equal(np.asarray(one[name]), np.asarray(value), equal_nan=True), name
+        else:
+            assert one[name] == value, name
+
+
+class SaveAt(BaseCallback):
+    """Saves the model in the middle of things: at an environment step, or at the end of a rollout."""
+
+    def __init__(self, path: Path, steps: int, at_rollout_end: bool = False) -> None:
+        super().__init__()
+        self._path, self._steps, self._at_rollout_end = path, steps, at_rollout_end
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self._steps and not self._at_rollout_end:
+            self.model.save(self._path)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps == self._steps and self._at_rollout_end:
+            self.model.save(self._path)
+
+
+TASKS = ("discovered", "random", "reward-prediction", "none")
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{task: {"auxiliary_task": task} for task in TASKS},
+    "end objective": {"objective": "end"},
+    "recompute": {"storage": "recompute"},
+    "myopic": {"horizon": "myopic"},
+    "surrogate": {"convention": "surrogate"},
+    "adam": {"use_rms_prop": False},
+    "unroll of one": {"unroll_length": 1},
+}
+
+
+PLACES = [("discovered", updates) for updates in (1, 2, 3, 4, 7)] + [(variant, 5) for variant in VARIANTS]
+
+
+@pytest.mark.parametrize(("variant", "updates"), PLACES)
+def test_training_goes_on_from_a_file_as_if_never_stopped(variant: str, updates: int, tmp_path: Path) -> None:
+    model = _model(puddle(), **VARIANTS[variant]).learn(updates * BATCH)
+    model.save(tmp_path / "model")
+    model.learn(8 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    resumed.learn(8 * BATCH, reset_num_timesteps=False)
+    assert_same_training(resumed, model)
+    assert resumed.num_timesteps == (updates + 8) * BATCH
+    assert len(model.ep_info_buffer or ()) > 5  # episodes ended on the way
+
+
+@pytest.mark.parametrize(
+    ("steps", "at_rollout_end"),
+    [(5 * BATCH + COPIES, False), (5 * BATCH + 3 * COPIES, False), (6 * BATCH, False), (6 * BATCH, True)],
+)
+def test_a_callback_may_save_in_the_middle_of_a_rollout(steps: int, at_rollout_end: bool, tmp_path: Path) -> None:
+    path, total = tmp_path / "model.zip", 12 * BATCH
+    model = _model(puddle()).learn(total, SaveAt(path, steps, at_rollout_end))
+    resumed = DGVFA2C.load(path, puddle(), device="cpu")
+    assert resumed.num_timesteps == steps
+    resumed.learn(total - steps, reset_num_timesteps=False)
+    assert_same_training(resumed, model)
+
+
+ENVIRONMENTS: dict[str, Callable[[], VecEnv]] = {
+    "DummyVecEnv": lambda: make_vec_env("PuddleWorld-v0", COPIES, 0, env_kwargs={"max_episode_steps": 9}),
+    "VecFrameStack": lambda: VecFrameStack(ENVIRONMENTS["DummyVecEnv"](), 2),
+    "VecNormalize": lambda: VecNormalize(ENVIRONMENTS["DummyVecEnv"]()),
+}
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_training_goes_on_in_wrapped_environments(kind: str, tmp_path: Path) -> None:
+    model = _model(ENVIRONMENTS[kind]()).learn(5 * BATCH)
+    model.save(tmp_path / "model")
+    model.learn(5 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "model", ENVIRONMENTS[kind](), device="cpu")
+    assert_same_training(resumed.learn(5 * BATCH, reset_num_timesteps=False), model)
+
+
+def test_training_goes_on_with_planes_and_schedules(tmp_path: Path) -> None:
+    from stable_baselines3.common.utils import LinearSchedule
+
+    def learn(model: DGVFA2C, total: int) -> DGVFA2C:
+        return model.learn(total - model.num_timesteps, reset_num_timesteps=False)
+
+    total = 10 * BATCH
+    whole = learn(_model(rooms(), "CnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0)), total)
+    path = tmp_path / "model.zip"
+    again = _model(rooms(), "CnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0))
+    again.learn(total, SaveAt(path, 4 * BATCH))
+    assert_same_training(again, whole)
+    assert_same_training(learn(DGVFA2C.load(path, rooms(), device="cpu"), total), whole)
+
+
+def test_a_loaded_model_that_is_saved_again_still_goes_on(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(5 * BATCH)
+    model.save(tmp_path / "first")
+    DGVFA2C.load(tmp_path / "first", puddle(), device="cpu").save(tmp_path / "second")
+    model.learn(4 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
+    assert_same_training(resumed.learn(4 * BATCH, reset_num_timesteps=False), model)
+
+
+def test_the_environment_begins_anew_where_it_must(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(3 * BATCH)
+    model.save(tmp_path / "model")
+    assert DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")._last_obs is not None
+    assert DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", force_reset=True)._last_obs is None
+    other = make_vec("PuddleWorld-v0", COPIES)
+    assert DGVFA2C.load(tmp_path / "model", other, device="cpu")._last_obs is None
+    assert DGVFA2C.load(tmp_path / "model", other, device="cpu", force_reset=False)._last_obs is not None
+    fewer = DGVFA2C.load(tmp_path / "model", make_vec("PuddleWorld-v0", 2), device="cpu")
+    assert fewer.learn(4 * 2 * STEPS, reset_num_timesteps=False).num_timesteps == 3 * BATCH + 4 * 2 * STEPS
+
+
+@pytest.mark.slow
+def test_compiled_training_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
+    path, total = tmp_path / "model.zip", 30 * BATCH
+    for steps in (12 * BATCH, 12 * BATCH + 2 * COPIES):
+        model = _model(puddle(), compile=True).learn(total, SaveAt(path, steps))
+        resumed = DGVFA2C.load(path, puddle(), device="cpu")
+        assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)

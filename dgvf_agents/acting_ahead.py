@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
-from torch.utils._pytree import tree_map
 
 from dgvf_agents.compiling import Compiled
 from dgvf_agents.types import Params
@@ -32,34 +31,40 @@ class ActingAhead:
     and stepping in turn would take.
     """
 
-    def __init__(self, act: Act, env: DynamicsVectorEnv, n_steps: int, device: torch.device) -> None:
+    def __init__(
+        self, act: Act, env: DynamicsVectorEnv, n_steps: int, device: torch.device, compile: bool = True
+    ) -> None:
         """
         Args:
             act: the agent.
             env: the environment, which is `foreseeable`.
             n_steps: T, the steps of a rollout ≥ 1.
             device: where the agent is.
+            compile: whether the function is compiled; it is slower than acting step by step otherwise, and equal.
         """
         self.env = env
         self.steps = max(s for s in range(1, MOST_STEPS + 1) if n_steps % s == 0)
         self._device = device
-        world, limit, steps = (
-            env.dynamics.on(torch, dtype=torch.float64, device=device),
-            env.max_episode_steps,
-            self.steps,
-        )
+        world, limit = env.dynamics.on(torch, dtype=torch.float64, device=device), env.max_episode_steps
 
-        def ahead(theta: Params, state: tuple, elapsed: Tensor, numbers: Tensor, noise: Tensor) -> Foresight:
-            return foresee(world, lambda o, t: act(theta, o, noise[t]), state, elapsed, numbers, steps, limit)
+        def ahead(
+            theta: Params, noise: Tensor, state: tuple, elapsed: Tensor, numbers: Tensor, cursor: Tensor
+        ) -> Foresight:
+            def actions(observations: Tensor, t: int) -> Tensor:
+                return act(theta, observations, noise[t])
 
-        self._ahead = Compiled(ahead)
+            return foresee(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
+
+        self._ahead = Compiled(ahead, compile)
 
     def actions(self, theta: Params, noise: Tensor) -> np.ndarray:
         """Actions `[steps, B]` for the next `steps` steps, drawn with noise `[steps, B, ...]`."""
-        outlook = tree_map(self._tensor, self.env.outlook(self.steps))
+        state, *streams = self.env.outlook(self.steps)
+        state = type(state)(*map(self._tensor, state))
         with torch.no_grad():
-            foresight = self._ahead(theta, *outlook, noise)
-        seen: Foresight = tree_map(lambda tensor: tensor.cpu().numpy(), foresight)
+            foresight = self._ahead(theta, noise, state, *map(self._tensor, streams))
+        states = type(state)(*map(_array, foresight.states))
+        seen = Foresight(*(states if part is foresight.states else _array(part) for part in foresight))
         self.env.expect(seen)
         return seen.actions
 
@@ -67,8 +72,12 @@ class ActingAhead:
         return torch.from_numpy(array).to(self._device)
 
 
+def _array(tensor: Tensor) -> np.ndarray:
+    return tensor.cpu().numpy()
+
+
 def foreseeable(env: VecEnv) -> DynamicsVectorEnv | None:
-    """The world of ours behind a `VecEnv` that passes actions and observations on unchanged; `None` if there is none."""
+    """The world of ours behind a `VecEnv` that passes actions and observations on; `None` if there is none."""
     while type(env) is VecMonitor:
         env = env.venv
     inner = env.env if isinstance(env, GymnasiumVecEnv) else None

@@ -44,7 +44,8 @@ class Compiled(Generic[Result]):
         self._eager = function
         self._call: Callable[..., Result] = function
         if enabled:
-            self._call = torch.compile(_own_code(function), fullgraph=True, options=_OPTIONS)
+            options = dict(_OPTIONS)  # torch.compile takes some of them out
+            self._call = torch.compile(_own_code(function), fullgraph=True, options=options)
 
     def __call__(self, *arguments: Any) -> Result:
         try:

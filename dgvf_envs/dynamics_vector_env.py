@@ -145,11 +145,11 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             InvalidAction: the actions have another shape or type, or are out of range.
             ResetNeeded: the environment was not reset, or (`DISABLED` only) a copy's episode is over.
         """
-        actions = self._checked_actions(actions)
         if self._expected is not None:
             if np.array_equal(actions, self._expected.actions[self._expected_step]):
                 return self._step_as_expected(self._expected)
             self._expected = None
+        actions = self._checked_actions(actions)
         streams = self._seeded_streams()
         resetting = self._done.copy() if self._done.any() else None
         stepping = ~self._done
@@ -187,8 +187,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         """Whether `foresee` describes this environment: it resets within the step, and draws nothing."""
         return self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
 
-    def outlook(self, steps: int) -> tuple[State, np.ndarray, np.ndarray]:
-        """What `foresee` needs to know for `steps` steps: state, steps into the episodes, and coming uniform numbers.
+    def outlook(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
+        """What `foresee` is given for `steps` steps: state, elapsed, numbers and cursor; to be read only.
 
         Raises:
             ResetNeeded: the environment was not reset.
@@ -196,7 +196,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         if self._state is None:
             raise ResetNeeded("outlook() was called before reset(): call reset() first")
         count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
-        return self._state, self._steps, self._seeded_streams().peek(count)
+        return self._state, self._steps, *self._seeded_streams().ahead(count)
 
     def expect(self, foresight: Foresight) -> None:
         """Return these steps, made of the current `outlook`, from `step` instead of computing them again.

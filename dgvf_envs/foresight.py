@@ -44,6 +44,7 @@ def foresee(
     state: State,
     elapsed: Array,
     numbers: Array,
+    cursor: Array,
     steps: int,
     max_episode_steps: int | None,
 ) -> Foresight:
@@ -54,12 +55,12 @@ def foresee(
         act: actions `[N]` for observations `[N, ...]` at step t.
         state: where the copies are, fields `[N]`.
         elapsed: `[N]` integer: steps into their episodes.
-        numbers: `[N, steps * (step_draws + reset_draws)]`: the next uniform numbers of every copy's stream.
+        numbers: `[N, M]`: uniform numbers of every copy's stream.
+        cursor: `[N]` integer: which comes next, with `steps * (step_draws + reset_draws)` there from it on.
         steps: T ≥ 1.
         max_episode_steps: the time limit; `None` for none.
     """
     xp = world.xp
-    cursor = elapsed * 0
     taken = []
     for t in range(steps):
         actions = act(world.observe(state), t)

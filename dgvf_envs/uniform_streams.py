@@ -49,17 +49,24 @@ class UniformStreams:
             self.reseed(row, generator_at(position))
 
     def peek(self, count: int) -> np.ndarray:
-        """The next `count` numbers of every copy, `[N, count]`, without consuming them.
-
-        Raises:
-            ValueError: `count` is more than are drawn ahead.
-        """
+        """The next `count` numbers of every copy, `[N, count]`, without consuming them."""
         if count == 0:
             return np.empty((len(self._cursors), 0))
+        self._refill(np.flatnonzero(self._cursors > self._length - self._most))
+        return self._gather(self._offsets + self._cursors, count)
+
+    def ahead(self, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Drawn numbers of every copy, `[N, M]`, and which comes next, `[N]`: `count` at least are there from it on.
+
+        Both are this object's own, to be read only, and read before it hands out more.
+
+        Raises:
+            ValueError: `count` is more than are ever drawn ahead.
+        """
         if count > self._length:
             raise ValueError(f"count must be at most the {self._length} numbers that are drawn ahead, got {count!r}")
-        self._refill(np.flatnonzero(self._cursors > self._length - max(self._most, count)))
-        return self._gather(self._offsets + self._cursors, count)
+        self._refill(np.flatnonzero(self._cursors > self._length - count))
+        return self._buffer, self._cursors
 
     def advance(self, count: int | np.ndarray, mask: np.ndarray | None = None) -> None:
         """Consume `count` numbers (one count, or one per copy) of every copy, or of those where `mask` is true."""
@@ -76,8 +83,6 @@ class UniformStreams:
 
     def _gather(self, positions: np.ndarray, count: int) -> np.ndarray:
         flat = self._buffer.reshape(-1)
-        if count > 4:
-            return flat.take(positions[:, None] + np.arange(count))
         return np.stack([flat.take(positions + k) for k in range(count)]).T
 
     def _refill(self, rows: np.ndarray) -> None:

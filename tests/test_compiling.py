@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from dgvf_agents import compiling
 from dgvf_agents.compiling import Compiled
 
 WITHOUT_A_COMPILER = """
@@ -53,3 +54,10 @@ def test_functions_of_one_code_do_not_share_what_was_compiled() -> None:
     for _ in range(2):
         assert first(torch.ones(2)).tolist() == [2.0, 2.0]
         assert second(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+def test_every_function_is_compiled_with_the_same_options() -> None:
+    before = dict(compiling._OPTIONS)
+    for _ in range(2):
+        Compiled(lambda x: x + 1)
+    assert before == compiling._OPTIONS

@@ -1,0 +1,34 @@
+"""Run folders as `dgvf train` leaves them, with returns that a test chooses."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+
+from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.train_config import TrainConfig
+
+
+def write_run(
+    path: Path,
+    config: TrainConfig,
+    evaluation: Mapping[int, float] | None = None,
+    training: Mapping[int, float] | None = None,
+    seconds: float = 60.0,
+    checkpoint: bool = True,
+) -> None:
+    """A run whose metrics hold the given returns by environment steps, and a row at the configured steps."""
+    evaluation, training = evaluation or {}, training or {}
+    folder = RunFolder(path)
+    folder.write_config(config)
+    steps = sorted({*evaluation, *training, config.steps})
+    with folder.progress_file.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["rollout/ep_rew_mean", "time/total_timesteps", "eval/mean_reward", "time/time_elapsed"])
+        for s in steps:
+            writer.writerow([training.get(s, ""), s, evaluation.get(s, ""), seconds * s / config.steps])
+    if checkpoint:
+        file_path = folder.checkpoint_file(config.steps)
+        file_path.parent.mkdir()
+        file_path.write_bytes(b"weights")

@@ -1,0 +1,125 @@
+"""Statistics over seeds against closed forms and against every resample there is."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from dgvf_agents.experiments.statistics import (
+    bootstrap_interval,
+    estimate,
+    interquartile_mean,
+    mean,
+    probability_of_improvement,
+)
+
+
+def every_resample(sample: np.ndarray) -> np.ndarray:
+    """[len(sample) ** len(sample), len(sample)]"""
+    return np.array(list(itertools.product(sample, repeat=len(sample))))
+
+
+def assert_percentiles(low: float | None, high: float | None, values: np.ndarray) -> None:
+    """`low` and `high` cut 2.5 % each off the values of all resamples, to what 5,000 draws can tell."""
+    assert low is not None
+    assert high is not None
+    tiny, tolerance = 1e-9, 0.008
+    assert np.mean(values < low - tiny) - tolerance <= 0.025 <= np.mean(values <= low + tiny) + tolerance
+    assert np.mean(values > high + tiny) - tolerance <= 0.025 <= np.mean(values >= high - tiny) + tolerance
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [
+        ([5.0], 5.0),
+        ([0.0, 3.0, 9.0], 4.0),  # a quarter of three is none
+        ([0.0, 1.0, 2.0, 100.0], 1.5),
+        ([-50.0, 1.0, 2.0, 3.0, 90.0], 2.0),
+        ([8.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0], 4.5),
+    ],
+)
+def test_the_interquartile_mean_leaves_out_a_quarter_on_each_side(sample: list[float], expected: float) -> None:
+    assert interquartile_mean(np.array(sample)) == pytest.approx(expected, rel=1e-14)
+
+
+def test_strata_are_pooled_by_means() -> None:
+    strata = np.array([0.0, 1.0]), np.array([10.0, 11.0, 12.0, 13.0])
+    assert mean(*strata) == pytest.approx(47 / 6)
+    assert interquartile_mean(*strata) == pytest.approx((1 + 10 + 11 + 12) / 4)
+
+
+def test_the_probability_of_improvement_counts_pairs_and_half_of_the_ties() -> None:
+    random = np.random.default_rng(0)
+    x, y = random.integers(0, 6, 7).astype(float), random.integers(0, 6, 9).astype(float)
+    pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in x for b in y]
+    assert 0.5 in pairs
+    assert probability_of_improvement(x, y) == pytest.approx(sum(pairs) / len(pairs), rel=1e-14)
+    assert probability_of_improvement(x, y) + probability_of_improvement(y, x) == pytest.approx(1.0)
+
+
+def test_the_probability_of_improvement_is_the_mean_over_worlds() -> None:
+    wins, ties = (np.array([2.0, 3.0]), np.array([0.0])), (np.array([1.0, 1.0]), np.array([1.0]))
+    assert probability_of_improvement(wins[0], ties[0], wins[1], ties[1]) == pytest.approx((1.0 + 0.5) / 2)
+
+
+@pytest.mark.parametrize("statistic", [mean, interquartile_mean])
+def test_intervals_are_those_of_all_resamples(statistic: object) -> None:
+    sample = np.array([0.3, 1.0, 1.1, 2.7, 4.0, 9.0])
+    found = estimate(statistic, [sample])  # type: ignore[arg-type]
+    assert_percentiles(found.low, found.high, statistic(every_resample(sample), axis=-1))  # type: ignore[operator]
+    assert found.low < found.value < found.high  # type: ignore[operator]
+
+
+def test_intervals_of_two_or_three_seeds_reach_from_the_least_to_the_largest() -> None:
+    # all seeds alike has a probability of 1/4 or 1/27, more than the 2.5 % beyond each end
+    for sample in ([1.0, 4.0], [1.0, 2.0, 9.0]):
+        found = estimate(mean, [np.array(sample)])
+        assert (found.low, found.high) == (sample[0], sample[-1])
+
+
+def test_seeds_are_drawn_within_their_stratum() -> None:
+    found = estimate(mean, [np.zeros(3), np.ones(3)])
+    assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
+    strata = [np.array([0.0, 1.0, 5.0]), np.array([10.0, 20.0, 40.0, 80.0])]
+    sums = every_resample(strata[0]).sum(axis=1)[:, None] + every_resample(strata[1]).sum(axis=1)[None, :]
+    found = estimate(mean, strata)
+    assert_percentiles(found.low, found.high, sums.ravel() / 7)
+
+
+def test_intervals_of_the_probability_of_improvement_are_those_of_all_resamples() -> None:
+    x, y = np.array([1.0, 2.0, 5.0, 6.0]), np.array([0.0, 3.0, 4.0])
+    pairs = [probability_of_improvement(a, b) for a in every_resample(x) for b in every_resample(y)]
+    found = estimate(probability_of_improvement, [x, y])
+    assert_percentiles(found.low, found.high, np.array(pairs))
+
+
+def test_intervals_of_large_samples_are_those_of_the_normal_distribution() -> None:
+    sample = np.random.default_rng(1).normal(3.0, 2.0, 2_000)
+    found = estimate(mean, [sample])
+    half = 1.96 * sample.std() / np.sqrt(len(sample))
+    assert found.high - found.low == pytest.approx(2 * half, rel=0.06)  # type: ignore[operator]
+    assert found.value == pytest.approx(sample.mean())
+
+
+def test_intervals_of_many_points_are_those_of_each() -> None:
+    values = np.random.default_rng(2).normal(size=(4, 5))
+    low, high = bootstrap_interval(mean, [values])
+    assert low.shape == high.shape == (4,)
+    for k in range(4):
+        assert_percentiles(low[k], high[k], every_resample(values[k]).mean(axis=1))
+
+
+def test_one_seed_has_no_interval_and_none_no_value() -> None:
+    found = estimate(mean, [np.array([1.0, 2.0]), np.array([6.0])])
+    assert (found.value, found.low, found.high) == (3.0, None, None)
+    with pytest.raises(ValueError, match=r"strata must each have a seed, got sizes \[2, 0\]"):
+        estimate(mean, [np.zeros(2), np.zeros(0)])
+    with pytest.raises(ValueError, match="strata must each have a seed"):
+        estimate(mean, [])
+
+
+def test_intervals_are_the_same_every_time() -> None:
+    sample = np.random.default_rng(3).normal(size=7)
+    assert estimate(mean, [sample]) == estimate(mean, [sample])

@@ -29,6 +29,7 @@ from dgvf_agents.compiling import Compiled
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
+from dgvf_agents.guards import check_metrics, step
 from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.loading import load_model
@@ -446,7 +447,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                 with torch.no_grad():
                     self.policy.reset_noise(env.num_envs)
             actions = self._actions(observations, noise, t)
-            new_obs, rewards, dones, infos = env.step(self._for_environment(actions))
+            new_obs, rewards, dones, infos = step(env, self._for_environment(actions))
             self.num_timesteps += env.num_envs
             self._update_info_buffer(infos, dones)
             builder.add(observations, actions, rewards, dones, new_obs, infos)
@@ -540,6 +541,23 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._take(unroll.state)
         return metrics
 
+    def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
+        """The inner update that the last rollout leads to, for analysis.
+
+        Returns:
+            the update as a function of one vector, that vector now, and how many of its entries, the first, are θ's;
+            the others are the optimizer's statistics.
+
+        Raises:
+            RuntimeError: there was no rollout yet.
+        """
+        if self._rollout is None:
+            raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
+        learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
+        state = InnerState(self._theta, self.learner_state.optimizer)
+        update = self._packed.update_of_vector(self.learner_state.eta, self._rollout, learning_rate)
+        return update, self._packed.vector(state), self._packed.theta.size
+
     def _new_unroll(self) -> Unroll:
         return Unroll(
             self._update,
@@ -567,6 +585,7 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
+            check_metrics(self.metrics, self._n_updates)
             self._record(self.metrics)
         super().dump_logs(iteration)
 

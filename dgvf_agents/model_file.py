@@ -94,6 +94,18 @@ def is_stable_baselines3(contents: bytes) -> bool:
         return False
 
 
+def damage_of(path: pathlib.Path) -> str | None:
+    """What is wrong with a model's file; `None` where it is whole. Stable-Baselines3's have no checksum to tell by."""
+    contents = path.read_bytes()
+    if is_stable_baselines3(contents):
+        return None
+    try:
+        ModelFile.from_bytes(contents)
+    except DamagedFileError as error:
+        return str(error)
+    return None
+
+
 def write_bytes(target: str | pathlib.Path | BinaryIO, contents: bytes) -> None:
     """Write to a path, whole or not at all, or to an open file.
 

@@ -2,8 +2,9 @@
 
 RUN/config.json        the configuration
 RUN/progress.csv       metrics, one row per log interval; TensorBoard events beside it
-RUN/checkpoints/       models by number of environment steps
+RUN/checkpoints/       models by number of environment steps; the last few can be resumed from, older ones hold networks
 RUN/learning-curve.png
+RUN/.lock              held by the process that trains
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 from dgvf_agents.atomic import replacing
+from dgvf_agents.model_file import damage_of
 from dgvf_agents.train_config import TrainConfig
 
 
@@ -54,20 +57,40 @@ class RunFolder:
         """The learning curve."""
         return self.path / "learning-curve.png"
 
+    @property
+    def lock_file(self) -> Path:
+        """Held by the process that trains."""
+        return self.path / ".lock"
+
     def checkpoint_file(self, steps: int) -> Path:
         """The model after a number of environment steps."""
         return self.path / "checkpoints" / f"{steps:010d}.zip"
 
+    def checkpoints(self) -> list[Path]:
+        """The models, by number of environment steps."""
+        return sorted((self.path / "checkpoints").glob("[0-9]*.zip"))
+
     def latest_checkpoint(self) -> Path:
-        """The model with the most steps.
+        """The model with the most steps; a damaged one is skipped with a warning.
 
         Raises:
-            FileNotFoundError: there is none yet.
+            FileNotFoundError: there is none yet, or none that is whole.
         """
-        found = sorted((self.path / "checkpoints").glob("[0-9]*.zip"))
-        if not found:
-            raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without any")
-        return found[-1]
+        for path in reversed(self.checkpoints()):
+            if (damage := damage_of(path)) is None:
+                return path
+            warnings.warn(f"checkpoint {path} is skipped: {damage}", stacklevel=2)
+        raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without any")
+
+    def is_finished(self) -> bool:
+        """Whether the run has reached its steps: the checkpoint written at the end is there, and nothing follows it."""
+        done = self.checkpoints()
+        return bool(done) and int(done[-1].stem) >= self.read_config().steps
+
+    def remove_unfinished(self) -> None:
+        """Remove what a killed process had begun to write."""
+        for path in self.path.rglob(".*.tmp*"):
+            path.unlink(missing_ok=True)
 
     def write_config(self, config: TrainConfig) -> None:
         """Write the configuration, atomically."""

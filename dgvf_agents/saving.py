@@ -60,8 +60,11 @@ class StoredModel:
     """What the model was saved with, for people to read."""
 
 
+_OPTIMIZERS = "learner_state.optimizers"
+
+
 def stored_file(
-    model: DGVFA2C, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None, training: bool = True
+    model: DGVFA2C, exclude: Iterable[str] | None = None, include: Iterable[str] | None = None
 ) -> ModelFile:
     """The file of a model.
 
@@ -69,7 +72,6 @@ def stored_file(
         model: the model.
         exclude: attributes to leave out besides those that always are.
         include: attributes to keep nevertheless.
-        training: whether the optimizers' and the environment's states go in, so that training can go on.
 
     Raises:
         TypeError: an attribute is of a kind that not even pickle can write; the message names it.
@@ -89,16 +91,23 @@ def stored_file(
     if "learning_rate" in pickled:
         attributes["learning_rate"] = model.lr_schedule(model._current_progress_remaining)
     parameters = model.get_parameters()
-    if not training:
-        parameters.pop("learner_state.optimizers", None)
     document = {
         "versions": _versions(),
         "attributes": attributes,
         "pickled": kinds,
         "parameters": {name: encoder.encode(state, name) for name, state in parameters.items()},
-        "training": encoder.encode(get_training_state(model), "training") if training else None,
+        "training": encoder.encode(get_training_state(model), "training"),
     }
     return ModelFile(document, encoder.tensors, pickled)
+
+
+def networks_only(file: ModelFile) -> ModelFile:
+    """The same model without what training needs; it predicts, and asks its questions, as before."""
+    document = {**file.document, "training": None}
+    document["parameters"] = {k: v for k, v in document["parameters"].items() if k != _OPTIMIZERS}
+    dropped = ("training.", f"{_OPTIMIZERS}.")
+    tensors = {name: tensor for name, tensor in file.tensors.items() if not name.startswith(dropped)}
+    return ModelFile(document, tensors, file.pickled)
 
 
 def read_stored(source: Source, custom_objects: dict[str, Any] | None, trusted: bool) -> StoredModel:

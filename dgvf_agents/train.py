@@ -1,54 +1,109 @@
-"""`dgvf train`: one training run, from a configuration to a run folder."""
+"""`dgvf train`: one training run, from a configuration to a run folder, in one go or in several."""
 
 from __future__ import annotations
 
+import dataclasses
+import json
+import time
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.logger import configure
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atomic import replacing
+from dgvf_agents.checkpoint import load_checkpoint, write_checkpoint
 from dgvf_agents.evaluate import episodes_of
+from dgvf_agents.interrupts import StopRequest, TrainingInterruptedError, stop_requests
 from dgvf_agents.plotting import plot_learning_curve
+from dgvf_agents.progress_log import ProgressLog
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import TrainConfig
 from dgvf_envs.sb3_adapter import make_vec
 
 
-def train(config: TrainConfig, path: Path, show_progress: bool = True) -> DGVFA2C:
+def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DGVFA2C:
     """Train, writing configuration, metrics, checkpoints and the learning curve as it goes.
+
+    A run that was stopped or killed is resumed from its latest checkpoint and ends as it would have without: bitwise,
+    on the same machine, in environments that give their state (those of `dgvf_envs` do). Its metrics are cut off at
+    the checkpoint and written again, equal but for times, which go on counting. A run is finished when the checkpoint
+    of its last step is there (`RunFolder.is_finished`), which is written last; a finished run is left as it is.
+
+    Ctrl-C finishes the update and writes a checkpoint first.
 
     Args:
         config: what to do.
-        path: the run folder; must not hold a run already.
+        path: the run folder; must not hold a run already, unless it is resumed.
         show_progress: whether a progress bar is drawn.
+        resume: whether to go on with the run at `path`, which must have the same configuration; begins it if there is
+            none.
+
+    Returns:
+        the trained model.
 
     Raises:
-        FileExistsError: `path` holds a run.
+        FileExistsError: `path` holds a run, and `resume` is false.
+        ValueError: the run at `path` has another configuration, or another process trains it.
+        NotFiniteError: training has diverged.
+        TrainingInterruptedError: it was interrupted by Ctrl-C, after a checkpoint.
     """
     folder = RunFolder(path)
-    if folder.config_file.exists():
-        raise FileExistsError(f"path must not hold a run already, got {path}")
-    folder.write_config(config)
-    torch.set_num_threads(config.threads)
-    model = build(config)
-    model.set_logger(configure(str(path), ["csv", "tensorboard"]))
-    interval = _log_interval(config)
+    if folder.config_file.exists() and not resume:
+        raise FileExistsError(f"path must not hold a run already, got {path}; --resume goes on with it")
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.lock_file)
     try:
-        with _RunCallback(config, folder, show_progress) as callback:
-            model.learn(config.steps, callback, log_interval=interval)
+        with lock.acquire(timeout=0):
+            return _train(config, folder, show_progress)
+    except Timeout:
+        raise ValueError(f"path must not be trained by another process, as {path} is") from None
+
+
+def _train(config: TrainConfig, folder: RunFolder, show_progress: bool) -> DGVFA2C:
+    if folder.config_file.exists():
+        _check_same(folder.read_config(), config, folder)
+    else:
+        folder.write_config(config)
+    folder.remove_unfinished()
+    torch.set_num_threads(config.threads)
+    loaded = load_checkpoint(folder, lambda: environment(config))
+    if loaded is not None and folder.is_finished():
+        return loaded
+    if loaded is not None and loaded._last_obs is None:
+        warnings.warn(f"{config.env} cannot give its state: the run goes on with new episodes", stacklevel=3)
+    model = loaded or build(config)
+    done = model.num_timesteps
+    progress = ProgressLog(folder.progress_file, done)
+    model.set_logger(Logger(str(folder.path), [progress, TensorBoardOutputFormat(str(folder.path))]))
+    try:
+        with stop_requests() as stop, _RunCallback(config, folder, show_progress, stop) as callback:
+            model.learn(config.steps - done, callback, log_interval=_NEVER, reset_num_timesteps=loaded is None)
     finally:
         model.logger.close()
     return model
 
 
-def _log_interval(config: TrainConfig) -> int:
-    """Iterations between rows of metrics."""
-    return max(1, round(config.log_every / (config.n_envs * config.n_steps)))
+_NEVER = 1 << 62
+"""`learn` counts iterations from its own beginning; rows are written by environment steps."""
+
+
+def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
+    one, other = (json.loads(json.dumps(dataclasses.asdict(config))) for config in (found, wanted))
+    differing = [f"{name} ({one[name]!r}, not {other[name]!r})" for name in one if one[name] != other[name]]
+    if differing:
+        raise ValueError(f"config must be that of the run in {folder.path}, which has another {', '.join(differing)}")
+
+
+def environment(config: TrainConfig) -> VecEnv:
+    """The environment that a configuration trains in."""
+    return make_vec(config.env, config.n_envs, config.seed, env_kwargs=config.env_kwargs)
 
 
 def build(config: TrainConfig) -> DGVFA2C:
@@ -56,10 +111,10 @@ def build(config: TrainConfig) -> DGVFA2C:
     if config.final_learning_rate is None:
         learning_rate: Any = config.learning_rate
     else:
-        learning_rate = LinearSchedule(config.learning_rate, config.final_learning_rate)
+        learning_rate = LinearSchedule(config.learning_rate, config.final_learning_rate, 1.0)
     return DGVFA2C(
         config.policy,
-        make_vec(config.env, config.n_envs, config.seed, env_kwargs=config.env_kwargs),
+        environment(config),
         learning_rate=learning_rate,
         auxiliary_task=config.task,
         device="cpu",
@@ -95,23 +150,16 @@ _EVALUATION_SEED = 10_000
 """Far from the seeds of training."""
 
 
-class LinearSchedule:
-    """A number that goes linearly from `first` to `last` as training proceeds."""
-
-    def __init__(self, first: float, last: float) -> None:
-        self.first, self.last = first, last
-
-    def __call__(self, progress_remaining: float) -> float:
-        return self.last + progress_remaining * (self.first - self.last)
-
-
 class _RunCallback(BaseCallback):
-    """Draws the progress bar, evaluates, and writes checkpoints and the learning curve."""
+    """Draws the progress bar, evaluates, and writes metrics, checkpoints and the learning curve.
 
-    def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool) -> None:
+    What it does depends on the number of environment steps alone, so that a resumed run does the same.
+    """
+
+    def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
         super().__init__()
-        self._config, self._folder = config, folder
-        self._next_checkpoint, self._next_evaluation = config.checkpoint_every, config.evaluate_every
+        self._config, self._folder, self._stop = config, folder, stop
+        self._next_checkpoint = self._next_evaluation = 0
         self._evaluation_env = make_vec(
             config.env, config.evaluation_episodes, _EVALUATION_SEED, env_kwargs=config.evaluation_kwargs
         )
@@ -133,6 +181,21 @@ class _RunCallback(BaseCallback):
         self._bar.stop()
         self._evaluation_env.close()
 
+    def _on_training_start(self) -> None:
+        config, done = self._config, self.num_timesteps
+        self._next_checkpoint = _next(done, config.checkpoint_every)
+        self._next_evaluation = _next(done, config.evaluate_every)
+        self.model.start_time -= int(self.model.seconds * 1e9)  # times go on counting
+        self.model._num_timesteps_at_start = 0
+
+    def _on_rollout_start(self) -> None:
+        """Between an update and the next rollout, where least is in flight."""
+        due = self.num_timesteps >= self._next_checkpoint
+        if due or self._stop.asked:
+            self._save()
+        if self._stop.asked:
+            raise TrainingInterruptedError(self._folder.path)
+
     def _on_step(self) -> bool:
         return True
 
@@ -145,17 +208,19 @@ class _RunCallback(BaseCallback):
             speed=f"{self._bar.tasks[0].speed or 0:,.0f}",
         )
         if self.num_timesteps >= self._next_evaluation:
-            self._next_evaluation += self._config.evaluate_every
+            self._next_evaluation = _next(self.num_timesteps, self._config.evaluate_every)
             self._evaluate()
-        if self.num_timesteps >= self._next_checkpoint:
-            self._next_checkpoint += self._config.checkpoint_every
-            self._save()
+        if self._iteration % _log_interval(self._config) == 0:
+            self.model.dump_logs(self._iteration)
 
     def _on_training_end(self) -> None:
-        iterations = self.num_timesteps // (self._config.n_envs * self._config.n_steps)
-        if iterations % _log_interval(self._config):  # otherwise the last row is written already
+        if self._iteration % _log_interval(self._config):  # otherwise the last row is written already
             self.model.dump_logs()
         self._save()
+
+    @property
+    def _iteration(self) -> int:
+        return self.num_timesteps // (self._config.n_envs * self._config.n_steps)
 
     def _evaluate(self) -> None:
         """Under Stable-Baselines3's names; every evaluation starts from the same seed, so that they compare."""
@@ -171,7 +236,19 @@ class _RunCallback(BaseCallback):
         return sum(e["r"] for e in episodes) / len(episodes) if episodes else None
 
     def _save(self) -> None:
-        with replacing(self._folder.checkpoint_file(self.num_timesteps)) as unfinished:
-            self.model.save(unfinished)
+        self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
+        self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
+        assert isinstance(self.model, DGVFA2C)
+        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
         title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
         plot_learning_curve(self._folder.curve_file, *self._folder.learning_curve(), title)
+
+
+def _log_interval(config: TrainConfig) -> int:
+    """Iterations between rows of metrics."""
+    return max(1, round(config.log_every / (config.n_envs * config.n_steps)))
+
+
+def _next(steps: int, every: int) -> int:
+    """The first multiple of `every` after `steps`."""
+    return (steps // every + 1) * every

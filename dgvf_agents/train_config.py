@@ -77,6 +77,8 @@ class TrainConfig:
     """Threads of PyTorch."""
     checkpoint_every: int = 250_000
     """Environment steps between checkpoints."""
+    checkpoints_kept: int = 3
+    """How many of the latest checkpoints can be resumed from; older ones keep their networks only."""
     log_every: int = 8_000
     """Environment steps between rows of metrics."""
     evaluate_every: int = 80_000
@@ -86,7 +88,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
-        for name in (*counts, "n_envs", "n_steps"):
+        for name in (*counts, "checkpoints_kept", "n_envs", "n_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
 

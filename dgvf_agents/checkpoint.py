@@ -1,0 +1,63 @@
+"""A run's checkpoints: written whole or not at all, the last few complete, damaged ones passed over."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stable_baselines3.common.vec_env import VecEnv
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.guards import check_parameters
+from dgvf_agents.model_file import DamagedFileError, ModelFile, write_bytes
+from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.saving import networks_only
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
+    """Write the model as the latest checkpoint, and take from older ones than the last `kept` what training needs.
+
+    Whatever goes wrong, a full disk or the end of the process, the checkpoints before this one stay as they were.
+
+    Raises:
+        NotFiniteError: training has diverged; nothing is written.
+        OSError: the disk cannot take it.
+    """
+    check_parameters(model)
+    path = folder.checkpoint_file(model.num_timesteps)
+    model.save(path)
+    for older in folder.checkpoints()[:-kept]:
+        _reduce(older)
+    return path
+
+
+def load_checkpoint(folder: RunFolder, make_env: Callable[[], VecEnv]) -> DGVFA2C | None:
+    """The model of the latest checkpoint that training can go on from, in an environment made for it.
+
+    A damaged file is passed over with a warning.
+
+    Returns:
+        the model, or `None` where the run has no such checkpoint yet.
+    """
+    for path in reversed(folder.checkpoints()):
+        try:
+            file = ModelFile.from_bytes(path.read_bytes())
+        except DamagedFileError as error:
+            warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=2)
+            continue
+        if file.document["training"] is not None:
+            return DGVFA2C.load(path, make_env(), device="cpu")
+    return None
+
+
+def _reduce(path: Path) -> None:
+    try:
+        file = ModelFile.from_bytes(path.read_bytes())
+    except DamagedFileError:  # it is of no use, but not ours to throw away
+        return
+    if file.document["training"] is not None:
+        write_bytes(path, networks_only(file).to_bytes())

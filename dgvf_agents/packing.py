@@ -7,6 +7,7 @@ nothing, and leaves the core as it is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -39,6 +40,7 @@ class Packing:
         leaves, self._spec = tree_flatten(tree)
         self._shapes = [leaf.shape for leaf in leaves]
         self._sizes = [leaf.numel() for leaf in leaves]
+        self.size = sum(self._sizes)
 
     def pack(self, tree: Any) -> Params:
         """The tree as a dict of one vector; empty where the tree has no tensors."""
@@ -91,6 +93,20 @@ class PackedLearner:
         named = self.theta.unpack(theta)
         gradients, loss = meta_loss_gradient(self._learner, named, rollout)
         return self._whole(gradients, named), loss
+
+    def vector(self, state: InnerState) -> Tensor:
+        """A packed state as one vector: θ, then the optimizer's statistics."""
+        return torch.cat([state.theta[KEY], *state.optimizer[KEY].values()])
+
+    def update_of_vector(self, eta: Params, rollout: Rollout, learning_rate: Tensor) -> Callable[[Tensor], Tensor]:
+        """`update` as a function of `vector`, from θ_{k-1} to θ_k."""
+
+        def after(vector: Tensor) -> Tensor:
+            theta, statistics = vector.split([self.theta.size, self.optimizer.size])
+            state = InnerState({KEY: theta}, {KEY: {KEY: statistics} if self.optimizer.size else {}})
+            return self.vector(self.update(state, eta, rollout, learning_rate)[0])
+
+        return after
 
     def act(self, theta: Params, observations: Observations, drawn: Tensor) -> Tensor:
         """Actions `[B, ...]` drawn from the policy for observations `[B, *obs]` with the noise drawn for them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,19 +20,45 @@ from dgvf_agents.train_config import TrainConfig
 
 Run = Annotated[Path, tyro.conf.Positional]
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
 bench = SubcommandApp()
 app = SubcommandApp()
 
 
 def _train_command(config: TrainConfig) -> Callable[..., None]:
-    def command(config: tyro.conf.OmitArgPrefixes[TrainConfig] = config, out: Path | None = None) -> None:
-        from dgvf_agents.train import train
-
-        path = out or Path("runs") / f"{config.env}-{config.task}-{config.seed}"
-        train(config, path)
-        Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
+    def command(
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = config, out: Path | None = None, resume: bool = False
+    ) -> None:
+        _train(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume)
 
     return command
+
+
+def _train(config: TrainConfig, path: Path, resume: bool) -> None:
+    from dgvf_agents.interrupts import TrainingInterruptedError
+    from dgvf_agents.run_folder import RunFolder
+    from dgvf_agents.train import train
+
+    how = f"dgvf train --resume {shlex.quote(str(path))}"
+    try:
+        train(config, path, resume=resume)
+    except TrainingInterruptedError:
+        Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if not isinstance(error, FileExistsError) and RunFolder(path).checkpoints():
+            Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
+        raise
+    Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
+
+
+def _resume(run: Run) -> None:
+    """Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same."""
+    from dgvf_agents.run_folder import RunFolder
+
+    _train(RunFolder.existing(run).read_config(), run, resume=True)
 
 
 def _train_app() -> SubcommandApp:
@@ -44,6 +71,7 @@ def _train_app() -> SubcommandApp:
             register = methods.command(name=method, help=f"Train {method} on {config.env}.")
             register(_train_command(config))
         worlds.command(methods, name=world, help=f"Train on {config.env}.")
+    worlds.command(_resume, name="resume")
     return worlds
 
 
@@ -106,8 +134,11 @@ app.command(bench, name="bench", help="Measure speed, side by side in one run.")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with `arguments`, or with those of the process; bad input ends it with one line and status 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:1] == ["train"] and len(given) > 1 and given[1].split("=")[0] == "--resume":
+        given[1:2] = ["resume", *given[1].split("=", 1)[1:]]
     try:
-        app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=arguments)
+        app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=given)
     except (ValueError, FileNotFoundError, FileExistsError) as error:
         Console(stderr=True).print(f"dgvf: {error}", markup=False)
         sys.exit(2)

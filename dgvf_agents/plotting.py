@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import final
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter
 
 from dgvf_agents.atomic import replacing
 
@@ -137,7 +138,8 @@ def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str) -> None:
             axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.9, label=curve.label)
         _dress(axes, panel)
         axes.set(xlabel="environment steps", ylabel=panel.ylabel)
-        axes.legend(frameon=False, fontsize=8)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    _legend(figure, grid)
     _save(figure, path)
 
 
@@ -160,7 +162,7 @@ def plot_studies(path: Path, panels: Sequence[StudyPanel], parameter: str) -> No
         axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         axes.set_xticks([], minor=True)
         axes.set(xlabel=parameter, ylabel=panel.ylabel)
-        axes.legend(frameon=False, fontsize=8)
+    _legend(figure, grid)
     _save(figure, path)
 
 
@@ -173,7 +175,7 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
         across: name of the first parameter.
         up: name of the second parameter.
     """
-    figure, grid = _figure(len(maps), None)
+    figure, grid = _figure(len(maps), None, columns=2)
     for axes, heat_map in zip(grid, maps, strict=True):
         xs, ys = (sorted({key[i] for key in heat_map.cells}) for i in range(2))
         values = np.array([[heat_map.cells.get((x, y), np.nan) for x in xs] for y in ys])
@@ -192,8 +194,8 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
     _save(figure, path)
 
 
-def _figure(panels: int, title: str | None) -> tuple[Figure, list[Axes]]:
-    columns = min(panels, 3)
+def _figure(panels: int, title: str | None, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    columns = min(panels, columns)
     rows = -(-panels // columns)
     figure = Figure(figsize=(1.2 + 4.4 * columns, 0.4 + 3.7 * rows), layout="constrained")
     FigureCanvasAgg(figure)
@@ -206,10 +208,20 @@ def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
     axes.axhline(panel.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
     if panel.logarithmic:
         axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+        axes.set_ylim(top=max(panel.optimal, -_LINEAR_BELOW))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_title(panel.title)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+
+
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
+    """One for all panels, below them, with whatever any of them shows."""
+    entries: dict[str, Artist] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries), frameon=False)
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -72,7 +72,8 @@ def _take_over(folder: Path, cell: Cell) -> None:
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(cell.folder.with_name(f"{cell.folder.name}.lock"), timeout=0):
         shutil.rmtree(unfinished, ignore_errors=True)
-        shutil.copytree(folder, unfinished, copy_function=_link_or_copy)
+        passing = shutil.ignore_patterns(".*")  # locks, and what killed processes had begun to write
+        shutil.copytree(folder, unfinished, ignore=passing, copy_function=_link_or_copy)
         if not mark_file(unfinished).is_file():
             write_mark(unfinished, read_mark(folder))
         shutil.rmtree(cell.folder, ignore_errors=True)

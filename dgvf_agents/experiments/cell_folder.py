@@ -18,7 +18,14 @@ from dgvf_agents.experiments.run_metrics import RunMetrics
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import TrainConfig
 
-RECORDING_FIELDS = ("threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
+RECORDING_FIELDS = (
+    "threads",
+    "checkpoint_every",
+    "checkpoints_kept",
+    "log_every",
+    "evaluate_every",
+    "evaluation_episodes",
+)
 """Fields that say how a run is recorded, not what is learned."""
 
 

@@ -23,7 +23,7 @@ NAMES = {
     "discovered": "Discovered GVFs",
     "random": "Random GVFs",
     "reward-prediction": "Reward prediction",
-    "a2c": "A2C",
+    "a2c": "A2C (main task)",
     "sum": "Summed meta-loss",
     "end": "End meta-loss",
     "exact": "Exact",
@@ -48,8 +48,11 @@ def draw_curves(results: Results, path: Path, title: str) -> None:
             for i, label in enumerate(results.settings(world))
         ]
         reference = REFERENCES[world]
-        ylabel = _ylabel(results, world)
-        panels.append(CurvePanel(reference.env, ylabel, curves, reference.optimal, reference.logarithmic))
+        panels.append(
+            CurvePanel(
+                _title(results, world), _ylabel(results, world), curves, reference.optimal, reference.logarithmic
+            )
+        )
     plot_curves(path, panels, title)
 
 
@@ -85,7 +88,7 @@ def _curve(results: Results, world: World, label: str, color: str) -> TrainingCu
         if (row.world, row.setting) == (world, label):
             seeds.setdefault(row.seed, []).append((row.steps, row.mean_return))
     return TrainingCurve(
-        label=f"{NAMES.get(label, label)} ({len(seeds)} seed{'s' if len(seeds) > 1 else ''})",
+        label=NAMES.get(label, label),
         color=color,
         points=[(row.steps, row.mean) for row in band],
         interval=[(row.steps, row.low, row.high) for row in band if row.low is not None and row.high is not None],
@@ -112,7 +115,8 @@ def _study(results: Results, world: World, values: dict[str, float]) -> StudyPan
             )
         )
     reference = REFERENCES[world]
-    return StudyPanel(reference.env, _ylabel(results, world), lines, reference.optimal, reference.logarithmic)
+    title = _title(results, world)
+    return StudyPanel(title, _ylabel(results, world), lines, reference.optimal, reference.logarithmic)
 
 
 def _heat_map(results: Results, world: World, quantity: Quantity) -> HeatMap:
@@ -138,6 +142,13 @@ def _summary(results: Results, world: World, quantity: Quantity) -> list[Summary
 
 def _cells(results: Results, world: World, labels: Sequence[str] | dict[str, float]) -> list[CellRow]:
     return [row for row in results.cells if row.world == world and row.setting in labels]
+
+
+def _title(results: Results, world: World) -> str:
+    """The environment and how many seeds each setting has."""
+    counts = sorted({row.seeds for row in results.summary if row.world == world})
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return f"{REFERENCES[world].env}, {number} seed{'' if counts == [1] else 's'}"
 
 
 def _ylabel(results: Results, world: World) -> str:

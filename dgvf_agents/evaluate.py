@@ -1,10 +1,9 @@
-"""`dgvf evaluate` and `dgvf watch`: what a trained agent does."""
+"""`dgvf evaluate`: how well a trained agent does."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -55,29 +54,3 @@ def episodes_of(
         torch.manual_seed(seed)
         returns, lengths = evaluate_policy(model, env, episodes, deterministic, return_episode_rewards=True)
     return np.asarray(returns), np.asarray(lengths)
-
-
-def watch(run: Path, episodes: int = 10, deterministic: bool = False, seed: int | None = None) -> None:
-    """Show a run's latest checkpoint at work in a window.
-
-    Args:
-        run: the run folder.
-        episodes: how many episodes.
-        deterministic: the most likely action; one drawn from the policy, as in training, when false.
-        seed: of the environment.
-
-    Raises:
-        FileNotFoundError: there is no run, or it has no checkpoint.
-    """
-    folder = RunFolder.existing(run)
-    config = folder.read_config()
-    model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
-    env = gym.make(config.env, render_mode="human", **config.evaluation_kwargs)
-    for episode in range(episodes):
-        observation, _ = env.reset(seed=seed if episode == 0 else None)
-        over = False
-        while not over:
-            action, _ = model.predict(observation, deterministic=deterministic)
-            observation, _, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
-    env.close()

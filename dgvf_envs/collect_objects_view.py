@@ -32,7 +32,7 @@ class CollectObjectsView(View["CollectObjectsState"]):
 
     def __init__(self, world: CollectObjects) -> None:
         self.world = world
-        self._rooms = _room_numbers(world.map.free & ~world.map.doors)
+        self._rooms = room_numbers(world.map.free & ~world.map.doors)
 
     def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState]) -> None:
         import pygame
@@ -64,17 +64,25 @@ class CollectObjectsView(View["CollectObjectsState"]):
             tile.set_alpha(alpha)
             canvas.surface.blit(tile, rect)
 
-    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState]) -> None:
-        import pygame
-
-        state, world = snapshot.state, self.world
+    def draw_objects(self, canvas: Canvas, state: CollectObjectsState, size: float = 1.0) -> None:
+        world = self.world
         objects = (
             (world.first_cell, state.first, FIRST_COLOR, "1"),
             (world.second_cell, state.second, SECOND_COLOR, "2"),
         )
         for index, present, color, name in objects:
-            self._draw_object(canvas, self._cell(canvas, *world.map.cells[index]), color, name, bool(present))
-        centers = [self._cell(canvas, *world.map.cells[past.agent]).center for past in snapshot.trail]
+            cell = self._cell(canvas, *world.map.cells[index])
+            less = round((size - 1.0) * cell.width)
+            self._draw_object(canvas, cell.inflate(less, less), color, name, bool(present))
+
+    def center(self, canvas: Canvas, state: CollectObjectsState) -> tuple[float, float]:
+        return self._cell(canvas, *self.world.map.cells[state.agent]).center
+
+    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState]) -> None:
+        import pygame
+
+        self.draw_objects(canvas, snapshot.state)
+        centers = [self.center(canvas, past) for past in snapshot.trail]
         if len(centers) > 1:
             pygame.draw.lines(canvas.surface, AGENT_COLOR, False, centers, max(1, round(0.5 * canvas.unit)))
         canvas.disc(AGENT_COLOR, *centers[-1], 0.29 * self._side(canvas))
@@ -127,7 +135,7 @@ class CollectObjectsView(View["CollectObjectsState"]):
         return pygame.Rect(x, y, round(left + (column + 1) * side) - x, round(top + (row + 1) * side) - y)
 
 
-def _room_numbers(inside: np.ndarray) -> np.ndarray:
+def room_numbers(inside: np.ndarray) -> np.ndarray:
     """Number the connected parts of `inside` `[rows, columns]`, from 0; -1 outside."""
     rooms = np.where(inside, np.arange(inside.size).reshape(inside.shape), -1)
     while True:

@@ -6,13 +6,15 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from dgvf_envs.rendering import AGENT, FAINT, GOAL, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
+from dgvf_envs.rendering import AGENT, FAINT, GOAL, INK, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
 
 if TYPE_CHECKING:
     from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 
 _RESOLUTION = 240
 """Side of the heat map in samples."""
+_RIM = 0.1
+"""Share of the highest penalty at which a puddle's rim is drawn."""
 
 
 @final
@@ -28,6 +30,7 @@ class PuddleWorldView(View["PuddleWorldState"]):
         penalty = -world.reward(x, y).reshape(_RESOLUTION, _RESOLUTION)
         self._least, self._most = float(penalty.min()), float(penalty.max())
         self._heat = colors(WATER, self._fraction(penalty)).astype(np.uint8)
+        self._rims = _rims(penalty - self._least > _RIM * (self._most - self._least))
 
     def _fraction(self, penalty: np.ndarray) -> np.ndarray:
         """Place of a penalty on the color scale: its square root, so that a puddle's shallow edge shows too."""
@@ -42,10 +45,17 @@ class PuddleWorldView(View["PuddleWorldState"]):
         canvas.image(overlay.image()[::-1], canvas.map, smooth=True)
         self._draw_goal_and_frame(canvas)
 
+    def draw_objects(self, canvas: Canvas, state: PuddleWorldState, size: float = 1.0) -> None:
+        """The puddles' rims, for where an overlay hides them; the walker's picture shows the puddles themselves."""
+        canvas.image(self._rims, canvas.map, smooth=True)
+
+    def center(self, canvas: Canvas, state: PuddleWorldState) -> tuple[float, float]:
+        return _pixel(canvas, state.x, state.y)
+
     def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState]) -> None:
         import pygame
 
-        points = [_pixel(canvas, state.x, state.y) for state in snapshot.trail]
+        points = [self.center(canvas, state) for state in snapshot.trail]
         if len(points) > 1:
             pygame.draw.lines(canvas.surface, AGENT, False, points, max(1, round(0.4 * canvas.unit)))
             for point in points[:-1]:
@@ -88,3 +98,12 @@ class PuddleWorldView(View["PuddleWorldState"]):
 
 def _pixel(canvas: Canvas, x: float, y: float) -> tuple[float, float]:
     return canvas.map.left + x * canvas.map.width, canvas.map.bottom - y * canvas.map.height
+
+
+def _rims(inside: np.ndarray) -> np.ndarray:
+    """The edge of a set of samples `[N, N]` as a translucent line, `[N, N, 4]` uint8."""
+    padded = np.pad(inside, 1, mode="edge")
+    within = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
+    line = np.zeros((*inside.shape, 4), np.uint8)
+    line[inside & ~within] = (*INK, 170)
+    return line

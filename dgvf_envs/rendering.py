@@ -82,7 +82,7 @@ class Overlay:
     values: np.ndarray
     """`[rows, columns]`. Grid worlds: a value per cell, row 0 on top. The square: row 0 at y = 0. NaN is not drawn."""
     label: str = ""
-    """What the values are; stands above their color scale."""
+    """What the values are; stands above their color scale, in as many lines as it has."""
     low: float | None = None
     """Value of the coldest color; the smallest value, or minus the largest magnitude if signs differ, when left out."""
     high: float | None = None
@@ -116,7 +116,25 @@ class Overlay:
         return np.dstack([colors(DIVERGING, fractions), alpha]).astype(np.uint8)
 
 
-OverlayHook = Callable[[], Overlay | None]
+class LiveOverlay(ABC, Generic[State]):
+    """An overlay that depends on the state shown, and that keys pressed in the window may change."""
+
+    @property
+    def caption(self) -> str:
+        """What the title of the window says; the world's own title where it is empty."""
+        return ""
+
+    @abstractmethod
+    def values(self, state: State) -> Overlay | None:
+        """What to draw over this state, every field a scalar; asked for in every frame."""
+
+    @abstractmethod
+    def on_key(self, key: int) -> None:
+        """Take a key that was pressed, by its number in pygame."""
+
+
+OverlayHook = Callable[[], Overlay | None] | LiveOverlay[Any]
+"""What draws values over the map: a function without arguments, called for every frame, or a `LiveOverlay`."""
 
 
 def colors(scale: Sequence[Color], fractions: np.ndarray) -> np.ndarray:
@@ -171,6 +189,15 @@ class Canvas:
         panel = pygame.Rect(left + side, top + margin, int(side * _PANEL_SHARE) - margin, side - 2 * margin)
         return cls(surface, square, panel)
 
+    @classmethod
+    def of_map(cls, side: int) -> Canvas:
+        """The map alone, without a panel."""
+        import pygame
+
+        surface = pygame.Surface((side, side))
+        surface.fill(PAPER)
+        return cls(surface, surface.get_rect(), pygame.Rect(side, 0, 0, side))
+
     @property
     def unit(self) -> float:
         """The length everything is measured in: 1/100 of the map's side, in pixels."""
@@ -192,6 +219,21 @@ class Canvas:
         if rim is not None:
             draw_circle(self.surface, rim, (round(x), round(y)), max(2, round(radius * 1.22)))
         draw_circle(self.surface, color, (round(x), round(y)), max(1, round(radius)))
+
+    def arrow(self, x: float, y: float, right: float, down: float, color: Color = INK) -> None:
+        """An arrow around a point in pixels; lengths are shares of the map's side."""
+        import pygame
+
+        dx, dy = right * self.map.width, down * self.map.height
+        length = math.hypot(dx, dy)
+        if length < 2.0:
+            return
+        tip, tail = (x + dx / 2, y + dy / 2), (x - dx / 2, y - dy / 2)
+        head = 0.4 * length
+        ux, uy = dx / length * head, dy / length * head
+        sides = [(tip[0] - ux - s * 0.7 * uy, tip[1] - uy + s * 0.7 * ux) for s in (1, -1)]
+        pygame.draw.line(self.surface, color, tail, tip, max(1, round(0.35 * self.unit)))
+        pygame.draw.polygon(self.surface, color, [tip, *sides])
 
     def image(self, pixels: np.ndarray, where: pygame.Rect, smooth: bool) -> None:
         """Draw `[rows, columns, 3 or 4]` uint8 pixels into a rectangle."""
@@ -230,6 +272,18 @@ class Canvas:
         return top
 
 
+@dataclass(frozen=True)
+class Arrow(Generic[State]):
+    """An arrow on the map, centered on the agent of a state."""
+
+    state: State
+    """Every field a scalar."""
+    right: float
+    """Length to the right as a share of the map's side."""
+    down: float
+    """Length downward as a share of the map's side."""
+
+
 class View(ABC, Generic[State]):
     """What one world looks like."""
 
@@ -243,6 +297,20 @@ class View(ABC, Generic[State]):
     @abstractmethod
     def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
         """Draw values over the map."""
+
+    def draw_objects(self, canvas: Canvas, state: State, size: float = 1.0) -> None:
+        """Draw what stands on the map and must be seen above an overlay; nothing by default.
+
+        Args:
+            canvas: where.
+            state: the state, every field a scalar.
+            size: share of the usual size; small ones leave the values beneath to be seen.
+        """
+        return
+
+    @abstractmethod
+    def center(self, canvas: Canvas, state: State) -> tuple[float, float]:
+        """Where the agent of a state stands, in pixels; every field a scalar."""
 
     @abstractmethod
     def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[State]) -> None:
@@ -270,7 +338,32 @@ class View(ABC, Generic[State]):
         if overlay is not None:
             low, high = overlay.limits
             ticks = [(f, f"{low + f * (high - low):.3g}") for f in (0.0, 0.5, 1.0)]
-            canvas.legend(DIVERGING, canvas.panel.bottom - 44 * unit, 42 * unit, overlay.label or "overlay", ticks)
+            *above, last = (overlay.label or "overlay").split("\n")
+            for i, line in enumerate(above):
+                canvas.text(line, canvas.panel.left, canvas.panel.bottom - (44 + 4 * (len(above) - i)) * unit, 3.0)
+            canvas.legend(DIVERGING, canvas.panel.bottom - 44 * unit, 42 * unit, last, ticks)
+
+
+def map_picture(
+    view: View[State], state: State, overlay: Overlay | None, side: int, arrows: Sequence[Arrow[State]] = ()
+) -> np.ndarray:
+    """The map alone with values over it, nobody on it: `[side, side, 3]` uint8.
+
+    Args:
+        view: what the world looks like.
+        state: what stands on the map; every field a scalar.
+        overlay: the values; none when `None`.
+        side: height and width in pixels.
+        arrows: drawn on top.
+    """
+    canvas = Canvas.of_map(side)
+    view.draw_map(canvas, EpisodeSnapshot(state, 0, 0.0, None, (state,)))
+    if overlay is not None:
+        view.draw_overlay(canvas, overlay)
+    view.draw_objects(canvas, state, 0.6)
+    for arrow in arrows:
+        canvas.arrow(*view.center(canvas, arrow.state), arrow.right, arrow.down)
+    return _pixels(canvas.surface)
 
 
 @dataclass
@@ -320,12 +413,15 @@ class Renderer(Generic[State]):
         if self._window is None or pygame.display.get_surface() is None:  # others may close pygame's only window
             pygame.display.init()
             self._window = pygame.display.set_mode((self._width, self.screen_size), pygame.RESIZABLE)
-            pygame.display.set_caption(self.view.title)
             self._clock = pygame.time.Clock()
-        if any(event.type == pygame.QUIT for event in pygame.event.get()):
-            self.close()
-            self._closed_by_user = True
-            return
+        for event in pygame.event.get():
+            if event.type == pygame.QUIT:
+                self.close()
+                self._closed_by_user = True
+                return
+            if event.type == pygame.KEYDOWN and isinstance(self.overlay, LiveOverlay):
+                self.overlay.on_key(event.key)
+        self._retitle()
         window = pygame.display.get_surface()  # another one after a resize
         assert window is not None
         self._window = window
@@ -339,6 +435,13 @@ class Renderer(Generic[State]):
         pygame.display.flip()
         self._clock.tick(self.metadata["render_fps"])
 
+    def _retitle(self) -> None:
+        import pygame
+
+        title = (isinstance(self.overlay, LiveOverlay) and self.overlay.caption) or self.view.title
+        if pygame.display.get_caption()[0] != title:
+            pygame.display.set_caption(title)
+
     def close(self) -> None:
         """Close the window; may be called again."""
         if self._window is not None:
@@ -350,8 +453,13 @@ class Renderer(Generic[State]):
 
     def _picture(self, snapshot: EpisodeSnapshot[State], width: int, height: int) -> pygame.Surface:
         canvas = Canvas.of_size(width, height)
-        self.view.draw(canvas, snapshot, self.overlay() if self.overlay is not None else None)
+        self.view.draw(canvas, snapshot, self._overlay_of(snapshot.state))
         return canvas.surface
+
+    def _overlay_of(self, state: State) -> Overlay | None:
+        if isinstance(self.overlay, LiveOverlay):
+            return self.overlay.values(state)
+        return self.overlay() if self.overlay is not None else None
 
 
 def _pixels(surface: pygame.Surface) -> np.ndarray:

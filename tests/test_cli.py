@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.cli import main
-from dgvf_agents.evaluate import evaluate, watch
+from dgvf_agents.evaluate import evaluate
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import METHODS, WORLDS, TrainConfig, preset
+from dgvf_agents.watch import watch
 
 TINY = ["--steps", "1600", "--no-compile", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 

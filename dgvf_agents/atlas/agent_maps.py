@@ -1,0 +1,96 @@
+"""What an agent's networks say about every state: cumulants, discounts, answers, features, policy and value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import Tensor
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.states import WorldStates
+from dgvf_agents.tasks import GVFTask
+
+
+@final
+class QuestionMaps(NamedTuple):
+    """D questions over S states."""
+
+    cumulants: np.ndarray
+    """`[S, D]`: u for arriving in each state."""
+    discounts: np.ndarray
+    """`[S, D]`: γ for arriving in each state, before any episode's end is taken into account."""
+    answers: np.ndarray
+    """`[S, D]`: y(x), what the agent expects; NaN in terminal states, where it never answers."""
+
+
+@final
+class AgentMaps(NamedTuple):
+    """The rest of the agent over S states."""
+
+    features: np.ndarray
+    """`[S, F]`: x."""
+    log_policy: np.ndarray
+    """`[S, A]`: log π(a|x)."""
+    values: np.ndarray
+    """`[S]`: v(x)."""
+    heads: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    """log π `[..., A]` and v `[...]` of other features `[..., F]`."""
+
+
+def question_maps(model: DGVFA2C, states: WorldStates) -> QuestionMaps:
+    """Ask every question of every state.
+
+    Raises:
+        ValueError: the agent has no questions, or they are about more than one observation.
+    """
+    task = model.task
+    if not isinstance(task, GVFTask):
+        raise ValueError(f"run must have questions (discovered or random), got the task {type(task).__name__}")
+    if task.window != 1:
+        raise ValueError(f"question_window must be 1 for values that are a function of one state, got {task.window!r}")
+    observed = _tensor(states.observations())
+    with torch.no_grad():
+        cumulants, discounts = task.network.ask(model.learner_state.named_eta(), observed[None])
+        answers = _answers(model, _features(model.policy, observed))
+    asked = _array(cumulants[0])
+    factors = np.full_like(asked, task.discount) if discounts is None else _array(discounts[0])
+    return QuestionMaps(asked, factors, np.where(states.terminal[:, None], np.nan, _array(answers)))
+
+
+def agent_maps(model: DGVFA2C, states: WorldStates) -> AgentMaps:
+    """Features, policy and value in every state."""
+    policy = model.policy
+
+    def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with torch.no_grad():
+            for_policy, for_value = policy.mlp_extractor(torch.from_numpy(features).float())
+            log_policy = torch.log_softmax(policy.action_net(for_policy).double(), -1)
+            return log_policy.numpy(), _array(policy.value_net(for_value).squeeze(-1))
+
+    with torch.no_grad():
+        features = _array(_features(policy, _tensor(states.observations())))
+    return AgentMaps(features, *heads(features), heads)
+
+
+def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
+    policy.set_training_mode(False)
+    features = policy.extract_features(observations)
+    assert isinstance(features, Tensor)  # policy and value share the encoder
+    return features
+
+
+def _answers(model: DGVFA2C, features: Tensor) -> Tensor:
+    assert model.answer_net is not None
+    return model.answer_net(features)
+
+
+def _tensor(observations: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(observations))
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.double().numpy()

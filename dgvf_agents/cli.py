@@ -88,11 +88,23 @@ def _evaluate(run: Run, episodes: int = 100, deterministic: bool = False, seed: 
 
 
 @app.command(name="watch")
-def _watch(run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None) -> None:
-    """Show a run's latest checkpoint at work in a window."""
-    from dgvf_agents.evaluate import watch
+def _watch(
+    run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None, questions: bool = False
+) -> None:
+    """Show a run's latest checkpoint at work in a window; with --questions, what a question asks, over the map."""
+    from dgvf_agents.watch import watch
 
-    watch(run, episodes, deterministic, seed)
+    watch(run, episodes, deterministic, seed, questions)
+
+
+@app.command(name="atlas")
+def _atlas(
+    run: Run, beside: tuple[Path, ...] = (), out: Path | None = None, kinds: int = 8, checkpoints: int = 8
+) -> None:
+    """Show what a run's questions ask, over every state of its world, as one HTML page with pictures."""
+    from dgvf_agents.atlas.write_atlas import write_atlas
+
+    Console().print(f"The atlas is [bold]{write_atlas(run, beside, out, kinds, checkpoints)}[/bold].")
 
 
 @bench.command(name="envs")

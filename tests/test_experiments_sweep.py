@@ -7,6 +7,7 @@ import json
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from filelock import FileLock
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.cell import Cell, cells_of
 from dgvf_agents.experiments.cell_folder import CellState, state_of
+from dgvf_agents.experiments.cell_process import run_cell
 from dgvf_agents.experiments.figures import FIGURES
 from dgvf_agents.experiments.results import Results
 from dgvf_agents.experiments.run_metrics import RunMetrics
@@ -153,6 +155,19 @@ def test_a_killed_sweep_goes_on_where_it_was(swept: Path, tmp_path: Path) -> Non
         assert learned(new.folder) == learned(old.folder)
 
 
+def test_an_unfinished_run_goes_on_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
+    whole = gridworld_cells(swept)[0]
+    again = gridworld_cells(tmp_path)[0]
+    shutil.copytree(whole.folder, again.folder, ignore=shutil.ignore_patterns("0000000960.zip", "finished.json"))
+    assert state_of(again.folder, again.config) is CellState.UNFINISHED
+    early = again.folder / "checkpoints" / "0000000480.zip"
+    before = early.stat().st_mtime_ns
+    run_cell(again.config, again.folder, "dgvf")
+    assert state_of(again.folder, again.config) is CellState.FINISHED
+    assert learned(again.folder) == learned(whole.folder)
+    assert early.stat().st_mtime_ns == before
+
+
 def test_an_interrupted_sweep_stops_its_runs(tmp_path: Path) -> None:
     sweep = start_sweep([*PUDDLE, "--steps", "100000000", "--out", str(tmp_path)])
     wait_for(lambda: len(list(tmp_path.rglob("progress.csv"))) == 2)
@@ -160,6 +175,7 @@ def test_an_interrupted_sweep_stops_its_runs(tmp_path: Path) -> None:
     output, _ = sweep.communicate(timeout=30)
     assert sweep.returncode == 130
     assert "stopped; the same command goes on from here" in output
+    assert len(list(tmp_path.rglob("checkpoints/*.zip"))) == 2
     for lock in tmp_path.rglob("*.lock"):
         with FileLock(lock, timeout=0):  # no process holds it
             pass

@@ -120,5 +120,5 @@ def is_complete(folder: Path) -> bool:
     if not (run.config_file.is_file() and run.progress_file.is_file()):
         return False
     steps = read_config(folder).steps
-    saved = [int(path.stem) for path in (folder / "checkpoints").glob("[0-9]*.zip")]
+    saved = [int(path.stem) for path in run.checkpoints()]
     return max(saved, default=0) >= steps and RunMetrics.read(folder).total_steps >= steps

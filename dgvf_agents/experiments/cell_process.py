@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import threading
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, state_of, write_mark
+from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, read_config, state_of, write_mark
 from dgvf_agents.experiments.provenance import hardware, versions
+from dgvf_agents.experiments.run_metrics import RunMetrics
 from dgvf_agents.train import train
 from dgvf_agents.train_config import TrainConfig
 
@@ -32,7 +32,7 @@ def cell_process(config: TrainConfig, folder: Path, command: str) -> None:
 
     Args:
         config: the cell's configuration.
-        folder: the cell's folder. A finished run is left as it is, an unfinished one begins anew.
+        folder: the cell's folder. A finished run is left as it is, an unfinished one goes on from its checkpoint.
         command: of the sweep, for the record.
     """
     os.setsid()  # an interrupt from the keyboard is the sweep's to handle
@@ -54,11 +54,11 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
         state = state_of(folder, config)
         if state is CellState.FINISHED:
             return
-        if state is CellState.UNFINISHED:
-            shutil.rmtree(folder)
         start = time.perf_counter()
-        train(config, folder, show_progress=False)
-        write_mark(folder, FinishedMark(time.perf_counter() - start, command, versions(), hardware()))
+        begun = state is CellState.UNFINISHED
+        train(read_config(folder) if begun else config, folder, show_progress=False, resume=True)
+        seconds = RunMetrics.read(folder).seconds if begun else time.perf_counter() - start
+        write_mark(folder, FinishedMark(seconds, command, versions(), hardware()))
 
 
 def _redirect_output(path: Path) -> None:

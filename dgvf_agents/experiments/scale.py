@@ -10,7 +10,13 @@ from dgvf_agents.train_config import TrainConfig
 
 ScaleName = Literal["tiny", "small", "full"]
 
-_TINY: dict[str, Any] = {"log_every": 240, "evaluate_every": 480, "evaluation_episodes": 16, "compile": False}
+_TINY: dict[str, Any] = {
+    "log_every": 240,
+    "checkpoint_every": 480,
+    "evaluate_every": 480,
+    "evaluation_episodes": 16,
+    "compile": False,
+}
 _TINY_EPISODE = {"max_episode_steps": 40}
 """Short enough that episodes end within a tiny run."""
 

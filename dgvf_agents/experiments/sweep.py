@@ -8,6 +8,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -22,6 +23,8 @@ from dgvf_agents.experiments.sweep_view import SweepView
 
 POLL_SECONDS = 1.0
 """How long to wait for a process to end before the table is drawn anew."""
+STOP_SECONDS = 30.0
+"""How long processes have to write a checkpoint when the sweep is interrupted."""
 
 _PRELOADED = ("dgvf_agents.experiments.cell_process", "torch._dynamo")
 """The second is what `torch.func` imports when it is first used."""
@@ -51,7 +54,7 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
 
     Raises:
         ValueError: `jobs` < 1, or a cell's folder holds a run of another configuration.
-        KeyboardInterrupt: after all processes are stopped.
+        KeyboardInterrupt: after all processes have written a checkpoint and stopped.
     """
     if jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs!r}")
@@ -76,9 +79,10 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
                 failures += [failure] if failure else []
                 view.ended(cell, failure.reason if failure else None)
             view.refresh()
-    finally:
-        for process in running.values():
-            _stop(process)
+    except BaseException:
+        view.stopping(len(running))
+        _stop(list(running.values()))
+        raise
     return failures
 
 
@@ -104,11 +108,27 @@ def _failure(cell: Cell, process: BaseProcess) -> Failure | None:
     return Failure(cell, said[-1] if said else f"ended with status {code}")
 
 
-def _stop(process: BaseProcess) -> None:
-    """At once, with the compilers that it may have started: all that counts is written atomically."""
+def _stop(processes: Sequence[BaseProcess]) -> None:
+    """Let each write a checkpoint. Those that take too long, and all at a second Ctrl-C, are killed: what they write is
+    there whole or not at all.
+    """
+    try:
+        for process in processes:
+            assert process.pid is not None
+            os.kill(process.pid, signal.SIGINT)
+        end = time.monotonic() + STOP_SECONDS
+        for process in processes:
+            process.join(max(0.0, end - time.monotonic()))
+    finally:
+        for process in processes:
+            _kill(process)
+
+
+def _kill(process: BaseProcess) -> None:
+    """With the compilers that it may have started."""
     assert process.pid is not None
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # it has not yet become a group of its own
+    except ProcessLookupError:  # it has ended, or not yet become a group of its own
         process.kill()
     process.join()

@@ -60,6 +60,10 @@ class SweepView:
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
+    def stopping(self, running: int) -> None:
+        """The sweep was interrupted; runs are about to write a checkpoint."""
+        self._console.print(f"stopping; {running} runs write a checkpoint (Ctrl-C again: they do not)", highlight=False)
+
     def refresh(self) -> None:
         """Draw the table anew, where there is a terminal to draw it on."""
         if self._console.is_terminal:

@@ -1,0 +1,191 @@
+"""Kills training runs with SIGKILL again and again and resumes them; a script, since it forks.
+
+python -m tests.kill_harness FOLDER KILLS SEED [--compile]
+
+One run is left alone. Others with the same configuration are killed after random times, and, every other time, while a
+checkpoint is being written: with half of it written, before it reaches the disk, before and after it takes its name.
+Prints how many kills there were, where, and in what files the runs differ from the one left alone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from dgvf_agents import atomic
+from dgvf_agents.model_file import ModelFile
+from dgvf_agents.progress_log import STEPS
+from dgvf_agents.train import train
+from dgvf_agents.train_config import TrainConfig
+from dgvf_envs import puddle_world  # noqa: F401, loaded before forking
+
+STAGES = ("half written", "written", "on disk", "renamed")
+OWN = {"start_time", "seconds"}
+"""Attributes that differ between any two runs."""
+
+
+def config(compile: bool) -> TrainConfig:
+    return TrainConfig(
+        env="PuddleWorld-v0",
+        env_kwargs={"start": "random", "max_episode_steps": 40, "reward_scale": 0.1},
+        evaluation_kwargs={"max_episode_steps": 20},
+        policy="MlpPolicy",
+        steps=3200,
+        n_envs=4,
+        questions=4,
+        unroll_length=3,
+        learning_rate=1e-3,
+        final_learning_rate=1e-4,
+        compile=compile,
+        checkpoint_every=200,
+        checkpoints_kept=2,
+        log_every=300,
+        evaluate_every=500,
+        evaluation_episodes=2,
+    )
+
+
+def child(run: Path, compile: bool, stage: str | None, tell: int) -> int:
+    """Fork a process that trains, and says on the pipe `tell` when it is at `stage` of writing a checkpoint."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        if stage is not None:
+            _stop_at(stage, tell)
+        warnings.simplefilter("error")
+        train(config(compile), run, show_progress=False, resume=True)
+        os._exit(0)
+    except BaseException as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        os._exit(1)
+
+
+def _stop_at(stage: str, tell: int) -> None:
+    def here(path: Any) -> None:
+        if "checkpoints" in str(path):
+            os.write(tell, b"!")
+            time.sleep(60)
+
+    reach_disk, replace, write_bytes = atomic._reach_disk, os.replace, Path.write_bytes
+
+    def slow_reach_disk(path: Path) -> None:
+        if (stage == "written" and path.is_file()) or (stage == "renamed" and path.is_dir()):
+            here(path)
+        reach_disk(path)
+
+    def slow_replace(source: Any, target: Any) -> None:
+        if stage == "on disk":
+            here(target)
+        replace(source, target)
+
+    def slow_write_bytes(path: Path, contents: bytes) -> int:
+        if stage == "half written" and "checkpoints" in str(path):
+            write_bytes(path, contents[: len(contents) // 2])
+            here(path)
+        return write_bytes(path, contents)
+
+    atomic._reach_disk, os.replace = slow_reach_disk, slow_replace
+    Path.write_bytes = slow_write_bytes  # type: ignore[method-assign]
+
+
+def attack(run: Path, compile: bool, stage: str | None, seconds: float) -> str | None:
+    """Train in another process and kill it; says where, or None where it finished first."""
+    ours, theirs = os.pipe()
+    pid = child(run, compile, stage, theirs)
+    os.close(theirs)
+    try:
+        said = select.select([ours], [], [], 600 if stage is not None else seconds)[0]
+        where = stage if said and os.read(ours, 1) else "anywhere"
+        os.kill(pid, signal.SIGKILL)
+    finally:
+        os.close(ours)
+    _, status = os.waitpid(pid, 0)
+    if os.WIFSIGNALED(status):
+        return where
+    if os.WEXITSTATUS(status):
+        raise SystemExit(f"a run failed with status {os.WEXITSTATUS(status)}")
+    return None
+
+
+def finish(run: Path, compile: bool) -> float:
+    start = time.perf_counter()
+    _, status = os.waitpid(child(run, compile, None, 1), 0)
+    if status:
+        raise SystemExit(f"a run failed with status {status}")
+    return time.perf_counter() - start
+
+
+def differences(one: Path, other: Path) -> list[str]:
+    """Files and values that differ between two runs, times aside."""
+    found = [] if _rows(one) == _rows(other) else ["progress.csv"]
+    names = [sorted(file.name for file in (run / "checkpoints").iterdir()) for run in (one, other)]
+    if names[0] != names[1]:
+        return [*found, f"checkpoints {names}"]
+    for name in names[0]:
+        files = [ModelFile.from_bytes((run / "checkpoints" / name).read_bytes()) for run in (one, other)]
+        if _comparable(files[0].document) != _comparable(files[1].document):
+            found.append(f"{name} model.json")
+        if files[0].tensors.keys() != files[1].tensors.keys():
+            found.append(f"{name} tensors")
+        for key, tensor in files[0].tensors.items():
+            if not np.array_equal(tensor.numpy(), files[1].tensors[key].numpy(), equal_nan=True):
+                found.append(f"{name} {key}")
+    return found
+
+
+def _rows(run: Path) -> list[list[str]]:
+    lines = [line.split(",") for line in (run / "progress.csv").read_text().splitlines()]
+    timed = [i for i, column in enumerate(lines[0]) if column.startswith("time/") and column != STEPS]
+    return [[value for i, value in enumerate(line) if i not in timed] for line in lines]
+
+
+def _comparable(document: dict[str, Any]) -> dict[str, Any]:
+    attributes = {name: value for name, value in document["attributes"].items() if name not in OWN}
+    attributes["observation_space"]["generator"] = None  # nobody seeds it
+    for episode in attributes["ep_info_buffer"]["items"]:
+        del episode["t"]
+    return {**document, "attributes": attributes}
+
+
+def main(folder: Path, kills: int, seed: int, compile: bool) -> None:
+    torch.set_num_threads(1)
+    rng = random.Random(seed)
+    seconds = finish(folder / "alone", compile)
+    places: Counter[str] = Counter()
+    runs, different = 0, []
+    while sum(places.values()) < kills:
+        run, runs = folder / f"victim-{runs}", runs + 1
+        for _ in range(5):  # more would only begin the same steps again and again
+            stage = rng.choice(STAGES) if sum(places.values()) % 2 else None
+            where = attack(run, compile, stage, rng.uniform(0.0, seconds))
+            if where is None or sum(places.values()) + 1 >= kills:
+                places.update([] if where is None else [where])
+                break
+            places[where] += 1
+        finish(run, compile)
+        different += [f"{run.name}: {found}" for found in differences(folder / "alone", run)]
+        left = [str(file) for file in run.rglob("*.tmp*")]
+        different += [f"{run.name}: {left} left"] if left else []
+    rows = len(_rows(folder / "alone"))
+    print(
+        json.dumps(
+            {"kills": sum(places.values()), "places": places, "runs": runs, "rows": rows, "different": different}
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), "--compile" in sys.argv)

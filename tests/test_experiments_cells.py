@@ -150,6 +150,14 @@ def test_finished_runs_of_plain_training_are_adopted(tmp_path: Path) -> None:
     assert adopt(cells, [elsewhere]) == []
 
 
+def test_runs_that_tell_nothing_of_the_world_as_it_is_are_not_adopted(tmp_path: Path) -> None:
+    (cell,) = cells_of([setting("puddle-world", "a2c")], FULL, 1, tmp_path / "out")
+    write_run(tmp_path / "run", cell.config, training={80_000: -9.0})
+    assert adopt([cell], [tmp_path]) == []
+    write_run(tmp_path / "evaluated", cell.config, evaluation={80_000: -90.0})
+    assert adopt([cell], [tmp_path]) == [cell]
+
+
 def test_a_place_to_adopt_from_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"adopt must name folders, got .*nowhere"):
         adopt([one_cell(tmp_path)], [tmp_path / "nowhere"])

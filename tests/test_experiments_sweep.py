@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import io
 import json
 import multiprocessing
 import os
@@ -18,6 +20,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from rich.console import Console
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.cell import Cell, cells_of
@@ -28,7 +31,9 @@ from dgvf_agents.experiments.results import Results
 from dgvf_agents.experiments.run_metrics import RunMetrics
 from dgvf_agents.experiments.scale import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
+from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.train_config import METHODS, WORLDS
+from tests.run_folders import write_run
 
 TINY = ["reproduce", "gridworlds", "--scale", "tiny", "--jobs", "2"]
 PUDDLE = [*TINY, "--worlds", "puddle-world"]
@@ -264,3 +269,26 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureF
         main(["draw", "joint", str(tmp_path)])
     assert stop.value.code == 2
     assert "results must be a folder that `dgvf reproduce` wrote" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("dgvf_agents.experiments.sweep_view.time.monotonic", lambda: clock[0])
+    cells = cells_of(FIGURES["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    with SweepView(console) as view:
+        view.begin(cells, cells)
+        view.started(cells[0])
+        for seconds, steps in ((40.0, 300_000), (20.0, 400_000), (10.0, 450_000)):  # the first 40 s compile, too
+            clock[0] += seconds
+            write_run(
+                cells[0].folder, dataclasses.replace(cells[0].config, steps=steps), {steps: 1.25}, checkpoint=False
+            )
+            screen.truncate(0)
+            view.refresh()
+        shown = " ".join(screen.getvalue().split())
+        assert "0 of 2 cells, 0:01:10 so far, about 0:14:23 left" in shown  # 5.55M steps at 450,000 in 70 s
+        assert "15% 5,000 1.25 0:08:30" in shown  # 2.55M steps at 150,000 in 30 s
+        view.ended(cells[0], "killed by SIGKILL")
+        assert "[1/2] collect-objects/discovered seed 0 FAILED: killed by SIGKILL" in screen.getvalue()

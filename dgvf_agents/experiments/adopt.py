@@ -20,6 +20,7 @@ from dgvf_agents.experiments.cell_folder import (
     state_of,
     write_mark,
 )
+from dgvf_agents.experiments.run_metrics import RunMetrics
 from dgvf_agents.train_config import TrainConfig
 
 
@@ -27,7 +28,8 @@ def adopt(cells: Sequence[Cell], places: Sequence[Path]) -> list[Cell]:
     """Take over finished runs whose configurations are those of cells without a finished run.
 
     A run's files are linked into the cell's folder (copied where the file system cannot): the run stays where it was.
-    What is recorded how often may differ; see `RECORDING_FIELDS`.
+    What is recorded how often may differ; see `RECORDING_FIELDS`. Runs without evaluation are passed over where
+    training has other rewards or starts than evaluation.
 
     Args:
         cells: those wanted.
@@ -54,7 +56,7 @@ def _complete_runs(place: Path) -> Iterator[Path]:
     if not place.is_dir():
         raise FileNotFoundError(f"adopt must name folders, got {place}")
     for file in sorted(place.rglob("config.json")):
-        if _is_readable(file.parent) and is_complete(file.parent):
+        if _is_readable(file.parent) and is_complete(file.parent) and _has_returns(file.parent):
             yield file.parent
 
 
@@ -64,6 +66,12 @@ def _is_readable(folder: Path) -> bool:
         return isinstance(read_config(folder), TrainConfig)
     except ValueError:
         return False
+
+
+def _has_returns(folder: Path) -> bool:
+    """Whether an analysis can use it: runs older than evaluation on the way hold returns of training only."""
+    config = read_config(folder)
+    return "evaluation" in RunMetrics.read(folder).curves or config.env_kwargs == config.evaluation_kwargs
 
 
 def _take_over(folder: Path, cell: Cell) -> None:

@@ -118,7 +118,8 @@ def _is_finished(cell: Cell) -> bool:
 def _print_summary(results: Results, console: Console) -> None:
     average = {(row.world, row.setting): row for row in results.summary if row.quantity == "average"}
     for world in dict.fromkeys(row.world for row in results.summary):
-        table = Table(title=f"{world}: mean return, 95 % interval over seeds", title_justify="left", box=None)
+        console.print(f"\n{world}: mean return over seeds, with 95 % intervals", highlight=False)
+        table = Table(box=None)
         for heading in ("setting", "seeds", "final", "average"):
             table.add_column(heading, justify="left" if heading == "setting" else "right")
         for row in results.summary:

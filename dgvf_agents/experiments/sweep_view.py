@@ -8,7 +8,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import final
 
-from rich.console import Console
+from rich.console import Console, JustifyMethod
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -24,9 +24,9 @@ class SweepView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._started: dict[Cell, float] = {}
+        self._running: dict[Cell, _Pace] = {}
         self._total = self._ended = 0
-        self._steps = self._steps_done = 0
+        self._steps_left = self._steps_gained = 0
         self._start = time.monotonic()
 
     def __enter__(self) -> SweepView:
@@ -41,22 +41,23 @@ class SweepView:
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep begins, of which some cells are finished already."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
-        self._steps, self._steps_done = sum(cell.config.steps for cell in waiting), 0
+        self._steps_left, self._steps_gained = sum(cell.config.steps for cell in waiting), 0
         self._start = time.monotonic()
         if self._ended:
             self._console.print(f"{self._ended} of {self._total} cells are finished already")
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
-        self._started[cell] = time.monotonic()
+        self._running[cell] = _Pace(_progress(cell)[0])
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell's process has ended, with a reason where it failed."""
-        seconds = time.monotonic() - self._started.pop(cell)
+        pace = self._running.pop(cell)
         self._ended += 1
-        self._steps_done += cell.config.steps
-        outcome = f"finished in {_duration(seconds)}" if failure is None else f"FAILED: {failure}"
+        self._steps_left -= cell.config.steps
+        self._steps_gained += cell.config.steps - pace.begun
+        outcome = f"finished in {_duration(time.monotonic() - pace.start)}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -72,24 +73,53 @@ class SweepView:
     def _table(self) -> Table:
         table = Table(title_justify="left", box=None)
         for heading in ("cell", "progress", "", "steps/s", "return", "left"):
-            table.add_column(heading, justify="left" if heading in ("cell", "progress") else "right")
-        done = self._steps_done
-        for cell, start in self._started.items():
+            justify: JustifyMethod = "left" if heading in ("cell", "progress") else "right"
+            table.add_column(heading, justify=justify, no_wrap=True)
+        remaining, gained = self._steps_left, self._steps_gained
+        for cell, pace in self._running.items():
             steps, value = _progress(cell)
-            done += steps
-            elapsed, total = time.monotonic() - start, cell.config.steps
+            pace.see(steps)
+            total = cell.config.steps
+            remaining, gained = remaining - steps, gained + steps - pace.begun
             table.add_row(
                 cell.name,
-                ProgressBar(total, min(steps, total), width=24),
+                ProgressBar(total, min(steps, total), width=16),
                 f"{100 * min(steps, total) / total:.0f}%",
-                f"{steps / elapsed:,.0f}" if steps else "–",
+                "–" if pace.speed is None else f"{pace.speed:,.0f}",
                 "–" if value is None else f"{value:.2f}",
-                _duration(elapsed * (total - steps) / steps) if 0 < steps <= total else "–",
+                "–" if pace.speed is None else _duration(max(0, total - steps) / pace.speed),
             )
         elapsed = time.monotonic() - self._start
-        left = _duration(elapsed * (self._steps - done) / done) if 0 < done <= self._steps else "–"
+        left = _duration(elapsed * max(0, remaining) / gained) if gained > 0 else "–"
         table.title = f"{self._ended} of {self._total} cells, {_duration(elapsed)} so far, about {left} left"
         return table
+
+
+@final
+class _Pace:
+    """How fast a cell gains steps, from when its first new row is seen: compiling comes before."""
+
+    def __init__(self, begun: int) -> None:
+        """
+        Args:
+            begun: environment steps that were there when its process started.
+        """
+        self.begun = begun
+        self.start = time.monotonic()
+        self._seen: list[tuple[float, int]] = []
+
+    def see(self, steps: int) -> None:
+        """Take notice of the environment steps done by now."""
+        if steps > (self._seen[-1][1] if self._seen else self.begun):
+            self._seen = [*self._seen[:1], (time.monotonic(), steps)]
+
+    @property
+    def speed(self) -> float | None:
+        """Environment steps per second; None until two rows were seen."""
+        if len(self._seen) < 2:
+            return None
+        (first, few), (last, many) = self._seen
+        return (many - few) / (last - first)
 
 
 def _progress(cell: Cell) -> tuple[int, float | None]:

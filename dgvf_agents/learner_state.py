@@ -30,7 +30,7 @@ class LearnerState:
         self.eta: Params = packed.eta.pack(eta)
         self._meta_parameters = [value.clone().requires_grad_() for value in self.eta.values()]
         self.meta_optimizer = (
-            torch.optim.Adam(self._meta_parameters, lr=meta_learning_rate) if self._meta_parameters else None
+            torch.optim.Adam(self._meta_parameters, meta_learning_rate, fused=True) if self._meta_parameters else None
         )
         self.questions = QuestionParameters(self)
         self.optimizers = OptimizerStates(self)

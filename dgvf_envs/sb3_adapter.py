@@ -305,9 +305,8 @@ def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
             values = _unbatch(values, count)
         elif isinstance(values, np.ndarray) and values.dtype != object and values.ndim == 1:
             values = values.tolist()  # Python scalars, as a scalar environment gives
-        for i, info in enumerate(infos):
-            if mask is None or mask[i]:
-                info[key] = values[i]
+        for i in range(count) if mask is None else np.flatnonzero(mask).tolist():
+            infos[i][key] = values[i]
     return infos
 
 

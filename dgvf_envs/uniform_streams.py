@@ -47,6 +47,7 @@ class UniformStreams:
         """Go on from where `positions` was taken."""
         for row, position in enumerate(positions):
             self.reseed(row, generator_at(position))
+        self._refill(np.arange(len(self.generators)))  # `advance` may be asked for before any number is
 
     def peek(self, count: int) -> np.ndarray:
         """The next `count` numbers of every copy, `[N, count]`, without consuming them."""

@@ -32,6 +32,13 @@
     open(all[(at + step + all.length) % all.length]);
   }
 
+  function openLinked() {
+    const match = /^#question-(\d+)$/.exec(location.hash);
+    const question = match && grid.querySelector(`[data-number="${match[1]}"]`);
+    if (question) open(question);
+  }
+
+  window.addEventListener("hashchange", openLinked);
   sort.addEventListener("change", arrange);
   kind.addEventListener("change", arrange);
   grid.addEventListener("click", (event) => {
@@ -47,4 +54,5 @@
     if (event.key === "ArrowRight") neighbor(1);
     if (event.key === "ArrowLeft") neighbor(-1);
   });
+  openLinked();
 })();

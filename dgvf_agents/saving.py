@@ -206,7 +206,7 @@ def _unpickled(
             try:
                 restored[name] = cloudpickle.loads(contents)
             except Exception as error:
-                warnings.warn(f"{name} could not be unpickled: {error!r}; custom_objects= can replace it", stacklevel=5)
+                warnings.warn(f"{name} could not be unpickled: {error!r}; custom_objects= can replace it", stacklevel=6)
                 missing.append(name)
         else:
             missing.append(name)
@@ -234,13 +234,13 @@ def _warn(names: list[str], kinds: dict[str, str], known: dict[str, Any]) -> Non
             "learning_rate was a function, which the file holds as a pickle that is not loaded: it is its last value, "
             f"{known['learning_rate']:g}, from here on; custom_objects={{'learning_rate': ...}} can replace it, and "
             f"{_ADVICE}",
-            stacklevel=6,
+            stacklevel=7,
         )
     if names:
         warnings.warn(
             f"not restored: {_described(names, kinds)}, which the file holds as a pickle; custom_objects= can replace "
             f"it, and {_ADVICE}",
-            stacklevel=6,
+            stacklevel=7,
         )
 
 

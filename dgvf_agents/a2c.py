@@ -298,6 +298,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         if self.answer_net is not None:
             self.answer_net.to(self.device)
         self._functions = PolicyFunctions(self.policy, self.answer_net)
+        if self.storage == "recompute" and self.task.discovers and self._functions.random_in_training:
+            raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
         self._learner = Learner(
             network=self._functions,
             distribution=self._distribution,

@@ -6,6 +6,10 @@ import math
 from typing import Any
 
 
+class UnsupportedSpaceError(ValueError, AssertionError):
+    """Something does not fit a space: a `ValueError`, and what Stable-Baselines3's own checks of spaces raise."""
+
+
 def check_counts(**values: Any) -> None:
     """
     Raises:

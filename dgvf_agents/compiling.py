@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, final
 
 import torch
+import torch._dynamo.config
 
 Result = TypeVar("Result")
 
@@ -39,11 +40,11 @@ class Compiled(Generic[Result]):
         """
         Args:
             function: a pure function of tensors; what it closes over must not change.
-            enabled: false leaves it as it is.
+            enabled: false leaves it as it is, as PyTorch's own `TORCH_COMPILE_DISABLE=1` in the environment does.
         """
         self._eager = function
         self._call: Callable[..., Result] = function
-        if enabled:
+        if enabled and not torch._dynamo.config.disable:
             options = dict(_OPTIONS)  # torch.compile takes some of them out
             self._call = torch.compile(_own_code(function), fullgraph=True, options=options)
 

@@ -15,6 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgvf_agents.argument_checks import UnsupportedSpaceError
+
 
 @dataclass(frozen=True)
 class ActionDistribution(ABC):
@@ -253,10 +255,10 @@ def distribution_for(space: gym.Space, squashed: bool = False) -> ActionDistribu
         squashed: whether actions of a Box are squashed into it rather than clipped.
 
     Raises:
-        ValueError: the space is not supported, or counts from another number than 0.
+        UnsupportedSpaceError: the space is not supported, or counts from another number than 0.
     """
     if np.any(getattr(space, "start", 0)):
-        raise ValueError(f"action_space must count from 0, got {space}: shift its actions in a wrapper")
+        raise UnsupportedSpaceError(f"action_space must count from 0, got {space}: shift its actions in a wrapper")
     if isinstance(space, gym.spaces.Discrete):
         return Categorical(int(space.n))
     if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
@@ -266,6 +268,8 @@ def distribution_for(space: gym.Space, squashed: bool = False) -> ActionDistribu
     if isinstance(space, gym.spaces.Box):
         dimensions = math.prod(space.shape)
         return SquashedGaussian(dimensions) if squashed else DiagonalGaussian(dimensions)
-    raise ValueError(
-        f"action_space must be Discrete, Box, or MultiDiscrete or MultiBinary with one dimension, got {space}"
-    )
+    if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
+        raise UnsupportedSpaceError(
+            f"action_space must have one dimension: Multi-dimensional {space} action space is not supported"
+        )
+    raise UnsupportedSpaceError(f"action_space must be Discrete, MultiDiscrete, MultiBinary or Box, got {space}")

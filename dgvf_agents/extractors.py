@@ -13,12 +13,9 @@ from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_ima
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
+from dgvf_agents.argument_checks import UnsupportedSpaceError
 from dgvf_agents.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
 from dgvf_agents.types import Observations
-
-
-class ObservationSpaceError(ValueError, AssertionError):
-    """A network does not fit its observations: a `ValueError`, and what Stable-Baselines3's own networks raise."""
 
 
 class EncoderExtractor(BaseFeaturesExtractor):
@@ -34,11 +31,14 @@ class EncoderExtractor(BaseFeaturesExtractor):
 
 @final
 class MLPExtractor(EncoderExtractor):
-    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld)."""
+    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld).
+
+    First biases are spread where inputs have bounds, and are centered; they would drown zeros and ones.
+    """
 
     def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
         low, high = _bounds(observation_space)
-        super().__init__(observation_space, MLPEncoder(len(low), hidden, low=low, high=high))
+        super().__init__(observation_space, _mlp(low, high, hidden))
 
 
 @final
@@ -48,7 +48,7 @@ class GridCNNExtractor(EncoderExtractor):
     def __init__(self, observation_space: gym.Space, features_dim: int = 512) -> None:
         shape = observation_space.shape
         if shape is None or len(shape) != 3:
-            raise ObservationSpaceError(
+            raise UnsupportedSpaceError(
                 f"observation_space must have planes (channels, rows, columns), got {observation_space}"
             )
         super().__init__(observation_space, GridCNNEncoder(shape, hidden=features_dim))
@@ -66,16 +66,16 @@ class AtariCNNExtractor(EncoderExtractor):
             normalized_image: whether pixels come scaled already, and are not to be divided by 255.
 
         Raises:
-            ObservationSpaceError: observations are no images of at least 36 x 36.
+            UnsupportedSpaceError: observations are no images of at least 36 x 36.
         """
         shape = observation_space.shape
         if not is_image_space(observation_space, check_channels=False, normalized_image=normalized_image):
-            raise ObservationSpaceError(
+            raise UnsupportedSpaceError(
                 f"observation_space must have images, uint8 in [0, 255], got {observation_space}: pass "
                 "policy_kwargs={'normalize_images': False} where they are scaled already"
             )
         if shape is None or min(shape[1:]) < 36:
-            raise ObservationSpaceError(f"observation_space must have images of side >= 36, got {observation_space}")
+            raise UnsupportedSpaceError(f"observation_space must have images of side >= 36, got {observation_space}")
         super().__init__(observation_space, AtariCNNEncoder(shape[0], (shape[1], shape[2]), features_dim))
 
 
@@ -98,10 +98,10 @@ class MultiInputExtractor(BaseFeaturesExtractor):
             normalized_image: whether pixels come scaled already.
 
         Raises:
-            ObservationSpaceError: observations are not a Dict of such spaces.
+            UnsupportedSpaceError: observations are not a Dict of such spaces.
         """
         if not isinstance(observation_space, gym.spaces.Dict):
-            raise ObservationSpaceError(f"observation_space must be a Dict for several inputs, got {observation_space}")
+            raise UnsupportedSpaceError(f"observation_space must be a Dict for several inputs, got {observation_space}")
         images = {
             name: space
             for name, space in observation_space.spaces.items()
@@ -118,13 +118,17 @@ class MultiInputExtractor(BaseFeaturesExtractor):
         self._vectors = tuple(vectors)
         if vectors:
             low, high = (list(chain(*bounds)) for bounds in zip(*map(_bounds, vectors.values()), strict=True))
-            self.vectors = MLPEncoder(len(low), hidden, low=low, high=high)
+            self.vectors = _mlp(low, high, hidden)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
         parts = [cnn(observations[name]) for name, cnn in self.images.items()]
         if self._vectors:
             parts.append(self.vectors(torch.cat([observations[name].flatten(1) for name in self._vectors], 1)))
         return torch.cat(parts, 1)
+
+
+def _mlp(low: list[float], high: list[float], hidden: tuple[int, ...]) -> MLPEncoder:
+    return MLPEncoder(len(low), hidden, low, high, bias_spread=1.0 if np.isfinite(low).any() else 0.0)
 
 
 def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:

@@ -66,6 +66,11 @@ class PolicyFunctions:
         """F: width of the features."""
         return self._encoder.features
 
+    @property
+    def random_in_training(self) -> bool:
+        """Whether features in training differ from call to call, as dropout makes them."""
+        return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self._encoder.modules())
+
     def params(self) -> Params:
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
+import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
@@ -68,11 +69,13 @@ def fill_buffer(buffer: RolloutBuffer, policy: ActorCriticPolicy, rollout: Rollo
         starts: `[B]` boolean: which first steps were the first of an episode.
     """
     done = rollout.terminated | rollout.truncated
+    switches = isinstance(policy.action_space, gym.spaces.MultiBinary)
+    actions = rollout.actions.float() if switches else rollout.actions  # its Bernoulli takes no integers
     with torch.no_grad(), torch.random.fork_rng():
         for t in range(len(rollout.rewards)):
             now, following = _at(rollout.observations, t), _at(rollout.next_observations, t)
             _, values, _ = policy(now)
-            _, log_prob, _ = policy.evaluate_actions(now, rollout.actions[t])
+            _, log_prob, _ = policy.evaluate_actions(now, actions[t])
             gained = policy.predict_values(following).flatten() * rollout.truncated[t]
             buffer.add(
                 _numpy(now),  # type: ignore[arg-type]

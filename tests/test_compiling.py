@@ -61,3 +61,13 @@ def test_every_function_is_compiled_with_the_same_options() -> None:
     for _ in range(2):
         Compiled(lambda x: x + 1)
     assert before == compiling._OPTIONS
+
+
+def test_the_environment_can_forbid_compiling() -> None:
+    program = (
+        "import torch; from dgvf_agents.compiling import Compiled; print(*Compiled(lambda x: 2 * x)(torch.ones(2)))"
+    )
+    environment = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}
+    finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.split()[0] == "tensor(2.)"

@@ -112,9 +112,9 @@ def test_distribution_for_a_space(space: gym.Space, squashed: bool, expected: Ac
     [
         (gym.spaces.Discrete(4, start=1), "must count from 0, got Discrete"),
         (gym.spaces.MultiDiscrete([2, 3], start=[0, 1]), "must count from 0, got MultiDiscrete"),
-        (gym.spaces.MultiDiscrete([[2, 3]]), "must be .* with one dimension, got MultiDiscrete"),
-        (gym.spaces.MultiBinary((2, 2)), "must be .* with one dimension, got MultiBinary"),
-        (gym.spaces.Text(3), "must be Discrete, Box, .* got Text"),
+        (gym.spaces.MultiDiscrete([[2, 3]]), "must have one dimension: Multi-dimensional MultiDiscrete"),
+        (gym.spaces.MultiBinary((2, 2)), "must have one dimension: Multi-dimensional MultiBinary"),
+        (gym.spaces.Text(3), "must be Discrete, .* got Text"),
     ],
     ids=str,
 )

@@ -35,17 +35,19 @@ class Samples(gym.Env):
 
     def __init__(self, observation_space: spaces.Space, action_space: spaces.Space) -> None:
         self.observation_space, self.action_space = observation_space, action_space
+        self.episodes = 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
         super().reset(seed=seed)
         self.observation_space.seed(0 if seed is None else seed)
-        self.t = 0
+        self.t, self.episodes = 0, self.episodes + 1
         return self.observation_space.sample(), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
         assert self.action_space.contains(action), action
         self.t += 1
-        return self.observation_space.sample(), float(self.t % 4), self.t % 7 == 0, self.t % 3 == 0, {}
+        over, terminates = self.t == 3, self.episodes % 2 == 0
+        return self.observation_space.sample(), float(self.t), over and terminates, over and not terminates, {}
 
 
 def _updated(ours: DGVFA2C, theirs: A2C) -> None:
@@ -105,10 +107,6 @@ def test_an_update_is_that_of_a2c(
     for name, value in theirs.policy.named_parameters():
         moved = (value - before[name]).abs().max().item()
         assert moved > 0 or "log_std" in name, name
-        torch.testing.assert_close(
-            dict(ours.policy.named_parameters())[name],
-            value,
-            rtol=0,
-            atol=1e-6 + 2e-3 * moved,
-            msg=lambda m, name=name: f"{name}: {m}",
-        )
+        own = dict(ours.policy.named_parameters())[name]
+        difference = (own - value).abs().max().item()
+        assert difference <= 1e-6 + 2e-3 * moved, f"{name}: moved {moved:g}, differs by {difference:g}"

@@ -20,11 +20,12 @@ def for_environment(space: gym.Space, squashed: bool = False) -> FromPolicy:
         squashed: whether actions of a Box come in [-1, 1], to be stretched to its bounds; they are clipped otherwise.
     """
     if isinstance(space, gym.spaces.Box):
-        low, high, shape = space.low, space.high, space.shape
+        low, high, shape, kind = space.low, space.high, space.shape, space.dtype
 
         def box(actions: np.ndarray) -> np.ndarray:
             actions = actions.reshape(-1, *shape)
-            return low + 0.5 * (actions + 1.0) * (high - low) if squashed else np.clip(actions, low, high)
+            actions = low + 0.5 * (actions + 1.0) * (high - low) if squashed else np.clip(actions, low, high)
+            return actions.astype(kind, copy=False)
 
         return box
     if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):

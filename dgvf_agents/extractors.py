@@ -31,14 +31,11 @@ class EncoderExtractor(BaseFeaturesExtractor):
 
 @final
 class MLPExtractor(EncoderExtractor):
-    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld).
-
-    First biases are spread where inputs have bounds, and are centered; they would drown zeros and ones.
-    """
+    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld)."""
 
     def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
         low, high = _bounds(observation_space)
-        super().__init__(observation_space, _mlp(low, high, hidden))
+        super().__init__(observation_space, MLPEncoder(len(low), hidden, low, high))
 
 
 @final
@@ -118,17 +115,13 @@ class MultiInputExtractor(BaseFeaturesExtractor):
         self._vectors = tuple(vectors)
         if vectors:
             low, high = (list(chain(*bounds)) for bounds in zip(*map(_bounds, vectors.values()), strict=True))
-            self.vectors = _mlp(low, high, hidden)
+            self.vectors = MLPEncoder(len(low), hidden, low, high)
 
     def forward(self, observations: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
         parts = [cnn(observations[name]) for name, cnn in self.images.items()]
         if self._vectors:
             parts.append(self.vectors(torch.cat([observations[name].flatten(1) for name in self._vectors], 1)))
         return torch.cat(parts, 1)
-
-
-def _mlp(low: list[float], high: list[float], hidden: tuple[int, ...]) -> MLPEncoder:
-    return MLPEncoder(len(low), hidden, low, high, bias_spread=1.0 if np.isfinite(low).any() else 0.0)
 
 
 def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.distributions import Categorical
-from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, regression_loss
+from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized, regression_loss
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -108,3 +108,13 @@ def test_targets_of_another_shape_are_refused() -> None:
 def test_invalid_weights(name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"{name} must be >= 0, got {value}"):
         ActorCriticWeights(**{name: value})
+
+
+def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_are_the_same() -> None:
+    advantages = 3.0 + 2.0 * torch.randn(STEPS, COPIES, generator=torch.Generator().manual_seed(1))
+    result = normalized(advantages)
+    torch.testing.assert_close(result, (advantages - advantages.mean()) / (advantages.std() + 1e-8))
+    same = torch.full((STEPS, COPIES), 3.0, requires_grad=True)
+    assert not normalized(same).any()
+    assert torch.autograd.grad(normalized(same).square().sum(), same)[0].isfinite().all()
+    assert torch.autograd.gradcheck(normalized, advantages.requires_grad_())

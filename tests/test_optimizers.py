@@ -31,6 +31,8 @@ OPTIMIZERS: tuple[Optimizer, ...] = (
     RMSProp(0.0, 1e-5),
     Adam(0.8, 0.7, 1e-2),
     Adam(0.0, 0.0, 1e-5),
+    Adam(0.8, 0.7, 1e-2, weight_decay=0.3),
+    RMSProp(0.7, 1e-3, initial_moment=0.0),
 )
 every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 

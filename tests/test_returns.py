@@ -2,13 +2,16 @@ from __future__ import annotations
 
 from itertools import product
 
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
-from dgvf_agents.returns import bootstrapped_returns, continuing, window_index
+from dgvf_agents.returns import bootstrapped_returns, continuing, lambda_returns, window_index
 from tests.core_oracles import random_rollout, slow_returns, slow_window
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -106,3 +109,58 @@ def test_windows_equal_their_definition(seed: int, steps: int, copies: int, leng
 def test_windows_stay_in_their_episode() -> None:
     cut = torch.tensor([[False], [True], [False], [False], [True]])
     assert window_index(cut, 3)[:, 0].tolist() == [[0, 1, 1], [1, 1, 1], [2, 3, 4], [3, 4, 4], [4, 4, 4]]
+
+
+@given(seed=SEEDS, steps=SIZES, copies=SIZES, trace=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, copies: int, trace: float) -> None:
+    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest; with λ = 1 the longest alone."""
+    generator, shape = torch.Generator().manual_seed(seed), (steps, copies)
+    rewards, values, bootstraps = (torch.randn(shape, generator=generator) for _ in range(3))
+    discounts, cut = discounts_like("per_step", shape, generator), random_cut(steps, copies, generator)
+    returns = lambda_returns(rewards, discounts, values, bootstraps, cut, trace)
+    for t, b in product(range(steps), range(copies)):
+        mixture, weight, gained, discount = 0.0, 1.0, 0.0, 1.0
+        for w in range(t, steps):
+            gained += discount * float(rewards[w, b])
+            discount *= float(discounts[w, b])
+            if cut[w, b]:
+                mixture += weight * (gained + discount * float(bootstraps[w, b]))
+                break
+            mixture += (1 - trace) * weight * (gained + discount * float(values[w + 1, b]))
+            weight *= trace
+        assert float(returns[t, b]) == pytest.approx(mixture, abs=1e-12)
+    if trace == 1.0:
+        torch.testing.assert_close(returns, bootstrapped_returns(rewards, discounts, bootstraps, cut))
+
+
+@pytest.mark.parametrize("trace", [0.0, 0.5, 1.0])
+def test_lambda_returns_are_those_of_stable_baselines3(trace: float) -> None:
+    steps, copies = 7, 3
+    space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    buffer = RolloutBuffer(steps, space, space, gamma=0.9, gae_lambda=trace, n_envs=copies)
+    generator = torch.Generator().manual_seed(0)
+    rewards, values = (
+        torch.randn(steps, copies, generator=generator),
+        torch.randn(steps + 1, copies, generator=generator),
+    )
+    terminated = torch.rand(steps, copies, generator=generator) < 0.3
+    for t in range(steps):
+        starts = np.zeros(copies) if t == 0 else terminated[t - 1].numpy()
+        nothing = np.zeros((copies, 1), np.float32)
+        buffer.add(nothing, nothing, rewards[t].numpy(), starts, values[t], torch.zeros(copies))
+    buffer.compute_returns_and_advantage(values[-1], terminated[-1].numpy())
+    cut = terminated.clone()
+    cut[-1] = True
+    discounts = continuing(0.9, terminated, torch.float64)
+    returns = lambda_returns(rewards, discounts, values[:-1], values[1:], cut, trace)
+    np.testing.assert_allclose(returns.numpy(), buffer.returns, rtol=1e-5)
+    np.testing.assert_allclose((returns - values[:-1]).numpy(), buffer.advantages, rtol=1e-4, atol=1e-5)
+
+
+def test_lambda_returns_are_differentiable() -> None:
+    generator, shape = torch.Generator().manual_seed(0), (4, 2)
+    rewards, discounts, values, bootstraps = (torch.rand(shape, generator=generator).requires_grad_() for _ in range(4))
+    cut = random_cut(4, 2, generator)
+    assert torch.autograd.gradcheck(
+        lambda *given: lambda_returns(*given, cut, 0.7), (rewards, discounts, values, bootstraps)
+    )

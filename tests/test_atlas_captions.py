@@ -33,7 +33,7 @@ def caption(states: WorldStates, cumulant: np.ndarray, discount: float = 0.9) ->
 def test_a_place_is_named(rooms: WorldStates) -> None:
     inside = np.array([(row > 4) and (column > 4) for row, column in rooms.position]).astype(float)
     headline, facts = caption(rooms, -1.0 + 0.3 * inside)
-    assert headline == "Will I be in the bottom-right room over the next 10 steps or so?"
+    assert headline == "Will I be in the bottom-right room?"
     assert "explains 100% of how it varies" in facts
     assert "keeps its pattern over the rooms (r = +1.00)" in facts
     assert caption(rooms, -inside)[0].startswith("Will I keep out of the bottom-right room")
@@ -41,10 +41,15 @@ def test_a_place_is_named(rooms: WorldStates) -> None:
 
 def test_the_first_object_is_named(rooms: WorldStates) -> None:
     headline, facts = caption(rooms, 0.8 * rooms.holds_first, discount=0.75)
-    assert headline == "Will I have object 1 over the next 4 steps or so?"
+    assert headline == "Will I have object 1?"
     assert "Taking object 1 raises it by 0.80 on average" in facts
-    assert "Its discount is 0.75 everywhere." in facts
+    assert "Its discount is 0.75 everywhere: it looks ahead about 4 steps." in facts
     assert caption(rooms, 1.0 - 0.8 * rooms.holds_first)[0].startswith("Will I still lack object 1")
+
+
+def test_the_end_is_named(rooms: WorldStates, square: WorldStates) -> None:
+    assert caption(rooms, 3.0 * rooms.terminal - 1.0)[0] == "Will I finish the episode?"
+    assert caption(square, 3.0 * square.terminal - 1.0)[0] == "Will I reach the goal?"
 
 
 def test_a_pattern_that_turns_around_is_told(rooms: WorldStates) -> None:
@@ -90,7 +95,7 @@ def test_what_nothing_explains_is_said_to_be_so(rooms: WorldStates) -> None:
 )
 def test_the_square_has_its_own_words(square: WorldStates, words: str, cumulant: object) -> None:
     headline, facts = caption(square, cumulant(square))  # type: ignore[operator]
-    assert headline.startswith(f"Will I {words} over the next")
+    assert headline.startswith(f"Will I {words}?")
     assert "object 1" not in facts
 
 

@@ -59,7 +59,7 @@ def describe_question(cumulant: np.ndarray, discount: np.ndarray, states: WorldS
         verb = "rises" if towards_end < 0 else "falls"
         facts.append(f"It {verb} toward the end of the task (r = {-towards_end:+.2f}).")
     facts.append(_horizon(discount))
-    return Caption(_headline(terms, discount), tuple(facts))
+    return Caption(_headline(terms), tuple(facts))
 
 
 def explain(values: np.ndarray, landmarks: tuple[Landmark, ...], most: int = 2) -> list[Term]:
@@ -91,17 +91,12 @@ def explain(values: np.ndarray, landmarks: tuple[Landmark, ...], most: int = 2) 
     return terms
 
 
-def _headline(terms: list[Term], discount: np.ndarray) -> str:
+def _headline(terms: list[Term]) -> str:
     first, *others = terms
     second = f" And will I {others[0].words}?" if others and others[0].explained >= ALSO else ""
     if first.explained + sum(term.explained for term in others) < CLEAR:
         return f"No one place or object names it; nearest: will I {first.words}?{second}"
-    return f"Will I {first.words}{_soon(discount)}?{second}"
-
-
-def _soon(discount: np.ndarray) -> str:
-    steps = 1.0 / max(1.0 - float(discount.mean()), 1e-3)
-    return f" over the next {steps:.0f} steps or so"
+    return f"Will I {first.words}?{second}"
 
 
 def _explanation(terms: list[Term]) -> str:
@@ -148,5 +143,6 @@ def _phases(cumulant: np.ndarray, states: WorldStates) -> list[str]:
 def _horizon(discount: np.ndarray) -> str:
     low, high = float(discount.min()), float(discount.max())
     if high - low < 5e-3:
-        return f"Its discount is {low:.2f} everywhere."
+        ahead = f"{1.0 / (1.0 - high):.0f} steps" if high < 0.999 else "without end"
+        return f"Its discount is {low:.2f} everywhere: it looks ahead about {ahead}."
     return f"Its discount lies between {low:.2f} and {high:.2f}."

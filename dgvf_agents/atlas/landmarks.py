@@ -31,21 +31,23 @@ class Landmark(NamedTuple):
 
 
 def landmarks_of_rooms(
-    world: CollectObjects, agent: np.ndarray, holds_first: np.ndarray, distance: np.ndarray
+    world: CollectObjects, agent: np.ndarray, holds_first: np.ndarray, distance: np.ndarray, terminal: np.ndarray
 ) -> tuple[Landmark, ...]:
-    """Whether the first object is taken, rooms, doorways, places near the objects, rows, columns, ways to go.
+    """The first object, the episode's end, rooms, doorways, places near the objects, rows, columns, ways to go.
 
     Args:
         world: the world.
         agent: `[S]`: index of the agent's cell.
         holds_first: `[S]` boolean.
         distance: `[S]`: moves to the end.
+        terminal: `[S]` boolean: arriving there ends the episode.
     """
     grid = world.map
     rows, columns = grid.cells[agent].T.astype(np.float64)
     to_first, to_second = (grid.distances[agent, cell] for cell in (world.first_cell, world.second_cell))
     found = [
         Landmark(holds_first.astype(float), "have object 1", "still lack object 1"),
+        Landmark(terminal.astype(float), "finish the episode", "not finish the episode"),
         Landmark(rows, "be further down", "be further up"),
         Landmark(columns, "be further right", "be further left"),
         Landmark(distance, "be far from the end of the task", "be close to the end of the task"),
@@ -102,6 +104,7 @@ def landmarks_of_square(world: PuddleWorld, x: np.ndarray, y: np.ndarray, distan
         Landmark(x, "be further right", "be further left"),
         Landmark(y, "be further up", "be further down"),
         Landmark(distance, "be far from the goal", "be close to the goal"),
+        Landmark(world.in_goal(x, y).astype(float), "reach the goal", "not reach the goal"),
         Landmark(x - y, "be toward the bottom-right corner", "be toward the top-left corner"),
         Landmark(np.sqrt(np.maximum(cost, 0.0)), "be deep in a puddle", "be clear of the puddles"),
     ]

@@ -20,7 +20,7 @@ from dgvf_agents.atlas.ranking import SAME_KIND
 
 @final
 class Strip(NamedTuple):
-    """A question's cumulant at several moments of training, on the colors of the last one."""
+    """A question's cumulant at several moments of training, on a color scale as wide as the last one's."""
 
     steps: tuple[int, ...]
     pictures: tuple[Picture, ...]

@@ -127,7 +127,7 @@ def _rooms(world: CollectObjects) -> WorldStates:
         holds_first=~states.first,
         distance=distance,
         moves=np.array([(column, row) for row, column in MOVES]) / max(world.map.shape),
-        landmarks=landmarks_of_rooms(world, states.agent, ~states.first, distance),
+        landmarks=landmarks_of_rooms(world, states.agent, ~states.first, distance, terminal[reached]),
         table=own,
     )
 

@@ -77,12 +77,19 @@ def _draw(agent: AgentAtlas, questions: Questions, others: Sequence[AgentAtlas],
 
 
 def _strip(agent: AgentAtlas, question: int) -> Strip:
-    """A question's cumulant over training; the moments are spread evenly, first and last among them."""
+    """A question's cumulant over training; the moments are spread evenly, first and last among them.
+
+    The color scale spans what it does at last, and moves with the mean: adding a constant asks nothing new.
+    """
     places = np.unique(np.linspace(0, len(agent.moments) - 1, _MOST_IN_STRIP).round().astype(int))
     moments = [agent.moments[place] for place in places]
     asked = [moment.cumulants[:, question] for moment in moments if moment.cumulants is not None]
-    limits = limits_of(asked[-1])
-    drawn = (heat_map(agent.states, cumulant, limits, _STRIP_SIDE) for cumulant in asked)
+    low, high = limits_of(asked[-1])
+    shifts = [float(cumulant.mean() - asked[-1].mean()) for cumulant in asked]
+    drawn = (
+        heat_map(agent.states, cumulant, (low + shift, high + shift), _STRIP_SIDE)
+        for cumulant, shift in zip(asked, shifts, strict=True)
+    )
     return Strip(tuple(moment.steps for moment in moments), tuple(drawn))
 
 

@@ -77,23 +77,22 @@ def _workers(env: Any) -> SubprocVecEnv | None:
 
 
 def _wait_for(workers: SubprocVecEnv) -> None:
-    """Until every worker has answered, or one is dead without an answer."""
-    processes = {process.sentinel: i for i, process in enumerate(workers.processes)}
-    waiting = {remote: i for i, remote in enumerate(workers.remotes)}
+    """Until every worker has answered, or one is dead: a dead one's pipe need not say so, others may have a copy."""
+    sentinels = [process.sentinel for process in workers.processes]
+    waiting: list[Any] = list(workers.remotes)
     while waiting:
-        for ready in connection.wait([*waiting, *processes]):
-            if ready in waiting:
-                del waiting[ready]  # type: ignore[arg-type]
-            elif processes[ready] in waiting.values() and not workers.remotes[processes[ready]].poll():  # type: ignore
-                raise _death(workers)
-            else:  # it answered and died since, which the next step finds out
-                del processes[ready]  # type: ignore[arg-type]
+        ready = connection.wait([*waiting, *sentinels])
+        if any(sentinel in ready for sentinel in sentinels):
+            raise _death(workers)
+        waiting = [remote for remote in waiting if remote not in ready]
 
 
 def _death(workers: SubprocVecEnv) -> RuntimeError:
     workers.waiting = False  # nothing more comes, and close() is not to wait for it
+    dying = connection.wait([process.sentinel for process in workers.processes], timeout=5.0)
     for process in workers.processes:
-        process.join(timeout=1.0 if not process.is_alive() else 0.0)
+        if process.sentinel in dying:
+            process.join(timeout=5.0)  # for its exit code
     ended = [f"worker {i} (exit code {p.exitcode})" for i, p in enumerate(workers.processes) if not p.is_alive()]
     return RuntimeError(
         f"{', '.join(ended) or 'a worker'} of the SubprocVecEnv died in the middle of a step; what it printed says "

@@ -130,10 +130,10 @@ class Adam(Optimizer):
 
 
 def global_norm(tensors: Params) -> Tensor:
-    """The Euclidean norm of all tensors together, a scalar; its gradient at zero is zero."""
+    """The Euclidean norm of all tensors together, a scalar; its gradient at zero is zero, and NaN gives NaN."""
     squares = torch.stack([(t * t).sum() for t in tensors.values()]).sum()
-    positive = squares > 0
-    return torch.where(positive, torch.sqrt(torch.where(positive, squares, 1.0)), 0.0)
+    some = squares != 0  # NaN too, which must come out as NaN
+    return torch.where(some, torch.sqrt(torch.where(some, squares, 1.0)), 0.0)
 
 
 def clip_by_global_norm(gradients: Params, most: float) -> Params:

@@ -101,7 +101,7 @@ class RolloutBuilder:
             ValueError: the environment gave a reward or an observation that is not finite.
         """
         _check_finite("rewards", self._rewards)
-        for array in _arrays(self._next_observations):
+        for array in [*_arrays(self._observations), *_arrays(self._next_observations)]:
             _check_finite("observations", array)
         index, slot = bootstrap_positions(self._truncated)
 
@@ -132,7 +132,7 @@ def _empty(space: gym.Space, batch: tuple[int, int]) -> Arrays:
     return np.empty((*batch, *(space.shape or ())), space.dtype)
 
 
-def _put(arrays: Arrays, place: int | tuple[int, int], values: Any) -> None:
+def _put(arrays: Arrays, place: Any, values: Any) -> None:
     if isinstance(arrays, dict):
         for name, array in arrays.items():
             array[place] = values[name]

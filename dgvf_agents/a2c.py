@@ -443,12 +443,13 @@ class DGVFA2C(OnPolicyAlgorithm):
         builder = self._builder
         noise = torch.from_numpy(self._drawn_noise).to(self.device)
         for t in range(builder.steps, n_rollout_steps):
-            observations = self._last_obs
+            observations: Any = self._last_obs
             _check_observations(observations, self.observation_space)
             if self.use_sde and (t == 0 or (self.sde_sample_freq > 0 and t % self.sde_sample_freq == 0)):
                 with torch.no_grad():
                     self.policy.reset_noise(env.num_envs)
             actions = self._actions(observations, noise, t)
+            new_obs: Any
             new_obs, rewards, dones, infos = step(env, self._for_environment(actions))
             self.num_timesteps += env.num_envs
             self._update_info_buffer(infos, dones)
@@ -667,7 +668,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         write_bytes(path, stored_file(self, exclude, include).to_bytes())  # type: ignore[arg-type]
 
     @classmethod
-    def load(  # type: ignore[override]
+    def load(
         cls: type[Self],
         path: str | pathlib.Path | io.BufferedIOBase,
         env: GymEnv | VectorEnv | None = None,
@@ -738,7 +739,7 @@ def _to(params: Params, device: torch.device) -> Params:
 def _check_observations(observations: Arrays, space: gym.Space) -> None:
     if isinstance(space, gym.spaces.Dict):
         for name, inner in space.spaces.items():
-            _check_observations(observations[name], inner)  # type: ignore[index]
+            _check_observations(observations[name], inner)
     elif observations.shape[1:] != space.shape:  # type: ignore[union-attr]
         shape = observations.shape[1:]  # type: ignore[union-attr]
         raise ValueError(f"observations must have shape {space.shape}, the environment gave {shape}")

@@ -111,13 +111,13 @@ class MultiInputExtractor(BaseFeaturesExtractor):
             kind, more = default_cnn(space), {}
             if kind is AtariCNNExtractor:
                 more["normalized_image"] = normalized_image
-            self.images[name] = kind(space, cnn_output_dim, **more)  # type: ignore[call-arg]
+            self.images[name] = kind(space, cnn_output_dim, **more)
         self._vectors = tuple(vectors)
         if vectors:
             low, high = (list(chain(*bounds)) for bounds in zip(*map(_bounds, vectors.values()), strict=True))
             self.vectors = MLPEncoder(len(low), hidden, low, high)
 
-    def forward(self, observations: dict[str, Tensor]) -> Tensor:  # type: ignore[override]
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
         parts = [cnn(observations[name]) for name, cnn in self.images.items()]
         if self._vectors:
             parts.append(self.vectors(torch.cat([observations[name].flatten(1) for name in self._vectors], 1)))
@@ -185,7 +185,7 @@ def window_space(space: gym.Space, window: int) -> gym.Space:
         return gym.spaces.Box(
             np.concatenate([space.low] * window),
             np.concatenate([space.high] * window),
-            dtype=space.dtype,  # type: ignore[arg-type]
+            dtype=space.dtype,
         )
     if isinstance(space, gym.spaces.MultiBinary):
         return gym.spaces.MultiBinary((window * space.shape[0], *space.shape[1:]))

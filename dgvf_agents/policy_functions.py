@@ -45,7 +45,7 @@ class PolicyFunctions:
         shared = policy.share_features_extractor
         self._policy, self._answers = policy, answers
         self._encoder = PreprocessedEncoder(
-            policy.features_extractor,  # type: ignore[arg-type]
+            policy.features_extractor,
             policy.observation_space,
             policy.normalize_images,
             None if shared else policy.vf_features_extractor,

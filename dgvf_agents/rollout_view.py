@@ -78,7 +78,7 @@ def fill_buffer(buffer: RolloutBuffer, policy: ActorCriticPolicy, rollout: Rollo
             _, log_prob, _ = policy.evaluate_actions(now, actions[t])
             gained = policy.predict_values(following).flatten() * rollout.truncated[t]
             buffer.add(
-                _numpy(now),  # type: ignore[arg-type]
+                _numpy(now),
                 rollout.actions[t].cpu().numpy(),
                 (rollout.rewards[t] + buffer.gamma * gained).cpu().numpy(),
                 starts if t == 0 else done[t - 1].cpu().numpy(),

@@ -23,7 +23,14 @@ class DistanceTask(AuxiliaryTask):
 
 def main(steps: int = 100_000, compile: bool = True) -> float:
     """Train PuddleWorld with the encoder learning from that task alone; returns the answer loss at the end."""
-    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", auxiliary_task=lambda model: DistanceTask(), compile=compile, seed=0)
+    model = DGVFA2C(
+        "MlpPolicy",
+        "PuddleWorld-v0",
+        n_envs=16,
+        auxiliary_task=lambda model: DistanceTask(),
+        compile=compile,
+        seed=0,
+    )
     model.learn(steps, progress_bar=False)
     assert model.metrics is not None
     return float(model.metrics.answer_loss)

@@ -15,6 +15,7 @@ def main(
     model = DGVFA2C(
         "CnnPolicy",
         "CollectObjectsSmall-v0",
+        n_envs=16,
         learning_rate=3e-4,
         ent_coef=0.03,
         questions=questions,

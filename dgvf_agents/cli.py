@@ -71,7 +71,7 @@ def _train_app() -> SubcommandApp:
             register = methods.command(name=method, help=f"Train {method} on {config.env}.")
             register(_train_command(config))
         worlds.command(methods, name=world, help=f"Train on {config.env}.")
-    worlds.command(_resume, name="resume")
+    worlds.command(name="resume")(_resume)
     return worlds
 
 

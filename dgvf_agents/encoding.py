@@ -212,9 +212,10 @@ def _decode_record(value: dict[str, Any], tensors: Tensors) -> Any:
     if value["class"] not in _RECORDS:
         raise ValueError(f"class of a record must be one of {_RECORDS}, got {value['class']!r}")
     module, _, name = value["class"].rpartition(".")
-    kind = getattr(importlib.import_module(module), name)
+    kind: Any = getattr(importlib.import_module(module), name)
     attributes = {name: decode(part, tensors) for name, part in value["attributes"].items()}
-    if is_dataclass(kind):
+    frozen: bool = is_dataclass(kind)
+    if frozen:
         return kind(**attributes)
     record = kind.__new__(kind)
     record.__dict__.update(attributes)

@@ -156,6 +156,8 @@ class _RunCallback(BaseCallback):
     What it does depends on the number of environment steps alone, so that a resumed run does the same.
     """
 
+    model: DGVFA2C
+
     def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
         super().__init__()
         self._config, self._folder, self._stop = config, folder, stop
@@ -224,7 +226,6 @@ class _RunCallback(BaseCallback):
 
     def _evaluate(self) -> None:
         """Under Stable-Baselines3's names; every evaluation starts from the same seed, so that they compare."""
-        assert isinstance(self.model, DGVFA2C)
         returns, lengths = episodes_of(
             self.model, self._evaluation_env, self._config.evaluation_episodes, _EVALUATION_SEED
         )
@@ -238,7 +239,6 @@ class _RunCallback(BaseCallback):
     def _save(self) -> None:
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
         self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
-        assert isinstance(self.model, DGVFA2C)
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
         title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
         plot_learning_curve(self._folder.curve_file, *self._folder.learning_curve(), title)

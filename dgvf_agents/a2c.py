@@ -193,7 +193,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
             n_envs: copies to make of an id (paper: 16; A2C makes one).
             monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
-            compile: whether updates are compiled; they are slower and equal otherwise.
+            compile: whether updates are compiled; they are slower and equal otherwise. With dropout they never are.
 
         Raises:
             ValueError: an argument is out of its range; the message names it, its value and what is allowed.
@@ -386,9 +386,10 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _compile_functions(self, eta: Params) -> None:
         self._packed = PackedLearner(self._learner, eta)
-        self._update = Compiled(self._packed.update, self.compile)
-        self._score = Compiled(self._packed.score, self.compile)
-        self._scored_update = Compiled(self._packed.scored_update, self.compile)
+        compiled = self.compile and not self._functions.random_in_training  # dynamo cannot trace it in a pullback
+        self._update = Compiled(self._packed.update, compiled)
+        self._score = Compiled(self._packed.score, compiled)
+        self._scored_update = Compiled(self._packed.scored_update, compiled)
         self._act = Compiled(self._packed.act, self.compile)
 
     def _build_task(self) -> AuxiliaryTask:

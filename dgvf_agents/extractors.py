@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Any, final
@@ -9,7 +10,7 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space, preprocess_obs
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
@@ -159,12 +160,31 @@ class PreprocessedEncoder(Encoder):
         self.extractor = extractor
         self.second = second
         self.features = extractor.features_dim + (second.features_dim if second is not None else 0)
-        self._preprocess = partial(preprocess_obs, observation_space=space, normalize_images=normalize_images)
+        self._preprocess = _preprocessing(space, normalize_images)
 
     def forward(self, observations: Observations) -> Tensor:
         inputs: Any = self._preprocess(observations)
         features = self.extractor(inputs)
         return features if self.second is None else torch.cat([features, self.second(inputs)], -1)
+
+
+def _preprocessing(space: gym.Space, normalize_images: bool) -> Callable[[Any], Any]:
+    """Stable-Baselines3's `preprocess_obs` for one space, with its sizes as plain numbers: NumPy's do not compile."""
+    if isinstance(space, gym.spaces.Dict):
+        parts = {name: _preprocessing(inner, normalize_images) for name, inner in space.spaces.items()}
+        return lambda observations: {name: part(observations[name]) for name, part in parts.items()}
+    if isinstance(space, gym.spaces.Discrete):
+        return partial(_one_hot, choices=(int(space.n),))
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return partial(_one_hot, choices=tuple(int(n) for n in space.nvec))
+    if normalize_images and is_image_space(space):
+        return lambda observations: observations.float() / 255.0
+    return lambda observations: observations.float()
+
+
+def _one_hot(observations: Tensor, choices: tuple[int, ...]) -> Tensor:
+    numbers = observations.long().reshape(len(observations), len(choices)).unbind(1)
+    return torch.cat([nn.functional.one_hot(n, c).float() for n, c in zip(numbers, choices, strict=True)], 1)
 
 
 def window_space(space: gym.Space, window: int) -> gym.Space:

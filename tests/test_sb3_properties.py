@@ -100,7 +100,7 @@ def configurations(draw: st.DrawFn) -> tuple[str, DummyVecEnv, dict[str, Any]]:
     )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(configurations())
 def test_any_valid_configuration_trains_for_three_iterations(case: tuple[str, DummyVecEnv, dict[str, Any]]) -> None:
     policy, env, arguments = case

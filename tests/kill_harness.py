@@ -165,9 +165,11 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
 def main(folder: Path, kills: int, seed: int, compile: bool) -> None:
     torch.set_num_threads(1)
     rng = random.Random(seed)
+    if compile:
+        finish(folder / "first", compile)  # later runs find compiled code in PyTorch's cache
     seconds = finish(folder / "alone", compile)
     places: Counter[str] = Counter()
-    runs, different = 0, []
+    runs, different = 0, differences(folder / "first", folder / "alone") if compile else []
     while sum(places.values()) < kills:
         run, runs = folder / f"victim-{runs}", runs + 1
         for _ in range(5):  # more would only begin the same steps again and again

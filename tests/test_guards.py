@@ -128,7 +128,12 @@ def _close(env: SubprocVecEnv) -> None:
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("fault", "code", "start_method"), [("exit", "7", "fork"), ("error", "1", "fork"), ("exit", "7", "forkserver")]
+    ("fault", "code", "start_method"),
+    [
+        ("exit", "7", "fork"),
+        ("error", "1", "fork"),
+        pytest.param("exit", "7", "forkserver", marks=pytest.mark.slow),  # its workers import everything anew
+    ],
 )
 def test_a_worker_that_dies_is_named(fault: str, code: str, start_method: str) -> None:
     env = _subprocesses(("none", fault, "none"), start_method)

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
+from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from dgvf_agents import train_config
@@ -105,6 +106,17 @@ def _atlas(
     from dgvf_agents.atlas.write_atlas import write_atlas
 
     Console().print(f"The atlas is [bold]{write_atlas(run, beside, out, kinds, checkpoints)}[/bold].")
+
+
+@app.command(name="probe")
+def _probe(run: Run, seed: int = 20_000) -> None:
+    """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
+    from dgvf_agents.probe import probe
+
+    table = Table("steps", "spectral radius", "gain over L updates")
+    for row in probe(run, seed):
+        table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")
+    Console().print(table)
 
 
 @bench.command(name="envs")

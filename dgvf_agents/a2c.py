@@ -111,7 +111,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         n_steps: int = 5,
         gamma: float = 0.99,
         gae_lambda: float = 1.0,
-        ent_coef: float = 0.01,
+        ent_coef: float | Schedule = 0.01,
         vf_coef: float = 0.5,
         max_grad_norm: float | None = None,
         rms_prop_eps: float = 1e-5,
@@ -156,7 +156,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             n_steps: T, steps per environment and update (paper: 5).
             gamma: discount of the main task.
             gae_lambda: λ of the main task's returns; 1 for the paper's multi-step returns.
-            ent_coef: c_H, factor on the entropy bonus (paper: searched in 1e-4 … 0.05; A2C's default is 0).
+            ent_coef: c_H, factor on the entropy bonus (paper: searched in 1e-4 … 0.05; A2C's default is 0); a number or
+                a function of the remaining progress.
             vf_coef: c_v, factor on the mean squared value error.
             max_grad_norm: norm that inner gradients are scaled down to; `None` for never, as in the paper (A2C: 0.5).
             rms_prop_eps: ε of RMSProp (paper: 1e-5).
@@ -207,7 +208,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             stats_window_size=stats_window_size,
         )
         check_fractions(gamma=gamma, gae_lambda=gae_lambda)
-        check_not_negative(ent_coef=ent_coef, vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
+        check_not_negative(vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
         check_positive(
             rms_prop_eps=rms_prop_eps,
             meta_learning_rate=meta_learning_rate,
@@ -215,8 +216,9 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_skip_norm=meta_skip_norm,
             **({} if max_grad_norm is None else {"max_grad_norm": max_grad_norm}),
         )
-        if not callable(learning_rate):
-            check_not_negative(learning_rate=learning_rate)
+        for name, value in (("learning_rate", learning_rate), ("ent_coef", ent_coef)):
+            if not callable(value):
+                check_not_negative(**{name: value})
         if question_discount is not None and not 0.0 <= question_discount < 1.0:
             raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
         if sde_sample_freq != -1 and sde_sample_freq < 1:
@@ -239,7 +241,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             n_steps=n_steps,
             gamma=gamma,
             gae_lambda=gae_lambda,
-            ent_coef=ent_coef,
+            ent_coef=ent_coef,  # type: ignore[arg-type]
             vf_coef=vf_coef,
             max_grad_norm=max_grad_norm,  # type: ignore[arg-type]
             use_sde=use_sde,
@@ -305,7 +307,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             distribution=self._distribution,
             task=self.task,
             optimizer=self._optimizer,
-            weights=ActorCriticWeights(self.vf_coef, self.ent_coef),
+            weights=ActorCriticWeights(self.vf_coef, self._entropy_weight()),
             discount=self.gamma,
             trace=self.gae_lambda,
             normalize_advantages=self.normalize_advantage,
@@ -466,6 +468,17 @@ class DGVFA2C(OnPolicyAlgorithm):
         callback.on_rollout_end()
         return True
 
+    def _entropy_weight(self) -> float:
+        """c_H now."""
+        return float(self.ent_coef(self._current_progress_remaining) if callable(self.ent_coef) else self.ent_coef)
+
+    def _weighted(self, rollout: Rollout) -> Rollout:
+        """The rollout with the c_H that it is learned from under."""
+        if not callable(self.ent_coef):
+            return rollout
+        weight = torch.tensor(self._entropy_weight(), dtype=rollout.rewards.dtype, device=self.device)
+        return rollout._replace(entropy_weight=weight)
+
     def _look_ahead(self, env: VecEnv) -> None:
         """Act several steps ahead where the environment is a world of ours; compiled only, NumPy is faster else."""
         world = foreseeable(env) if self.compile else None
@@ -518,12 +531,13 @@ class DGVFA2C(OnPolicyAlgorithm):
         assert self._rollout is not None
         self._update_learning_rate(self.policy.optimizer)
         learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
+        rollout = self._weighted(self._rollout)
         if self.task.discovers:
-            self.metrics = self._train_discovering(self._rollout, learning_rate)
+            self.metrics = self._train_discovering(rollout, learning_rate)
         else:
             state = InnerState(self._theta, self.learner_state.optimizer)
             with torch.no_grad():
-                state, self.metrics = self._update(state, self.learner_state.eta, self._rollout, learning_rate)
+                state, self.metrics = self._update(state, self.learner_state.eta, rollout, learning_rate)
             self._take(state)
         self._functions.update_statistics(self._rollout.observations)
         self._n_updates += 1
@@ -559,7 +573,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
         learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
         state = InnerState(self._theta, self.learner_state.optimizer)
-        update = self._packed.update_of_vector(self.learner_state.eta, self._rollout, learning_rate)
+        rollout = self._weighted(self._rollout)
+        update = self._packed.update_of_vector(self.learner_state.eta, rollout, learning_rate)
         return update, self._packed.vector(state), self._packed.theta.size
 
     def _new_unroll(self) -> Unroll:
@@ -597,6 +612,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         record = self.logger.record
         record("train/n_updates", self._n_updates, exclude="tensorboard")
         record("train/learning_rate", self.lr_schedule(self._current_progress_remaining))
+        record("train/entropy_weight", self._entropy_weight())
         record("train/explained_variance", metrics.explained_variance.item())
         record("train/entropy_loss", -metrics.entropy.item())
         record("train/policy_loss", metrics.policy_loss.item())

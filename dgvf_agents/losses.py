@@ -48,6 +48,7 @@ def actor_critic_loss(
     returns: Tensor,
     advantages: Tensor,
     weights: ActorCriticWeights,
+    entropy_weight: Tensor | None = None,
 ) -> ActorCriticLoss:
     """L^RL = -A log π(a|x) + c_v (G - v)² - c_H H(π), averaged over time and batch.
 
@@ -62,11 +63,13 @@ def actor_critic_loss(
         returns: `[T, B]`: G^v_t.
         advantages: `[T, B]`: G^v_t - v(x_t), held.
         weights: c_v and c_H.
+        entropy_weight: scalar, in place of c_H.
     """
     policy = -(advantages * distribution.log_prob(policy_outputs, actions)).mean()
     value = ((returns - values) ** 2).mean()
     entropy = distribution.entropy(policy_outputs, actions).mean()
-    return ActorCriticLoss(policy + weights.value * value - weights.entropy * entropy, policy, value, entropy)
+    bonus = (weights.entropy if entropy_weight is None else entropy_weight) * entropy
+    return ActorCriticLoss(policy + weights.value * value - bonus, policy, value, entropy)
 
 
 def normalized(advantages: Tensor) -> Tensor:

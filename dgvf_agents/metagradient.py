@@ -156,6 +156,7 @@ def main_loss(
         returns,
         normalized(advantages) if learner.normalize_advantages else advantages,
         learner.weights,
+        rollout.entropy_weight,
     )
     explained_variance = 1.0 - advantages.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
     return loss, explained_variance

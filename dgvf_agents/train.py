@@ -7,7 +7,6 @@ import json
 import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -108,25 +107,25 @@ def environment(config: TrainConfig) -> VecEnv:
 
 def build(config: TrainConfig) -> DGVFA2C:
     """The untrained model of a configuration."""
-    if config.final_learning_rate is None:
-        learning_rate: Any = config.learning_rate
-    else:
-        learning_rate = LinearSchedule(config.learning_rate, config.final_learning_rate, 1.0)
     return DGVFA2C(
         config.policy,
         environment(config),
-        learning_rate=learning_rate,
+        learning_rate=_annealed(config.learning_rate, config.final_learning_rate),
+        ent_coef=_annealed(config.ent_coef, config.final_ent_coef),
         auxiliary_task=config.task,
         device="cpu",
         **{name: getattr(config, name) for name in _PASSED_ON},
     )
 
 
+def _annealed(first: float, last: float | None) -> float | LinearSchedule:
+    return first if last is None else LinearSchedule(first, last, 1.0)
+
+
 _PASSED_ON = (
     "seed",
     "n_steps",
     "gamma",
-    "ent_coef",
     "vf_coef",
     "rms_prop_eps",
     "max_grad_norm",

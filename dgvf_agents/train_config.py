@@ -43,6 +43,8 @@ class TrainConfig:
     """Where the learning rate is annealed to linearly; constant when left out."""
     ent_coef: float = 0.03
     """Entropy regularization (paper: searched in 1e-4 … 0.05)."""
+    final_ent_coef: float | None = None
+    """Where the entropy regularization is annealed to linearly; constant when left out."""
     vf_coef: float = 0.5
     """Factor on the mean squared value error."""
     rms_prop_eps: float = 1e-5

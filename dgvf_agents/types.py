@@ -51,6 +51,8 @@ class Rollout(NamedTuple):
     """`[T, B]` integer in [0, K): where in `bootstrap_index` step (t, b) finds its own; 0 where it needs none."""
     statistics: Params = {}  # noqa: RUF012
     """Running statistics (of batch normalization) that the agent acted with, named like θ; empty for most encoders."""
+    entropy_weight: Tensor | None = None
+    """Scalar: c_H for this batch, where it is annealed; `None` where it stays what the losses say."""
 
     @property
     def cut(self) -> Tensor:

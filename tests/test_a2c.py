@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents import DGVFA2C
@@ -233,3 +235,22 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
 def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _model(**changes)
+
+
+def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
+    """A constant function is as good as the number; a schedule gives each batch its own."""
+
+    def trained(ent_coef: Any) -> torch.Tensor:
+        model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, questions=2, compile=False, seed=0, ent_coef=ent_coef)
+        return torch.nn.utils.parameters_to_vector(model.learn(300).policy.parameters()).detach()
+
+    constant = trained(0.2)
+    torch.testing.assert_close(trained(lambda progress: 0.2), constant)
+    assert not torch.allclose(trained(LinearSchedule(0.2, 0.0, 1.0)), constant)
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, compile=False, ent_coef=LinearSchedule(0.2, 0.0, 1.0))
+    model.set_logger(configure(str(tmp_path), ["csv"]))
+    model.learn(800, log_interval=1)
+    with (tmp_path / "progress.csv").open() as file:
+        logged = [float(row["train/entropy_weight"]) for row in csv.DictReader(file) if row["train/entropy_weight"]]
+    np.testing.assert_allclose(logged, np.linspace(0.2, 0.0, 81)[-len(logged) :], atol=1e-6)
+    model.logger.close()

@@ -66,7 +66,7 @@ from dgvf_agents.tasks import (
 )
 from dgvf_agents.training_state import replay_unroll, restore_log
 from dgvf_agents.types import Observations, Params, Rollout
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_copies, make_vec
 
 Self = TypeVar("Self", bound="DGVFA2C")
 
@@ -80,10 +80,10 @@ class DGVFA2C(OnPolicyAlgorithm):
     Used as any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFA2C
-    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=16).learn(1_000_000)  # doctest: +SKIP
+    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
 
     It takes the arguments of Stable-Baselines3's A2C, in their order, and keeps its habits. Defaults are the paper's
-    (Veeriah et al. 2019, sections 4.2 and 5.1 and the appendix) where it gives them, but for `n_envs`.
+    (Veeriah et al. 2019, sections 4.2 and 5.1 and the appendix) where it gives them.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -144,7 +144,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         meta_max_grad_norm: float = 1.0,
         meta_skip_norm: float = 1e3,
         inner_optimizer: Optimizer | None = None,
-        n_envs: int = 1,
+        n_envs: int | None = None,
         monitor_wrapper: bool = True,
         compile: bool = True,
     ) -> None:
@@ -192,7 +192,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1).
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
-            n_envs: copies to make of an id (paper: 16; A2C makes one).
+            n_envs: copies to make of an id. When left out: 16 of a world of `dgvf_envs`, as the paper has it, and one
+                of any other, as A2C has it.
             monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
             compile: whether updates are compiled; they are slower and equal otherwise. With dropout they never are.
 
@@ -203,7 +204,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             questions=questions,
             question_window=question_window,
             unroll_length=unroll_length,
-            n_envs=n_envs,
+            n_envs=1 if n_envs is None else n_envs,
             n_steps=n_steps,
             stats_window_size=stats_window_size,
         )
@@ -232,8 +233,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_choice("storage", storage, Storage)
         check_choice("convention", convention, Convention)
         check_rollout_buffer_class(rollout_buffer_class)
-        if isinstance(env, str) and n_envs > 1:
-            env = make_vec(env, n_envs, seed)
+        if isinstance(env, str):
+            copies = default_copies(env) if n_envs is None else n_envs
+            env = make_vec(env, copies, seed) if copies > 1 else env
         super().__init__(
             policy=policy,
             env=_as_vec_env(env),  # type: ignore[arg-type]

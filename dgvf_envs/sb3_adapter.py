@@ -15,6 +15,7 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 from ale_py.vector_env import AtariVectorEnv
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
@@ -262,17 +263,31 @@ def make_vec(
     return VecMonitor(venv, None if monitor_dir is None else os.path.join(monitor_dir, "monitor.csv"))
 
 
-def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> GymnasiumVecEnv | None:
-    """The id's own vector environment, or `None` where it has none that the adapter can use."""
+def default_copies(env_id: str) -> int:
+    """How many copies of an id agents make unless told: 16 of this package's worlds (paper), one of any other."""
+    return 16 if _of_this_package(_spec(env_id)) else 1
+
+
+def _spec(env_id: str) -> EnvSpec:
+    """The spec of an id, whose module is imported first where it names one."""
     module, _, name = env_id.rpartition(":")
     if module:
         __import__(module)
-    spec = gym.spec(name)
+    return gym.spec(name)
+
+
+def _of_this_package(spec: EnvSpec) -> bool:
+    return str(spec.vector_entry_point).startswith("dgvf_envs.")
+
+
+def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> GymnasiumVecEnv | None:
+    """The id's own vector environment, or `None` where it has none that the adapter can use."""
+    spec = _spec(env_id)
     if spec.vector_entry_point is None or spec.additional_wrappers:
         return None
-    if isinstance(spec.vector_entry_point, str) and spec.vector_entry_point.startswith("dgvf_envs."):
+    if _of_this_package(spec):
         arguments = {"autoreset_mode": AutoresetMode.SAME_STEP, **arguments}
-    env = gym.make_vec(name, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
+    env = gym.make_vec(spec.id, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
     try:
         return GymnasiumVecEnv(env)
     except ValueError:  # it resets on the next step only

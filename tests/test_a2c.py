@@ -254,3 +254,12 @@ def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
         logged = [float(row["train/entropy_weight"]) for row in csv.DictReader(file) if row["train/entropy_weight"]]
     np.testing.assert_allclose(logged, np.linspace(0.2, 0.0, 81)[-len(logged) :], atol=1e-6)
     model.logger.close()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "copies"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
+)
+def test_of_an_id_there_are_as_many_copies_as_the_paper_or_a2c_makes(env_id: str, copies: int) -> None:
+    policy = "CnnPolicy" if "Collect" in env_id else "MlpPolicy"
+    assert DGVFA2C(policy, env_id, compile=False).n_envs == copies
+    assert DGVFA2C(policy, env_id, compile=False, n_envs=3).n_envs == 3

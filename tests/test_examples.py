@@ -81,5 +81,6 @@ def python_blocks():
 
 
 @pytest.mark.parametrize("block", list(python_blocks()))
-def test_documentation_runs(block):
+def test_documentation_runs(block, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     exec(compile(block, "documentation", "exec"), {})

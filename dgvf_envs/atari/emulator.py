@@ -1,0 +1,61 @@
+"""The emulator: its games and their names, its seeds, its count of frames."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+
+import ale_py
+from ale_py import roms
+from ale_py.registration import rom_id_to_name
+
+MAX_SEED = 2**31 - 1
+"""The largest seed that the emulator takes."""
+
+_TWO_PLAYERS_ONLY = {"combat", "joust", "maze_craze", "warlords"}
+"""Games that ALE does not register either."""
+
+
+@cache
+def _rom_ids() -> dict[str, str]:
+    """ROM ids by the letters and digits of their names."""
+    return {_letters(rom_id): rom_id for rom_id in roms.get_all_rom_ids() if rom_id not in _TWO_PLAYERS_ONLY}
+
+
+def rom_id_of(game: str) -> str:
+    """ALE's name of a ROM, as `"ms_pacman"`.
+
+    Args:
+        game: the game in ALE's or Gymnasium's spelling: `"ms_pacman"`, `"MsPacman"`.
+
+    Raises:
+        ValueError: ALE has no such game for one player.
+    """
+    letters = _letters(game)
+    if letters not in _rom_ids():
+        near = [rom_id_to_name(_rom_ids()[name]) for name in difflib.get_close_matches(letters, _rom_ids())]
+        hint = f"; did you mean {' or '.join(near)}?" if near else ", as 'Breakout' or 'MsPacman'"
+        raise ValueError(f"game must be a game that ale-py has, got {game!r}{hint}")
+    return _rom_ids()[letters]
+
+
+def title_of(game: str) -> str:
+    """Gymnasium's name of a game, as `"MsPacman"`.
+
+    Raises:
+        ValueError: ALE has no such game for one player.
+    """
+    return rom_id_to_name(rom_id_of(game))
+
+
+@cache
+def frames_before_start(rom_id: str) -> int:
+    """What the emulator counts as the game's frames before a player can act: 0 in most games, 134 in Name This Game."""
+    emulator = ale_py.ALEInterface()
+    emulator.loadROM(roms.get_rom_path(rom_id))
+    emulator.reset_game()
+    return int(emulator.getEpisodeFrameNumber())
+
+
+def _letters(name: str) -> str:
+    return name.replace("_", "").lower()

@@ -1,0 +1,102 @@
+"""The 57 games that papers report on, and what a random and a human player score in them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from dgvf_envs.atari.emulator import title_of
+
+
+class ReferenceScores(NamedTuple):
+    """Mean scores of whole games, unclipped, that start with 1 to 30 no-ops and last at most 30 minutes."""
+
+    random: float
+    """Of actions chosen uniformly."""
+    human: float
+    """Of a professional tester of games."""
+
+
+GAMES: dict[str, ReferenceScores] = {
+    "Alien": ReferenceScores(227.8, 7127.7),
+    "Amidar": ReferenceScores(5.8, 1719.5),
+    "Assault": ReferenceScores(222.4, 742.0),
+    "Asterix": ReferenceScores(210.0, 8503.3),
+    "Asteroids": ReferenceScores(719.1, 47388.7),
+    "Atlantis": ReferenceScores(12850.0, 29028.1),
+    "BankHeist": ReferenceScores(14.2, 753.1),
+    "BattleZone": ReferenceScores(2360.0, 37187.5),
+    "BeamRider": ReferenceScores(363.9, 16926.5),
+    "Berzerk": ReferenceScores(123.7, 2630.4),
+    "Bowling": ReferenceScores(23.1, 160.7),
+    "Boxing": ReferenceScores(0.1, 12.1),
+    "Breakout": ReferenceScores(1.7, 30.5),
+    "Centipede": ReferenceScores(2090.9, 12017.0),
+    "ChopperCommand": ReferenceScores(811.0, 7387.8),
+    "CrazyClimber": ReferenceScores(10780.5, 35829.4),
+    "Defender": ReferenceScores(2874.5, 18688.9),
+    "DemonAttack": ReferenceScores(152.1, 1971.0),
+    "DoubleDunk": ReferenceScores(-18.6, -16.4),
+    "Enduro": ReferenceScores(0.0, 860.5),
+    "FishingDerby": ReferenceScores(-91.7, -38.7),
+    "Freeway": ReferenceScores(0.0, 29.6),
+    "Frostbite": ReferenceScores(65.2, 4334.7),
+    "Gopher": ReferenceScores(257.6, 2412.5),
+    "Gravitar": ReferenceScores(173.0, 3351.4),
+    "Hero": ReferenceScores(1027.0, 30826.4),
+    "IceHockey": ReferenceScores(-11.2, 0.9),
+    "Jamesbond": ReferenceScores(29.0, 302.8),
+    "Kangaroo": ReferenceScores(52.0, 3035.0),
+    "Krull": ReferenceScores(1598.0, 2665.5),
+    "KungFuMaster": ReferenceScores(258.5, 22736.3),
+    "MontezumaRevenge": ReferenceScores(0.0, 4753.3),
+    "MsPacman": ReferenceScores(307.3, 6951.6),
+    "NameThisGame": ReferenceScores(2292.3, 8049.0),
+    "Phoenix": ReferenceScores(761.4, 7242.6),
+    "Pitfall": ReferenceScores(-229.4, 6463.7),
+    "Pong": ReferenceScores(-20.7, 14.6),
+    "PrivateEye": ReferenceScores(24.9, 69571.3),
+    "Qbert": ReferenceScores(163.9, 13455.0),
+    "Riverraid": ReferenceScores(1338.5, 17118.0),
+    "RoadRunner": ReferenceScores(11.5, 7845.0),
+    "Robotank": ReferenceScores(2.2, 11.9),
+    "Seaquest": ReferenceScores(68.4, 42054.7),
+    "Skiing": ReferenceScores(-17098.1, -4336.9),
+    "Solaris": ReferenceScores(1236.3, 12326.7),
+    "SpaceInvaders": ReferenceScores(148.0, 1668.7),
+    "StarGunner": ReferenceScores(664.0, 10250.0),
+    "Surround": ReferenceScores(-10.0, 6.5),
+    "Tennis": ReferenceScores(-23.8, -8.3),
+    "TimePilot": ReferenceScores(3568.0, 5229.2),
+    "Tutankham": ReferenceScores(11.4, 167.6),
+    "UpNDown": ReferenceScores(533.4, 11693.2),
+    "Venture": ReferenceScores(0.0, 1187.5),
+    "VideoPinball": ReferenceScores(16256.9, 17667.9),
+    "WizardOfWor": ReferenceScores(563.5, 4756.5),
+    "YarsRevenge": ReferenceScores(3092.9, 54576.9),
+    "Zaxxon": ReferenceScores(32.5, 9173.3),
+}
+"""Random and human scores of the 57 games, by Gymnasium's names.
+
+They are the columns "Random" and "Human" of the table for 30 no-op starts in Wang et al., *Dueling Network
+Architectures for Deep Reinforcement Learning* (2016), as DeepMind's `dqn_zoo` has them (`atari_data.py`). Mnih et al.,
+*Human-level control through deep reinforcement learning* (2015), have 49 of the games, with the same random scores, and
+with other human scores in 34 of them (Breakout 31.8, Pong 9.3): name the table with any normalized score. The paper
+(Veeriah et al. 2019) does not print the table that it used.
+"""
+
+
+def human_normalized_score(game: str, score: float) -> float:
+    """(score - random) / (human - random): 0 for the random and 1 for the human player of `GAMES`.
+
+    Args:
+        game: one of the 57, in Gymnasium's or ALE's spelling.
+        score: of whole games, unclipped.
+
+    Raises:
+        ValueError: there are no reference scores for the game.
+    """
+    title = title_of(game)
+    if title not in GAMES:
+        raise ValueError(f"game must be one of the {len(GAMES)} games with reference scores, got {game!r}")
+    reference = GAMES[title]
+    return (score - reference.random) / (reference.human - reference.random)

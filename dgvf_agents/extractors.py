@@ -32,11 +32,16 @@ class EncoderExtractor(BaseFeaturesExtractor):
 
 @final
 class MLPExtractor(EncoderExtractor):
-    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld)."""
+    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld).
+
+    Biases of the first layer are spread for points of a `Box`. Inputs that are one of many, as those of a `Discrete`
+    space, need none to differ: spread biases would drown what tells them apart.
+    """
 
     def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
         low, high = _bounds(observation_space)
-        super().__init__(observation_space, MLPEncoder(len(low), hidden, low, high))
+        spread = 1.0 if isinstance(observation_space, gym.spaces.Box) else 0.0
+        super().__init__(observation_space, MLPEncoder(len(low), hidden, low, high, spread))
 
 
 @final

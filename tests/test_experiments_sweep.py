@@ -175,7 +175,7 @@ def test_an_unfinished_run_goes_on_from_its_checkpoint(swept: Path, tmp_path: Pa
 
 def test_an_interrupted_sweep_stops_its_runs(tmp_path: Path) -> None:
     sweep = start_sweep([*PUDDLE, "--steps", "100000000", "--out", str(tmp_path)])
-    wait_for(lambda: len(list(tmp_path.rglob("progress.csv"))) == 2)
+    wait_for(lambda: sum(len(file.read_text().splitlines()) > 1 for file in tmp_path.rglob("progress.csv")) == 2)
     sweep.send_signal(signal.SIGINT)
     output, _ = sweep.communicate(timeout=30)
     assert sweep.returncode == 130

@@ -13,6 +13,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.extractors import MLPExtractor, PreprocessedEncoder
 from dgvf_agents.metagradient import InnerState, inner_update, meta_gradient, meta_loss_gradient
 from dgvf_agents.types import Params, Rollout
 from tests.test_sb3_updates import BOX, Samples
@@ -172,3 +173,12 @@ def test_the_state_s_share_in_exploration_trains_no_features() -> None:
 
     assert shaped(None).any()
     assert not shaped((params, features.detach())).any()
+
+
+def test_one_hot_inputs_are_told_apart_from_the_start() -> None:
+    """Spread biases, which points of a Box need, would drown the one input that differs."""
+    space = spaces.Discrete(10)
+    encoder = PreprocessedEncoder(MLPExtractor(space), space, normalize_images=True)
+    features = encoder(torch.arange(10))
+    centered = features - features.mean(0)
+    assert centered.norm() > 0.5 * features.norm()

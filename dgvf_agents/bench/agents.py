@@ -33,6 +33,8 @@ class AgentsBenchmark:
     """L for the growth table."""
     questions: tuple[int, ...] = (8, 32, 128)
     """D for the growth table."""
+    iterations: int = 1_000
+    """Meta-updates over which memory must not grow, on the first of the worlds."""
     worlds: tuple[str, ...] = tuple(WORLDS)
     """Ids of the environments."""
     output: Path | None = None
@@ -41,8 +43,9 @@ class AgentsBenchmark:
     def __post_init__(self) -> None:
         if self.seconds <= 0:
             raise ValueError(f"seconds must be > 0, got {self.seconds!r}")
-        if self.repetitions < 1:
-            raise ValueError(f"repetitions must be >= 1, got {self.repetitions!r}")
+        for name, least in (("repetitions", 1), ("iterations", 10)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)!r}")
         unknown = set(self.worlds) - set(WORLDS)
         if unknown:
             raise ValueError(f"worlds must be among {sorted(WORLDS)}, got {sorted(unknown)}")
@@ -53,14 +56,19 @@ def run(benchmark: AgentsBenchmark) -> list[dict[str, Any]]:
     console = Console()
     speed = _speed(benchmark, console)
     growth = _growth(benchmark, console)
+    lasting = _lasting(benchmark)
     products = [_case({"measure": "products", "seconds": 1.0, "threads": t}) for t in benchmark.threads]
     console.print(_speed_table(speed))
     console.print(_growth_table(growth))
+    console.print(
+        f"resident memory after {benchmark.iterations // 10} and {benchmark.iterations} meta-updates: "
+        f"{lasting['early_mib']:.0f} and {lasting['late_mib']:.0f} MiB"
+    )
     for row in products:
         console.print(
             f"{row['threads']} thread(s): matrix products of the 512-unit layer at {row['gflops']:.0f} GFLOP/s"
         )
-    rows = speed + growth + products
+    rows = [*speed, *growth, lasting, *products]
     if benchmark.output is not None:
         write_report(benchmark.output, "dgvf bench agents", benchmark, rows)
     return rows
@@ -95,6 +103,12 @@ def _growth(benchmark: AgentsBenchmark, console: Console) -> list[dict[str, Any]
     return rows
 
 
+def _lasting(benchmark: AgentsBenchmark) -> dict[str, Any]:
+    world = benchmark.worlds[0]
+    settings = {"unroll_length": 10, "questions": 128, "storage": "graph", "iterations": benchmark.iterations}
+    return _case({"measure": "lasting", "world": world, "policy": WORLDS[world], "threads": 1, **settings})
+
+
 def _case(case: dict[str, Any]) -> dict[str, Any]:
     """Measure one case in a fresh process."""
     command = [sys.executable, "-m", "dgvf_agents.bench.agents_case", json.dumps(case)]
@@ -125,7 +139,8 @@ def _speed_table(rows: list[dict[str, Any]]) -> Table:
 
 def _growth_table(rows: list[dict[str, Any]]) -> Table:
     table = Table(title="Growth with unroll length L and questions D")
-    for heading in ("L", "D", "storage", "ms per update", "peak MiB over the model's", "of it L copies, MiB"):
+    headings = ("L", "D", "storage", "ms per update", "GFLOP/s", "peak MiB over the model's", "of it L copies, MiB")
+    for heading in headings:
         table.add_column(heading, justify="right")
     for row in rows:
         table.add_row(
@@ -133,6 +148,7 @@ def _growth_table(rows: list[dict[str, Any]]) -> Table:
             str(row["questions"]),
             row["storage"],
             f"{row['ms_per_update']:.2f}",
+            f"{row['gflops']:.0f}",
             f"{row['peak_mib']:.0f}",
             f"{row['copies_mib']:.0f}",
         )

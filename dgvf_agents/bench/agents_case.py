@@ -16,6 +16,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
@@ -62,10 +63,8 @@ def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
 
 
 def growth(case: dict[str, Any]) -> dict[str, Any]:
-    """Time per update, and the peak of resident memory over what the warm, idle model takes."""
-    env = make_vec(case["world"], 16, seed=0)
-    settings = {name: case[name] for name in ("unroll_length", "questions", "storage")}
-    model = DGVFA2C(case["policy"], env, auxiliary_task="discovered", seed=0, device="cpu", **settings)
+    """Time and arithmetic per update, and the peak of resident memory over what the warm, idle model takes."""
+    model = _discovering(case)
     updates = 2 * case["unroll_length"] + 2
     model.learn(updates * 80)
     model._unroll = None
@@ -76,11 +75,39 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     elapsed = time.perf_counter() - start
     copy = [model._functions.params(), model.learner_state.optimizer, model._rollout]
     copy_bytes = sum(t.numel() * t.element_size() for t in tree_leaves(copy) if isinstance(t, torch.Tensor))
+    operations = _operations_per_update(case)
     return {
         "ms_per_update": 1e3 * elapsed / updates,
+        "gflop_per_update": 1e-9 * operations,
+        "gflops": 1e-9 * operations * updates / elapsed,
         "peak_mib": (_memory("VmHWM") - idle) / 1024,
         "copies_mib": case["unroll_length"] * copy_bytes / 2**20,
     }
+
+
+def lasting(case: dict[str, Any]) -> dict[str, Any]:
+    """Resident memory after the first tenth of many meta-updates, and after all of them."""
+    model = _discovering(case)
+    a_tenth = case["iterations"] // 10 * case["unroll_length"] * 80
+    model.learn(a_tenth)
+    early = _memory("VmRSS")
+    model.learn(9 * a_tenth, reset_num_timesteps=False)
+    return {"early_mib": early / 1024, "late_mib": _memory("VmRSS") / 1024}
+
+
+def _discovering(case: dict[str, Any], compile: bool = True) -> DGVFA2C:
+    env = make_vec(case["world"], 16, seed=0)
+    settings = {name: case[name] for name in ("unroll_length", "questions", "storage")}
+    return DGVFA2C(case["policy"], env, seed=0, device="cpu", compile=compile, **settings)
+
+
+def _operations_per_update(case: dict[str, Any]) -> float:
+    """Floating-point operations of the matrix products and convolutions, acting included, as PyTorch counts them."""
+    model = _discovering(case, compile=False)
+    model.learn((case["unroll_length"] + 1) * 80)
+    with FlopCounterMode(display=False) as counter:
+        model.learn(case["unroll_length"] * 80, reset_num_timesteps=False)
+    return counter.get_total_flops() / case["unroll_length"]
 
 
 def _memory(name: str) -> int:
@@ -107,4 +134,5 @@ def products(case: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     torch.set_num_threads(given["threads"])
-    print(json.dumps({"speed": speed, "growth": growth, "products": products}[given["measure"]](given)))
+    measures = {"speed": speed, "growth": growth, "lasting": lasting, "products": products}
+    print(json.dumps(measures[given["measure"]](given)))

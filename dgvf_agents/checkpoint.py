@@ -54,6 +54,18 @@ def load_checkpoint(folder: RunFolder, make_env: Callable[[], VecEnv]) -> DGVFA2
     return None
 
 
+def complete_checkpoints(folder: RunFolder) -> list[Path]:
+    """The checkpoints that hold all of the model, oldest first: not the older ones, which keep networks only."""
+    return [path for path in folder.checkpoints() if _is_complete(path)]
+
+
+def _is_complete(path: Path) -> bool:
+    try:
+        return ModelFile.from_bytes(path.read_bytes()).document["training"] is not None
+    except DamagedFileError:
+        return False
+
+
 def _reduce(path: Path) -> None:
     try:
         file = ModelFile.from_bytes(path.read_bytes())

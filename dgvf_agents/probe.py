@@ -13,6 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atomic import replacing
+from dgvf_agents.checkpoint import complete_checkpoints
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.stability import gain, jacobian, spectral_radius
 from dgvf_envs.sb3_adapter import make_vec
@@ -30,21 +31,25 @@ class Stability(NamedTuple):
 
 
 def probe(run: Path, seed: int = 20_000) -> list[Stability]:
-    """Measure every checkpoint of a run, and write `stability.csv` beside its metrics.
+    """Measure every complete checkpoint of a run, and write `stability.csv` beside its metrics.
+
+    Checkpoints that keep networks only lack the optimizer's statistics, on which everything here depends.
 
     Args:
         run: the run folder.
         seed: of the environments that the updates' experience comes from.
 
     Raises:
-        FileNotFoundError: there is no run, or it has no checkpoint.
+        FileNotFoundError: there is no run, or it has no complete checkpoint.
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    folder.latest_checkpoint()
+    files = complete_checkpoints(folder)
+    if not files:
+        raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without any")
     torch.set_num_threads(config.threads)
     rows = []
-    for file in sorted((folder.path / "checkpoints").glob("[0-9]*.zip")):
+    for file in files:
         env = make_vec(config.env, config.n_envs, seed, env_kwargs=config.env_kwargs)
         rows.append(measure(DGVFA2C.load(file, env, device="cpu", compile=False)))
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:

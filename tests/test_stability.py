@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.probe import measure
+from dgvf_agents.cli import main
+from dgvf_agents.probe import measure, probe
+from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.stability import gain, jacobian, spectral_radius
+from dgvf_agents.train_config import TrainConfig
 
 N = 12
 
@@ -82,3 +88,21 @@ class _DenseWitness(BaseCallback):
     def _on_rollout_end(self) -> None:
         update, at, self.size = self.model.next_update()  # type: ignore[attr-defined]
         self.jacobians.append(torch.func.jacrev(update)(at).detach().numpy())
+
+
+def test_a_run_is_probed_at_its_complete_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, tiny = tmp_path / "run", ["--no-compile", "--questions", "2", "--unroll-length", "2", "--steps", "480"]
+    checkpoints = ["--checkpoint-every", "160", "--checkpoints-kept", "2"]
+    main(["train", "puddle-world", "discovered", *tiny, *checkpoints, "--out", str(run)])
+    main(["probe", str(run)])
+    assert "spectral radius" in capsys.readouterr().out.replace("\n", " ")
+    with (run / "stability.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["steps"]) for row in rows] == [320, 480]
+    assert all(float(row["spectral_radius"]) > 0.9 and float(row["gain"]) > 0 for row in rows)
+
+
+def test_a_run_without_complete_checkpoints_is_named(tmp_path: Path) -> None:
+    RunFolder(tmp_path).write_config(TrainConfig())
+    with pytest.raises(FileNotFoundError, match="run must have complete checkpoints"):
+        probe(tmp_path)

@@ -111,6 +111,11 @@ _WORLDS: dict[World, TrainConfig] = {
         policy="MlpPolicy",
         steps=5_000_000,
         learning_rate=1e-3,
+        final_learning_rate=0.0,
+        ent_coef=0.3,
+        final_ent_coef=0.003,
+        auxiliary_coefficient=0.03,
+        convention="surrogate",
     ),
 }
 """One configuration per world; all methods share its settings and differ in the task alone, as in the paper."""

@@ -491,10 +491,10 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
         """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
-        theta = self._packed.theta.unpack(self._theta)
+        theta = self._theta
 
         def fill(buffer: RolloutBuffer) -> None:
-            self._functions.show(theta)
+            self._functions.show(self._packed.theta.unpack(theta))
             try:
                 fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
             finally:

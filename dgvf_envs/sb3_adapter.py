@@ -18,6 +18,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from stable_baselines3.common.env_util import is_wrapped
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
@@ -36,6 +37,10 @@ class GymnasiumVecEnv(VecEnv):
     through `reset(options={"reset_mask": mask})`, so that no transition is lost and none is made up.
 
     `seed(s)` seeds copy i with s + i at the next reset, as Stable-Baselines3's own environments do.
+
+    A vector environment whose `metadata["reports_episodes"]` is true puts `episode` into its infos itself, as those of
+    `dgvf_envs.atari` do at the end of whole games. It counts as wrapped by a `Monitor`: Stable-Baselines3 logs and
+    evaluates what it reports, and warns where a `VecMonitor` would overwrite it.
     """
 
     def __init__(self, env: VectorEnv, partial_reset: bool | None = None) -> None:
@@ -191,7 +196,8 @@ class GymnasiumVecEnv(VecEnv):
         copies = self._indices(indices)
         if (envs := self._scalar_envs()) is not None:
             return [is_wrapped(envs[i], wrapper_class) for i in copies]
-        return [False for _ in copies]
+        monitored = wrapper_class is Monitor and bool(self.metadata.get("reports_episodes", False))
+        return [monitored for _ in copies]
 
     def _owned(self, observations: Any) -> Any:
         """Observations that the next step does not overwrite: Stable-Baselines3 stores them after it."""

@@ -50,9 +50,16 @@ def title_of(game: str) -> str:
 
 @cache
 def frames_before_start(rom_id: str) -> int:
-    """What the emulator counts as the game's frames before a player can act: 0 in most games, 134 in Name This Game."""
-    emulator = ale_py.ALEInterface()
-    emulator.loadROM(roms.get_rom_path(rom_id))
+    """What the emulator counts as the game's frames before a player can act: 0 in most games, 134 in Name This Game.
+
+    Raises:
+        ValueError: ALE has no such ROM.
+    """
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # as ALE's environments do; else it prints a banner
+    emulator, path = ale_py.ALEInterface(), roms.get_rom_path(rom_id)
+    if path is None:
+        raise ValueError(f"rom_id must be one of ale-py's ROMs, got {rom_id!r}")
+    emulator.loadROM(path)
     emulator.reset_game()
     return int(emulator.getEpisodeFrameNumber())
 

@@ -10,7 +10,7 @@ import numpy as np
 
 @final
 class GameRecords:
-    """What each of N running games has scored; in the terms of Gymnasium's `RecordEpisodeStatistics`."""
+    """What each of N running games has scored; in the terms of Stable-Baselines3's `Monitor`."""
 
     def __init__(self, num_envs: int) -> None:
         """
@@ -21,13 +21,12 @@ class GameRecords:
         """`[N]` float64: the sums of unclipped rewards."""
         self.steps = np.zeros(num_envs, dtype=np.int64)
         """`[N]`: the agent's steps."""
-        self._started = np.full(num_envs, time.perf_counter())
+        self._made = time.time()
 
     def begin(self, games: np.ndarray) -> None:
         """Start anew where `games` `[N]` is true."""
         self.scores[games] = 0.0
         self.steps[games] = 0
-        self._started[games] = time.perf_counter()
 
     def add(self, rewards: np.ndarray) -> None:
         """Count one step of every game, with its unclipped rewards `[N]`."""
@@ -35,10 +34,9 @@ class GameRecords:
         self.steps += 1
 
     def of(self, games: np.ndarray) -> dict[str, Any]:
-        """Score `r`, steps `l` and seconds `t` where `games` `[N]` is true, 0 elsewhere; each `[N]`."""
-        seconds = np.round(time.perf_counter() - self._started, 6)
+        """Score `r`, steps `l` and seconds `t` since this was made where `games` `[N]` is true, else 0; each `[N]`."""
         return {
             "r": np.where(games, self.scores, 0.0),
             "l": np.where(games, self.steps, 0),
-            "t": np.where(games, seconds, 0.0),
+            "t": np.where(games, round(time.time() - self._made, 6), 0.0),
         }

@@ -8,13 +8,8 @@ from typing import Any, final
 import ale_py
 import gymnasium as gym
 import numpy as np
-from gymnasium.wrappers import (
-    AtariPreprocessing,
-    ClipReward,
-    FrameStackObservation,
-    RecordEpisodeStatistics,
-    TimeLimit,
-)
+from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation, TimeLimit
+from stable_baselines3.common.monitor import Monitor
 
 from dgvf_envs.atari.emulator import MAX_SEED, title_of
 from dgvf_envs.atari.life_loss import LifeLossEnds
@@ -29,8 +24,8 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
     """One game under a preset: observations `[stack, size, size]` uint8, rewards for learning, scores in the infos.
 
     `info["episode"]` appears where a whole game is over or cut off and holds its score `r` from unclipped rewards, its
-    length `l` in the agent's steps, lost lives or not, and the seconds `t` that it took. `info["lives"]` is always
-    there.
+    length `l` in the agent's steps, lost lives or not, and the seconds `t` since the environment was made.
+    `info["lives"]` is always there.
 
     Args:
         game: in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
@@ -55,7 +50,9 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
     env = AtariPreprocessing(
         EmulatorSeed(env), noop_max=preset.max_noops, frame_skip=preset.frame_skip, screen_size=preset.frame_size
     )
-    env = RecordEpisodeStatistics(TimeLimit(env, preset.max_steps))
+    env = Monitor(
+        TimeLimit(env, preset.max_steps)
+    )  # Stable-Baselines3 finds it and adds none that would see lives only
     if preset.clip_rewards:
         env = ClipReward(env, -1.0, 1.0)
     env = FrameStackObservation(env, preset.stack, padding_type="zero")
@@ -83,11 +80,9 @@ class EmulatorSeed(gym.Wrapper[np.ndarray, int, np.ndarray, int], gym.utils.Reco
         """
         if seed is not None and not 0 <= seed <= MAX_SEED:
             raise ValueError(f"seed must lie in [0, {MAX_SEED}], got {seed!r}")
-        observation, info = self.env.reset(seed=seed, options=options)
-        if seed is None:
-            return observation, info
-        game: Any = self.env.unwrapped
-        game.ale.setInt("random_seed", seed)
-        game.load_game()  # seeds count from here on
-        game.ale.reset_game()
-        return game.ale.getScreenGrayscale(), {**info, "seeds": (info["seeds"][0], seed)}
+        if seed is not None:
+            game: Any = self.env.unwrapped
+            game.seed_game(seed)  # the generator of no-ops too
+            game.ale.setInt("random_seed", seed)
+            game.load_game()  # seeds count from here on
+        return self.env.reset(options=options)

@@ -40,8 +40,8 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     observations and infos where the masks `infos["_final_obs"]` and `infos["_final_info"]` are true.
 
     **Scores.** `infos["final_info"]["episode"]` is there where whole games are over or cut off, under its mask
-    `_episode`, and holds their scores `r` from unclipped rewards, their lengths `l` in the agent's steps and their
-    seconds `t`. Rewards are for learning and clipped if the preset says so.
+    `_episode`, and holds their scores `r` from unclipped rewards, their lengths `l` in the agent's steps and the
+    seconds `t` since the environment was made. Rewards are for learning and clipped if the preset says so.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012, Gymnasium reads a plain class attribute
@@ -68,13 +68,14 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.game, self.preset, self.num_envs = title_of(game), preset_of(preset), num_envs
         _LOGGER.info("%s: %s", self.game, self.preset.describe())
         self._emulators = _emulators(rom_id_of(game), num_envs, self.preset, threads)
-        self._first_frame = frames_before_start(rom_id_of(game))
+        self._first_frame = frames_before_start(rom_id_of(game)) if self.preset.max_noops else 0
         self.single_observation_space = self._emulators.single_observation_space
         self.single_action_space = self._emulators.single_action_space
         self.observation_space = self._emulators.observation_space
         self.action_space = self._emulators.action_space
         self._games = GameRecords(num_envs)
-        self._lives: np.ndarray | None = None
+        self._lives = np.zeros(num_envs, dtype=np.int32)
+        self._was_reset = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
@@ -130,7 +131,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stop the emulators and their threads."""
-        self._emulators.ale = None
+        del self._emulators.ale
 
     def __repr__(self) -> str:
         return f"GamesVectorEnv({self.game!r}, {self.num_envs}, preset={self.preset.name!r})"
@@ -163,6 +164,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             # the emulators draw from 0 to max_noops; drawing 0 again until there is none is drawing from 1
             while (without := games & (told["episode_frame_number"] == self._first_frame)).any():
                 observations, told = self._reset_emulators(without, None)
+        self._was_reset = True
         self._games.begin(games)
         self._lives = told["lives"]
         return observations, {key: told[key] for key in _TOLD}
@@ -174,7 +176,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         """The emulators would wait forever for the one that is given a wrong action."""
         if self.closed:
             raise ClosedEnvironmentError("step() was called after close()")
-        if self._lives is None:
+        if not self._was_reset:
             raise ResetNeeded("step() was called before reset(): call reset() first")
         actions = np.asarray(actions)
         if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
@@ -195,7 +197,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             raise TypeError(f"options['reset_mask'] must be a boolean array, got {mask!r}")
         if mask.shape != (self.num_envs,) or not mask.any():
             raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},) and a True, got {mask!r}")
-        if self._lives is None and not mask.all():
+        if not self._was_reset and not mask.all():
             raise ResetNeeded("a partial reset was asked for before any full reset()")
         return mask
 

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import ale_py
+import gymnasium as gym
+import pytest
+
+from dgvf_envs.atari import GAMES, human_normalized_score
+from dgvf_envs.atari.emulator import frames_before_start, rom_id_of, title_of
+
+gym.register_envs(ale_py)
+
+
+def test_the_57_games_are_there() -> None:
+    assert len(GAMES) == 57
+    for game in GAMES:
+        assert title_of(game) == game
+        assert gym.spec(f"ALE/{game}-v5").kwargs["game"] == rom_id_of(game)
+
+
+def test_humans_are_better_than_chance() -> None:
+    assert all(scores.human > scores.random for scores in GAMES.values())
+
+
+def test_the_tables_of_2015_and_2016_are_told_apart() -> None:
+    """Random scores agree; in these games Mnih et al. 2015 have 31.8, 9.3, 6875.4 and 20182 for the human."""
+    expected = {"Breakout": (1.7, 30.5), "Pong": (-20.7, 14.6), "Alien": (227.8, 7127.7), "Seaquest": (68.4, 42054.7)}
+    assert {game: tuple(GAMES[game]) for game in expected} == expected
+
+
+@pytest.mark.parametrize("game", ["Breakout", "breakout"])
+def test_normalized_scores(game: str) -> None:
+    assert human_normalized_score(game, 1.7) == 0.0
+    assert human_normalized_score(game, 30.5) == 1.0
+    assert human_normalized_score(game, 59.3) == pytest.approx(2.0)
+    assert human_normalized_score(game, 0.0) == pytest.approx(-1.7 / 28.8)
+
+
+def test_normalized_scores_of_negative_scores() -> None:
+    assert human_normalized_score("Skiing", -4336.9) == 1.0
+    assert human_normalized_score("skiing", (-17098.1 - 4336.9) / 2) == pytest.approx(0.5)
+
+
+def test_a_game_without_reference_scores() -> None:
+    with pytest.raises(ValueError, match=r"^game must be one of the 57 games .* 'Tetris'"):
+        human_normalized_score("Tetris", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "rom_id", "title"),
+    [("MsPacman", "ms_pacman", "MsPacman"), ("ms_pacman", "ms_pacman", "MsPacman"), ("Qbert", "qbert", "Qbert")],
+)
+def test_both_spellings(name: str, rom_id: str, title: str) -> None:
+    assert (rom_id_of(name), title_of(name)) == (rom_id, title)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Breakuot", "^game must be a game that ale-py has, got 'Breakuot'; did you mean Breakout"),
+        ("xxxxxx", "got 'xxxxxx', as 'Breakout' or 'MsPacman'"),
+        ("combat", "^game must be a game that ale-py has, got 'combat'"),
+    ],
+)
+def test_unknown_games(name: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        rom_id_of(name)
+
+
+def test_frames_before_start() -> None:
+    assert [frames_before_start(rom_id) for rom_id in ("breakout", "surround", "name_this_game")] == [0, 1, 134]
+
+
+@pytest.mark.filterwarnings("ignore:Rom nothing not supported")
+def test_frames_of_no_rom() -> None:
+    with pytest.raises(ValueError, match=r"^rom_id must be .* 'nothing'"):
+        frames_before_start("nothing")

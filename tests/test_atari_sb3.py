@@ -1,0 +1,117 @@
+"""Atari under Stable-Baselines3: terminal observations, and scores that are those of whole games."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from stable_baselines3 import A2C
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_envs.atari import PAPER, make_atari, make_atari_vec
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv
+
+QUICK = replace(PAPER, max_noops=0, frame_size=36, max_frames=480)
+"""The paper's rules with small frames, starts that are known, and games that are cut off soon."""
+
+
+@pytest.fixture
+def env() -> Iterator[GymnasiumVecEnv]:
+    env = GymnasiumVecEnv(make_atari_vec("Breakout", 2, QUICK, threads=1))
+    env.seed(5)
+    yield env
+    env.close()
+
+
+class Scores(BaseCallback):
+    """Collects what Stable-Baselines3 is told of the games, and adds up the rewards between their ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[float] = []
+        self.lengths: list[int] = []
+        self.pieces = 0
+
+    def _on_step(self) -> bool:
+        self.pieces += int(self.locals["dones"].sum())
+        for info in self.locals["infos"]:
+            if "episode" in info:
+                self.told.append(info["episode"]["r"])
+                self.lengths.append(info["episode"]["l"])
+        return True
+
+
+def test_what_stable_baselines_own_environment_gives(env: GymnasiumVecEnv) -> None:
+    reference = DummyVecEnv([lambda: make_atari("Breakout", QUICK)] * 2)
+    reference.seed(5)
+    np.testing.assert_array_equal(env.reset(), reference.reset())
+    rng, pieces, over = np.random.default_rng(0), 0, 0
+    for _ in range(150):
+        actions = rng.integers(4, size=2)
+        observations, rewards, dones, infos = env.step(actions)
+        expected, expected_rewards, expected_dones, expected_infos = reference.step(actions)
+        np.testing.assert_array_equal(observations, expected)
+        np.testing.assert_array_equal(rewards, expected_rewards)
+        np.testing.assert_array_equal(dones, expected_dones)
+        for info, other in zip(infos, expected_infos, strict=True):
+            assert info.keys() == other.keys()
+            assert info["lives"] == other["lives"]
+            assert info["TimeLimit.truncated"] == other["TimeLimit.truncated"]
+            if "terminal_observation" in info:
+                pieces += 1
+                np.testing.assert_array_equal(info["terminal_observation"], other["terminal_observation"])
+            if "episode" in info:
+                over += 1
+                assert [info["episode"][key] for key in "rl"] == [other["episode"][key] for key in "rl"]
+    assert pieces > over > 0
+    reference.close()
+
+
+def test_training_curves_are_of_whole_games(env: GymnasiumVecEnv) -> None:
+    scores = Scores()
+    model = A2C("CnnPolicy", env, seed=0).learn(2 * 250, callback=scores)
+    assert scores.pieces > len(scores.told) >= 2
+    assert [episode["r"] for episode in model.ep_info_buffer] == scores.told
+    assert max(scores.lengths) <= QUICK.max_steps
+    assert sum(scores.lengths) <= 250 * 2
+
+
+def test_this_projects_agent_too(env: GymnasiumVecEnv) -> None:
+    scores = Scores()
+    model = DGVFA2C("CnnPolicy", env, auxiliary_task="none", compile=False, seed=0).learn(2 * 130, callback=scores)
+    assert scores.pieces > len(scores.told) > 0
+    assert [episode["r"] for episode in model.ep_info_buffer] == scores.told
+
+
+def test_one_game_needs_no_monitor_either() -> None:
+    """Stable-Baselines3 wraps a single environment by itself, unless it finds a Monitor inside."""
+    scores = Scores()
+    env = make_atari("Breakout", QUICK)
+    model = A2C("CnnPolicy", env, seed=0).learn(250, callback=scores)
+    assert scores.pieces > len(scores.told) > 0
+    assert [episode["r"] for episode in model.ep_info_buffer] == scores.told
+    _, lengths = evaluate_policy(model, env, 1, deterministic=False, return_episode_rewards=True)
+    assert 60 < lengths[0] <= QUICK.max_steps
+    env.close()
+
+
+def test_evaluation_is_of_whole_games(env: GymnasiumVecEnv) -> None:
+    """Without a warning, which would say that lives were taken for games."""
+    model = A2C("CnnPolicy", env, seed=0)
+    scores, lengths = evaluate_policy(model, env, 2, deterministic=False, return_episode_rewards=True)
+    assert len(scores) == 2
+    assert min(lengths) > 60  # a life lasts about 30 steps
+    assert max(lengths) <= QUICK.max_steps
+
+
+def test_a_monitor_that_would_take_lives_for_games_is_warned_of(env: GymnasiumVecEnv) -> None:
+    assert env.env_is_wrapped(Monitor) == [True, True]
+    assert env.env_is_wrapped(VecMonitor) == [False, False]
+    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
+        VecMonitor(env)

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ale_py
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from dgvf_envs.atari import MODERN, PAPER, AtariPreset, make_atari
+
+QUICK = replace(PAPER, max_noops=0, frame_size=36)
+"""The paper's rules with small frames and starts that are known."""
+
+
+def until(env: gym.Env, ends: str, limit: int = 1500, seed: int = 0) -> tuple[Any, ...]:
+    """The step in which a life is lost (`"life"`) or the game is over (`"game"`), after random actions."""
+    rng = np.random.default_rng(seed)
+    for _ in range(limit):
+        result = env.step(int(rng.integers(env.action_space.n)))
+        _, _, terminated, truncated, info = result
+        if terminated or truncated:
+            if ("episode" in info) == (ends == "game"):
+                return result
+            env.reset()
+    raise AssertionError(f"no {ends} was lost in {limit} steps")
+
+
+@pytest.mark.parametrize(("preset", "actions"), [("paper", 4), ("modern", 18)])
+def test_spaces(preset: str, actions: int) -> None:
+    env = make_atari("Breakout", preset)
+    assert env.observation_space == gym.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    assert env.action_space == gym.spaces.Discrete(actions)
+    observation, info = env.reset(seed=0)
+    assert observation in env.observation_space
+    assert (observation[:3] == 0).all()
+    assert (observation[3] != 0).any()
+    assert info["lives"] == 5
+    env.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")
+def test_gymnasium_has_no_complaints() -> None:
+    check_env(make_atari("Breakout", replace(MODERN, frame_size=36)), skip_render_check=True, skip_close_check=True)
+
+
+def test_a_lost_life_ends_an_episode_and_not_the_game() -> None:
+    env = make_atari("Breakout", QUICK)
+    env.reset(seed=0)
+    observation, _, terminated, truncated, info = until(env, "life")
+    assert (terminated, truncated) == (True, False)
+    assert info["lives"] < 5
+    assert "episode" not in info
+    again, reset_info = env.reset()
+    np.testing.assert_array_equal(again, observation)
+    assert reset_info["lives"] == info["lives"]
+    following, *_, next_info = env.step(0)
+    np.testing.assert_array_equal(following[:3], observation[1:])  # the stack goes on
+    assert next_info["episode_frame_number"] == info["episode_frame_number"] + 4
+    env.close()
+
+
+@pytest.mark.parametrize("arguments", [{"seed": 3}, {"options": {"anything": 1}}])
+def test_a_reset_that_asks_for_something_starts_a_new_game(arguments: dict[str, Any]) -> None:
+    env = make_atari("Breakout", QUICK)
+    env.reset(seed=0)
+    until(env, "life")
+    _, info = env.reset(**arguments)
+    assert (info["lives"], info["episode_frame_number"]) == (5, 0)
+    env.close()
+
+
+def test_a_reset_in_the_middle_of_a_life_starts_a_new_game() -> None:
+    env = make_atari("Breakout", QUICK)
+    env.reset(seed=0)
+    until(env, "life")
+    env.reset()
+    env.step(0)
+    assert env.reset()[1]["episode_frame_number"] == 0
+    env.close()
+
+
+def test_scores_are_of_whole_games_and_unclipped() -> None:
+    """Rewards of 10 and more, summed on the bare emulator with the same actions."""
+    env = make_atari("MsPacman", QUICK)
+    bare = gym.make("ALE/MsPacman-v5", frameskip=4, repeat_action_probability=0.0, obs_type="ram")
+    env.reset(seed=0)
+    bare.reset(seed=0)
+    rng, score, steps, pieces, over = np.random.default_rng(0), 0.0, 0, 0, False
+    while not over:
+        action = int(rng.integers(env.action_space.n))
+        _, reward, terminated, truncated, info = env.step(action)
+        _, raw_reward, bare_over, _, _ = bare.step(action)
+        assert -1.0 <= reward <= 1.0
+        assert reward == np.sign(raw_reward)
+        score, steps, over = score + raw_reward, steps + 1, "episode" in info
+        assert over == bare_over
+        if terminated or truncated:
+            pieces += 1
+            env.reset()
+    assert pieces == 3
+    assert (info["episode"]["r"], info["episode"]["l"]) == (score, steps)
+    assert score > 30
+    env.close()
+    bare.close()
+
+
+def test_rewards_as_they_are() -> None:
+    env = make_atari("MsPacman", replace(QUICK, clip_rewards=False, max_frames=400))
+    env.reset(seed=0)
+    total = 0.0
+    while True:
+        _, reward, _, truncated, info = env.step(2)
+        total += float(reward)
+        if truncated:
+            break
+    assert total == info["episode"]["r"] > 1.0
+    env.close()
+
+
+def test_games_are_cut_off_on_time() -> None:
+    env = make_atari("Pong", replace(QUICK, max_frames=40, max_noops=7))
+    env.reset(seed=0)
+    results = [env.step(0) for _ in range(10)]
+    assert [(terminated, truncated) for _, _, terminated, truncated, _ in results] == [(False, False)] * 9 + [
+        (False, True)
+    ]
+    assert results[-1][4]["episode"]["l"] == 10
+    env.close()
+
+
+def test_starts_have_no_ops() -> None:
+    env = make_atari("Surround", replace(QUICK, max_noops=3))  # whose frames count from 1
+    env.reset(seed=0)
+    assert {env.reset()[1]["episode_frame_number"] - 1 for _ in range(20)} == {1, 2, 3}
+    env.close()
+
+
+@pytest.mark.parametrize("preset", [QUICK, replace(MODERN, frame_size=36)], ids=["paper", "modern"])
+def test_seeds_decide_everything(preset: AtariPreset) -> None:
+    def play(seed: int) -> list[np.ndarray]:
+        env = make_atari("Breakout", replace(preset, max_noops=5))
+        observations = [env.reset(seed=seed)[0]]
+        observations += [env.step(k % 4)[0] for k in range(30)]
+        env.close()
+        return observations
+
+    first = play(1)
+    np.testing.assert_array_equal(first, play(1))
+    assert any((one != other).any() for one, other in zip(first, play(2), strict=True))
+
+
+@pytest.mark.parametrize("seed", [-1, 2**31])
+def test_seeds_that_the_emulator_does_not_take(seed: int) -> None:
+    env = make_atari("Pong", QUICK)
+    with pytest.raises(ValueError, match=rf"^seed must lie in \[0, 2147483647\], got {seed}"):
+        env.reset(seed=seed)
+    env.close()
+
+
+def test_pictures_show_the_console() -> None:
+    env = make_atari("Breakout", QUICK, render_mode="rgb_array")
+    env.reset(seed=0)
+    picture = env.render()
+    assert (picture.shape, picture.dtype) == ((210, 160, 3), np.uint8)
+    assert (picture[..., 0] != picture[..., 2]).any()
+    env.close()
+
+
+@pytest.mark.skipif(not ale_py.SDL_SUPPORT, reason="ale-py was built without SDL")
+def test_a_window_for_people() -> None:
+    env = make_atari("Breakout", QUICK, render_mode="human")
+    env.reset(seed=0)
+    env.step(1)
+    assert env.render() is None
+    env.close()
+
+
+def test_unknown_games_and_presets() -> None:
+    with pytest.raises(ValueError, match=r"^game must be .* did you mean Pong\?"):
+        make_atari("Pongg")
+    with pytest.raises(ValueError, match=r"^preset must be .* 'old'"):
+        make_atari("Pong", "old")

@@ -1,0 +1,377 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from dgvf_envs.atari import MODERN, PAPER, AtariPreset, GamesVectorEnv, make_atari, make_atari_vec
+
+START = replace(PAPER, max_noops=0)
+"""The paper's rules with starts that are known."""
+QUICK = replace(START, frame_size=20)
+
+DIFFERENT_PIXELS, DIFFERENT_LEVELS = 25, 2
+"""ALE's own tests let this many pixels of a batch differ between its C++ and Gymnasium's wrappers, by this many grey
+levels: two builds of OpenCV may round the mean over an area differently."""
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[GamesVectorEnv]:
+    """Two games for tests that leave them as they are; making one loads its ROM, which takes long."""
+    env = games()
+    env.reset(seed=0)
+    yield env
+    env.close()
+
+
+def games(preset: AtariPreset = QUICK, n: int = 2, game: str = "Breakout") -> GamesVectorEnv:
+    return make_atari_vec(game, n, preset, threads=1)
+
+
+def assert_same_frames(actual: np.ndarray, expected: np.ndarray) -> None:
+    assert (actual.shape, actual.dtype) == (expected.shape, expected.dtype)
+    difference = np.abs(actual.astype(np.int16) - expected)
+    assert np.count_nonzero(difference) <= DIFFERENT_PIXELS
+    assert difference.max() <= DIFFERENT_LEVELS
+
+
+def assert_same_infos(actual: dict[str, Any], expected: dict[str, Any], of: np.ndarray) -> None:
+    for key in ("lives", "episode_frame_number", "frame_number"):
+        np.testing.assert_array_equal(actual[key][of], expected[key][of], err_msg=key)
+
+
+def assert_same_ends(actual: dict[str, Any], expected: dict[str, Any], done: np.ndarray) -> int:
+    """Last observations, last infos and scores of the episodes that ended; how many games ended with them."""
+    assert ("final_obs" in actual) == ("final_obs" in expected) == done.any()
+    if not done.any():
+        return 0
+    for key in ("_final_obs", "_final_info"):
+        np.testing.assert_array_equal(actual[key], expected[key])
+    for i in np.flatnonzero(done):
+        assert_same_frames(actual["final_obs"][i], expected["final_obs"][i])
+    assert_same_infos(last := actual["final_info"], expected["final_info"], done)
+    np.testing.assert_array_equal(last["_lives"], expected["final_info"]["_lives"])
+    over = expected["final_info"].get("_episode", np.zeros_like(done))
+    np.testing.assert_array_equal(last.get("_episode", np.zeros_like(done)), over)
+    if over.any():
+        for key in ("r", "l"):
+            np.testing.assert_array_equal(last["episode"][key], expected["final_info"]["episode"][key])
+    return int(over.sum())
+
+
+@pytest.mark.parametrize(
+    ("game", "n", "preset", "steps", "least_ends", "least_games"),
+    [
+        ("Breakout", 2, START, 200, 8, 1),
+        ("Qbert", 1, START, 480, 4, 1),
+        ("MsPacman", 1, START, 420, 2, 0),
+        ("Breakout", 1, MODERN, 260, 1, 1),
+        ("Pong", 1, replace(MODERN, frame_skip=1, stack=2, frame_size=50, max_frames=35), 80, 2, 2),
+        ("Breakout", 2, replace(QUICK, max_frames=120), 70, 6, 4),
+    ],
+)
+def test_the_same_as_gymnasiums_wrappers(
+    game: str, n: int, preset: AtariPreset, steps: int, least_ends: int, least_games: int
+) -> None:
+    """Frames, rewards, ends, lives, scores: through lost lives, games that are over, and games that are cut off."""
+    env, everywhere = games(preset, n, game), np.ones(n, dtype=bool)
+    reference = SyncVectorEnv([lambda: make_atari(game, preset)] * n, autoreset_mode=AutoresetMode.SAME_STEP)
+    assert env.single_observation_space == reference.single_observation_space
+    assert env.single_action_space == reference.single_action_space
+    assert env.observation_space == reference.observation_space
+    (observation, infos), (expected, expected_infos) = env.reset(seed=5), reference.reset(seed=5)
+    assert_same_frames(observation, expected)
+    assert_same_infos(infos, expected_infos, everywhere)
+    rng, ended, over = np.random.default_rng(0), 0, 0
+    for _ in range(steps):
+        actions = rng.integers(env.single_action_space.n, size=n)
+        observation, *results, infos = env.step(actions)
+        expected, *expected_results, expected_infos = reference.step(actions)
+        assert_same_frames(observation, expected)
+        for one, other in zip(results, expected_results, strict=True):
+            assert one.dtype == other.dtype
+            np.testing.assert_array_equal(one, other)
+        done = results[1] | results[2]
+        assert_same_infos(infos, expected_infos, everywhere)
+        ended += int(done.sum())
+        over += assert_same_ends(infos, expected_infos, done)
+    assert (ended >= least_ends, over >= least_games) == (True, True), (ended, over)
+    env.close()
+    reference.close()
+
+
+class _Drawn:
+    """A generator that draws what it is told."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def integers(self, low: int, high: int) -> int:
+        assert low <= self.number < high
+        return self.number
+
+
+def test_the_same_with_no_ops() -> None:
+    """The paper's preset as it is. The two draw no-ops from different generators, so one is told the other's."""
+    env, reference = games(PAPER, 1), make_atari("Breakout", PAPER)
+
+    def follow(infos: dict[str, Any]) -> np.ndarray:
+        reference.unwrapped.np_random = _Drawn(int(infos["episode_frame_number"][0]))
+        return reference.reset()[0]
+
+    reference.reset(seed=3)
+    observation, infos = env.reset(seed=3)
+    assert_same_frames(observation[0], follow(infos))
+    rng, starts = np.random.default_rng(1), []
+    while len(starts) < 2:
+        action = rng.integers(4, size=1)
+        observation, rewards, terminated, truncated, infos = env.step(action)
+        expected, reward, over, cut, info = reference.step(int(action[0]))
+        assert (rewards[0], terminated[0], truncated[0]) == (reward, over, cut)
+        if over:
+            assert_same_frames(infos["final_obs"][0], expected)
+            assert ("episode" in infos["final_info"]) == ("episode" in info)
+            if "episode" in info:
+                starts.append(int(infos["episode_frame_number"][0]))
+            expected = follow(infos)
+        assert_same_frames(observation[0], expected)
+    assert all(1 <= start <= 30 for start in starts)
+    env.close()
+    reference.close()
+
+
+@pytest.mark.parametrize(("game", "first_frame"), [("Breakout", 0), ("Surround", 1)])
+def test_starts_have_one_to_thirty_no_ops(game: str, first_frame: int) -> None:
+    """ALE alone would draw 0 to 29, and counts some games' frames from elsewhere than 0."""
+    for most, lowest, highest in ((3, 1, 3), (30, 6, 25)):
+        env = games(replace(QUICK, max_noops=most), 2, game)
+        env.reset(seed=0)
+        counts = np.concatenate([env.reset()[1]["episode_frame_number"] for _ in range(25)]) - first_frame
+        assert 1 <= counts.min() <= lowest
+        assert highest <= counts.max() <= most
+        env.close()
+
+
+def play_until(env: GamesVectorEnv, what: Callable[[dict[str, Any]], bool], limit: int = 900) -> tuple[Any, ...]:
+    """The first step of random actions whose infos are so, and the observation before it."""
+    rng, before = np.random.default_rng(0), None
+    for _ in range(limit):
+        result = env.step(rng.integers(env.single_action_space.n, size=env.num_envs))
+        if "final_info" in result[4] and what(result[4]["final_info"]):
+            return (*result, before)
+        before = result[0]
+    raise AssertionError(f"nothing of the kind in {limit} steps")
+
+
+def test_a_lost_life_ends_an_episode_and_not_the_game() -> None:
+    env = games()
+    env.reset(seed=0)
+    observation, _, terminated, truncated, infos, before = play_until(env, lambda last: "episode" not in last)
+    assert terminated.tolist() != truncated.tolist()
+    i = int(np.flatnonzero(terminated)[0])
+    assert not truncated.any()
+    assert 0 < infos["lives"][i] < 5
+    np.testing.assert_array_equal(infos["final_obs"][i], observation[i])
+    np.testing.assert_array_equal(observation[i, :3], before[i, 1:])
+    assert infos["final_info"]["lives"][i] == infos["lives"][i]
+    assert [last is not None for last in infos["final_obs"]] == terminated.tolist()
+    frames = infos["episode_frame_number"]
+    assert env.step(np.zeros(2, dtype=int))[4]["episode_frame_number"][i] == frames[i] + 4
+    env.close()
+
+
+def test_whole_games_under_the_modern_preset() -> None:
+    env = games(replace(MODERN, frame_size=20), 1)
+    env.reset(seed=0)
+    observation, _, terminated, _, infos, _ = play_until(env, lambda last: True)
+    assert terminated[0]
+    assert infos["final_info"]["lives"][0] == 0
+    assert infos["lives"][0] == 5
+    assert infos["final_info"]["_episode"][0]
+    assert (observation[0, :3] == 0).all()
+    assert (infos["final_obs"][0] != observation[0]).any()
+    env.close()
+
+
+def test_scores_are_of_whole_games_and_unclipped() -> None:
+    """Rewards of 10 and more, summed on ALE's bare emulator with the same actions."""
+    env = games(QUICK, 1, "MsPacman")
+    bare = [gym.make("ALE/MsPacman-v5", frameskip=4, repeat_action_probability=0.0, obs_type="ram")]
+    env.reset(seed=0)
+    for one in bare:
+        one.reset(seed=0)
+    rng, scores, pieces, checked = np.random.default_rng(0), np.zeros(1), np.zeros(1), 0
+    started = time.perf_counter()
+    for t in range(900):
+        actions = rng.integers(env.single_action_space.n, size=1)
+        _, rewards, terminated, _, infos = env.step(actions)
+        raw = [one.step(action) for one, action in zip(bare, actions, strict=True)]
+        assert (rewards == np.sign([reward for _, reward, *_ in raw])).all()
+        scores += [reward for _, reward, *_ in raw]
+        pieces += terminated
+        over = np.array([terminated for _, _, terminated, *_ in raw])
+        if over.any():
+            last = infos["final_info"]
+            np.testing.assert_array_equal(last["_episode"], over)
+            np.testing.assert_array_equal(last["episode"]["r"], np.where(over, scores, 0))
+            np.testing.assert_array_equal(last["episode"]["l"], np.where(over, t + 1, 0))
+            assert 0 < last["episode"]["t"].max() <= time.perf_counter() - started + 1.0
+            assert (pieces[over] == 3).all()
+            checked += 1
+            break
+    assert checked == 1
+    assert scores.max() > 30
+    env.close()
+
+
+def test_rewards_as_they_are() -> None:
+    env = games(replace(QUICK, clip_rewards=False, max_frames=400), 1, "MsPacman")
+    env.reset(seed=0)
+    rewards = [env.step(np.array([2])) for _ in range(100)]
+    score = rewards[-1][4]["final_info"]["episode"]["r"][0]
+    assert score == sum(reward[0] for _, reward, *_ in rewards) > 1.0
+    env.close()
+
+
+def test_the_last_observation_before_the_cut_is_the_true_one() -> None:
+    """ALE's own limit stops before it looks at the last frame."""
+    actions = np.random.default_rng(0).integers(4, size=(25, 2))
+    free, cut = games(), games(replace(QUICK, max_frames=100))
+    free.reset(seed=0)
+    cut.reset(seed=0)
+    uncut = [free.step(action) for action in actions]
+    result = [cut.step(action) for action in actions]
+    assert [step[3].tolist() for step in result] == [[False, False]] * 24 + [[True, True]]
+    _, _, _, _, infos = result[-1]
+    for i in range(2):
+        np.testing.assert_array_equal(infos["final_obs"][i], uncut[-1][0][i])
+    assert infos["final_info"]["episode"]["l"].tolist() == [25, 25]
+    assert infos["episode_frame_number"].tolist() == [0, 0]
+    assert infos["lives"].tolist() == [5, 5]
+    following = cut.step(actions[0])
+    np.testing.assert_array_equal(following[0][:, 2:], uncut[0][0][:, 2:])  # starts are the same without no-ops
+    free.close()
+    cut.close()
+
+
+def test_a_life_lost_as_the_game_is_cut_off() -> None:
+    """The new game must not go on from the old one's lives."""
+    env = games(n=1)
+    env.reset(seed=0)
+    play_until(env, lambda last: True)
+    steps = int(env._games.steps[0])
+    env.close()
+    env = games(replace(QUICK, max_frames=4 * steps), 1)
+    env.reset(seed=0)
+    _, _, terminated, truncated, infos, _ = play_until(env, lambda last: True)
+    assert terminated[0]
+    assert truncated[0]
+    assert infos["final_info"]["episode"]["l"][0] == steps
+    assert infos["final_info"]["lives"][0] == 4
+    assert (infos["lives"][0], infos["episode_frame_number"][0]) == (5, 0)
+    assert not env.step(np.zeros(1, dtype=int))[2][0]
+    env.close()
+
+
+@pytest.mark.parametrize("preset", [replace(QUICK, max_noops=30), replace(MODERN, frame_size=20)], ids=["paper", "own"])
+def test_seeds_decide_everything(preset: AtariPreset) -> None:
+    def play(seed: Any) -> np.ndarray:
+        env = games(preset)
+        observations = [env.reset(seed=seed)[0]]
+        observations += [env.step(np.array([k % 4, k % 3]))[0] for k in range(25)]
+        env.close()
+        return np.stack(observations)
+
+    first, other = play(1), play([7, 2])
+    np.testing.assert_array_equal(first[:, 1], other[:, 1])
+    assert (first[:, 0] != other[:, 0]).any()
+
+
+def test_unseeded_games_differ() -> None:
+    env = games(replace(QUICK, max_noops=30), 6)
+    starts = env.reset(seed=[None, 3, None, 3, 3, None])[1]["episode_frame_number"]
+    assert starts[1] == starts[3] == starts[4]
+    assert len({*starts.tolist(), *env.reset()[1]["episode_frame_number"].tolist()}) > 3
+    env.close()
+
+
+def test_some_games_may_be_reset() -> None:
+    env = games(n=3)
+    env.reset(seed=0)
+    for _ in range(5):
+        observation, *_ = env.step(np.array([1, 1, 1]))
+    fresh, infos = env.reset(options={"reset_mask": np.array([False, True, False])})
+    np.testing.assert_array_equal(fresh[[0, 2]], observation[[0, 2]])
+    assert (fresh[1, :3] == 0).all()
+    assert infos["episode_frame_number"].tolist() == [20, 0, 20]
+    assert env._games.steps.tolist() == [5, 0, 5]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [np.array([0, 4]), np.array([-1, 0]), np.zeros(3, dtype=int), np.zeros(2), np.zeros((2, 1), dtype=int)],
+)
+def test_wrong_actions_are_refused(actions: np.ndarray, running: GamesVectorEnv) -> None:
+    """The emulators would wait forever."""
+    with pytest.raises(InvalidAction, match=r"^actions must"):
+        running.step(actions)
+    running.step(np.array([1, 2], dtype=np.uint8))
+
+
+def test_steps_before_a_reset_and_after_the_end() -> None:
+    env = games()
+    with pytest.raises(ResetNeeded, match=r"^step\(\) was called before reset\(\)"):
+        env.step(np.zeros(2, dtype=int))
+    with pytest.raises(ResetNeeded, match=r"^a partial reset"):
+        env.reset(options={"reset_mask": np.array([True, False])})
+    env.close()
+    env.close()
+    with pytest.raises(ClosedEnvironmentError, match=r"^step\(\) was called after close\(\)"):
+        env.step(np.zeros(2, dtype=int))
+    with pytest.raises(ClosedEnvironmentError, match=r"^reset\(\) was called after close\(\)"):
+        env.reset()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seed": -1}, ValueError, r"^seeds must lie in \[0, 2147483647\], got -1"),
+        ({"seed": 2**31 - 1}, ValueError, "got 2147483648"),
+        ({"seed": [1]}, ValueError, "^seed must be an integer or 2 seeds, got 1 seeds"),
+        ({"options": {"reset_mask": [True, False]}}, TypeError, "boolean array"),
+        ({"options": {"reset_mask": np.array([False, False])}}, ValueError, r"shape \(2,\) and a True"),
+        ({"options": {"reset_mask": np.array([True])}}, ValueError, r"shape \(2,\) and a True"),
+    ],
+)
+def test_wrong_resets_are_refused(
+    arguments: dict[str, Any], error: type[Exception], message: str, running: GamesVectorEnv
+) -> None:
+    with pytest.raises(error, match=message):
+        running.reset(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("Breakout", 0), "^num_envs must be >= 1, got 0"),
+        (("Breakout", 2, "paper", -1), "^threads must be >= 0, got -1"),
+        (("Breakout", 2, "new"), "^preset must be .* got 'new'"),
+        (("Brekout", 2), "^game must be .* did you mean Breakout"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_atari_vec(*arguments)
+
+
+def test_what_it_is(running: GamesVectorEnv) -> None:
+    assert running.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+    assert repr(running) == "GamesVectorEnv('Breakout', 2, preset='own')"

@@ -37,6 +37,7 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings ar
 	$(BIN)/python docs/generate_environment_pages.py --check
 	$(BIN)/python docs/generate_benchmark_page.py --check
 	$(BIN)/python docs/generate_learning_page.py --check
+	$(BIN)/python docs/generate_stability_page.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages

@@ -20,12 +20,13 @@ def test_the_command_measures_and_reports(
     monkeypatch.chdir(tmp_path)
     output = Path("results") / "envs.json"
     arguments = ["--ids", *IDS, "--copies", "1", "3", "--seconds", "0.01", "--repetitions", "2"]
-    cli.main(["bench", "envs", *arguments, "--output", str(output)])
+    cli.main(["bench", "envs", *arguments, "--games", "--output", str(output)])
 
     assert [path.relative_to(tmp_path) for path in tmp_path.rglob("*") if path.is_file()] == [output]
     report = json.loads(output.read_text())
     assert report["command"] == "dgvf bench envs"
-    assert report["settings"] == {"ids": IDS, "copies": [1, 3], "seconds": 0.01, "repetitions": 2}
+    games = {"games": [], "game_copies": [16], "threads": 1}
+    assert report["settings"] == {"ids": IDS, "copies": [1, 3], "seconds": 0.01, "repetitions": 2, **games}
     assert {"python", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch"} <= report["versions"].keys()
     assert report["versions"]["numpy"] == np.__version__
     assert report["hardware"]["cores"] >= 1
@@ -42,16 +43,30 @@ def test_the_command_measures_and_reports(
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
     output = tmp_path / "envs.json"
     output.write_text("old")
-    rows = run(EnvsBenchmark(("PuddleWorld-v0",), (2,), seconds=0.001, repetitions=1, output=output))
+    rows = run(EnvsBenchmark(("PuddleWorld-v0",), (2,), (), seconds=0.001, repetitions=1, output=output))
     assert json.loads(output.read_text())["rows"] == rows
     assert list(tmp_path.iterdir()) == [output]
 
 
 def test_without_an_output_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = run(EnvsBenchmark(("CollectObjects-v0",), (2,), seconds=0.001, repetitions=1))
+    rows = run(EnvsBenchmark(("CollectObjects-v0",), (2,), (), seconds=0.001, repetitions=1))
     assert len(rows) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_games_are_measured_three_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "envs.json"
+    benchmark = EnvsBenchmark((), (), ("pong",), (2,), seconds=0.001, repetitions=1, output=output)
+    (row,) = run(benchmark)
+    assert (row["game"], row["copies"], row["threads"]) == ("Pong", 2, 1)
+    assert row["ratio"] == pytest.approx(row["vector_steps_per_s"] / row["sync_steps_per_s"])
+    assert row["sb3_ratio"] == pytest.approx(row["vector_steps_per_s"] / row["sb3_steps_per_s"])
+    assert min(row["vector_steps_per_s"], row["sync_steps_per_s"], row["sb3_steps_per_s"]) > 0
+    report = json.loads(output.read_text())
+    assert report["rows"] == [row]
+    assert "ale-py" in report["versions"]
+    assert "Pong" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -60,6 +75,8 @@ def test_without_an_output_nothing_is_written(tmp_path: Path, monkeypatch: pytes
         ({"seconds": 0.0}, r"^seconds must be > 0, got 0\.0"),
         ({"repetitions": 0}, "^repetitions and copies .* got 0"),
         ({"copies": (16, 0)}, r"^repetitions and copies .* \(16, 0\)"),
+        ({"threads": 0}, "^threads and game_copies .* got 0"),
+        ({"game_copies": (0,)}, r"^threads and game_copies .* \(0,\)"),
     ],
 )
 def test_bad_settings_are_named(settings: dict, message: str) -> None:

@@ -1,9 +1,7 @@
-"""Environment steps per second: our vector environments beside `SyncVectorEnv` over our scalar ones."""
+"""Environment steps per second: our vector environments beside `SyncVectorEnv`, on Atari beside others' too."""
 
 from __future__ import annotations
 
-import statistics
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,10 +12,9 @@ from rich.progress import track
 from rich.table import Table
 
 import dgvf_envs
+from dgvf_agents.bench import atari_envs
 from dgvf_agents.bench.report import write_report
-
-WARM_UP_STEPS = 20
-"""Steps before the clock starts: buffers are filled, caches warm."""
+from dgvf_agents.bench.stepping import median_rates
 
 
 @dataclass(frozen=True)
@@ -28,6 +25,12 @@ class EnvsBenchmark:
     """Environments to measure."""
     copies: tuple[int, ...] = (16, 256, 4096)
     """Numbers of copies in a vector environment."""
+    games: tuple[str, ...] = ("Breakout", "Pong")
+    """Atari games to measure."""
+    game_copies: tuple[int, ...] = (16,)
+    """Numbers of copies of a game."""
+    threads: int = 1
+    """Threads of our Atari emulators. The others have one, so that more than one is not one core against one."""
     seconds: float = 0.5
     """How long each of the repetitions runs."""
     repetitions: int = 3
@@ -40,6 +43,8 @@ class EnvsBenchmark:
             raise ValueError(f"seconds must be > 0, got {self.seconds!r}")
         if self.repetitions < 1 or any(n < 1 for n in self.copies):
             raise ValueError(f"repetitions and copies must be >= 1, got {self.repetitions!r} and {self.copies!r}")
+        if self.threads < 1 or any(n < 1 for n in self.game_copies):
+            raise ValueError(f"threads and game_copies must be >= 1, got {self.threads!r} and {self.game_copies!r}")
 
 
 def run(benchmark: EnvsBenchmark) -> list[dict[str, float | int | str]]:
@@ -58,7 +63,16 @@ def run(benchmark: EnvsBenchmark) -> list[dict[str, float | int | str]]:
             f"{row['sync_steps_per_s']:,.0f}",
             f"{row['ratio']:.1f}x",
         )
-    console.print(table)
+    if rows:
+        console.print(table)
+    game_cases = [(game, n) for game in benchmark.games for n in benchmark.game_copies]
+    game_rows = [
+        atari_envs.measure(game, n, benchmark.threads, benchmark.seconds, benchmark.repetitions)
+        for game, n in track(game_cases, "measuring games", console=console, transient=True)
+    ]
+    if game_rows:
+        console.print(atari_envs.table(game_rows))
+    rows += game_rows
     if benchmark.output is not None:
         write_report(benchmark.output, "dgvf bench envs", benchmark, rows)
     return rows
@@ -67,18 +81,12 @@ def run(benchmark: EnvsBenchmark) -> list[dict[str, float | int | str]]:
 def _measure(benchmark: EnvsBenchmark, env_id: str, n: int) -> dict[str, float | int | str]:
     modes = ("vector_entry_point", "sync")
     envs = [gym.make_vec(env_id, num_envs=n, vectorization_mode=mode) for mode in modes]
-    rates: tuple[list[float], list[float]] = ([], [])
     actions = np.stack([envs[0].action_space.sample() for _ in range(64)])
     for env in envs:
         env.reset(seed=0)
-        for k in range(WARM_UP_STEPS):
-            env.step(actions[k])
-    for _ in range(benchmark.repetitions):
-        for env, rate in zip(envs, rates, strict=True):
-            rate.append(_steps_per_second(env, actions, benchmark.seconds))
+    vector, sync = median_rates(envs, actions, benchmark.seconds, benchmark.repetitions)
     for env in envs:
         env.close()
-    vector, sync = (statistics.median(rate) for rate in rates)
     return {
         "id": env_id,
         "copies": n,
@@ -86,11 +94,3 @@ def _measure(benchmark: EnvsBenchmark, env_id: str, n: int) -> dict[str, float |
         "sync_steps_per_s": sync,
         "ratio": vector / sync,
     }
-
-
-def _steps_per_second(env: gym.vector.VectorEnv, actions: np.ndarray, seconds: float) -> float:
-    steps, start = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < seconds or steps == 0:
-        env.step(actions[steps % len(actions)])
-        steps += 1
-    return steps * env.num_envs / elapsed

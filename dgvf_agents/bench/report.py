@@ -12,7 +12,7 @@ from typing import Any
 
 from dgvf_agents.atomic import replacing
 
-_PACKAGES = ("dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
+_PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 
 
 def write_report(path: Path, command: str, settings: Any, rows: list[dict[str, Any]]) -> None:

@@ -294,6 +294,12 @@ def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> Gymn
     if _of_this_package(spec):
         arguments = {"autoreset_mode": AutoresetMode.SAME_STEP, **arguments}
     env = gym.make_vec(spec.id, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
+    if isinstance(env.unwrapped, AtariVectorEnv) and arguments.get("reward_clipping", True):
+        warnings.warn(
+            f"{env_id} clips its rewards, so that what is logged are not scores; "
+            "dgvf_envs.atari.make_atari_vec(game, n) in a GymnasiumVecEnv gives both",
+            stacklevel=3,
+        )
     try:
         return GymnasiumVecEnv(env)
     except ValueError:  # it resets on the next step only

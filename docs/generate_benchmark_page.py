@@ -43,6 +43,7 @@ def environments(report: dict[str, Any]) -> str:
             f"{row['ratio']:.1f}",
         )
         for row in report["rows"]
+        if "id" in row
     ]
     headings = ("Environment", "Copies", "Vector environment", "`SyncVectorEnv`", "Ratio")
     settings = report["settings"]
@@ -53,8 +54,35 @@ Environment steps per second in one process, all copies together: the vector env
 within one run; each number is the median of {settings["repetitions"]} repetitions of {settings["seconds"]} seconds.
 
 {table(headings, rows, right=(1, 2, 3, 4))}
-
+{atari(report)}
 {_measured(report)}"""
+
+
+def atari(report: dict[str, Any]) -> str:
+    """The part on Atari games, empty where none were measured."""
+    rows = [
+        (
+            str(row["game"]),
+            f"{row['copies']:,}",
+            f"{row['vector_steps_per_s']:,.0f}",
+            f"{row['sync_steps_per_s']:,.0f}",
+            f"{row['ratio']:.1f}",
+            f"{row['sb3_steps_per_s']:,.0f}",
+            f"{row['sb3_ratio']:.1f}",
+        )
+        for row in report["rows"]
+        if "game" in row
+    ]
+    if not rows:
+        return ""
+    headings = ("Game", "Copies", "`make_atari_vec`", "`SyncVectorEnv`", "Ratio", "`make_atari_env`", "Ratio")
+    return f"""
+On [Atari](environments/Atari.md), steps of 4 frames of `make_atari_vec` with {report["settings"]["threads"]} thread(s)
+of emulators, beside `SyncVectorEnv` over `make_atari`, which gives the same data, and beside Stable-Baselines3's
+`make_atari_env` with `VecFrameStack`:
+
+{table(headings, rows, right=(1, 2, 3, 4, 5, 6))}
+"""
 
 
 def training(report: dict[str, Any]) -> str:

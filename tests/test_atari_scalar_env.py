@@ -7,9 +7,11 @@ import ale_py
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.utils.env_checker import check_env
 
 from dgvf_envs.atari import MODERN, PAPER, AtariPreset, make_atari
+from dgvf_envs.atari.life_loss import life_lost
 
 QUICK = replace(PAPER, max_noops=0, frame_size=36)
 """The paper's rules with small frames and starts that are known."""
@@ -176,6 +178,18 @@ def test_a_window_for_people() -> None:
     env.step(1)
     assert env.render() is None
     env.close()
+
+
+def test_without_opencv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(DependencyNotInstalled, match=r"dgvf\[atari\]"):
+        make_atari("Pong")
+
+
+def test_the_last_life_counts_too() -> None:
+    """Some games go on for some frames without lives; an extra life is no loss."""
+    lost = life_lost(np.array([3, 1, 2, 2, 0]), np.array([2, 0, 2, 3, 0]))
+    assert lost.tolist() == [True, True, False, False, False]
 
 
 def test_unknown_games_and_presets() -> None:

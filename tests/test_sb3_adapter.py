@@ -446,6 +446,11 @@ class TestMakeVec:
         with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
             make_vec("PuddleWorld-v0", n_envs)
 
+    def test_clipped_rewards_are_not_taken_for_scores_unsaid(self) -> None:
+        with pytest.warns(UserWarning, match=r"^ALE/Pong-v5 clips its rewards"):
+            make_vec("ALE/Pong-v5", 1).close()
+        make_vec("ALE/Pong-v5", 1, env_kwargs={"reward_clipping": False}).close()
+
     def test_wrong_options_of_the_world_are_not_hidden(self) -> None:
         with pytest.raises(ValueError, match=r"^noise .* -1\.0"):
             make_vec("PuddleWorld-v0", 2, env_kwargs={"noise": -1.0})

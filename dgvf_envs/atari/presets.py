@@ -38,8 +38,8 @@ class AtariPreset:
     full_action_set: bool = False
     """All 18 actions of the console instead of those that the game reads. (All in Machado et al. 2018)"""
     max_frames: int = 108_000
-    """Frames after which a game is cut off, no-ops not counted: 30 minutes; a multiple of `frame_skip`. (Espeholt et
-    al. 2018; ALE's own ids)"""
+    """Frames after which a game is cut off, no-ops not counted: 30 minutes; a multiple of `frame_skip`. (`dqn_zoo`;
+    ALE's own ids)"""
 
     def __post_init__(self) -> None:
         for name in ("frame_skip", "frame_size", "stack"):

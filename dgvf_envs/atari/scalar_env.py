@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from typing import Any, final
 
 import ale_py
 import gymnasium as gym
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 from gymnasium.wrappers import AtariPreprocessing, ClipReward, FrameStackObservation, TimeLimit
 from stable_baselines3.common.monitor import Monitor
 
@@ -34,8 +36,11 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
 
     Raises:
         ValueError: there is no such game or preset.
+        DependencyNotInstalled: `cv2` is missing.
     """
     preset = preset_of(preset)
+    if importlib.util.find_spec("cv2") is None:
+        raise DependencyNotInstalled('make_atari needs cv2, which `pip install "dgvf[atari]"` brings')
     _LOGGER.info("%s: %s", title_of(game), preset.describe())
     env = gym.make(
         f"ALE/{title_of(game)}-v5",

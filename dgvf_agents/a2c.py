@@ -64,7 +64,7 @@ from dgvf_agents.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
-from dgvf_agents.training_state import replay_unroll, restore_log
+from dgvf_agents.training_state import random_state, replay_unroll, restore_log
 from dgvf_agents.types import Observations, Params, Rollout
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_copies, make_vec
 
@@ -331,6 +331,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta, self.meta_learning_rate)
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
+        self._unroll_random: list[list[Tensor]] = []  # before each of its updates
         self._action_rng = np.random.default_rng(self.seed)
         self._builder = RolloutBuilder(
             self.n_steps,
@@ -552,7 +553,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._meta_update(unroll.gradient())
             unroll = None
         if unroll is None:
-            unroll = self._new_unroll()
+            unroll, self._unroll_random = self._new_unroll(), []
+        self._unroll_random.append(random_state(self.device))
         if self.objective == "sum" and self.unroll_length > 1:
             metrics, self._meta_loss = unroll.score_and_update(rollout, learning_rate)
         else:
@@ -744,7 +746,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
-        return [*super()._excluded_save_params(), "task", "rollout_buffer", *made, *live, *last, *stored]
+        drawn = ("_unroll_random",)
+        return [*super()._excluded_save_params(), "task", "rollout_buffer", *made, *live, *last, *stored, *drawn]
 
 
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:

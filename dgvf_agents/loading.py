@@ -44,12 +44,12 @@ def load_model(
     model.__dict__.update({**attributes, **changes})
     model._setup_model()
     _set_parameters(model, stored, device)
+    if model.use_sde:  # before random number generators are put where they were, since it draws
+        model.policy.reset_noise()
     if stored.training is not None:
         set_training_state(model, stored.training, force_reset)
     elif env is not None and force_reset is not False:
         model._last_obs = None
-    if model.use_sde and not model._collecting:
-        model.policy.reset_noise()
     return model
 
 

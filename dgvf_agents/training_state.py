@@ -1,7 +1,8 @@
 """Where an agent stands in training: what it needs, besides its parameters and settings, to go on as if never stopped.
 
-An unroll in progress is a graph, which no file holds. Kept instead are where it began and the batches since: taking
-the same updates again, which happens when training goes on, gives the same graph.
+An unroll in progress is a graph, which no file holds. Kept instead are where it began, and the batches since with the
+random states that their updates began in: taking the same updates again, which happens when training goes on, gives the
+same graph, the units that dropout drops included.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.metagradient import InnerMetrics, InnerState
@@ -69,11 +71,27 @@ def replay_unroll(model: DGVFA2C) -> None:
     pending, model._pending_unroll = model._pending_unroll, None
     if pending is None:
         return
-    meta_loss, model._unroll = model._meta_loss, None
+    now, meta_loss, model._unroll = random_state(model.device), model._meta_loss, None
     model._take(InnerState(*pending["start"]))
-    for fields, learning_rate in pending["batches"]:
+    for (fields, learning_rate), before in zip(pending["batches"], _random_states_of(pending), strict=True):
+        take_random_state(model.device, before)
         model._train_discovering(Rollout(*fields), learning_rate)
+    take_random_state(model.device, now)
     model._meta_loss = meta_loss
+
+
+def random_state(device: torch.device) -> list[Tensor]:
+    """Where PyTorch's random number generators stand that an update on `device` may draw from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def take_random_state(device: torch.device, state: list[Tensor]) -> None:
+    """Put the random number generators where `random_state` found them, as far as there are any."""
+    for number, generator in enumerate(state):
+        if number == 0:
+            torch.set_rng_state(generator.cpu())
+        elif device.type == "cuda":
+            torch.cuda.set_rng_state(generator.cpu(), device)
 
 
 def _environment(model: DGVFA2C) -> dict[str, Any] | None:
@@ -121,7 +139,16 @@ def _unroll(model: DGVFA2C) -> dict[str, Any] | None:
     if model._pending_unroll is not None or model._unroll is None:
         return model._pending_unroll
     start, batches = model._unroll.history
-    return {"start": list(start), "batches": [[list(rollout), rate] for rollout, rate in batches]}
+    return {
+        "start": list(start),
+        "batches": [[list(rollout), rate] for rollout, rate in batches],
+        "random": [list(state) for state in model._unroll_random],
+    }
+
+
+def _random_states_of(pending: dict[str, Any]) -> list[list[Tensor]]:
+    """Before each update of a stored unroll; files of earlier versions do not tell, which only matters with dropout."""
+    return pending.get("random") or [[] for _ in pending["batches"]]
 
 
 def _unfinished(model: DGVFA2C) -> dict[str, Any] | None:

@@ -6,12 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
+from torch import nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_envs.sb3_adapter import make_vec
@@ -115,6 +119,95 @@ def test_a_callback_may_save_in_the_middle_of_a_rollout(steps: int, at_rollout_e
     assert resumed.num_timesteps == steps
     resumed.learn(total - steps, reset_num_timesteps=False)
     assert_same_training(resumed, model)
+
+
+class Drift(gym.Env):
+    """A point that actions push, for ten steps; gives its state."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps, self.place = 0, self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps, self.place = self.steps + 1, np.clip(self.place + 0.1 * action, -1.0, 1.0).astype(np.float32)
+        return self.place.copy(), float(-np.abs(self.place).sum()), False, self.steps == 10, {}
+
+    def get_state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "place": self.place.copy(), "random": self.np_random}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.steps, self.place, self._np_random = state["steps"], state["place"].copy(), state["random"]
+
+
+def drift() -> VecEnv:
+    return DummyVecEnv([Drift for _ in range(COPIES)])
+
+
+PLACES_TO_SAVE = {
+    "between updates": (6 * BATCH, None),
+    "within a rollout": (5 * BATCH + 2 * COPIES, False),
+    "last step of a rollout": (6 * BATCH, False),
+    "end of a rollout": (6 * BATCH, True),
+}
+"""Environment steps, and whether a callback saves at the end of the rollout; `None` where no callback does."""
+
+
+def _saved_on_the_way(model: DGVFA2C, path: Path, total: int, steps: int, at_rollout_end: bool | None) -> DGVFA2C:
+    """The model after `total` steps, which was saved after `steps`; and some other use of the random generator."""
+    if at_rollout_end is None:
+        model.learn(steps).save(path)
+        model.learn(total - steps, reset_num_timesteps=False)
+    else:
+        model.learn(total, SaveAt(path, steps, at_rollout_end))
+    torch.manual_seed(99)
+    return model
+
+
+@pytest.mark.parametrize("place", PLACES_TO_SAVE)
+def test_exploration_matrices_are_those_of_training_that_never_stopped(place: str, tmp_path: Path) -> None:
+    path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
+    for frequency in (-1, 2):
+        model = _model(drift(), use_sde=True, sde_sample_freq=frequency, policy_kwargs={"net_arch": [4]})
+        model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
+        resumed = DGVFA2C.load(path, drift(), device="cpu")
+        assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+
+
+class Dropping(BaseFeaturesExtractor):
+    """Drops half of its units, by a module or by a function, which nothing can tell from outside."""
+
+    def __init__(self, space: spaces.Box, by_module: bool = True) -> None:
+        super().__init__(space, 16)
+        self.layer, self.dropout = nn.Linear(2, 16), nn.Dropout(0.5) if by_module else None
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        features = self.layer(observations).relu()
+        return nn.functional.dropout(features, 0.5, self.training) if self.dropout is None else self.dropout(features)
+
+
+@pytest.mark.parametrize(
+    ("place", "by_module", "changes"),
+    [
+        *((place, True, {}) for place in PLACES_TO_SAVE),
+        ("between updates", False, {}),
+        ("between updates", True, {"objective": "end"}),
+        ("between updates", True, {"unroll_length": 1}),
+    ],
+)
+def test_an_unroll_drops_the_same_units_when_it_is_taken_again(
+    place: str, by_module: bool, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
+    kwargs = {"features_extractor_class": Dropping, "features_extractor_kwargs": {"by_module": by_module}}
+    model = _model(puddle(), policy_kwargs=kwargs, **changes)
+    model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
+    resumed = DGVFA2C.load(path, puddle(), device="cpu", custom_objects={"policy_kwargs": kwargs})
+    assert resumed._pending_unroll is not None
+    assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
 
 
 ENVIRONMENTS: dict[str, Callable[[], VecEnv]] = {

@@ -26,6 +26,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
 from dgvf_agents.rollout_builder import bootstrap_positions
 from dgvf_agents.rollout_view import fill_buffer
 from dgvf_agents.types import Rollout
@@ -104,10 +105,13 @@ def test_training_stops_with_the_episode_that_a_callback_waits_for() -> None:
 
 
 def test_a_policy_saved_alone_acts_the_same(tmp_path: Path) -> None:
-    for policy, space in (("MlpPolicy", BOX), ("MultiInputPolicy", spaces.Dict({"a": BOX, "b": spaces.Discrete(3)}))):
-        model = _model(Samples(space, spaces.Box(-2, 2, (2,), np.float32)), policy).learn(20)
+    planes = spaces.Box(0.0, 1.0, (3, 5, 5), np.float32)
+    several = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
+    for policy, space in ((MlpPolicy, BOX), (CnnPolicy, planes), (MultiInputPolicy, several)):
+        env = Samples(space, spaces.Box(-2, 2, (2,), np.float32))
+        model = _model(env, policy.__name__, policy_kwargs={}).learn(20)
         model.policy.save(tmp_path / "policy")
-        loaded = model.policy_class.load(tmp_path / "policy", device="cpu")
+        loaded = policy.load(tmp_path / "policy", device="cpu")
         observation = space.sample()
         for deterministic in (True, False):
             torch.manual_seed(1)

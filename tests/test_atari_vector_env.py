@@ -312,6 +312,9 @@ def test_some_games_may_be_reset() -> None:
     assert (fresh[1, :3] == 0).all()
     assert infos["episode_frame_number"].tolist() == [20, 0, 20]
     assert env._games.steps.tolist() == [5, 0, 5]
+    env._lives = np.full(3, 9)  # as after extra lives
+    env.reset()
+    assert not env.step(np.zeros(3, dtype=int))[2].any(), "a new game has lost no life"
     env.close()
 
 

@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
@@ -751,7 +752,10 @@ class DGVFA2C(OnPolicyAlgorithm):
 
 
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
-    return VecMonitor(GymnasiumVecEnv(env)) if isinstance(env, VectorEnv) else env
+    if not isinstance(env, VectorEnv):
+        return env
+    adapted = GymnasiumVecEnv(env)
+    return adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)  # it may report its episodes itself
 
 
 def _to(params: Params, device: torch.device) -> Params:

@@ -115,3 +115,15 @@ def test_a_monitor_that_would_take_lives_for_games_is_warned_of(env: GymnasiumVe
     assert env.env_is_wrapped(VecMonitor) == [False, False]
     with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
         VecMonitor(env)
+
+
+def test_an_agent_given_the_vector_environment_itself_logs_whole_games() -> None:
+    games = make_atari_vec("Breakout", 2, QUICK, threads=1)
+    network = {"features_extractor_kwargs": {"features_dim": 4}}
+    model = DGVFA2C("CnnPolicy", games, auxiliary_task="none", compile=False, seed=0, policy_kwargs=network)
+    scores = Scores()
+    model.learn(400, scores)
+    assert model.ep_info_buffer is not None
+    assert [game["r"] for game in model.ep_info_buffer] == scores.told
+    assert scores.pieces > len(scores.told) > 0
+    games.close()

@@ -86,7 +86,7 @@ of emulators, beside `SyncVectorEnv` over `make_atari`, which gives the same dat
 
 
 def training(report: dict[str, Any]) -> str:
-    """Training speed and memory."""
+    """Training speed."""
     measures: dict[str, list[dict[str, Any]]] = {}
     for row in report["rows"]:
         measures.setdefault(row["measure"], []).append(row)
@@ -102,10 +102,10 @@ one run; each number is the median of {settings["repetitions"]} repetitions of {
 
 {_speed_table(measures["speed"])}
 
-Time and memory of discovered GVFs on CollectObjects-v0, one thread, as L and D grow. `graph` keeps the graphs of an
-unroll, `recompute` its parameters, statistics and batches only, and computes the rest again. Memory is the peak of what
-the process holds over what the idle model takes. Arithmetic is that of matrix products and convolutions; a bare matrix
-product of the network's largest layer at the same batch reaches {products[1]:.0f} GFLOP/s here.
+Time of discovered GVFs on CollectObjects-v0, one thread, as L and D grow. `graph` keeps the graphs of an unroll,
+`recompute` its parameters, statistics and batches only, and computes the rest again. Arithmetic is that of matrix
+products and convolutions; a bare matrix product of the network's largest layer at the same batch reaches
+{products[1]:.0f} GFLOP/s here.
 
 {_growth_table(measures["growth"])}
 
@@ -142,14 +142,10 @@ def _growth_table(rows: list[dict[str, Any]]) -> str:
             f"`{row['storage']}`",
             f"{row['ms_per_update']:.1f}",
             f"{row['gflops']:.0f}",
-            f"{row['peak_mib']:.0f}",
-            f"{row['copies_mib']:.0f}",
-            f"{row['peak_mib'] - row['copies_mib']:.0f}",
         )
         for row in rows
     ]
-    headings = ("L", "D", "Storage", "ms an update", "GFLOP/s", "Peak, MiB", "L copies, MiB", "Peak less copies, MiB")
-    return table(headings, cells, right=(0, 1, 3, 4, 5, 6, 7))
+    return table(("L", "D", "Storage", "ms an update", "GFLOP/s"), cells, right=(0, 1, 3, 4))
 
 
 def _measured(report: dict[str, Any]) -> str:

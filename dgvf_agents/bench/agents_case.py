@@ -15,8 +15,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import flop_registry
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
@@ -105,9 +106,21 @@ def _operations_per_update(case: dict[str, Any]) -> float:
     """Floating-point operations of the matrix products and convolutions, acting included, as PyTorch counts them."""
     model = _discovering(case, compile=False)
     model.learn((case["unroll_length"] + 1) * 80)
-    with FlopCounterMode(display=False) as counter:
+    with _Operations() as counter:
         model.learn(case["unroll_length"] * 80, reset_num_timesteps=False)
-    return counter.get_total_flops() / case["unroll_length"]
+    return counter.total / case["unroll_length"]
+
+
+class _Operations(TorchDispatchMode):
+    """Adds up floating-point operations; PyTorch's own `FlopCounterMode` hooks modules, which `torch.func` forbids."""
+
+    total = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        count = flop_registry.get(function.overloadpacket)
+        self.total += count(*args, **(kwargs or {}), out_val=result) if count is not None else 0
+        return result
 
 
 def _memory(name: str) -> int:

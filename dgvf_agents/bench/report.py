@@ -20,12 +20,12 @@ def write_report(path: Path, command: str, settings: Any, rows: list[dict[str, A
 
     Args:
         path: the file; its folder is made.
-        command: what a user types to get these rows.
+        command: what a user types to get these rows, without its options.
         settings: the benchmark's dataclass.
         rows: the results.
     """
     report = {
-        "command": command,
+        "command": " ".join([command, *_options(settings)]),
         "settings": {k: v for k, v in dataclasses.asdict(settings).items() if k != "output"},
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "hardware": {"processor": processor(), "cores": os.cpu_count()},
@@ -33,6 +33,17 @@ def write_report(path: Path, command: str, settings: Any, rows: list[dict[str, A
     }
     with replacing(path) as unfinished:
         unfinished.write_text(json.dumps(report, indent=1, default=str) + "\n")
+
+
+def _options(settings: Any) -> list[str]:
+    """The options that a benchmark's settings come from: those that are not what they are when left out."""
+    options = []
+    for setting in dataclasses.fields(settings):
+        value = getattr(settings, setting.name)
+        if setting.name != "output" and value != setting.default:
+            values = value if isinstance(value, tuple) else (value,)
+            options += [f"--{setting.name.replace('_', '-')}", *map(str, values)]
+    return options
 
 
 def processor() -> str:

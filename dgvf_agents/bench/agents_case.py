@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import statistics
 import sys
@@ -69,6 +71,7 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     updates = 2 * case["unroll_length"] + 2
     model.learn(updates * 80)
     model._unroll = None
+    _give_back()
     idle = _memory("VmRSS")
     _reset_peak()
     start = time.perf_counter()
@@ -127,6 +130,12 @@ def _memory(name: str) -> int:
     """Resident memory in KiB, now (`VmRSS`) or at its peak (`VmHWM`)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1])
+
+
+def _give_back() -> None:
+    """Let the C library return what it keeps of freed memory to the system: it would hide what is allocated next."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def _reset_peak() -> None:

@@ -1,0 +1,271 @@
+"""`dgvf` in RL Baselines3 Zoo, through the zoo's own scripts."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
+
+from dgvf_agents import DGVFA2C, zoo
+from dgvf_agents.train import _PASSED_ON, build
+from dgvf_agents.train_config import WORLDS, preset
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "zoo"
+SMALL, PUDDLE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
+TINY = ["compile:False", "questions:4", "policy_kwargs:'dict(features_extractor_kwargs=dict(features_dim=16))'"]
+TINY_MLP = ["compile:False", "questions:4", "policy_kwargs:'dict(features_extractor_kwargs=dict(hidden=(8,)))'"]
+
+needs_zoo = pytest.mark.skipif(importlib.util.find_spec("rl_zoo3") is None, reason="needs the extra zoo")
+
+
+@pytest.fixture(scope="module")
+def rl_zoo3() -> Iterator[Any]:
+    """The zoo, which replaces Gymnasium's `TimeLimit` and adds to NumPy as it is imported: here, and not elsewhere."""
+    modules = (gym.wrappers, gym.wrappers.common, gym.envs.registration)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        for module in modules:
+            patch.setattr(module, "TimeLimit", gym.wrappers.TimeLimit, raising=False)
+        patch.setattr(np, "bool8", np.bool_, raising=False)
+        warnings.simplefilter("ignore")  # those of its imports
+        zoo.register()
+        import rl_zoo3
+        import rl_zoo3.enjoy
+        import rl_zoo3.train
+
+        yield rl_zoo3
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def train(env_id: str, steps: int, *options: str, settings: list[str], folder: str = "logs") -> Path:
+    """Train with the zoo for a while; where its run lies."""
+    given = ["--env", env_id, "-n", str(steps), "-f", folder, "--seed", "3", "--device", "cpu", "-params", *settings]
+    zoo.main(["train", *given, *options])
+    return max(Path(folder, zoo.NAME).glob(f"{env_id}_*"), key=lambda path: int(path.name.split("_")[-1]))
+
+
+NO_EVALUATION = ("--eval-freq", "-1")
+
+
+@needs_zoo
+def test_registering_is_idempotent_and_reaches_all_of_the_zoo(rl_zoo3: Any) -> None:
+    import rl_zoo3.exp_manager
+
+    before = dict(rl_zoo3.ALGOS)
+    zoo.register()
+    assert before == rl_zoo3.ALGOS
+    for module in (rl_zoo3, rl_zoo3.train, rl_zoo3.enjoy, rl_zoo3.exp_manager):
+        assert module.ALGOS["dgvf"] is zoo.ZooDGVFA2C
+        assert module.ALGOS["a2c"].__name__ == "A2C"
+
+
+def test_importing_imports_nothing_of_the_zoo() -> None:
+    code = "import sys, dgvf_agents.zoo; sys.exit(any(name.startswith(('rl_zoo3', 'optuna')) for name in sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_missing_zoo_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rl_zoo3", None)
+    with pytest.raises(ImportError, match=r"pip install 'dgvf\[zoo\]'"):
+        zoo.register()
+
+
+@pytest.mark.parametrize("arguments", [[], ["plot_train"]])
+def test_other_scripts_are_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit, match="must be one of train, enjoy, hyperparameters"):
+        zoo.main(arguments)
+
+
+@needs_zoo
+def test_the_example_holds_the_presets(capsys: pytest.CaptureFixture[str]) -> None:
+    import yaml
+
+    zoo.main(["hyperparameters"])
+    printed = capsys.readouterr().out
+    assert yaml.safe_load(printed) == zoo.hyperparams == zoo.hyperparameters()
+    refreshed = "python -m dgvf_agents.zoo hyperparameters > examples/zoo/dgvf.yml"
+    assert (EXAMPLE / "dgvf.yml").read_text(encoding="utf-8") == printed, refreshed
+
+
+@needs_zoo
+@pytest.mark.parametrize("world", WORLDS)
+def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
+    import yaml
+
+    config = dataclasses.replace(preset(world, "discovered"), compile=False)
+    conf = ["--conf-file", str(EXAMPLE / "dgvf.yml")]
+    run = train(config.env, 80, *conf, *NO_EVALUATION, settings=["compile:False"])
+    model, expected = DGVFA2C.load(run / f"{config.env}.zip"), build(dataclasses.replace(config, seed=3))
+    for name in (*_PASSED_ON, "auxiliary_task", "policy_class"):
+        assert getattr(model, name) == getattr(expected, name), name
+    for progress in (1.0, 0.7, 0.0):
+        assert model.lr_schedule(progress) == expected.lr_schedule(progress)
+        model._current_progress_remaining = expected._current_progress_remaining = progress
+        assert model._entropy_weight() == expected._entropy_weight()
+    saved = yaml.unsafe_load((run / config.env / "config.yml").read_text(encoding="utf-8"))
+    assert saved["n_envs"] == config.n_envs == len(list(run.glob("*.monitor.csv")))
+    assert saved["n_timesteps"] == config.steps
+    assert saved.get("env_kwargs", {}) == config.env_kwargs
+    assert [tuple(p.shape) for p in model.policy.parameters()] == [tuple(p.shape) for p in expected.policy.parameters()]
+
+
+def _returns(model: DGVFA2C, env_id: str, steps: int, env_kwargs: dict[str, Any]) -> list[float]:
+    """Of the episodes that end within some steps of a greedy agent."""
+    env, returns, so_far = make_vec_env(env_id, 1, seed=0, env_kwargs=env_kwargs), [], 0.0
+    observation = env.reset()
+    for _ in range(steps):
+        observation, reward, done, _ = env.step(model.predict(observation, deterministic=True)[0])
+        so_far += float(reward[0])
+        if done[0]:
+            returns.append(so_far)
+            so_far = 0.0
+    return returns
+
+
+@needs_zoo
+def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("custom_envs.py", "dgvf.yml"):
+        shutil.copy(EXAMPLE / name, name)
+    command = [sys.executable, "-m", "rl_zoo3.train", "--algo", "dgvf", "--env", PUDDLE, "--conf-file", "dgvf.yml"]
+    evaluated = ["--eval-freq", "160", "--eval-env-kwargs", "max_episode_steps:9"]
+    options = ["-n", "480", "--save-freq", "160", "--num-threads", "1", *evaluated, "-params", *TINY_MLP]
+    subprocess.run([*command, *options], check=True, capture_output=True, timeout=300)
+    run = Path("logs", "dgvf", f"{PUDDLE}_1")
+    assert np.load(run / "evaluations.npz")["timesteps"].tolist() == [160, 320, 480]
+    assert len(list(run.glob("rl_model_*_steps.zip"))) == 3
+    assert DGVFA2C.load(run / "best_model.zip").num_timesteps in (160, 320, 480)
+    model = DGVFA2C.load(run / f"{PUDDLE}.zip")  # a warning, of a pickle for instance, would be an error
+    assert (model.num_timesteps, model.questions, model.compile) == (480, 4, False)
+
+    capsys.readouterr()
+    enjoy = ["enjoy", "--env", PUDDLE, "-f", "logs", "--device", "cpu"]
+    zoo.main([*enjoy, "-n", "5"])  # renders, without a display
+    zoo.main([*enjoy, "-n", "210", "--no-render"])
+    printed = re.findall(r"Episode Reward: (.*)", capsys.readouterr().out)
+    returns = _returns(model, PUDDLE, 210, zoo.hyperparameters()[PUDDLE]["env_kwargs"])
+    assert printed == [f"{value:.2f}" for value in returns]
+    assert len(set(printed)) >= 2
+
+
+@needs_zoo
+def test_the_zoos_settings_keep_working(rl_zoo3: Any) -> None:
+    wrapper = "env_wrapper:'gymnasium.wrappers.FlattenObservation'"
+    settings = [*TINY_MLP, "policy:'MlpPolicy'", "n_envs:2", "normalize:True", "frame_stack:2", wrapper]
+    evaluated = ("--eval-freq", "20", "--eval-episodes", "1")
+    run = train(SMALL, 40, *evaluated, settings=settings)
+    model = DGVFA2C.load(run / f"{SMALL}.zip")
+    assert model.observation_space.shape == (2 * 3 * 9 * 9,)
+    assert next(model.policy.parameters()).shape == (8, 2 * 3 * 9 * 9)
+    assert model.n_envs == 2
+    assert (run / SMALL / "vecnormalize.pkl").is_file()
+    zoo.main(["enjoy", "--env", SMALL, "-f", "logs", "-n", "5", "--no-render", "--load-best", "--device", "cpu"])
+
+
+@needs_zoo
+def test_a_trained_agent_goes_on(rl_zoo3: Any) -> None:
+    first = train(PUDDLE, 160, *NO_EVALUATION, settings=TINY_MLP) / f"{PUDDLE}.zip"
+    again = train(PUDDLE, 160, *NO_EVALUATION, "-i", str(first), settings=[*TINY_MLP, "gamma:0.9"]) / f"{PUDDLE}.zip"
+    before, after = DGVFA2C.load(first), DGVFA2C.load(again)
+    assert after.gamma == 0.9
+    assert after.num_timesteps == 160
+    assert after._n_updates == 4
+    assert isinstance(after.ent_coef, LinearSchedule)
+    assert not torch.equal(before.policy.action_net.weight, after.policy.action_net.weight)
+
+
+@needs_zoo
+def test_a_search_tries_questions_unroll_lengths_and_meta_learning_rates(
+    rl_zoo3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import optuna
+
+    names = ("questions", "unroll_length", "meta_learning_rate")
+    trained: list[dict[str, Any]] = []
+    learn = zoo.ZooDGVFA2C.learn
+
+    def spied(model: Any, *arguments: Any, **settings: Any) -> Any:
+        trained.append({name: getattr(model, name) for name in names})
+        return learn(model, *arguments, **settings)
+
+    monkeypatch.setattr(zoo.ZooDGVFA2C, "learn", spied)
+    search = ("-optimize", "--n-trials", "3", "--n-evaluations", "1", "--eval-episodes", "1", "--pruner", "none")
+    study = ("--storage", "study.log", "--study-name", "s")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        train(SMALL, 240, *search, *study, "--no-optim-plots", settings=TINY)
+        backend = optuna.storages.journal.JournalFileBackend("study.log")
+        trials = optuna.load_study(study_name="s", storage=optuna.storages.JournalStorage(backend)).trials
+        assert [trial.state.name for trial in trials] == ["COMPLETE"] * 3
+        assert [trial.params for trial in trials] == trained
+        for name, bounds in zip(names, (zoo.QUESTIONS, zoo.UNROLL_LENGTHS, zoo.META_LEARNING_RATES), strict=True):
+            values = [trial.params[name] for trial in trials]
+            assert len(set(values)) == 3, name
+            assert all(bounds[0] <= value <= bounds[1] for value in values), name
+        run = train(SMALL, 80, *study, "--trial-id", "2", *NO_EVALUATION, settings=[TINY[0], TINY[2]])
+    model = DGVFA2C.load(run / f"{SMALL}.zip")
+    assert {name: getattr(model, name) for name in names} == trials[2].params
+
+
+def test_a_run_that_diverges_is_one_that_a_search_prunes() -> None:
+    model = zoo.ZooDGVFA2C(
+        "MlpPolicy",
+        "PuddleWorld-v0",
+        learning_rate=1e30,
+        ent_coef=0.01,
+        questions=2,
+        unroll_length=2,
+        policy_kwargs={"features_extractor_kwargs": {"hidden": (8,)}},
+        compile=False,
+        seed=0,
+        device="cpu",
+    )
+    with pytest.raises(ValueError, match="must be finite"):
+        model.learn(800, log_interval=1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"learning_rate": ConstantSchedule(0.1), "final_learning_rate": 0.01}, (0.1, 0.055, 0.01)),
+        ({"learning_rate": ConstantSchedule(0.1)}, (0.1, 0.1, 0.1)),
+        ({"learning_rate": 0.2, "final_learning_rate": None}, (0.2, 0.2, 0.2)),
+        ({"learning_rate": 1, "final_learning_rate": 0}, (1.0, 0.5, 0.0)),
+    ],
+)
+def test_schedules(settings: dict[str, Any], expected: tuple[float, ...]) -> None:
+    known = zoo.with_schedules(settings)
+    assert list(known) == ["learning_rate"]
+    rate = known["learning_rate"]
+    rates = [rate(progress) if callable(rate) else rate for progress in (1.0, 0.5, 0.0)]
+    assert rates == pytest.approx(expected, rel=1e-12)
+
+
+@needs_zoo
+def test_a_schedule_of_the_zoo_is_written_without_a_pickle(rl_zoo3: Any) -> None:
+    run = train(SMALL, 80, *NO_EVALUATION, settings=[*TINY, "learning_rate:'lin_0.002'"])
+    schedule = DGVFA2C.load(run / f"{SMALL}.zip").learning_rate
+    assert [schedule(progress) for progress in (1.0, 0.5, 0.0)] == pytest.approx([0.002, 0.001, 0.0], abs=1e-15)
+
+
+def test_final_values_that_fit_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"ent_coef must be given where final_ent_coef is, got final_ent_coef=0\.1"):
+        zoo.with_schedules({"final_ent_coef": 0.1})
+    with pytest.raises(ValueError, match="learning_rate must be a number where final_learning_rate is given"):
+        zoo.with_schedules({"learning_rate": LinearSchedule(1.0, 0.0, 1.0), "final_learning_rate": 0.1})

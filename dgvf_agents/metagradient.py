@@ -272,8 +272,10 @@ class _Step:
     after: InnerState
     rollout: Rollout
     learning_rate: Tensor
+    scored_on: Rollout | None = None
+    """The batch that θ_k was scored on, if it was."""
     score: Params | None = None
-    """∂L^RL(θ_k)/∂θ_k, if θ_k was scored."""
+    """∂L^RL(θ_k)/∂θ_k on it, where it is kept."""
 
 
 @final
@@ -357,7 +359,7 @@ class Unroll:
         with torch.set_grad_enabled(self._keep_graph):
             after, metrics, gradients, loss = self._scored_update(before, self._eta, rollout, learning_rate)
         if self._steps:
-            self._steps[-1].score = gradients
+            self._scored(rollout, gradients)
         self._add(before, after, rollout, learning_rate)
         return metrics, loss
 
@@ -374,8 +376,13 @@ class Unroll:
         if not self._steps:
             raise RuntimeError("score() was called before any update: call update() first")
         gradients, loss = self._score(self._state.theta, rollout)
-        self._steps[-1].score = gradients
+        self._scored(rollout, gradients)
         return loss
+
+    def _scored(self, rollout: Rollout, gradients: Params) -> None:
+        """The last update was scored. Recomputing storage drops the gradients: they are as large as θ."""
+        self._steps[-1].scored_on = rollout
+        self._steps[-1].score = gradients if self._keep_graph else None
 
     def gradient(self) -> Params:
         """The meta-gradient, by name of η's parameters. It uses the unroll up.
@@ -383,13 +390,14 @@ class Unroll:
         Raises:
             RuntimeError: no update was scored.
         """
-        if all(step.score is None for step in self._steps):
+        if all(step.scored_on is None for step in self._steps):
             raise RuntimeError("gradient() was called without any scored update: call update() and score() first")
         total = {name: torch.zeros_like(value) for name, value in self._eta.items()}
         adjoint: list[Tensor | None] = [None] * len(tree_flatten(self._state)[0])
         while self._steps:
             step = self._steps.pop()  # and with it goes its graph
-            _add_score(adjoint, step)
+            if step.scored_on is not None:
+                _add_score(adjoint, step, step.score or self._score(step.after.theta, step.scored_on)[0])
             if any(a is not None for a in adjoint):
                 of_eta, adjoint = self._back(step, adjoint)
                 total = {name: value + of_eta[name] for name, value in total.items()}
@@ -420,12 +428,12 @@ class Unroll:
         return of_eta, list(gradients[len(of_eta) :]) if self._unrolled else adjoint
 
 
-def _add_score(adjoint: list[Tensor | None], step: _Step) -> None:
+def _add_score(adjoint: list[Tensor | None], step: _Step, score: Params) -> None:
     """Add ∂L^RL(θ_k)/∂θ_k to the adjoint of the state after step k, whose first entries are θ's."""
     for place, name in enumerate(step.after.theta):
-        if step.score is not None and name in step.score:
+        if name in score:
             old = adjoint[place]
-            adjoint[place] = step.score[name] if old is None else old + step.score[name]
+            adjoint[place] = score[name] if old is None else old + score[name]
 
 
 def _leaves(state: InnerState, requires_grad: bool) -> InnerState:

@@ -67,9 +67,12 @@ Stable-Baselines3 takes its training curves (`rollout/ep_rew_mean`) and `evaluat
 
 ```python
 from stable_baselines3 import A2C
+
+from dgvf_envs.atari import make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 
-model = A2C("CnnPolicy", GymnasiumVecEnv(make_atari_vec("Breakout", 16))).learn(1_000_000)
+model = A2C("CnnPolicy", GymnasiumVecEnv(make_atari_vec("Breakout", 16)))
+model.learn(160)  # and many more
 ```
 
 Put no `VecMonitor` around it: it would take every life for a game, and Stable-Baselines3 warns that it overwrites the

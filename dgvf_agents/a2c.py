@@ -591,6 +591,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             scored_update=self._scored_update,
             horizon=self.horizon,
             storage=self.storage,
+            length=self.unroll_length,
         )
 
     def _meta_update(self, gradient: Params) -> None:

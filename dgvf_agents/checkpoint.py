@@ -30,9 +30,14 @@ def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
     check_parameters(model)
     path = folder.checkpoint_file(model.num_timesteps)
     model.save(path)
+    reduce_older(folder, kept)
+    return path
+
+
+def reduce_older(folder: RunFolder, kept: int) -> None:
+    """Take from all but the last `kept` checkpoints what only training needs."""
     for older in folder.checkpoints()[:-kept]:
         _reduce(older)
-    return path
 
 
 def load_checkpoint(folder: RunFolder, make_env: Callable[[], VecEnv]) -> DGVFA2C | None:

@@ -17,7 +17,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.checkpoint import load_checkpoint, write_checkpoint
+from dgvf_agents.checkpoint import load_checkpoint, reduce_older, write_checkpoint
 from dgvf_agents.evaluate import episodes_of
 from dgvf_agents.interrupts import StopRequest, TrainingInterruptedError, stop_requests
 from dgvf_agents.plotting import plot_learning_curve
@@ -74,6 +74,7 @@ def _train(config: TrainConfig, folder: RunFolder, show_progress: bool) -> DGVFA
     torch.set_num_threads(config.threads)
     loaded = load_checkpoint(folder, lambda: environment(config))
     if loaded is not None and folder.is_finished():
+        reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
     if loaded is not None and loaded._last_obs is None:
         warnings.warn(f"{config.env} cannot give its state: the run goes on with new episodes", stacklevel=3)
@@ -238,9 +239,9 @@ class _RunCallback(BaseCallback):
     def _save(self) -> None:
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
         self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
-        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
         title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
         plot_learning_curve(self._folder.curve_file, *self._folder.learning_curve(), title)
+        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)  # last: it may mark the run finished
 
 
 def _log_interval(config: TrainConfig) -> int:

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.checkpoint import load_checkpoint, write_checkpoint
+from dgvf_agents.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
 from dgvf_agents.model_file import ModelFile
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train import environment, train
@@ -247,6 +247,16 @@ def test_environments_without_a_state_go_on_with_new_episodes(tmp_path: Path, mo
     with pytest.warns(UserWarning, match="CartPole-v1 cannot give its state"):
         model = train(config, tmp_path / "run", show_progress=False, resume=True)
     assert model.num_timesteps == 160
+
+
+def test_a_run_killed_right_after_its_last_checkpoint_is_tidied(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    train(TrainConfig(**{**vars(CONFIG), "checkpoints_kept": 9}), folder.path, show_progress=False)
+    assert len(complete_checkpoints(folder)) > 1
+    config = TrainConfig(**{**vars(CONFIG), "checkpoints_kept": 1})
+    folder.write_config(config)
+    train(config, folder.path, show_progress=False, resume=True)
+    assert complete_checkpoints(folder) == folder.checkpoints()[-1:]
 
 
 def _killed(tmp_path: Path, kills: int, *arguments: str) -> dict[str, Any]:

@@ -25,7 +25,13 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
 from dgvf_agents.acting_ahead import ActingAhead, foreseeable
-from dgvf_agents.argument_checks import check_counts, check_fractions, check_not_negative, check_positive
+from dgvf_agents.argument_checks import (
+    check_counts,
+    check_fractions,
+    check_not_negative,
+    check_positive,
+    check_positive_if_given,
+)
 from dgvf_agents.compiling import Compiled
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
@@ -35,6 +41,7 @@ from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.loading import load_model
 from dgvf_agents.losses import ActorCriticWeights
+from dgvf_agents.meta_clipping import clip_meta_gradient
 from dgvf_agents.metagradient import (
     Convention,
     EncoderMode,
@@ -49,7 +56,7 @@ from dgvf_agents.metagradient import (
 )
 from dgvf_agents.model_file import write_bytes
 from dgvf_agents.networks import QuestionNetwork, linear
-from dgvf_agents.optimizers import Optimizer, clip_by_global_norm, global_norm
+from dgvf_agents.optimizers import Optimizer, global_norm
 from dgvf_agents.packing import PackedLearner
 from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
 from dgvf_agents.policy_functions import PolicyFunctions
@@ -143,6 +150,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         storage: Storage = "graph",
         meta_learning_rate: float = 3e-4,
         meta_max_grad_norm: float = 1.0,
+        meta_max_discount_grad_norm: float | None = None,
         meta_skip_norm: float = 1e3,
         inner_optimizer: Optimizer | None = None,
         n_envs: int | None = None,
@@ -190,7 +198,9 @@ class DGVFA2C(OnPolicyAlgorithm):
             convention: `"exact"` or `"surrogate"`; see `dgvf_agents.metagradient`.
             storage: `"graph"` is faster, `"recompute"` takes less memory.
             meta_learning_rate: α of Adam on η.
-            meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1).
+            meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
+            meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
+                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
             n_envs: copies to make of an id. When left out: 16 of a world of `dgvf_envs`, as the paper has it, and one
@@ -216,8 +226,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_learning_rate=meta_learning_rate,
             meta_max_grad_norm=meta_max_grad_norm,
             meta_skip_norm=meta_skip_norm,
-            **({} if max_grad_norm is None else {"max_grad_norm": max_grad_norm}),
         )
+        check_positive_if_given(max_grad_norm=max_grad_norm, meta_max_discount_grad_norm=meta_max_discount_grad_norm)
         for name, value in (("learning_rate", learning_rate), ("ent_coef", ent_coef)):
             if not callable(value):
                 check_not_negative(**{name: value})
@@ -276,6 +286,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.storage = storage
         self.meta_learning_rate = meta_learning_rate
         self.meta_max_grad_norm = meta_max_grad_norm
+        self.meta_max_discount_grad_norm = meta_max_discount_grad_norm
         self.meta_skip_norm = meta_skip_norm
         self.inner_optimizer = inner_optimizer
         self.compile = compile
@@ -410,9 +421,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                     "auxiliary_task must not be 'pixel-control' unless actions are Discrete, got actions of "
                     f"{self.action_space}"
                 )
-            task = PixelControl(int(self.action_space.n))
-            task.check_shape(self.observation_space.shape or ())
-            return task
+            return PixelControl.over(self.observation_space.shape or (), int(self.action_space.n))
         return RewardPrediction() if self.auxiliary_task == "reward-prediction" else NoTask()
 
     def _question_network(self) -> QuestionNetwork:
@@ -601,7 +610,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         if not float(norm) <= self.meta_skip_norm:  # also where it is NaN
             self.meta_skipped += 1
             return
-        self.learner_state.meta_step(clip_by_global_norm(gradient, self.meta_max_grad_norm))
+        most, most_of_discounts = self.meta_max_grad_norm, self.meta_max_discount_grad_norm
+        self.learner_state.meta_step(clip_meta_gradient(gradient, self._packed.eta, most, most_of_discounts))
         self.meta_updates += 1
 
     def _take(self, state: InnerState) -> None:

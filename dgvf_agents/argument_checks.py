@@ -40,6 +40,14 @@ def check_positive(**values: Any) -> None:
             raise ValueError(f"{name} must be > 0, got {value!r}")
 
 
+def check_positive_if_given(**values: Any) -> None:
+    """
+    Raises:
+        ValueError: one of them is neither None nor a number > 0.
+    """
+    check_positive(**{name: value for name, value in values.items() if value is not None})
+
+
 def check_not_negative(**values: Any) -> None:
     """
     Raises:

@@ -149,15 +149,21 @@ class RewardPrediction(AuxiliaryTask):
 
 @final
 class PixelControl(AuxiliaryTask):
-    """Learning to change pixels: action values per cell of an n x n grid (paper, section 4.3)."""
+    """Learning to change pixels: action values per cell of an n x n grid (paper, section 4.3).
 
-    def __init__(self, actions: int, grid: int = 21, discount: float = 0.9, scale: float = 1.0 / 255.0) -> None:
+    Grid, cells and discount are not in the paper; defaults are those of Jaderberg et al. (2017).
+    """
+
+    def __init__(
+        self, actions: int, grid: int = 20, discount: float = 0.9, scale: float = 1.0 / 255.0, border: int = 0
+    ) -> None:
         """
         Args:
             actions: A, the number of actions.
-            grid: n, cells along each side; must divide the image's height and width.
+            grid: n, cells along each side; must divide the image's height and width less the border.
             discount: in [0, 1).
             scale: factor that maps pixels to [0, 1].
+            border: pixels ≥ 0 along each side that belong to no cell.
 
         Raises:
             ValueError: an argument is out of its range.
@@ -168,17 +174,42 @@ class PixelControl(AuxiliaryTask):
             raise ValueError(f"grid must be >= 1, got {grid!r}")
         if not 0.0 <= discount < 1.0:
             raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
+        if border < 0:
+            raise ValueError(f"border must be >= 0, got {border!r}")
         self.actions = actions
         self.grid = grid
         self.discount = discount
         self.scale = scale
+        self.border = border
+
+    @classmethod
+    def over(cls, shape: tuple[int, ...], actions: int, cell: int = 4, border: int = 2) -> PixelControl:
+        """Cells of 4x4 pixels over all of an image but its border: 20x20 cells over the central 80x80 of 84x84.
+
+        Args:
+            shape: (channels, height, width) of an observation.
+            actions: A, the number of actions.
+            cell: height and width of a cell in pixels ≥ 1.
+            border: pixels ≥ 0 along each side that belong to no cell.
+
+        Raises:
+            ValueError: observations are no images, or whole cells do not fill them.
+        """
+        _check_image(shape)
+        height, width = shape[1:]
+        if height != width or height <= 2 * border or (height - 2 * border) % cell:
+            raise ValueError(
+                f"observations must be square images of {cell} n + {2 * border} pixels a side for pixel control, got "
+                f"{height} x {width}: pass auxiliary_task= a function that builds a PixelControl of another grid"
+            )
+        return cls(actions, (height - 2 * border) // cell, border=border)
 
     @property
     def answers(self) -> int:
         return self.grid * self.grid * self.actions
 
     def cumulants(self, rollout: Rollout) -> Tensor:
-        """`[T, B, n²]`: mean absolute change of the pixels of each cell between o_t and o_{t+1}.
+        """`[T, B, n²]`: mean absolute change of the pixels of each cell between o_t and o_{t+1}, over all channels.
 
         Raises:
             ValueError: observations are no images, or the grid does not divide them.
@@ -186,8 +217,12 @@ class PixelControl(AuxiliaryTask):
         assert isinstance(rollout.observations, Tensor)
         assert isinstance(rollout.next_observations, Tensor)
         self.check_shape(tuple(rollout.observations.shape[2:]))
-        n, (height, width) = self.grid, rollout.observations.shape[-2:]
-        before, after = (o.to(rollout.rewards.dtype) for o in (rollout.observations, rollout.next_observations))
+        n, edge = self.grid, self.border
+        height, width = (side - 2 * edge for side in rollout.observations.shape[-2:])
+        before, after = (
+            o[..., edge : edge + height, edge : edge + width].to(rollout.rewards.dtype)
+            for o in (rollout.observations, rollout.next_observations)
+        )
         change = ((after - before).abs() * self.scale).mean(2)  # [T, B, H, W]
         return change.unflatten(-1, (n, width // n)).unflatten(2, (n, height // n)).mean((3, 5)).flatten(2)
 
@@ -199,11 +234,12 @@ class PixelControl(AuxiliaryTask):
         Raises:
             ValueError: observations are no images, or the grid does not divide them.
         """
-        if len(shape) != 3:
-            raise ValueError(f"observations must be images (channels, height, width) for pixel control, got {shape}")
+        _check_image(shape)
         height, width = shape[1:]
-        if height % self.grid or width % self.grid:
-            raise ValueError(f"grid must divide the image of {height} x {width} pixels, got {self.grid!r}")
+        inner = (height - 2 * self.border, width - 2 * self.border)
+        if min(inner) < 1 or inner[0] % self.grid or inner[1] % self.grid:
+            without = f" less a border of {self.border}" if self.border else ""
+            raise ValueError(f"grid must divide the image of {height} x {width} pixels{without}, got {self.grid!r}")
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
         """½ (G_c + γ^n max_a′ q⁻(s′, a′) - q(s, a))², summed over cells."""
@@ -226,3 +262,8 @@ class NoTask(AuxiliaryTask):
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
         return rollout.rewards.new_zeros(())
+
+
+def _check_image(shape: tuple[int, ...]) -> None:
+    if len(shape) != 3:
+        raise ValueError(f"observations must be images (channels, height, width) for pixel control, got {shape}")

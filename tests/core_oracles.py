@@ -165,15 +165,16 @@ def reward_prediction_loss(answers: Tensor, next_answers: Tensor, eta: Params, r
     return squared_error(answers, rollout.rewards[..., None])
 
 
-def slow_pixel_changes(rollout: Rollout, grid: int, scale: float) -> Tensor:
+def slow_pixel_changes(rollout: Rollout, grid: int, scale: float, border: int = 0) -> Tensor:
     """c_i: the mean of |o_{t+1} - o_t| over channels and over the pixels of cell i, cells counted row by row."""
     steps, copies, channels, height, width = rollout.observations.shape
+    height, width = height - 2 * border, width - 2 * border
     changes = torch.zeros(steps, copies, grid * grid)
     for row, column in product(range(height), range(width)):
         cell = (row * grid // height) * grid + column * grid // width
         for channel in range(channels):
-            before = rollout.observations[:, :, channel, row, column]
-            after = rollout.next_observations[:, :, channel, row, column]
+            before = rollout.observations[:, :, channel, row + border, column + border]
+            after = rollout.next_observations[:, :, channel, row + border, column + border]
             changes[:, :, cell] += (after - before).abs() * scale
     return changes * grid * grid / (channels * height * width)
 

@@ -51,7 +51,7 @@ def test_every_task_trains_and_moves_the_encoder(task: str) -> None:
 
 
 def test_pixel_control_trains_on_images() -> None:
-    env_kwargs = {"observation": "rgb", "layout": ["#" * 21, *["#" + " " * 19 + "#"] * 19, "#" * 21]}
+    env_kwargs = {"observation": "rgb", "layout": ["#" * 20, *["#" + " " * 18 + "#"] * 18, "#" * 20]}
     env = make_vec("CollectObjects-v0", 2, 0, env_kwargs={**env_kwargs, "objects": ((2, 10), (9, 10))})
     with pytest.raises(ValueError, match="observation_space must have planes"):
         DGVFA2C("CnnPolicy", make_vec("PuddleWorld-v0", 2), **SMALL)

@@ -174,6 +174,36 @@ def test_pixel_changes_equal_the_slow_loop(shape: tuple[int, int, int], grid: in
     torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5))
 
 
+@pytest.mark.parametrize(("shape", "grid", "border"), [((2, 8, 8), 2, 2), ((1, 5, 5), 3, 1), ((3, 10, 6), 2, 1)])
+def test_pixels_of_the_border_belong_to_no_cell(shape: tuple[int, int, int], grid: int, border: int) -> None:
+    rollout = rollout_of(shape)
+    task = PixelControl(ACTIONS, grid, scale=0.5, border=border)
+    changes = task.cumulants(rollout)
+    torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5, border))
+    following = rollout.next_observations.clone()
+    following[..., :border, :] = following[..., -border:, :] = torch.nan
+    following[..., :border] = following[..., -border:] = torch.nan
+    assert torch.equal(task.cumulants(rollout._replace(next_observations=following)), changes)
+
+
+def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
+    task = PixelControl.over((4, 84, 84), 6)
+    assert (task.grid, task.border, task.discount, task.answers) == (20, 2, 0.9, 20 * 20 * 6)
+    still = torch.zeros(1, 1, 4, 84, 84, dtype=torch.uint8)
+    after = still.clone()
+    after[..., 2 + 4 * 3 : 2 + 4 * 4, 2 + 4 * 19 : 2 + 4 * 20] = 255  # cell (3, 19), in all four frames
+    rollout = rollout_of((4, 84, 84))._replace(rewards=torch.zeros(1, 1), observations=still, next_observations=after)
+    expected = torch.zeros(1, 1, 20, 20)
+    expected[..., 3, 19] = 1.0
+    torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
+
+
+@pytest.mark.parametrize("shape", [(4, 83, 83), (4, 84, 80), (1, 4, 4)])
+def test_images_that_cells_do_not_fill_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"square images of 4 n \+ 4 pixels a side .*, got {shape[1]} x {shape[2]}"):
+        PixelControl.over(shape, ACTIONS)
+
+
 def test_cells_are_counted_row_by_row() -> None:
     still = rollout_of((1, 4, 6))
     still = still._replace(observations=torch.zeros(STEPS, COPIES, 1, 4, 6))
@@ -262,6 +292,7 @@ def test_invalid_questions(
     [
         (lambda: PixelControl(0), r"actions must be >= 1, got 0"),
         (lambda: PixelControl(ACTIONS, grid=0), r"grid must be >= 1, got 0"),
+        (lambda: PixelControl(ACTIONS, border=-1), r"border must be >= 0, got -1"),
         (lambda: PixelControl(ACTIONS, discount=1.0), r"discount must lie in \[0, 1\), got 1\.0"),
         (lambda: PixelControl(ACTIONS, discount=math.nan), r"discount must lie in \[0, 1\), got nan"),
     ],
@@ -283,3 +314,8 @@ def test_invalid_pixel_control(make: Callable[[], PixelControl], message: str) -
 def test_images_that_pixel_control_cannot_take(shape: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         PixelControl(ACTIONS, 2).cumulants(rollout_of(shape))
+
+
+def test_a_border_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="grid must divide the image of 4 x 4 pixels less a border of 2, got 1"):
+        PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4)))

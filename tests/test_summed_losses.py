@@ -1,0 +1,30 @@
+"""Steps along the gradient of a mean, with hyperparameters meant for that of a sum."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from dgvf_agents.optimizers import RMSProp, clip_by_global_norm
+from dgvf_agents.summed_losses import norm_for_means, rms_prop_for_means
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+@pytest.mark.parametrize("samples", [1, 7, 640])
+def test_steps_along_means_are_those_along_sums(samples: int) -> None:
+    """Many steps, with gradients on either side of ε and of the norm that they are scaled down to."""
+    torch.manual_seed(1)
+    of_sums = RMSProp(epsilon=0.1)
+    of_means = rms_prop_for_means(of_sums, samples)
+    states = [(params := {"w": torch.zeros(5)}, of_sums.init(params)), (params, of_means.init(params))]
+    for k in range(50):
+        mean = {"w": torch.randn(5) * 10.0 ** ((k % 5) - 4)}
+        total = {"w": samples * mean["w"]}
+        clipped = clip_by_global_norm(total, 40.0), clip_by_global_norm(mean, norm_for_means(40.0, samples))
+        states = [
+            optimizer.step(params, gradient, state, 6e-4)
+            for optimizer, gradient, (params, state) in zip((of_sums, of_means), clipped, states, strict=True)
+        ]
+    assert states[0][0]["w"].abs().min() > 0
+    torch.testing.assert_close(states[0][0], states[1][0], rtol=1e-10, atol=0)

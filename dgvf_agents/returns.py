@@ -87,7 +87,7 @@ def window_index(cut: Tensor, length: int) -> Tensor:
         then repeated.
     """
     steps = torch.arange(len(cut), device=cut.device)
-    last, ends = steps[-1].expand(cut.shape[1:]), []
+    last, ends = steps[-1], []
     for t in reversed(range(len(cut))):
         last = torch.where(cut[t], steps[t], last)
         ends.append(last)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgvf_agents.distributions import Categorical
+from dgvf_agents.distributions import Categorical, SquashedGaussian
 from dgvf_agents.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized, regression_loss
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -85,6 +85,29 @@ def test_without_weights_only_the_policy_learns() -> None:
     of_policy, of_value = agent.negative_gradients(ActorCriticWeights(0.0, 0.0))
     assert of_policy.any()
     assert not of_value.any()
+
+
+def test_an_entropy_weight_of_its_own_takes_the_place_of_the_usual_one() -> None:
+    agent = LinearAgent()
+    outputs, values = agent.x @ agent.policy.T, agent.x @ agent.value
+    rest = (agent.actions, agent.returns, agent.advantages, ActorCriticWeights(0.6, 0.02), torch.tensor(0.3))
+    loss = actor_critic_loss(Categorical(ACTIONS), outputs, values, *rest)
+    torch.testing.assert_close(loss.total, loss.policy + 0.6 * loss.value - 0.3 * loss.entropy)
+
+
+def test_an_entropy_without_closed_form_is_estimated_from_the_actions() -> None:
+    """-log π(a|x) over actions drawn from the policy: a squashed Gaussian's."""
+    generator, distribution = torch.Generator().manual_seed(0), SquashedGaussian(2)
+    outputs = torch.randn(STEPS, COPIES, 4, generator=generator)
+    actions = torch.rand(STEPS, COPIES, 2, generator=generator) * 1.8 - 0.9
+    zeros = torch.zeros(STEPS, COPIES)
+    loss = actor_critic_loss(distribution, outputs, zeros, actions, zeros, zeros, ActorCriticWeights(0.0, 0.1))
+    mean, log_std = outputs.chunk(2, -1)
+    gaussian = torch.distributions.Normal(mean, log_std.exp())
+    squashed = torch.distributions.TransformedDistribution(gaussian, torch.distributions.TanhTransform())
+    expected = -squashed.log_prob(actions).sum(-1).mean()
+    torch.testing.assert_close(loss.entropy, expected, rtol=1e-5, atol=0)  # 1e-6 keeps the density finite at the ends
+    torch.testing.assert_close(loss.total, -0.1 * loss.entropy)
 
 
 @pytest.mark.parametrize("tail", [(), (5,), (2, 3)])

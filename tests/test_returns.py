@@ -111,6 +111,12 @@ def test_windows_stay_in_their_episode() -> None:
     assert window_index(cut, 3)[:, 0].tolist() == [[0, 1, 1], [1, 1, 1], [2, 3, 4], [3, 4, 4], [4, 4, 4]]
 
 
+def test_windows_lie_on_the_device_of_their_cuts() -> None:
+    index = window_index(torch.ones(5, 2, dtype=torch.bool, device="meta"), 3)
+    assert index.device.type == "meta"
+    assert index.shape == (5, 2, 3)
+
+
 @given(seed=SEEDS, steps=SIZES, copies=SIZES, trace=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
 def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, copies: int, trace: float) -> None:
     """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest; with λ = 1 the longest alone."""

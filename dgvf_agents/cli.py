@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -14,15 +15,20 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from dgvf_agents import train_config
+from dgvf_agents.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.bench import agents as bench_agents
 from dgvf_agents.bench import envs as bench_envs
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.train_config import TrainConfig
+from dgvf_envs.atari import GAMES, human_normalized_score
 
 Run = Annotated[Path, tyro.conf.Positional]
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
+
+ATARI = "atari"
+"""What stands for a world in `dgvf train`, before the method and --game."""
 
 bench = SubcommandApp()
 app = SubcommandApp()
@@ -37,12 +43,42 @@ def _train_command(config: TrainConfig) -> Callable[..., None]:
     return command
 
 
+def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
+    usual = dataclasses.replace(atari_config("Breakout", method), env="")
+
+    def command(
+        game: str,
+        preset: AtariRules = "paper",
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = usual,
+        out: Path | None = None,
+        resume: bool = False,
+    ) -> None:
+        """
+        Args:
+            game: The game in Gymnasium's or ALE's spelling, as Breakout or ms_pacman.
+            preset: Rules: `paper` (Mnih et al. 2015), or `modern` (sticky actions, Machado et al. 2018).
+            config: Everything else.
+            out: The run folder.
+            resume: Go on with the run at `out` if there is one.
+        """
+        if config.env:
+            raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
+        rules = atari_config(game, method, preset)
+        config = dataclasses.replace(config, env=rules.env, atari=rules.atari)
+        parts = [config.env, config.task, *(["joint"] if config.encoder_mode == "joint" else [])]
+        name = "-".join([*parts, *([preset] if preset != "paper" else []), str(config.seed)])
+        _train(config, out or Path("runs") / name, resume)
+
+    return command
+
+
 def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     from dgvf_agents.interrupts import TrainingInterruptedError
     from dgvf_agents.run_folder import RunFolder
     from dgvf_agents.train import train
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
+    _tell_rules(config)
     try:
         train(config, path, resume=resume)
     except TrainingInterruptedError:
@@ -55,6 +91,12 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
 
 
+def _tell_rules(config: TrainConfig) -> None:
+    """What a game is played under, wherever a run is trained, evaluated or watched."""
+    if config.atari is not None:
+        Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
+
+
 def _resume(run: Run) -> None:
     """Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same."""
     from dgvf_agents.run_folder import RunFolder
@@ -63,7 +105,7 @@ def _resume(run: Run) -> None:
 
 
 def _train_app() -> SubcommandApp:
-    """`dgvf train WORLD METHOD`, one command per preset."""
+    """`dgvf train WORLD METHOD`, one command per preset; `dgvf train atari METHOD --game GAME`."""
     worlds = SubcommandApp()
     for world in train_config.WORLDS:
         methods = SubcommandApp()
@@ -72,6 +114,11 @@ def _train_app() -> SubcommandApp:
             register = methods.command(name=method, help=f"Train {method} on {config.env}.")
             register(_train_command(config))
         worlds.command(methods, name=world, help=f"Train on {config.env}.")
+    games = SubcommandApp()
+    for game_method in ATARI_METHODS:
+        register = games.command(name=game_method, help=f"Train {game_method} on an Atari game.")
+        register(_train_atari_command(game_method))
+    worlds.command(games, name=ATARI, help="Train on an Atari game; discovered questions unless a method is named.")
     worlds.command(name="resume")(_resume)
     return worlds
 
@@ -81,11 +128,18 @@ app.command(_train_app(), name="train", help="Train an agent and write a run fol
 
 @app.command(name="evaluate")
 def _evaluate(run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000) -> None:
-    """Mean return of a run's latest checkpoint."""
+    """Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped."""
     from dgvf_agents.evaluate import evaluate
+    from dgvf_agents.run_folder import RunFolder
 
+    config = RunFolder.existing(run).read_config()
+    _tell_rules(config)
     mean, deviation = evaluate(run, episodes, deterministic, seed)
-    Console().print(f"return {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} episodes")
+    what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
+    Console().print(f"{what} {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} {of}")
+    if config.atari is not None and config.env in GAMES:
+        normalized = human_normalized_score(config.env, mean)
+        Console().print(f"human-normalized {normalized:.3f} (0 random, 1 human; Wang et al. 2016)")
 
 
 @app.command(name="watch")
@@ -159,6 +213,8 @@ app.command(bench, name="bench", help="Measure speed, side by side in one run.")
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with `arguments`, or with those of the process; bad input ends it with one line and status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if given[:2] == ["train", ATARI] and given[2:3] not in (["-h"], ["--help"]) and not {*given[2:]} & {*ATARI_METHODS}:
+        given.insert(2, "discovered")
     if given[:1] == ["train"] and len(given) > 1 and given[1].split("=")[0] == "--resume":
         given[1:2] = ["resume", *given[1].split("=", 1)[1:]]
     try:

@@ -10,12 +10,13 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.run_environments import evaluation_environments
 from dgvf_agents.run_folder import RunFolder
-from dgvf_envs.sb3_adapter import make_vec
 
 
 def evaluate(run: Path, episodes: int = 100, deterministic: bool = False, seed: int = 10_000) -> tuple[float, float]:
-    """Mean and standard deviation of the undiscounted return of a run's latest checkpoint.
+    """Mean and standard deviation of the undiscounted return of a run's latest checkpoint; on Atari of whole games'
+    scores, under the rules of training.
 
     Args:
         run: the run folder.
@@ -31,7 +32,7 @@ def evaluate(run: Path, episodes: int = 100, deterministic: bool = False, seed: 
         raise ValueError(f"episodes must be >= 1, got {episodes!r}")
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    env = make_vec(config.env, min(64, episodes), seed, env_kwargs=config.evaluation_kwargs)
+    env = evaluation_environments(config, min(64, episodes), seed)
     model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
     returns, _ = episodes_of(model, env, episodes, seed, deterministic)
     return float(np.mean(returns)), float(np.std(returns))

@@ -20,7 +20,12 @@ from dgvf_agents.atomic import replacing
 
 
 def plot_learning_curve(
-    path: Path, steps: Sequence[int], returns: Sequence[float], title: str, optimal: float | None = None
+    path: Path,
+    steps: Sequence[int],
+    returns: Sequence[float],
+    title: str,
+    optimal: float | None = None,
+    frames_per_step: int | None = None,
 ) -> None:
     """Write a learning curve as PNG, atomically.
 
@@ -30,6 +35,7 @@ def plot_learning_curve(
         returns: mean return at each.
         title: above the axes.
         optimal: return of an optimal policy, drawn as a line; none when left out.
+        frames_per_step: on Atari; an axis above then counts frames.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
@@ -38,11 +44,27 @@ def plot_learning_curve(
     if optimal is not None:
         axes.axhline(optimal, color="#5c6270", linewidth=1.0, linestyle="--")
         axes.annotate("optimal", (0, optimal), (4, -12), textcoords="offset points", color="#5c6270", fontsize=9)
-    axes.set(title=title, xlabel="environment steps", ylabel="mean return of the last 100 episodes")
+    measure = "return of the last 100 episodes" if frames_per_step is None else "score of the last 100 whole games"
+    axes.set(title=title, ylabel=f"mean {measure}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
+    _label_steps(axes, frames_per_step)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150)
+
+
+def _label_steps(axes: Axes, frames_per_step: int | None) -> None:
+    """Say what the x axis counts; on Atari the agent's steps below and frames above."""
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if frames_per_step is None:
+        axes.set_xlabel("environment steps")
+        return
+    axes.set_xlabel("agent steps")
+    count = frames_per_step
+    both_ways = (lambda steps: np.multiply(steps, count), lambda frames: np.divide(frames, count))
+    above = axes.secondary_xaxis("top", functions=both_ways)
+    above.set_xlabel(f"frames, {frames_per_step} per step")
+    above.xaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 _GRAY = "#5c6270"
@@ -75,10 +97,12 @@ class CurvePanel:
     title: str
     ylabel: str
     curves: Sequence[TrainingCurve]
-    optimal: float
-    """Return of an optimal policy."""
+    optimal: float | None
+    """Return of an optimal policy; None for no line."""
     logarithmic: bool = False
     """Whether returns are drawn on a logarithmic scale."""
+    frames_per_step: int | None = None
+    """On Atari; an axis above then counts frames."""
 
 
 @final
@@ -105,8 +129,8 @@ class StudyPanel:
     title: str
     ylabel: str
     lines: Sequence[StudyLine]
-    optimal: float
-    """Return of an optimal policy."""
+    optimal: float | None
+    """Return of an optimal policy; None for no line."""
     logarithmic: bool = False
     """Whether returns are drawn on a logarithmic scale."""
 
@@ -137,8 +161,8 @@ def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str) -> None:
                 axes.fill_between(steps, low, high, color=curve.color, alpha=0.15, linewidth=0)
             axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.9, label=curve.label)
         _dress(axes, panel)
-        axes.set(xlabel="environment steps", ylabel=panel.ylabel)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_ylabel(panel.ylabel)
+        _label_steps(axes, panel.frames_per_step)
     _legend(figure, grid)
     _save(figure, path)
 
@@ -205,10 +229,12 @@ def _figure(panels: int, title: str | None, columns: int = 3) -> tuple[Figure, l
 
 
 def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
-    axes.axhline(panel.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
+    if panel.optimal is not None:
+        axes.axhline(panel.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
     if panel.logarithmic:
         axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-        axes.set_ylim(top=max(panel.optimal, -_LINEAR_BELOW))
+        if panel.optimal is not None:
+            axes.set_ylim(top=max(panel.optimal, -_LINEAR_BELOW))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.set_title(panel.title)
     axes.spines[["top", "right"]].set_visible(False)

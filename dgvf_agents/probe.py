@@ -14,9 +14,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atomic import replacing
 from dgvf_agents.checkpoint import complete_checkpoints
+from dgvf_agents.run_environments import training_environments
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.stability import gain, jacobian, spectral_radius
-from dgvf_envs.sb3_adapter import make_vec
 
 
 class Stability(NamedTuple):
@@ -50,7 +50,7 @@ def probe(run: Path, seed: int = 20_000) -> list[Stability]:
     torch.set_num_threads(config.threads)
     rows = []
     for file in files:
-        env = make_vec(config.env, config.n_envs, seed, env_kwargs=config.env_kwargs)
+        env = training_environments(config, seed)
         rows.append(measure(DGVFA2C.load(file, env, device="cpu", compile=False)))
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)

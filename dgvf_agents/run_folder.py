@@ -99,7 +99,7 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """The configuration."""
-        return TrainConfig(**json.loads(self.config_file.read_text()))
+        return TrainConfig.from_fields(json.loads(self.config_file.read_text()))
 
     def learning_curve(self) -> tuple[list[int], list[float]]:
         """Environment steps, and the mean return of the last 100 training episodes at each."""

@@ -7,24 +7,26 @@ import json
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock, Timeout
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
-from stable_baselines3.common.utils import LinearSchedule
-from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.checkpoint import load_checkpoint, reduce_older, write_checkpoint
 from dgvf_agents.evaluate import episodes_of
 from dgvf_agents.interrupts import StopRequest, TrainingInterruptedError, stop_requests
+from dgvf_agents.optimizers import RMSProp
 from dgvf_agents.plotting import plot_learning_curve
 from dgvf_agents.progress_log import ProgressLog
+from dgvf_agents.run_environments import evaluation_environments, training_environments
 from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.summed_losses import norm_for_means, rms_prop_for_means
+from dgvf_agents.schedules import geometric, linear
 from dgvf_agents.train_config import TrainConfig
-from dgvf_envs.sb3_adapter import make_vec
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DGVFA2C:
@@ -72,7 +74,7 @@ def _train(config: TrainConfig, folder: RunFolder, show_progress: bool) -> DGVFA
         folder.write_config(config)
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
-    loaded = load_checkpoint(folder, lambda: environment(config))
+    loaded = load_checkpoint(folder, lambda: training_environments(config))
     if loaded is not None and folder.is_finished():
         reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
@@ -101,22 +103,46 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
         raise ValueError(f"config must be that of the run in {folder.path}, which has another {', '.join(differing)}")
 
 
-def environment(config: TrainConfig) -> VecEnv:
-    """The environment that a configuration trains in."""
-    return make_vec(config.env, config.n_envs, config.seed, env_kwargs=config.env_kwargs)
-
-
 def build(config: TrainConfig) -> DGVFA2C:
     """The untrained model of a configuration."""
     return DGVFA2C(
         config.policy,
-        environment(config),
-        learning_rate=_annealed(config.learning_rate, config.final_learning_rate),
-        ent_coef=_annealed(config.ent_coef, config.final_ent_coef),
+        training_environments(config),
+        learning_rate=linear(config.learning_rate, config.final_learning_rate),
+        ent_coef=geometric(config.ent_coef, config.final_ent_coef),
+        meta_learning_rate=linear(config.meta_learning_rate, config.final_meta_learning_rate),
         auxiliary_task=config.task,
         device="cpu",
-        **{name: getattr(config, name) for name in _PASSED_ON},
+        **{**{name: getattr(config, name) for name in _PASSED_ON}, **_for_means(config)},
     )
+
+
+def _for_means(config: TrainConfig) -> dict[str, Any]:
+    """What a configuration for summed losses is with losses that are means."""
+    if config.loss_reduction == "mean":
+        return {}
+    samples = config.n_envs * config.n_steps
+    norms = {name: getattr(config, name) for name in _NORMS}
+    return {
+        "inner_optimizer": rms_prop_for_means(RMSProp(epsilon=config.rms_prop_eps), samples),
+        **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
+    }
+
+
+_PASSED_ON}, **_for_means(config)},
+    )
+
+
+def _for_means(config: TrainConfig) -> dict[str, Any]:
+    """What a configuration for summed losses is with losses that are means."""
+    if config.loss_reduction == "mean":
+        return {}
+    samples = config.n_envs * config.n_steps
+    norms = {name: getattr(config, name) for name in _NORMS}
+    return {
+        "inner_optimizer": rms_prop_for_means(RMSProp(epsilon=config.rms_prop_eps), samples),
+        **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
+    }
 
 
 def _annealed(first: float, last: float | None) -> float | LinearSchedule:
@@ -139,11 +165,14 @@ _PASSED_ON = (
     "horizon",
     "convention",
     "storage",
-    "meta_learning_rate",
     "meta_max_grad_norm",
+    "meta_max_discount_grad_norm",
     "compile",
 )
 """Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""
+
+_NORMS = ("max_grad_norm", "meta_max_grad_norm", "meta_max_discount_grad_norm")
+"""Those that gradients are scaled down to."""
 
 
 _EVALUATION_SEED = 10_000
@@ -162,18 +191,17 @@ class _RunCallback(BaseCallback):
         super().__init__()
         self._config, self._folder, self._stop = config, folder, stop
         self._next_checkpoint = self._next_evaluation = 0
-        self._evaluation_env = make_vec(
-            config.env, config.evaluation_episodes, _EVALUATION_SEED, env_kwargs=config.evaluation_kwargs
-        )
+        self._evaluation_env = evaluation_environments(config, config.evaluation_episodes, _EVALUATION_SEED)
+        measure = "return" if config.atari is None else "score"
         self._bar = Progress(
             TextColumn(f"{config.env} {config.task}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]} steps/s  return {task.fields[mean]}"),
+            TextColumn("{task.fields[speed]} steps/s  {task.fields[measure]} {task.fields[mean]}"),
             TimeRemainingColumn(),
             disable=not show_progress,
         )
-        self._row = self._bar.add_task("train", total=config.steps, speed="–", mean="–")
+        self._row = self._bar.add_task("train", total=config.steps, speed="–", measure=measure, mean="–")
 
     def __enter__(self) -> _RunCallback:
         self._bar.start()
@@ -213,12 +241,17 @@ class _RunCallback(BaseCallback):
             self._next_evaluation = _next(self.num_timesteps, self._config.evaluate_every)
             self._evaluate()
         if self._iteration % _log_interval(self._config) == 0:
-            self.model.dump_logs(self._iteration)
+            self._dump(self._iteration)
 
     def _on_training_end(self) -> None:
         if self._iteration % _log_interval(self._config):  # otherwise the last row is written already
-            self.model.dump_logs()
+            self._dump()
         self._save()
+
+    def _dump(self, iteration: int = 0) -> None:
+        if self._config.frames_per_step is not None:
+            self.logger.record("time/frames", self.num_timesteps * self._config.frames_per_step)
+        self.model.dump_logs(iteration)
 
     @property
     def _iteration(self) -> int:
@@ -240,7 +273,8 @@ class _RunCallback(BaseCallback):
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
         self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
         title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
-        plot_learning_curve(self._folder.curve_file, *self._folder.learning_curve(), title)
+        curve = self._folder.learning_curve()
+        plot_learning_curve(self._folder.curve_file, *curve, title, frames_per_step=self._config.frames_per_step)
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)  # last: it may mark the run finished
 
 

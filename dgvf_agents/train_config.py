@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, Literal, final
+from typing import Annotated, Any, Literal, final
+
+import tyro
 
 from dgvf_agents.metagradient import Convention, EncoderMode, Horizon, Objective, Storage
+from dgvf_envs.atari.presets import AtariPreset
 
 World = Literal["collect-objects", "collect-objects-small", "puddle-world"]
 Method = Literal["discovered", "random", "reward-prediction", "a2c"]
+LossReduction = Literal["mean", "sum"]
 
 
 @final
@@ -18,17 +22,19 @@ class TrainConfig:
     """Everything that defines a training run."""
 
     env: str = "CollectObjectsSmall-v0"
-    """Id of the environment."""
+    """Id of the environment; on Atari the name of the game."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment in training."""
     evaluation_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment in evaluation."""
+    atari: Annotated[AtariPreset | None, tyro.conf.Suppress] = None
+    """Rules of the game, where the environment is one."""
     policy: str = "CnnPolicy"
-    """`MlpPolicy` (128, 128) or `CnnPolicy` (8 and 16 filters of 2x2, then 512)."""
+    """`MlpPolicy` (128, 128) or `CnnPolicy` (8 and 16 filters of 2x2, then 512; the Atari network on its images)."""
     task: str = "discovered"
     """Auxiliary task: discovered, random, reward-prediction, pixel-control or none."""
     steps: int = 1_000_000
-    """Environment steps to train for, over all copies."""
+    """Environment steps to train for, over all copies; on Atari the agent's, of 4 frames each."""
     seed: int = 0
     """Seed of everything random."""
     n_envs: int = 16
@@ -44,9 +50,12 @@ class TrainConfig:
     ent_coef: float = 0.03
     """Entropy regularization (paper: searched in 1e-4 … 0.05)."""
     final_ent_coef: float | None = None
-    """Where the entropy regularization is annealed to linearly; constant when left out."""
+    """Where the entropy regularization is annealed to, by the same factor per step; constant when left out."""
     vf_coef: float = 0.5
     """Factor on the mean squared value error."""
+    loss_reduction: LossReduction = "mean"
+    """What `rms_prop_eps` and the norms of gradients are meant for: losses that are a `mean` over the batch, or its
+    `sum` as IMPALA's are. Steps are those of such losses; losses are logged as means."""
     rms_prop_eps: float = 1e-5
     """ε of RMSProp (paper: 1e-5)."""
     max_grad_norm: float | None = None
@@ -55,8 +64,8 @@ class TrainConfig:
     """`auxiliary`: only the task trains the encoder, `joint`: the main task too; the task decides when left out."""
     questions: int = 128
     """D, the number of questions (paper: 128)."""
-    question_discount: float = 0.9
-    """Discount of all questions."""
+    question_discount: float | None = 0.9
+    """Discount of all questions; learned when left out."""
     auxiliary_coefficient: float = 0.1
     """Factor on the answer loss."""
     unroll_length: int = 10
@@ -71,8 +80,12 @@ class TrainConfig:
     """`graph` is faster, `recompute` takes less memory."""
     meta_learning_rate: float = 3e-4
     """Adam's, on η."""
+    final_meta_learning_rate: float | None = None
+    """Where the meta learning rate is annealed to linearly; constant when left out."""
     meta_max_grad_norm: float = 1.0
-    """Norm that meta-gradients are scaled down to (paper, table 1: 1)."""
+    """Norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants)."""
+    meta_max_discount_grad_norm: float | None = None
+    """Norm that those of learned discounts are scaled down to by themselves (paper, table 1: 10)."""
     compile: bool = True
     """Whether updates are compiled."""
     threads: int = 1
@@ -93,6 +106,25 @@ class TrainConfig:
         for name in (*counts, "checkpoints_kept", "n_envs", "n_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+        if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
+            given = self.env_kwargs or self.evaluation_kwargs
+            raise ValueError(f"env_kwargs and evaluation_kwargs must be left out on Atari, got {given!r}")
+
+    @classmethod
+    def from_fields(cls, fields: dict[str, Any]) -> TrainConfig:
+        """The configuration whose `dataclasses.asdict` these are.
+
+        Raises:
+            TypeError: a field is not known.
+            ValueError: a field is out of its range.
+        """
+        rules = fields.get("atari")
+        return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
+
+    @property
+    def frames_per_step(self) -> int | None:
+        """Frames that an action of the agent is held for on Atari; None elsewhere."""
+        return None if self.atari is None else self.atari.frame_skip
 
 
 _TASKS: dict[Method, str] = {

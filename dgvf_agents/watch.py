@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
-
-import gymnasium as gym
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.run_environments import window
 from dgvf_agents.run_folder import RunFolder
 
 _FRAMES_WITH_QUESTIONS = 6
@@ -34,7 +32,9 @@ def watch(
     folder = RunFolder.existing(run)
     config = folder.read_config()
     model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
-    env: gym.Env[Any, Any] = gym.make(config.env, render_mode="human", **config.evaluation_kwargs)
+    if questions and config.atari is not None:
+        raise ValueError(f"questions must be watched in a world with a map, got a run on the game {config.env}")
+    env = window(config)
     frames = 1
     if questions:
         from dgvf_agents.atlas.live_questions import live_questions

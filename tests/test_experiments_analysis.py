@@ -19,11 +19,11 @@ from dgvf_agents.experiments.run_metrics import Curve, RunMetrics
 from dgvf_agents.experiments.scale import SCALES
 from dgvf_agents.experiments.search import Search, best_setting
 from dgvf_agents.experiments.search_grid import SearchGrid
-from dgvf_agents.train_config import TrainConfig, World
+from dgvf_agents.train_config import TrainConfig
 from tests.run_folders import write_run
 
 
-def cells_with_runs(figure: str, world: World, out: Path, seeds: int = 3, measure: str = "evaluation") -> list[Cell]:
+def cells_with_runs(figure: str, world: str, out: Path, seeds: int = 3, measure: str = "evaluation") -> list[Cell]:
     """Curves that rise linearly to 10·setting + seed over ten points."""
     settings = FIGURES[figure].settings(world)
     cells = cells_of(settings, SCALES["full"], seeds, out)
@@ -148,11 +148,10 @@ def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("figure", [name for name in FIGURES if name != "search"])
 def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
-    cells = [
-        cell
-        for world in ("collect-objects-small", "puddle-world")
-        for cell in cells_with_runs(figure, world, tmp_path / "runs", seeds=2)
-    ]
+    worlds = (
+        ("atari/Breakout", "atari/Pong") if figure.startswith("atari-") else ("collect-objects-small", "puddle-world")
+    )
+    cells = [cell for world in worlds for cell in cells_with_runs(figure, world, tmp_path / "runs", seeds=2)]
     analyze(FIGURES[figure], cells).write(tmp_path / "tables", {})
     shutil.rmtree(tmp_path / "runs")
     picture = draw(figure, tmp_path / "tables")

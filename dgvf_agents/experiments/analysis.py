@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -27,8 +28,7 @@ from dgvf_agents.experiments.statistics import (
     mean,
     probability_of_improvement,
 )
-from dgvf_agents.experiments.worlds import REFERENCES
-from dgvf_agents.train_config import World
+from dgvf_agents.experiments.worlds import reference_of
 
 QUANTITIES: tuple[Quantity, ...] = ("final", "average")
 BAND_POINTS = 150
@@ -88,7 +88,7 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
             for cell, mark in zip(cells, marks, strict=True)
         ],
         "configurations": {
-            cell.setting.folder_name: vars(read_config(cell.folder)) for cell in cells if cell.seed == 0
+            cell.setting.folder_name: dataclasses.asdict(read_config(cell.folder)) for cell in cells if cell.seed == 0
         },
     }
 
@@ -124,7 +124,7 @@ def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Mea
     return "training"
 
 
-def _add_bands(results: Results, world: World) -> None:
+def _add_bands(results: Results, world: str) -> None:
     """The mean curve of each setting, where all of its seeds have values."""
     for label in results.settings(world):
         seeds: dict[int, list[CurveRow]] = {}
@@ -155,9 +155,9 @@ def _add_overall(results: Results, reference: str | None) -> None:
     rows = {w: [row for row in results.cells if row.world == w and row.setting in common] for w in worlds}
 
     def value(row: CellRow, quantity: Quantity) -> float:
-        return REFERENCES[row.world].normalized(row.value(quantity))
+        return reference_of(row.world).normalized(row.value(quantity))
 
-    if common:
+    if common and all(reference_of(world).random is not None for world in worlds):
         _add_statistics(results, "all", reference, rows, value)
 
 
@@ -165,7 +165,7 @@ def _add_statistics(
     results: Results,
     name: str,
     reference: str | None,
-    rows: dict[World, list[CellRow]],
+    rows: dict[str, list[CellRow]],
     value: Callable[[CellRow, Quantity], float],
 ) -> None:
     """Summary and comparisons of settings, whose strata are worlds."""

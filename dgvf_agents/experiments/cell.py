@@ -6,9 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, cast, final
 
+from dgvf_agents.atari_config import AtariMethod, atari_config
 from dgvf_agents.experiments.scale import Scale
+from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.train_config import Method, TrainConfig, World, preset
 
 
@@ -17,9 +19,9 @@ from dgvf_agents.train_config import Method, TrainConfig, World, preset
 class Setting:
     """A preset with changes."""
 
-    world: World
-    """World of the preset."""
-    method: Method
+    world: str
+    """World of the preset, or `atari/GAME`."""
+    method: AtariMethod
     """Method of the preset."""
     label: str
     """What the setting is called in an experiment's tables; unique among those on its world."""
@@ -28,18 +30,25 @@ class Setting:
 
     def config(self, scale: Scale, seed: int) -> TrainConfig:
         """The configuration of a run."""
-        changed = dataclasses.replace(preset(self.world, self.method), **dict(self.changes))
+        changed = dataclasses.replace(self.usual, **dict(self.changes))
         return dataclasses.replace(scale.apply(changed), seed=seed)
+
+    @property
+    def usual(self) -> TrainConfig:
+        """The preset."""
+        game = game_of_world(self.world)
+        if game is not None:
+            return atari_config(game, self.method)
+        return preset(cast("World", self.world), cast("Method", self.method))
 
     @property
     def folder_name(self) -> str:
         """`WORLD/METHOD`, then what differs from the preset: equal settings of two experiments share their runs."""
-        usual = preset(self.world, self.method)
-        changes = [f",{name}={value}" for name, value in sorted(self.changes) if getattr(usual, name) != value]
+        changes = [f",{name}={value}" for name, value in sorted(self.changes) if getattr(self.usual, name) != value]
         return f"{self.world}/{self.method}{''.join(changes)}"
 
 
-def setting(world: World, method: Method, label: str | None = None, **changes: Any) -> Setting:
+def setting(world: str, method: AtariMethod, label: str | None = None, **changes: Any) -> Setting:
     """A setting, labeled with its method and changes unless told otherwise."""
     parts = [f"{name}={value}" for name, value in changes.items()]
     return Setting(world, method, " ".join([method, *parts]) if label is None else label, tuple(changes.items()))

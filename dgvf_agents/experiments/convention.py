@@ -9,7 +9,6 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import World
 
 
 @final
@@ -20,7 +19,7 @@ class Convention(Figure):
     summary = "exact against surrogate meta-gradients"
     reference = "exact"
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [setting(world, "discovered", kind, convention=kind) for kind in ("exact", "surrogate")]
 
     def draw(self, results: Results, path: Path) -> None:

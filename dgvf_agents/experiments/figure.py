@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dgvf_agents.experiments.cell import Setting
 from dgvf_agents.experiments.results import CellRow, ChoiceRow, Results
-from dgvf_agents.train_config import WORLDS, World
+from dgvf_agents.train_config import WORLDS
 
 
 class Figure(ABC):
@@ -20,20 +20,20 @@ class Figure(ABC):
     """One line."""
     seeds: int = 3
     """Seeds per setting at full size (paper: 3)."""
-    worlds: tuple[World, ...] = WORLDS
-    """Worlds at full size."""
+    worlds: tuple[str, ...] = WORLDS
+    """Worlds at full size; none where games are to be named."""
     reference: str | None = None
     """Label of the setting that all others are compared with; none when left out."""
 
     @abstractmethod
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         """What is run on a world."""
 
-    def follow_up(self, world: World, rows: Sequence[CellRow]) -> list[Setting]:
+    def follow_up(self, world: str, rows: Sequence[CellRow]) -> list[Setting]:
         """What is run on a world once the results of `settings` are known; usually nothing."""
         return []
 
-    def choices(self, world: World, rows: Sequence[CellRow]) -> list[ChoiceRow]:
+    def choices(self, world: str, rows: Sequence[CellRow]) -> list[ChoiceRow]:
         """What results on a world lead to choose; usually nothing is chosen."""
         return []
 

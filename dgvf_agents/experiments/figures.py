@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dgvf_agents.experiments.atari_meta_objective import AtariMetaObjective
+from dgvf_agents.experiments.atari_representation import AtariRepresentation
 from dgvf_agents.experiments.convention import Convention
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.gridworlds import Gridworlds
@@ -13,5 +15,15 @@ from dgvf_agents.experiments.unroll_length import UnrollLength
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
-    for figure in (Gridworlds(), Questions(), UnrollLength(), MetaObjective(), Joint(), Search(), Convention())
+    for figure in (
+        Gridworlds(),
+        Questions(),
+        UnrollLength(),
+        MetaObjective(),
+        Joint(),
+        Search(),
+        Convention(),
+        AtariRepresentation(),
+        AtariMetaObjective(),
+    )
 }

@@ -9,7 +9,7 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import METHODS, World
+from dgvf_agents.train_config import METHODS
 
 
 @final
@@ -21,7 +21,7 @@ class Gridworlds(Figure):
     seeds = 5
     reference = "discovered"
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [setting(world, method) for method in METHODS]
 
     def draw(self, results: Results, path: Path) -> None:

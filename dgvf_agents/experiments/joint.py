@@ -9,7 +9,7 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import METHODS, World
+from dgvf_agents.train_config import METHODS
 
 
 @final
@@ -20,7 +20,7 @@ class Joint(Figure):
     summary = "encoders trained by the main task and an auxiliary task together, beside plain A2C"
     reference = "a2c"
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [
             setting(world, method) if method == "a2c" else setting(world, method, method, encoder_mode="joint")
             for method in METHODS

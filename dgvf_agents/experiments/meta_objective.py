@@ -9,7 +9,6 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import World
 
 
 @final
@@ -20,7 +19,7 @@ class MetaObjective(Figure):
     summary = "meta-losses summed along the unroll against the last one alone"
     reference = "sum"
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [setting(world, "discovered", objective, objective=objective) for objective in ("sum", "end")]
 
     def draw(self, results: Results, path: Path) -> None:

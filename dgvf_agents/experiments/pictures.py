@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.ticker import EngFormatter
+
+from dgvf_agents.atari_config import PAPER_TABLE
 from dgvf_agents.experiments.results import CellRow, Quantity, Results, SummaryRow
-from dgvf_agents.experiments.worlds import REFERENCES
+from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.plotting import (
     CurvePanel,
     HeatMap,
@@ -17,12 +20,12 @@ from dgvf_agents.plotting import (
     plot_heat_maps,
     plot_studies,
 )
-from dgvf_agents.train_config import World
 
 NAMES = {
     "discovered": "Discovered GVFs",
     "random": "Random GVFs",
     "reward-prediction": "Reward prediction",
+    "pixel-control": "Pixel control",
     "a2c": "A2C (main task)",
     "sum": "Summed meta-loss",
     "end": "End meta-loss",
@@ -31,12 +34,19 @@ NAMES = {
 }
 """What settings are called in pictures."""
 
-COLORS = {"discovered": "#c0392b", "random": "#2c69b0", "reward-prediction": "#7a54be", "a2c": "#26282c"}
+COLORS = {
+    "discovered": "#c0392b",
+    "random": "#2c69b0",
+    "reward-prediction": "#7a54be",
+    "pixel-control": "#3a8a5c",
+    "a2c": "#26282c",
+}
 """The paper's colors of its methods."""
 
 _OTHER_COLORS = ("#c0392b", "#e08a1e", "#2c69b0", "#7a54be", "#3a8a5c", "#26282c")
 
 _MEASURES = {"evaluation": "mean return in evaluation", "training": "mean return of the last 100 training episodes"}
+_GAME_MEASURES = {"evaluation": "mean score in evaluation", "training": "mean score of the last 100 games of training"}
 
 
 def draw_curves(results: Results, path: Path, title: str) -> None:
@@ -47,10 +57,16 @@ def draw_curves(results: Results, path: Path, title: str) -> None:
             _curve(results, world, label, COLORS.get(label, _OTHER_COLORS[i % len(_OTHER_COLORS)]))
             for i, label in enumerate(results.settings(world))
         ]
-        reference = REFERENCES[world]
+        reference = reference_of(world)
+        frames_per_step = reference.frames_per_step
         panels.append(
             CurvePanel(
-                _title(results, world), _ylabel(results, world), curves, reference.optimal, reference.logarithmic
+                _title(results, world),
+                _ylabel(results, world),
+                curves,
+                reference.optimal if frames_per_step is None else None,  # on Atari the human's, far from most curves
+                reference.logarithmic,
+                frames_per_step,
             )
         )
     plot_curves(path, panels, title)
@@ -81,7 +97,7 @@ def draw_search(results: Results, path: Path) -> None:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
 
 
-def _curve(results: Results, world: World, label: str, color: str) -> TrainingCurve:
+def _curve(results: Results, world: str, label: str, color: str) -> TrainingCurve:
     band = [row for row in results.bands if (row.world, row.setting) == (world, label)]
     seeds: dict[int, list[tuple[int, float]]] = {}
     for row in results.curves:
@@ -96,7 +112,7 @@ def _curve(results: Results, world: World, label: str, color: str) -> TrainingCu
     )
 
 
-def _study(results: Results, world: World, values: dict[str, float]) -> StudyPanel:
+def _study(results: Results, world: str, values: dict[str, float]) -> StudyPanel:
     lines = []
     quantities: tuple[Quantity, ...] = ("final", "average")
     for quantity in quantities:
@@ -114,21 +130,21 @@ def _study(results: Results, world: World, values: dict[str, float]) -> StudyPan
                 seeds=[(values[cell.setting], cell.value(quantity)) for cell in _cells(results, world, values)],
             )
         )
-    reference = REFERENCES[world]
+    reference = reference_of(world)
     title = _title(results, world)
     return StudyPanel(title, _ylabel(results, world), lines, reference.optimal, reference.logarithmic)
 
 
-def _heat_map(results: Results, world: World, quantity: Quantity) -> HeatMap:
+def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
     rows = [row for row in _summary(results, world, quantity) if row.setting.startswith("a2c ")]
     changes = [_changes(row.setting) for row in rows]
     points = [(float(c["learning_rate"]), float(c["ent_coef"])) for c in changes]
     chosen = next(choice.setting for choice in results.choices if choice.world == world)
     return HeatMap(
-        title=f"{REFERENCES[world].env}, {quantity} return of A2C",
+        title=f"{reference_of(world).env}, {quantity} return of A2C",
         cells={point: row.mean for point, row in zip(points, rows, strict=True)},
         marked=next((p for p, row in zip(points, rows, strict=True) if row.setting == chosen), None),
-        logarithmic=REFERENCES[world].logarithmic,
+        logarithmic=reference_of(world).logarithmic,
     )
 
 
@@ -136,20 +152,30 @@ def _changes(label: str) -> dict[str, str]:
     return dict(part.split("=") for part in label.split(" ")[1:])
 
 
-def _summary(results: Results, world: World, quantity: Quantity) -> list[SummaryRow]:
+def _summary(results: Results, world: str, quantity: Quantity) -> list[SummaryRow]:
     return [row for row in results.summary if (row.world, row.quantity) == (world, quantity)]
 
 
-def _cells(results: Results, world: World, labels: Sequence[str] | dict[str, float]) -> list[CellRow]:
+def _cells(results: Results, world: str, labels: Sequence[str] | dict[str, float]) -> list[CellRow]:
     return [row for row in results.cells if row.world == world and row.setting in labels]
 
 
-def _title(results: Results, world: World) -> str:
-    """The environment and how many seeds each setting has."""
+def _title(results: Results, world: str) -> str:
+    """The environment, how many seeds each setting has, and on Atari how many frames they were trained for."""
     counts = sorted({row.seeds for row in results.summary if row.world == world})
     number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    return f"{REFERENCES[world].env}, {number} seed{'' if counts == [1] else 's'}"
+    reference = reference_of(world)
+    seeds = f"{number} seed{'' if counts == [1] else 's'}"
+    if reference.frames_per_step is None:
+        return f"{reference.env}, {seeds}"
+    frames = min(row.steps for row in results.cells if row.world == world) * reference.frames_per_step
+    return f"{reference.env}, {seeds}, {_count(frames)} frames (paper: {_count(PAPER_TABLE.frames)})"
 
 
-def _ylabel(results: Results, world: World) -> str:
-    return _MEASURES[next(row.measure for row in results.cells if row.world == world)]
+def _count(number: int) -> str:
+    return f"{EngFormatter(sep='', places=None).format_eng(number)}"
+
+
+def _ylabel(results: Results, world: str) -> str:
+    measure = next(row.measure for row in results.cells if row.world == world)
+    return (_MEASURES if reference_of(world).frames_per_step is None else _GAME_MEASURES)[measure]

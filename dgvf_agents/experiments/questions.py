@@ -9,7 +9,6 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_study
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import World
 
 QUESTIONS = (2, 8, 32, 64, 128)
 """The paper's values of d."""
@@ -23,7 +22,7 @@ class Questions(Figure):
     summary = "final and average return over the number of questions"
     reference = "128"
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [setting(world, "discovered", str(number), questions=number) for number in QUESTIONS]
 
     def draw(self, results: Results, path: Path) -> None:

@@ -26,7 +26,6 @@ from dgvf_agents.experiments.scale import SCALES, Scale
 from dgvf_agents.experiments.search import Search
 from dgvf_agents.experiments.sweep import Failure, run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
-from dgvf_agents.train_config import World
 
 
 @final
@@ -56,7 +55,7 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> Out
         scale = dataclasses.replace(scale, steps=reproduction.steps)
     if reproduction.seeds is not None:
         scale = dataclasses.replace(scale, seeds=reproduction.seeds)
-    worlds = tuple(dict.fromkeys(reproduction.worlds or figure.worlds))
+    worlds = reproduction.game_worlds or tuple(dict.fromkeys(reproduction.worlds or figure.worlds))
 
     first = [setting for world in worlds for setting in figure.settings(world)]
     cells, failures = _stage(reproduction, figure, scale, first, console)
@@ -103,7 +102,7 @@ def _stage(
         return cells, run_sweep(cells, reproduction.jobs, reproduction.command, view)
 
 
-def _follow_up(figure: Figure, world: World, cells: Sequence[Cell]) -> list[Setting]:
+def _follow_up(figure: Figure, world: str, cells: Sequence[Cell]) -> list[Setting]:
     """Nothing on a world whose first cells are not all finished: what is chosen would depend on when it is asked."""
     ours = [cell for cell in cells if cell.setting.world == world]
     if not all(_is_finished(cell) for cell in ours):

@@ -13,9 +13,20 @@ import tyro
 
 from dgvf_agents.experiments.scale import ScaleName
 from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.experiments.worlds import game_of_world, world_of_game
 from dgvf_agents.train_config import World
 
-FigureName = Literal["gridworlds", "questions", "unroll-length", "meta-objective", "joint", "search", "convention"]
+FigureName = Literal[
+    "gridworlds",
+    "questions",
+    "unroll-length",
+    "meta-objective",
+    "joint",
+    "search",
+    "convention",
+    "atari-representation",
+    "atari-meta-objective",
+]
 
 
 @final
@@ -32,13 +43,15 @@ class Reproduction:
     steps: int | None = None
     """Environment steps of every run; the preset and the scale decide when left out."""
     worlds: tuple[World, ...] | None = None
-    """Worlds; all when left out."""
+    """Worlds; all when left out. Not on Atari."""
+    game: tuple[str, ...] = ()
+    """Games of an experiment on Atari, as Breakout or ms_pacman."""
     jobs: int = os.cpu_count() or 1
     """Runs at a time, one thread each."""
     out: Path | None = None
     """Folder of the runs, which experiments share where settings are equal; runs/SCALE when left out."""
     results: Path | None = None
-    """Tables and picture go to RESULTS/FIGURE; OUT/results when left out."""
+    """Tables and picture go to RESULTS/FIGURE, on Atari RESULTS/FIGURE/GAME; OUT/results when left out."""
     adopt: tuple[Path, ...] = ()
     """Folders with finished runs of `dgvf train` to take over where the configuration is the same."""
     run: bool = True
@@ -53,6 +66,26 @@ class Reproduction:
             raise ValueError(f"jobs must be >= 1, got {self.jobs!r}")
         if self.worlds is not None and not self.worlds:
             raise ValueError(f"worlds must name a world, got {self.worlds!r}")
+        if self.on_atari and not self.game:
+            raise ValueError(f"game must name a game for {self.figure}, as --game Breakout, got none")
+        if self.on_atari and self.worlds is not None:
+            raise ValueError(f"worlds must be left out for {self.figure}, got {self.worlds!r}")
+        if self.game and not self.on_atari:
+            raise ValueError(f"game must be left out for {self.figure}, which is not on Atari, got {self.game!r}")
+
+    @property
+    def on_atari(self) -> bool:
+        """Whether the experiment is on games."""
+        return self.figure.startswith("atari-")
+
+    @property
+    def game_worlds(self) -> tuple[str, ...]:
+        """What the games go by in experiments, each once.
+
+        Raises:
+            ValueError: ALE has no such game.
+        """
+        return tuple(dict.fromkeys(world_of_game(game) for game in self.game))
 
     @property
     def runs_folder(self) -> Path:
@@ -62,7 +95,8 @@ class Reproduction:
     @property
     def results_folder(self) -> Path:
         """Where tables and picture go."""
-        return (self.results or self.runs_folder / "results") / self.figure
+        folder = (self.results or self.runs_folder / "results") / self.figure
+        return folder / "-".join(str(game_of_world(world)) for world in self.game_worlds) if self.on_atari else folder
 
     @property
     def command(self) -> str:
@@ -73,6 +107,8 @@ class Reproduction:
                 words += [f"--{name}", str(value)]
         if self.worlds is not None:
             words += ["--worlds", *self.worlds]
+        if self.game:
+            words += ["--game", *self.game]
         for grid in dataclasses.fields(SearchGrid) if self.figure == "search" else ():
             if (values := getattr(self.search, grid.name)) != grid.default:
                 words += [f"--{grid.name.replace('_', '-')}", *map(str, values)]

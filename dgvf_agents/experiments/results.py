@@ -12,7 +12,6 @@ from typing import Any, Literal, TypeVar, final, get_type_hints
 
 from dgvf_agents.atomic import replacing
 from dgvf_agents.experiments.run_metrics import Measure
-from dgvf_agents.train_config import World
 
 Quantity = Literal["final", "average"]
 """`final`: mean over the last tenth of training; `average`: over all of it."""
@@ -25,12 +24,13 @@ Row = TypeVar("Row")
 class CellRow:
     """The result of one run."""
 
-    world: World
+    world: str
+    """Name in `dgvf train`; `atari/GAME` for a game."""
     setting: str
     """Label of the setting."""
     seed: int
     steps: int
-    """Environment steps trained."""
+    """Environment steps trained; on Atari the agent's."""
     measure: Measure
     """Which episodes count."""
     final_return: float
@@ -46,7 +46,7 @@ class CellRow:
 class CurveRow:
     """A point on the curve of one run."""
 
-    world: World
+    world: str
     setting: str
     seed: int
     steps: int
@@ -58,7 +58,7 @@ class CurveRow:
 class BandRow:
     """A point on the mean curve of a setting's seeds, with its 95 % interval."""
 
-    world: World
+    world: str
     setting: str
     steps: int
     mean: float
@@ -104,7 +104,7 @@ class ComparisonRow:
 class ChoiceRow:
     """What a search chose."""
 
-    world: World
+    world: str
     searched: str
     """The fields that were searched."""
     setting: str
@@ -151,11 +151,11 @@ class Results:
         files = {name: folder / f"{name}.csv" for name in _TABLES}
         return cls(**{name: read_rows(file, _TABLES[name]) for name, file in files.items() if file.is_file()})
 
-    def worlds(self) -> list[World]:
+    def worlds(self) -> list[str]:
         """In the order of the cells."""
         return list(dict.fromkeys(row.world for row in self.cells))
 
-    def settings(self, world: World) -> list[str]:
+    def settings(self, world: str) -> list[str]:
         """Labels on a world, in the order of the cells."""
         return list(dict.fromkeys(row.setting for row in self.cells if row.world == world))
 

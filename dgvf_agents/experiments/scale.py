@@ -19,6 +19,10 @@ _TINY: dict[str, Any] = {
 }
 _TINY_EPISODE = {"max_episode_steps": 40}
 """Short enough that episodes end within a tiny run."""
+_TINY_GAME: dict[str, Any] = {"max_frames": 160, "frame_size": 36}
+"""The same for games, with as small frames as the network takes."""
+_TINY_BATCH: dict[str, Any] = {"n_envs": 4, "n_steps": 5, "unroll_length": 3, "questions": 8}
+"""Small enough on Atari that there are meta-updates within a tiny run."""
 
 
 @final
@@ -47,6 +51,9 @@ class Scale:
         config = dataclasses.replace(config, steps=steps)
         if not self.tiny:
             return config
+        if config.atari is not None:
+            rules = dataclasses.replace(config.atari, **_TINY_GAME)
+            return dataclasses.replace(config, atari=rules, **_TINY_BATCH, **_TINY)
         return dataclasses.replace(
             config,
             env_kwargs={**config.env_kwargs, **_TINY_EPISODE},

@@ -20,7 +20,6 @@ from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_search
 from dgvf_agents.experiments.results import CellRow, ChoiceRow, Results
 from dgvf_agents.experiments.search_grid import SearchGrid
-from dgvf_agents.train_config import World
 
 TOLERANCE = 0.02
 """Final returns that differ by less than this fraction of the best count as equal."""
@@ -62,14 +61,14 @@ class Search(Figure):
         """
         self.grid = grid or SearchGrid()
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [
             setting(world, "a2c", learning_rate=rate, ent_coef=entropy)
             for rate in self.grid.learning_rates
             for entropy in self.grid.entropies
         ]
 
-    def follow_up(self, world: World, rows: Sequence[CellRow]) -> list[Setting]:
+    def follow_up(self, world: str, rows: Sequence[CellRow]) -> list[Setting]:
         chosen = best_setting(_of("a2c", rows)).setting
         changes = next(dict(candidate.changes) for candidate in self.settings(world) if candidate.label == chosen)
         return [
@@ -83,7 +82,7 @@ class Search(Figure):
             for coefficient in self.grid.coefficients
         ]
 
-    def choices(self, world: World, rows: Sequence[CellRow]) -> list[ChoiceRow]:
+    def choices(self, world: str, rows: Sequence[CellRow]) -> list[ChoiceRow]:
         searched = {"a2c": "learning_rate ent_coef", "discovered": "auxiliary_coefficient"}
         return [
             replace(best_setting(group), searched=fields)

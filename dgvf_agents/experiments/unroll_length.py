@@ -9,7 +9,6 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_study
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import World
 
 UNROLL_LENGTHS = (1, 2, 5, 10, 25, 50)
 """The paper's values of k."""
@@ -23,7 +22,7 @@ class UnrollLength(Figure):
     summary = "final and average return over the number of unrolled inner updates"
     reference = "10"
 
-    def settings(self, world: World) -> list[Setting]:
+    def settings(self, world: str) -> list[Setting]:
         return [setting(world, "discovered", str(length), unroll_length=length) for length in UNROLL_LENGTHS]
 
     def draw(self, results: Results, path: Path) -> None:

@@ -1,11 +1,17 @@
-"""What returns mean on each world: those of an optimal and of a uniformly random policy."""
+"""What experiments run on, and what returns mean there: those of an optimal and of a uniformly random policy.
+
+A world goes by its name in `dgvf train`, a game of Atari by `atari/` and the game's.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
 from dgvf_agents.train_config import World
+from dgvf_envs.atari import GAMES, PAPER
+from dgvf_envs.atari.emulator import title_of
 
 
 @final
@@ -15,15 +21,19 @@ class WorldReference:
 
     env: str
     """Id of the environment."""
-    optimal: float
-    """Of an optimal policy."""
-    random: float
-    """Of the uniformly random policy."""
+    optimal: float | None
+    """Of an optimal policy; of a human player on Atari. None where it is not known."""
+    random: float | None
+    """Of the uniformly random policy; None where it is not known."""
     logarithmic: bool = False
     """Whether pictures need a logarithmic scale to show what matters."""
+    frames_per_step: int | None = None
+    """Frames of a step on Atari; None elsewhere."""
 
     def normalized(self, value: float) -> float:
-        """0 at the random policy's return, 1 at the optimal one."""
+        """0 at the random policy's return, 1 at the optimal one; NaN where these are not known."""
+        if self.optimal is None or self.random is None:
+            return math.nan
         return (value - self.random) / (self.optimal - self.random)
 
 
@@ -33,3 +43,32 @@ REFERENCES: dict[World, WorldReference] = {
     "puddle-world": WorldReference("PuddleWorld-v0", -36.7, -12_888.0, logarithmic=True),
 }
 """From the pages of the environments, which say how they were computed."""
+
+_ATARI = "atari/"
+
+
+def world_of_game(game: str) -> str:
+    """What a game goes by.
+
+    Args:
+        game: in Gymnasium's or ALE's spelling.
+
+    Raises:
+        ValueError: ALE has no such game.
+    """
+    return f"{_ATARI}{title_of(game)}"
+
+
+def game_of_world(world: str) -> str | None:
+    """The game by Gymnasium's name; None for a world that is none."""
+    return world.removeprefix(_ATARI) if world.startswith(_ATARI) else None
+
+
+def reference_of(world: str) -> WorldReference:
+    """What returns mean on a world or in a game."""
+    game = game_of_world(world)
+    if game is None:
+        return next(reference for name, reference in REFERENCES.items() if name == world)
+    scores = GAMES.get(game)
+    human, random = (None, None) if scores is None else (scores.human, scores.random)
+    return WorldReference(game, human, random, frames_per_step=PAPER.frame_skip)

@@ -63,6 +63,7 @@ from dgvf_agents.policy_functions import PolicyFunctions
 from dgvf_agents.rollout_builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout_view import RolloutView, check_rollout_buffer_class, fill_buffer
 from dgvf_agents.saving import on_device, read_parameters, stored_file
+from dgvf_agents.schedules import value_at
 from dgvf_agents.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -148,7 +149,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         horizon: Horizon = "unrolled",
         convention: Convention = "exact",
         storage: Storage = "graph",
-        meta_learning_rate: float = 3e-4,
+        meta_learning_rate: float | Schedule = 3e-4,
         meta_max_grad_norm: float = 1.0,
         meta_max_discount_grad_norm: float | None = None,
         meta_skip_norm: float = 1e3,
@@ -197,7 +198,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             horizon: `"unrolled"`, or `"myopic"` (paper, appendix).
             convention: `"exact"` or `"surrogate"`; see `dgvf_agents.metagradient`.
             storage: `"graph"` is faster, `"recompute"` takes less memory.
-            meta_learning_rate: α of Adam on η.
+            meta_learning_rate: α of Adam on η; a number or a schedule.
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
                 (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
@@ -223,10 +224,11 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_not_negative(vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
         check_positive(
             rms_prop_eps=rms_prop_eps,
-            meta_learning_rate=meta_learning_rate,
             meta_max_grad_norm=meta_max_grad_norm,
             meta_skip_norm=meta_skip_norm,
         )
+        if not callable(meta_learning_rate):
+            check_positive(meta_learning_rate=meta_learning_rate)
         check_positive_if_given(max_grad_norm=max_grad_norm, meta_max_discount_grad_norm=meta_max_discount_grad_norm)
         for name, value in (("learning_rate", learning_rate), ("ent_coef", ent_coef)):
             if not callable(value):
@@ -340,7 +342,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                 "belong to the heads. Use MlpPolicy, CnnPolicy or MultiInputPolicy, or an extractor that learns",
                 stacklevel=3,
             )
-        self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta, self.meta_learning_rate)
+        self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta)
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates
@@ -483,7 +485,7 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _entropy_weight(self) -> float:
         """c_H now."""
-        return float(self.ent_coef(self._current_progress_remaining) if callable(self.ent_coef) else self.ent_coef)
+        return value_at(self.ent_coef, self._current_progress_remaining)
 
     def _weighted(self, rollout: Rollout) -> Rollout:
         """The rollout with the c_H that it is learned from under."""
@@ -611,7 +613,9 @@ class DGVFA2C(OnPolicyAlgorithm):
             self.meta_skipped += 1
             return
         most, most_of_discounts = self.meta_max_grad_norm, self.meta_max_discount_grad_norm
-        self.learner_state.meta_step(clip_meta_gradient(gradient, self._packed.eta, most, most_of_discounts))
+        learning_rate = value_at(self.meta_learning_rate, self._current_progress_remaining)
+        clipped = clip_meta_gradient(gradient, self._packed.eta, most, most_of_discounts)
+        self.learner_state.meta_step(clipped, learning_rate)
         self.meta_updates += 1
 
     def _take(self, state: InnerState) -> None:
@@ -647,6 +651,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         if self.task.discovers:
             record("meta/updates", self.meta_updates)
             record("meta/skipped", self.meta_skipped)
+            record("meta/learning_rate", value_at(self.meta_learning_rate, self._current_progress_remaining))
             if self._meta_gradient_norm is not None and self._meta_loss is not None:
                 record("meta/gradient_norm", self._meta_gradient_norm.item())
                 record("meta/loss", self._meta_loss.item())

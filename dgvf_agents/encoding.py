@@ -33,6 +33,7 @@ _RECORDS = (
     "stable_baselines3.common.utils.FloatSchedule",
     "stable_baselines3.common.utils.ConstantSchedule",
     "stable_baselines3.common.utils.LinearSchedule",
+    "dgvf_agents.schedules.GeometricSchedule",
     "dgvf_agents.optimizers.SGD",
     "dgvf_agents.optimizers.RMSProp",
     "dgvf_agents.optimizers.Adam",

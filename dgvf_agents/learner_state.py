@@ -15,23 +15,18 @@ from dgvf_agents.types import Params
 class LearnerState:
     """Holds the tensors that change while learning, packed; `questions` and `optimizers` name them in state dicts."""
 
-    def __init__(
-        self, packed: PackedLearner, optimizer: OptimizerState, eta: Params, meta_learning_rate: float
-    ) -> None:
+    def __init__(self, packed: PackedLearner, optimizer: OptimizerState, eta: Params) -> None:
         """
         Args:
             packed: knows how the tensors are packed.
             optimizer: statistics of the inner update at first.
             eta: η at first, empty where nothing is discovered.
-            meta_learning_rate: α of Adam.
         """
         self._packed = packed
         self.optimizer: OptimizerState = {KEY: packed.optimizer.pack(optimizer)}
         self.eta: Params = packed.eta.pack(eta)
         self._meta_parameters = [value.clone().requires_grad_() for value in self.eta.values()]
-        self.meta_optimizer = (
-            torch.optim.Adam(self._meta_parameters, meta_learning_rate, fused=True) if self._meta_parameters else None
-        )
+        self.meta_optimizer = torch.optim.Adam(self._meta_parameters, fused=True) if self._meta_parameters else None
         self.questions = QuestionParameters(self)
         self.optimizers = OptimizerStates(self)
 
@@ -54,11 +49,16 @@ class LearnerState:
         """Go on with these statistics, by name."""
         self.optimizer = {KEY: self._packed.optimizer.pack(state)}
 
-    def meta_step(self, gradient: Params) -> None:
-        """η ← η - α Adam(gradient); η's tensors are new ones afterwards, those handed out stay as they are."""
+    def meta_step(self, gradient: Params, learning_rate: float) -> None:
+        """η ← η - α Adam(gradient), α the learning rate.
+
+        η's tensors are new ones afterwards, those handed out stay as they are.
+        """
         assert self.meta_optimizer is not None
         for parameter, part in zip(self._meta_parameters, gradient.values(), strict=True):
             parameter.grad = part
+        for group in self.meta_optimizer.param_groups:
+            group["lr"] = learning_rate
         self.meta_optimizer.step()
         self._copy_out()
 

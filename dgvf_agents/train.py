@@ -24,8 +24,8 @@ from dgvf_agents.plotting import plot_learning_curve
 from dgvf_agents.progress_log import ProgressLog
 from dgvf_agents.run_environments import evaluation_environments, training_environments
 from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.summed_losses import norm_for_means, rms_prop_for_means
 from dgvf_agents.schedules import geometric, linear
+from dgvf_agents.summed_losses import norm_for_means, rms_prop_for_means
 from dgvf_agents.train_config import TrainConfig
 
 
@@ -127,26 +127,6 @@ def _for_means(config: TrainConfig) -> dict[str, Any]:
         "inner_optimizer": rms_prop_for_means(RMSProp(epsilon=config.rms_prop_eps), samples),
         **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
     }
-
-
-_PASSED_ON}, **_for_means(config)},
-    )
-
-
-def _for_means(config: TrainConfig) -> dict[str, Any]:
-    """What a configuration for summed losses is with losses that are means."""
-    if config.loss_reduction == "mean":
-        return {}
-    samples = config.n_envs * config.n_steps
-    norms = {name: getattr(config, name) for name in _NORMS}
-    return {
-        "inner_optimizer": rms_prop_for_means(RMSProp(epsilon=config.rms_prop_eps), samples),
-        **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
-    }
-
-
-def _annealed(first: float, last: float | None) -> float | LinearSchedule:
-    return first if last is None else LinearSchedule(first, last, 1.0)
 
 
 _PASSED_ON = (

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.guards import NotFiniteError
+from dgvf_agents.schedules import geometric, linear
 from dgvf_agents.train_config import WORLDS, TrainConfig, preset
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ class ZooDGVFA2C(DGVFA2C):
         """
         Args:
             arguments: those of `DGVFA2C`.
-            settings: those of `DGVFA2C`, and `final_learning_rate` and `final_ent_coef`: where these are annealed to
-                linearly; constant where they are left out or `None`.
+            settings: those of `DGVFA2C`, and `final_learning_rate`, `final_meta_learning_rate` and `final_ent_coef`:
+                where these are annealed to, the last by the same factor per step, the others by the same amount;
+                constant where they are left out or `None`.
 
         Raises:
             ValueError: as `DGVFA2C`, or where there is a final value for what is a schedule already.
@@ -82,16 +84,16 @@ def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
     The zoo's own schedules become Stable-Baselines3's, which a file holds without a pickle.
     """
     known = dict(settings)
-    for name in ("learning_rate", "ent_coef"):
+    for name, annealed in (("learning_rate", linear), ("ent_coef", geometric), ("meta_learning_rate", linear)):
         last = known.pop(f"final_{name}", None)
         if name in known:
-            known[name] = _schedule(name, known[name], last)
+            known[name] = _schedule(name, known[name], last, annealed)
         elif last is not None:
             raise ValueError(f"{name} must be given where final_{name} is, got final_{name}={last!r} alone")
     return known
 
 
-def _schedule(name: str, first: Any, last: float | None) -> Any:
+def _schedule(name: str, first: Any, last: float | None, annealed: Callable[[float, float], Any]) -> Any:
     if isinstance(first, ConstantSchedule):
         first = first.val
     if callable(first) and hasattr(first, "initial_value"):  # the zoo's, of lin_X
@@ -100,7 +102,7 @@ def _schedule(name: str, first: Any, last: float | None) -> Any:
         return first
     if not isinstance(first, int | float):
         raise ValueError(f"{name} must be a number where final_{name} is given, got {first!r}")
-    return LinearSchedule(float(first), float(last), 1.0)
+    return annealed(float(first), float(last))
 
 
 def hyperparameters() -> dict[str, dict[str, Any]]:
@@ -136,6 +138,7 @@ _SAME = (
     "unroll_length",
     "convention",
     "meta_learning_rate",
+    "final_meta_learning_rate",
 )
 """Fields of `TrainConfig` that have the same name in the zoo; all others are `DGVFA2C`'s defaults."""
 
@@ -190,8 +193,9 @@ _YAML_HEAD = """\
 # in a folder with custom_envs.py, which registers the algorithm, or `python -m dgvf_agents.zoo train ...` anywhere.
 #
 # They are the presets of `dgvf train` with discovered questions (dgvf_agents/train_config.py), in the zoo's terms: what
-# is not named is a default of DGVFA2C, and a learning rate or entropy coefficient is annealed linearly to the final one
-# where there is one. env_kwargs are for training: evaluation is in the world as it is registered.
+# is not named is a default of DGVFA2C; learning rates are annealed to the final ones where there are such, by the same
+# amount per step, and an entropy coefficient by the same factor. env_kwargs are for training: evaluation is in the
+# world as it is registered.
 #
 # Any argument of DGVFA2C may be added. Write 0.0003 rather than 3e-4, which YAML takes for a string.
 """

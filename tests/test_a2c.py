@@ -256,6 +256,21 @@ def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
     model.logger.close()
 
 
+def test_the_meta_learning_rate_may_be_annealed() -> None:
+    """A constant function is as good as the number, and at a rate of 0 questions stay as they are."""
+
+    def questions(meta_learning_rate: Any, steps: int = 300) -> torch.Tensor:
+        model = _model(unroll_length=2, seed=0, meta_learning_rate=meta_learning_rate)
+        return torch.nn.utils.parameters_to_vector(model.learn(steps).learner_state.named_eta().values())
+
+    constant = questions(1e-3)
+    torch.testing.assert_close(questions(lambda progress: 1e-3), constant)
+    first = questions(lambda progress: 0.0, steps=10)
+    torch.testing.assert_close(questions(lambda progress: 0.0), first)
+    assert not torch.allclose(first, constant)
+    assert not torch.allclose(questions(LinearSchedule(1e-3, 0.0, 1.0)), constant)
+
+
 @pytest.mark.parametrize(
     ("env_id", "copies"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
 )

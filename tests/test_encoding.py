@@ -24,6 +24,7 @@ from torch import nn
 from dgvf_agents.encoding import CannotEncodeError, Encoder, class_named, decode, path_of
 from dgvf_agents.optimizers import SGD, Adam, RMSProp
 from dgvf_agents.policies import MlpPolicy
+from dgvf_agents.schedules import GeometricSchedule
 from tests.helpers import assert_same
 
 
@@ -137,6 +138,7 @@ def test_random_number_generators_go_on() -> None:
 def test_schedules_come_back() -> None:
     schedule = _round_trip(FloatSchedule(LinearSchedule(1.0, 0.5, 0.8)))
     assert [schedule(p) for p in (1.0, 0.6, 0.0)] == [1.0, 0.75, 0.5]
+    assert _round_trip(GeometricSchedule(0.4, 0.1))(0.5) == pytest.approx(0.2)
     assert list(_round_trip(OrderedDict(b=1, a=2))) == ["b", "a"]
 
 

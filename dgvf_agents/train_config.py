@@ -135,19 +135,21 @@ _TASKS: dict[Method, str] = {
 }
 
 _WORLDS: dict[World, TrainConfig] = {
-    "collect-objects-small": TrainConfig(),
-    "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4),
+    "collect-objects-small": TrainConfig(final_ent_coef=0.003, evaluate_every=40_000),
+    "collect-objects": TrainConfig(env="CollectObjects-v0", steps=2_000_000, learning_rate=5e-4, final_ent_coef=0.003),
     "puddle-world": TrainConfig(
         env="PuddleWorld-v0",
-        env_kwargs={"reward_scale": 0.1, "start": "random", "max_episode_steps": 100},
+        env_kwargs={"reward_scale": 0.1, "start": "random", "max_episode_steps": 200},
         policy="MlpPolicy",
         steps=5_000_000,
-        learning_rate=5e-4,
+        learning_rate=1e-3,
         final_learning_rate=1e-4,
-        ent_coef=0.2,
-        final_ent_coef=0.003,
+        ent_coef=0.3,
+        final_ent_coef=0.01,
         auxiliary_coefficient=0.01,
         convention="surrogate",
+        meta_learning_rate=1e-3,
+        final_meta_learning_rate=0.0,
     ),
 }
 """One configuration per world; all methods share its settings and differ in the task alone, as in the paper."""

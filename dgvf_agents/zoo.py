@@ -33,9 +33,9 @@ SCRIPTS = ("train", "enjoy")
 """The zoo's scripts that `main` runs."""
 
 QUESTIONS = (2, 128)
-"""Least and most questions that a search tries: as in the paper's study (figure 4, left)."""
+"""Least and most questions that a search tries: as in the paper's study (figure 5, left)."""
 UNROLL_LENGTHS = (1, 50)
-"""Least and most inner updates per meta-update that a search tries: as in the paper's study (figure 4, right)."""
+"""Least and most inner updates per meta-update that a search tries: as in the paper's study (figure 5, right)."""
 META_LEARNING_RATES = (1e-5, 1e-2)
 """Least and greatest meta learning rate that a search tries; the paper has 6e-4 (table 1)."""
 

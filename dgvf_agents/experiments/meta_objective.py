@@ -1,4 +1,4 @@
-"""The summed meta-objective against the one at the end of the unroll (paper, figure 3, there on Atari)."""
+"""The summed meta-objective against the one at the end of the unroll (paper, figure 4, there on Atari)."""
 
 from __future__ import annotations
 

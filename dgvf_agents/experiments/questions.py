@@ -1,4 +1,4 @@
-"""Parameter study over the number of questions (paper, figure 4 and appendix, left)."""
+"""Parameter study over the number of questions (paper, figure 5 and appendix, left)."""
 
 from __future__ import annotations
 

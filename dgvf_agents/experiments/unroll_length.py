@@ -1,4 +1,4 @@
-"""Parameter study over the inner updates that a meta-gradient passes through (paper, figure 4 and appendix, right)."""
+"""Parameter study over the inner updates that a meta-gradient passes through (paper, figure 5 and appendix, right)."""
 
 from __future__ import annotations
 

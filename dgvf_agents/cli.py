@@ -147,8 +147,10 @@ def _watch(
     run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None, questions: bool = False
 ) -> None:
     """Show a run's latest checkpoint at work in a window; with --questions, what a question asks, over the map."""
+    from dgvf_agents.run_folder import RunFolder
     from dgvf_agents.watch import watch
 
+    _tell_rules(RunFolder.existing(run).read_config())
     watch(run, episodes, deterministic, seed, questions)
 
 

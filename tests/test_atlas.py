@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import re
 import shutil
-import subprocess
-from html.parser import HTMLParser
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
-import pygame
 import pytest
 import torch
 
@@ -29,6 +25,7 @@ from dgvf_agents.tasks import GVFTask
 from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.rendering import DIVERGING, INK, Canvas
+from tests.atlas_pages import CHROMIUM, Reader, decoded, opened
 from tests.atlas_runs import QUESTIONS, model_of, states_of, tiny_run
 
 SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
@@ -205,11 +202,6 @@ class TestPictures:
             assert widths[toward > 0].sum() > 1.3 * widths[toward < 0].sum() > 0
 
 
-def decoded(png: bytes) -> np.ndarray:
-    surface = pygame.image.load(io.BytesIO(png), "picture.png")
-    return pygame.surfarray.array3d(surface).transpose(1, 0, 2)
-
-
 class TestEvolution:
     def test_begins_with_the_run_s_own_beginning(self, runs: dict[str, Path]) -> None:
         """Random questions are never trained: the untrained agent of the configuration has the very same."""
@@ -234,38 +226,6 @@ class TestEvolution:
         moments = evolution(RunFolder(runs["prediction"]), states_of(SMALL), most)
         assert [moment.steps for moment in moments[1:]] == expected
         assert all(moment.cumulants is None and np.isnan(moment.variation) for moment in moments)
-
-
-class Reader(HTMLParser):
-    """Collects what a page refers to, and checks that its tags are balanced."""
-
-    VOID = ("meta", "link", "img", "br", "input")
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.addresses: list[str] = []
-        self.pictures: list[str] = []
-        self.attributes: list[dict[str, str | None]] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
-        self.attributes.append(found)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
-        if tag == "img" and "src" in found:
-            self.pictures.append(found["src"] or "")
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 class TestPage:
@@ -340,31 +300,11 @@ class TestPage:
         assert message in capsys.readouterr().err.replace("\n", " ")
 
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
 def test_the_page_opens_in_a_browser_without_an_error(page: Path, tmp_path: Path) -> None:
     """The script runs too: an address that names a question opens it."""
     best = json.loads((page.parent / "atlas.json").read_text())["questions"][0]
-    shown = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            f"--user-data-dir={tmp_path}",
-            "--enable-logging=stderr",
-            "--dump-dom",
-            f"{page.as_uri()}#question-{best['question']}",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    assert "CONSOLE" not in shown.stderr
-    dialog = shown.stdout[shown.stdout.index("<dialog") :]
+    shown = opened(f"{page.as_uri()}#question-{best['question']}", tmp_path)
+    dialog = shown[shown.index("<dialog") :]
     assert re.match(r"<dialog[^>]* open", dialog)
     assert f"Question {best['question']}: " in dialog

@@ -80,12 +80,25 @@ def world_of(config: TrainConfig) -> tuple[Dynamics, int]:
     Raises:
         ValueError: the environment is none of the gridworlds.
     """
+    world, limit = _dynamics(config)
+    if world is None:
+        raise ValueError(f"run must be on Collect-Objects or PuddleWorld, got {config.env}")
+    return world, limit
+
+
+def lists_its_states(config: TrainConfig) -> bool:
+    """Whether the atlas can go over every state of the world that a run is evaluated in."""
+    return _dynamics(config)[0] is not None
+
+
+def _dynamics(config: TrainConfig) -> tuple[Dynamics | None, int]:
+    """The world, if it is one of those whose states are known, and its time limit."""
+    if config.atari is not None:
+        return None, config.atari.max_steps
     env: gym.Env[Any, Any] = gym.make(config.env, **config.evaluation_kwargs)
     world, limit = getattr(env.unwrapped, "dynamics", None), env.spec.max_episode_steps if env.spec else None
     env.close()
-    if not isinstance(world, Dynamics):
-        raise ValueError(f"run must be on Collect-Objects or PuddleWorld, got {config.env}")
-    return world, limit or 1000
+    return (world if isinstance(world, Dynamics) else None), limit or 1000
 
 
 def questions_of(model: DGVFA2C, states: WorldStates, agent: AgentMaps, limit: int) -> Questions:

@@ -47,22 +47,49 @@ def question_maps(model: DGVFA2C, states: WorldStates) -> QuestionMaps:
     Raises:
         ValueError: the agent has no questions, or they are about more than one observation.
     """
+    asked = questions_about(model, states.observations())
+    return asked._replace(answers=np.where(states.terminal[:, None], np.nan, asked.answers))
+
+
+def questions_about(model: DGVFA2C, observations: np.ndarray) -> QuestionMaps:
+    """Ask every question of observations `[S, *obs]`, all of which are answered.
+
+    Raises:
+        ValueError: the agent has no questions, or they are about more than one observation.
+    """
+    task = question_task(model)
+    eta = model.learner_state.named_eta()
+
+    def ask(observed: Tensor) -> tuple[np.ndarray, ...]:
+        cumulants, discounts = task.network.ask(eta, observed[None])
+        asked = _array(cumulants[0])
+        factors = np.full_like(asked, task.discount) if discounts is None else _array(discounts[0])
+        return asked, factors, _array(_answers(model, _features(model.policy, observed)))
+
+    return QuestionMaps(*_in_batches(ask, observations))
+
+
+def question_task(model: DGVFA2C) -> GVFTask:
+    """The task that asks an agent's questions.
+
+    Raises:
+        ValueError: the agent has no questions, or they are about more than one observation.
+    """
     task = model.task
     if not isinstance(task, GVFTask):
         raise ValueError(f"run must have questions (discovered or random), got the task {type(task).__name__}")
     if task.window != 1:
         raise ValueError(f"question_window must be 1 for values that are a function of one state, got {task.window!r}")
-    observed = _tensor(states.observations())
-    with torch.no_grad():
-        cumulants, discounts = task.network.ask(model.learner_state.named_eta(), observed[None])
-        answers = _answers(model, _features(model.policy, observed))
-    asked = _array(cumulants[0])
-    factors = np.full_like(asked, task.discount) if discounts is None else _array(discounts[0])
-    return QuestionMaps(asked, factors, np.where(states.terminal[:, None], np.nan, _array(answers)))
+    return task
 
 
 def agent_maps(model: DGVFA2C, states: WorldStates) -> AgentMaps:
     """Features, policy and value in every state."""
+    return agent_on(model, states.observations())
+
+
+def agent_on(model: DGVFA2C, observations: np.ndarray) -> AgentMaps:
+    """Features, policy and value for observations `[S, *obs]`."""
     policy = model.policy
 
     def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -71,9 +98,21 @@ def agent_maps(model: DGVFA2C, states: WorldStates) -> AgentMaps:
             log_policy = torch.log_softmax(policy.action_net(for_policy).double(), -1)
             return log_policy.numpy(), _array(policy.value_net(for_value).squeeze(-1))
 
-    with torch.no_grad():
-        features = _array(_features(policy, _tensor(states.observations())))
+    (features,) = _in_batches(lambda observed: (_array(_features(policy, observed)),), observations)
     return AgentMaps(features, *heads(features), heads)
+
+
+_BATCH = 256
+"""Observations that networks see at once: images would fill the memory."""
+
+
+def _in_batches(function: Callable[[Tensor], tuple[np.ndarray, ...]], observations: np.ndarray) -> list[np.ndarray]:
+    """What `function` makes of all observations, joined."""
+    with torch.no_grad():
+        parts = [
+            function(_tensor(observations[first : first + _BATCH])) for first in range(0, len(observations), _BATCH)
+        ]
+    return [np.concatenate(of_all) for of_all in zip(*parts, strict=True)]
 
 
 def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:

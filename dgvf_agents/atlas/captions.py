@@ -53,13 +53,13 @@ def describe_question(cumulant: np.ndarray, discount: np.ndarray, states: WorldS
     if np.ptp(cumulant) < 1e-3:
         return Caption("Nothing: the cumulant is the same everywhere.", (f"Its value is {cumulant.mean():+.2f}.",))
     terms = explain(cumulant, states.landmarks)
-    facts = [_explanation(terms), _extremes(cumulant, states), *_phases(cumulant, states)]
+    facts = [explanation(terms), _extremes(cumulant, states), *_phases(cumulant, states)]
     towards_end = float(correlations(cumulant[:, None], states.distance[:, None])[0, 0])
     if abs(towards_end) >= 0.5:
         verb = "rises" if towards_end < 0 else "falls"
         facts.append(f"It {verb} toward the end of the task (r = {-towards_end:+.2f}).")
-    facts.append(_horizon(discount))
-    return Caption(_headline(terms), tuple(facts))
+    facts.append(horizon(discount))
+    return Caption(headline(terms), tuple(facts))
 
 
 def explain(values: np.ndarray, landmarks: tuple[Landmark, ...], most: int = 2) -> list[Term]:
@@ -91,15 +91,17 @@ def explain(values: np.ndarray, landmarks: tuple[Landmark, ...], most: int = 2) 
     return terms
 
 
-def _headline(terms: list[Term]) -> str:
+def headline(terms: list[Term], unnamed: str = "No one place or object names it") -> str:
+    """The question that the landmarks make of a cumulant; `unnamed` introduces one that they explain too little of."""
     first, *others = terms
     second = f" And will I {others[0].words}?" if others and others[0].explained >= ALSO else ""
     if first.explained + sum(term.explained for term in others) < CLEAR:
-        return f"No one place or object names it; nearest: will I {first.words}?{second}"
+        return f"{unnamed}; nearest: will I {first.words}?{second}"
     return f"Will I {first.words}?{second}"
 
 
-def _explanation(terms: list[Term]) -> str:
+def explanation(terms: list[Term]) -> str:
+    """How much of the cumulant's variance each landmark explains."""
     first, *others = terms
     words = f"“{_capital(first.words)}” explains {first.explained:.0%} of how it varies"
     for term in others:
@@ -140,7 +142,8 @@ def _phases(cumulant: np.ndarray, states: WorldStates) -> list[str]:
     return [words + "."]
 
 
-def _horizon(discount: np.ndarray) -> str:
+def horizon(discount: np.ndarray) -> str:
+    """The discounts that a question has, and how far it looks ahead where there is one."""
     low, high = float(discount.min()), float(discount.max())
     if high - low < 5e-3:
         ahead = f"{1.0 / (1.0 - high):.0f} steps" if high < 0.999 else "without end"

@@ -31,24 +31,37 @@ class Moment(NamedTuple):
     @property
     def variation(self) -> float:
         """Standard deviation of the cumulants over the states, mean over questions; NaN without questions."""
-        return float("nan") if self.cumulants is None else float(self.cumulants.std(axis=0).mean())
+        return float("nan") if self.cumulants is None else variation(self.cumulants)
 
     @property
     def distinct(self) -> float:
-        """As how many questions they vary; NaN without any.
-
-        exp(-Σ p_i log p_i) for the shares p_i of the variance over states that lie along each principal map.
-        """
-        if self.cumulants is None:
-            return float("nan")
-        deviation = self.cumulants - self.cumulants.mean(axis=0)
-        return effective_rank(deviation.T @ deviation)  # its singular values are variances
+        """As how many questions they vary; NaN without any."""
+        return float("nan") if self.cumulants is None else effective_number(self.cumulants)
 
     def likeness(self, last: Moment) -> float:
         """Mean correlation of each question's cumulant with what it becomes; NaN without questions."""
         if self.cumulants is None or last.cumulants is None:
             return float("nan")
-        return float(np.diag(correlations(self.cumulants, last.cumulants)).mean())
+        return likeness(self.cumulants, last.cumulants)
+
+
+def variation(cumulants: np.ndarray) -> float:
+    """Standard deviation of cumulants `[S, D]` over the states, mean over questions."""
+    return float(cumulants.std(axis=0).mean())
+
+
+def effective_number(cumulants: np.ndarray) -> float:
+    """As how many questions cumulants `[S, D]` vary.
+
+    exp(-Σ p_i log p_i) for the shares p_i of the variance over states that lie along each principal map.
+    """
+    deviation = cumulants - cumulants.mean(axis=0)
+    return effective_rank(deviation.T @ deviation)  # its singular values are variances
+
+
+def likeness(cumulants: np.ndarray, last: np.ndarray) -> float:
+    """Mean correlation over the states of each question's cumulant `[S, D]` with what it becomes."""
+    return float(np.diag(correlations(cumulants, last)).mean())
 
 
 def evolution(folder: RunFolder, states: WorldStates, most: int = 8) -> list[Moment]:
@@ -66,13 +79,13 @@ def evolution(folder: RunFolder, states: WorldStates, most: int = 8) -> list[Mom
     if most < 1:
         raise ValueError(f"checkpoints must be >= 1, got {most!r}")
     latest = folder.latest_checkpoint()
-    files = _evenly([file for file in folder.checkpoints() if file <= latest], most)
+    files = evenly([file for file in folder.checkpoints() if file <= latest], most)
     models = ((int(file.stem), DGVFA2C.load(file, device="cpu")) for file in files)
     untrained = build(folder.read_config())
     return [_moment(0, untrained, states), *(_moment(steps, model, states) for steps, model in models)]
 
 
-def _evenly(files: list[Path], most: int) -> list[Path]:
+def evenly(files: list[Path], most: int) -> list[Path]:
     """At most `most` of the files at even distances, the last one always."""
     places = np.linspace(len(files) - 1, 0, min(most, len(files))).round().astype(int)
     return [files[place] for place in places[::-1]]

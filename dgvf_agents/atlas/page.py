@@ -112,7 +112,7 @@ def render_page(agent: AgentAtlas, beside: Sequence[AgentAtlas], pictures: Atlas
     entries = _entries(questions, pictures)
     by_number = {entry.number: entry for entry in entries}
     return (
-        _environment()
+        environment()
         .get_template("atlas.html")
         .render(
             agent=agent,
@@ -141,17 +141,18 @@ def render_page(agent: AgentAtlas, beside: Sequence[AgentAtlas], pictures: Atlas
     )
 
 
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Templates of the pages, and what they may call."""
+    templates = Environment(
         loader=PackageLoader("dgvf_agents.atlas"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["data_uri"] = data_uri
-    environment.globals["zip"] = zip
-    return environment
+    templates.filters["data_uri"] = data_uri
+    templates.globals["zip"] = zip
+    return templates
 
 
 def data_uri(png: bytes) -> str:

@@ -42,18 +42,36 @@ def reliance(agent: AgentMaps, answers: np.ndarray, states: WorldStates, horizon
         states: the states.
         horizon: the time limit of an episode.
     """
-    acting = states.acting
+    return reliance_over(agent, answers, states.acting, states.table, horizon)
+
+
+def reliance_over(
+    agent: AgentMaps,
+    answers: np.ndarray,
+    acting: np.ndarray,
+    table: TransitionTable | None = None,
+    horizon: int = 0,
+) -> Reliance:
+    """The main task's reliance on each answer, over any observations.
+
+    Args:
+        agent: the agent on S observations.
+        answers: `[S, D]`; only where the agent acts do they matter.
+        acting: `[S]` boolean: where the agent acts.
+        table: transitions among the S states, where they are a finite world's.
+        horizon: the time limit of an episode there.
+    """
     log_policy, values = agent.log_policy[acting], agent.values[acting]
     spread = max(float(np.square(values - values.mean()).sum()), 1e-12)
-    own_return = None if states.table is None else policy_return(states.table, np.exp(agent.log_policy), horizon)
+    own_return = None if table is None else policy_return(table, np.exp(agent.log_policy), horizon)
     policy, value, lost = [], [], []
     for answer in answers.T:
         changed_policy, changed_values = agent.heads(erased(agent.features, answer, acting))
         kept, changed = changed_policy[acting], changed_values[acting]
         policy.append((np.exp(log_policy) * (log_policy - kept)).sum(axis=1).mean())
         value.append(np.square(values - changed).sum() / spread)
-        if states.table is not None and own_return is not None:
-            lost.append(own_return - policy_return(states.table, np.exp(changed_policy), horizon))
+        if table is not None and own_return is not None:
+            lost.append(own_return - policy_return(table, np.exp(changed_policy), horizon))
     return Reliance(np.array(policy), np.array(value), None if own_return is None else np.array(lost))
 
 

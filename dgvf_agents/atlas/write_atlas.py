@@ -9,11 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from dgvf_agents.atlas.agent_atlas import AgentAtlas, Questions, read_run
+from dgvf_agents.atlas.agent_atlas import AgentAtlas, Questions, lists_its_states, read_run
 from dgvf_agents.atlas.curves import curves_png
+from dgvf_agents.atlas.game_atlas import GAME_STEPS, read_game
 from dgvf_agents.atlas.page import AtlasPictures, Strip, render_page
 from dgvf_agents.atlas.pictures import Picture, heat_map, limits_of, policy_map, world_map
+from dgvf_agents.atlas.write_game_atlas import write_game_atlas
 from dgvf_agents.atomic import replacing
+from dgvf_agents.run_folder import RunFolder
 
 _STRIP_SIDE, _MOST_IN_STRIP = 110, 6
 _BESIDE = 4
@@ -21,9 +24,17 @@ _BESIDE = 4
 
 
 def write_atlas(
-    run: Path, beside: Sequence[Path] = (), out: Path | None = None, kinds: int = 8, checkpoints: int = 8
+    run: Path,
+    beside: Sequence[Path] = (),
+    out: Path | None = None,
+    kinds: int = 8,
+    checkpoints: int = 8,
+    game_seed: int = 0,
+    game_steps: int = GAME_STEPS,
 ) -> Path:
     """Write the question atlas of a run: `index.html` with everything in it, `atlas.json`, and `pictures/` as PNG.
+
+    In a gridworld it goes over every state; on images, as those of Atari games, over the moments of a recorded game.
 
     Args:
         run: a run folder whose agent has questions.
@@ -31,18 +42,23 @@ def write_atlas(
         out: the folder to write to; `RUN/atlas` when left out.
         kinds: how many kinds of questions to show large ≥ 1.
         checkpoints: how many checkpoints to look at, at most, ≥ 1.
+        game_seed: of the game that is recorded, where the run is on images.
+        game_steps: steps after which its recording stops ≥ 1.
 
     Returns:
         The page.
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
-        ValueError: the run has no questions or its world has no map, the runs are on different worlds, or a number is
-            out of its range.
+        ValueError: the run has no questions, its world has neither a map nor images, the runs are on different worlds,
+            or a number is out of its range.
     """
-    for name, value in (("kinds", kinds), ("checkpoints", checkpoints)):
+    for name, value in (("kinds", kinds), ("checkpoints", checkpoints), ("game_steps", game_steps)):
         if value < 1:
             raise ValueError(f"{name} must be >= 1, got {value!r}")
+    folder = run / "atlas" if out is None else out
+    if not lists_its_states(RunFolder.existing(run).read_config()):
+        return write_game_atlas(read_game(run, beside, kinds, checkpoints, game_seed, game_steps), folder)
     agent = read_run(run, checkpoints)
     if agent.questions is None:
         raise ValueError(f"run must have questions (discovered or random), got the task {agent.config.task!r}")
@@ -50,7 +66,6 @@ def write_atlas(
     for other in others:
         if other.states.world != agent.states.world:
             raise ValueError(f"beside must be runs on {agent.states.world!r}, got {other.path} on {other.config.env}")
-    folder = run / "atlas" if out is None else out
     pictures = _draw(agent, agent.questions, others, kinds)
     _write_pictures(folder / "pictures", pictures)
     _write(folder / "atlas.json", (json.dumps(_record(agent, others), indent=1) + "\n").encode())

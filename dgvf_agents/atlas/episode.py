@@ -1,0 +1,138 @@
+"""One game as an agent played it: what it saw, what a person would have seen, what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.preprocessing import maybe_transpose
+
+from dgvf_agents.a2c import DGVFA2C
+
+
+@final
+@dataclass(frozen=True)
+class Episode:
+    """T steps of one game, and the T + 1 moments before, between and after them.
+
+    Under an environment that ends episodes where a life is lost, the game goes on within one `Episode`.
+    """
+
+    observations: np.ndarray
+    """`[T + 1, C, H, W]` uint8: o_t, what the agent saw."""
+    frames: np.ndarray
+    """`[T + 1, height, width, 3]` uint8: the same moments for people. They show the same field of view, so that pixels
+    correspond up to scale."""
+    actions: np.ndarray
+    """`[T]` integer: a_t, taken at o_t."""
+    rewards: np.ndarray
+    """`[T]`: R_{t+1}, unclipped."""
+    terminated: np.ndarray
+    """`[T]` boolean: the agent's episode ended at o_{t+1}, as where a life was lost."""
+    truncated: np.ndarray
+    """`[T]` boolean: it was cut off there by a time limit."""
+    over: bool
+    """Whether the game ended with the last step; otherwise the recording did."""
+    action_names: tuple[str, ...]
+    """Of all actions."""
+    first: int = 1
+    """The moment from 1 to T from which on the game is looked at: before, frames of the stack may be black still."""
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.actions)
+
+    @property
+    def score(self) -> float:
+        """Sum of the unclipped rewards."""
+        return float(self.rewards.sum())
+
+    @property
+    def cut(self) -> np.ndarray:
+        """`[T]` boolean: returns are bootstrapped here, unless `terminated`: where episodes or the recording end."""
+        return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)
+
+
+def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, most: int = 1000, first: int = 1) -> Episode:
+    """Let an agent play one game, or the beginning of a long one.
+
+    Actions are drawn from the policy, as in training. The same seed gives the same game.
+
+    Args:
+        model: the agent.
+        env: an environment with images, wrapped in a `Monitor` below whatever changes rewards or ends episodes within a
+            game (`make_atari` is).
+        seed: of the environment and the actions.
+        most: steps after which the recording stops ≥ 1.
+        first: the moment ≥ 1 from which on the game is to be looked at, if it lasts that long.
+
+    Raises:
+        ValueError: observations are no images of bytes, actions are not discrete, or a number is less than 1.
+    """
+    for name, value in (("most", most), ("first", first)):
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, got {value!r}")
+    space = model.observation_space
+    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
+        raise ValueError(
+            "run must be on Collect-Objects, on PuddleWorld or on images (channels, height, width) of bytes, "
+            f"got observations of {space}"
+        )
+    if not isinstance(model.action_space, gym.spaces.Discrete):
+        raise ValueError(f"run must have actions of a Discrete space, got {model.action_space}")
+    seen: list[np.ndarray] = []
+    shown: list[np.ndarray] = []
+    steps: list[tuple[int, float, bool, bool]] = []
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        observation, info = env.reset(seed=seed)
+        seen.append(_channels_first(observation, space))
+        shown.append(_frame(env, seen[-1]))
+        while len(steps) < most and "episode" not in info:
+            action = int(model.predict(observation)[0])
+            observation, _, terminated, truncated, info = env.step(action)
+            steps.append((action, env.get_wrapper_attr("rewards")[-1], terminated, truncated))
+            seen.append(_channels_first(observation, space))
+            shown.append(_frame(env, seen[-1]))
+            if (terminated or truncated) and "episode" not in info:
+                observation, _ = env.reset()  # a life was lost: the same picture, and the game goes on
+    actions, rewards, ends, cuts = zip(*steps, strict=True)
+    return Episode(
+        observations=np.stack(seen),
+        frames=np.stack(shown),
+        actions=np.array(actions),
+        rewards=np.array(rewards, dtype=np.float64),
+        terminated=np.array(ends, dtype=bool),
+        truncated=np.array(cuts, dtype=bool),
+        over="episode" in info,
+        action_names=_action_names(env, int(model.action_space.n)),
+        first=min(first, len(steps)),
+    )
+
+
+def _channels_first(observation: np.ndarray, space: gym.spaces.Box) -> np.ndarray:
+    return np.array(maybe_transpose(np.asarray(observation), space))
+
+
+def _frame(env: gym.Env[Any, Any], observation: np.ndarray) -> np.ndarray:
+    """The console's screen of an Atari game, which is all that the observation is made of; else the observation."""
+    if hasattr(env.unwrapped, "ale"):
+        return np.asarray(env.render(), dtype=np.uint8)
+    return picture_of(observation)
+
+
+def picture_of(observation: np.ndarray) -> np.ndarray:
+    """An observation `[C, H, W]` for the eye, `[H, W, 3]`: its colors where C is 3, else its last channel in grey."""
+    colors = observation if len(observation) == 3 else np.repeat(observation[-1:], 3, axis=0)
+    return np.ascontiguousarray(colors.transpose(1, 2, 0))
+
+
+def _action_names(env: gym.Env[Any, Any], count: int) -> tuple[str, ...]:
+    meanings: Any = getattr(env.unwrapped, "get_action_meanings", None)
+    names: Sequence[str] = meanings() if callable(meanings) else ()
+    return tuple(names) if len(names) == count else tuple(f"action {i}" for i in range(count))

@@ -1,0 +1,82 @@
+"""What the tests of the atlas do with its pages."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pygame
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+def decoded(png: bytes) -> np.ndarray:
+    surface = pygame.image.load(io.BytesIO(png), "picture.png")
+    return pygame.surfarray.array3d(surface).transpose(1, 0, 2)
+
+
+class Reader(HTMLParser):
+    """Collects what a page refers to, and checks that its tags are balanced."""
+
+    VOID = ("meta", "link", "img", "br", "input")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.addresses: list[str] = []
+        self.pictures: list[str] = []
+        self.attributes: list[dict[str, str | None]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.attributes.append(found)
+        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
+        if tag == "img" and "src" in found:
+            self.pictures.append(found["src"] or "")
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.append(dict(attrs))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def opened(address: str, profile: Path) -> str:
+    """The page as a browser has it after its script ran, if nothing was written to the console.
+
+    Args:
+        address: of the page.
+        profile: an empty folder.
+    """
+    shown = subprocess.run(
+        [
+            str(CHROMIUM),
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            f"--user-data-dir={profile}",
+            "--enable-logging=stderr",
+            "--dump-dom",
+            address,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in shown.stderr
+    return shown.stdout

@@ -58,7 +58,7 @@ class AtariTable:
     reward_prediction_coefficient: float = 1e-3
     """Row "Auxiliary loss coefficient" of "Reward-Prediction"."""
     frames: int = 200_000_000
-    """Frames that agents are trained for (paper, figures 3 and 5), 4 per step; not in the table."""
+    """Frames that agents are trained for (paper, figure 3), 4 per step; not in the table."""
     discount: float = 0.99
     """γ of the main task; not in the table, from Espeholt et al. (2018)."""
 

@@ -416,7 +416,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             return self.auxiliary_task(self)
         if self.auxiliary_task in ("discovered", "random"):
             kind: type[GVFTask] = DiscoveredGVFs if self.auxiliary_task == "discovered" else RandomGVFs
-            return kind(self._question_network(), self.questions, self.question_discount, self.question_window)
+            return kind(self._question_network(), self.question_discount, self.question_window)
         if self.auxiliary_task == "pixel-control":
             if not isinstance(self.action_space, gym.spaces.Discrete):
                 raise ValueError(

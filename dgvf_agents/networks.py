@@ -264,7 +264,12 @@ class QuestionNetwork(nn.Module):
             features: F.
             questions: D ≥ 1.
             learned_discounts: whether there is a head for discounts.
+
+        Raises:
+            ValueError: there are no questions.
         """
+        if questions < 1:
+            raise ValueError(f"questions must be >= 1, got {questions!r}")
         super().__init__()
         self.encoder = encoder
         self.cumulants = linear(features, questions, 1.0)

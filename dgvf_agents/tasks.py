@@ -57,19 +57,16 @@ class Questions(NamedTuple):
 class GVFTask(AuxiliaryTask):
     """General value functions whose questions a question network asks."""
 
-    def __init__(self, network: QuestionNetwork, questions: int, discount: float | None = 0.9, window: int = 1) -> None:
+    def __init__(self, network: QuestionNetwork, discount: float | None = 0.9, window: int = 1) -> None:
         """
         Args:
-            network: the question network.
-            questions: D ≥ 1.
+            network: the question network, which asks D questions.
             discount: one discount in [0, 1) for all questions; `None` if and only if the network learns them.
             window: j ≥ 1, how many future observations o_{t+1:t+j} the network sees.
 
         Raises:
             ValueError: an argument is out of its range.
         """
-        if questions < 1:
-            raise ValueError(f"questions must be >= 1, got {questions!r}")
         if window < 1:
             raise ValueError(f"window must be >= 1, got {window!r}")
         if discount is None and network.discounts is None:
@@ -80,17 +77,13 @@ class GVFTask(AuxiliaryTask):
             raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
         if discount is not None and network.discounts is not None:
             raise ValueError(f"discount must be None where the question network learns it, got {discount!r}")
-        if questions != network.cumulants.out_features:
-            asked = network.cumulants.out_features
-            raise ValueError(f"questions must be the {asked} that the question network asks, got {questions!r}")
         self.network = network
-        self.questions = questions
         self.discount = discount
         self.window = window
 
     @property
     def answers(self) -> int:
-        return self.questions
+        return self.network.cumulants.out_features
 
     def initial_meta_params(self) -> Params:
         return self.network.params()

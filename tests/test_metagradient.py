@@ -101,7 +101,7 @@ class TaskCase:
         network = QuestionNetwork(
             MLPEncoder(inputs, self.hidden), self.hidden[-1], QUESTIONS, learned_discounts=self.discount is None
         )
-        return DiscoveredGVFs(network, QUESTIONS, self.discount, self.window)
+        return DiscoveredGVFs(network, self.discount, self.window)
 
     def answer_loss(self) -> AnswerLoss:
         return gvf_loss(self.discount, self.window)
@@ -610,7 +610,7 @@ def test_tasks_without_meta_parameters_have_an_empty_meta_gradient(
 def test_random_questions_are_those_of_discovered_ones_but_not_for_training() -> None:
     case = Case()
     task = problem(case.task).task
-    random = RandomGVFs(task.network, QUESTIONS, task.discount)
+    random = RandomGVFs(task.network, task.discount)
     assert task.discovers
     assert not random.discovers
     torch.testing.assert_close(computed(case, replace(learner_of(case), task=random)), computed(case), rtol=0, atol=0)

@@ -43,7 +43,7 @@ def question_network(inputs: int = 5, learned: bool = False) -> QuestionNetwork:
 
 def discovered(discount: float | None = 0.9, window: int = 1, inputs: int = 5) -> DiscoveredGVFs:
     network = question_network(inputs * window, learned=discount is None)
-    return DiscoveredGVFs(network, QUESTIONS, discount, window)
+    return DiscoveredGVFs(network, discount, window)
 
 
 def shaken(eta: Params) -> Params:
@@ -137,13 +137,13 @@ def test_questions_along_a_rollout(discount: float | None) -> None:
 @pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
 def test_gvf_tasks_differ_in_whether_they_discover(kind: type[GVFTask]) -> None:
     network = question_network()
-    task = kind(network, QUESTIONS, 0.9)
+    task = kind(network, 0.9)
     assert task.discovers is (kind is DiscoveredGVFs)
     assert task.answers == QUESTIONS
     eta = task.initial_meta_params()
     torch.testing.assert_close(eta, network.params(), rtol=0, atol=0)
     answers, bootstraps = answers_and_bootstraps(QUESTIONS)
-    other = RandomGVFs(network, QUESTIONS, 0.9) if kind is DiscoveredGVFs else DiscoveredGVFs(network, QUESTIONS, 0.9)
+    other = RandomGVFs(network, 0.9) if kind is DiscoveredGVFs else DiscoveredGVFs(network, 0.9)
     losses = [made.loss(answers, bootstraps, eta, rollout_of()) for made in (task, other)]
     assert torch.equal(*losses)
 
@@ -266,25 +266,27 @@ def test_hand_made_tasks_have_nothing_to_discover(task: AuxiliaryTask) -> None:
 
 @pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
 @pytest.mark.parametrize(
-    ("questions", "discount", "window", "learned", "message"),
+    ("discount", "window", "learned", "message"),
     [
-        (0, 0.9, 1, False, r"questions must be >= 1, got 0"),
-        (-2, 0.9, 1, False, r"questions must be >= 1, got -2"),
-        (QUESTIONS + 1, 0.9, 1, False, r"questions must be the 4 that the question network asks, got 5"),
-        (1, 0.9, 1, False, r"questions must be the 4 that the question network asks, got 1"),
-        (QUESTIONS, 0.9, 0, False, r"window must be >= 1, got 0"),
-        (QUESTIONS, 1.0, 1, False, r"discount must lie in \[0, 1\), got 1\.0"),
-        (QUESTIONS, -0.1, 1, False, r"discount must lie in \[0, 1\), got -0\.1"),
-        (QUESTIONS, math.nan, 1, False, r"discount must lie in \[0, 1\), got nan"),
-        (QUESTIONS, None, 1, False, r"discount must be a number in \[0, 1\) where .* does not learn it, got None"),
-        (QUESTIONS, 0.9, 1, True, r"discount must be None where the question network learns it, got 0\.9"),
+        (0.9, 0, False, r"window must be >= 1, got 0"),
+        (1.0, 1, False, r"discount must lie in \[0, 1\), got 1\.0"),
+        (-0.1, 1, False, r"discount must lie in \[0, 1\), got -0\.1"),
+        (math.nan, 1, False, r"discount must lie in \[0, 1\), got nan"),
+        (None, 1, False, r"discount must be a number in \[0, 1\) where .* does not learn it, got None"),
+        (0.9, 1, True, r"discount must be None where the question network learns it, got 0\.9"),
     ],
 )
 def test_invalid_questions(
-    kind: type[GVFTask], questions: int, discount: float | None, window: int, learned: bool, message: str
+    kind: type[GVFTask], discount: float | None, window: int, learned: bool, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        kind(question_network(learned=learned), questions, discount, window)
+        kind(question_network(learned=learned), discount, window)
+
+
+@pytest.mark.parametrize("questions", [0, -2])
+def test_there_must_be_questions(questions: int) -> None:
+    with pytest.raises(ValueError, match=f"questions must be >= 1, got {questions}"):
+        QuestionNetwork(MLPEncoder(5, (7, 6)), 6, questions, learned_discounts=False)
 
 
 @pytest.mark.parametrize(

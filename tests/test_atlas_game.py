@@ -299,7 +299,7 @@ class TestCaptions:
             assert term.explained > 0.9
         caption = describe_in_game(-game.rewards[1:], np.full(41, 0.9), 0.25, landmarks, first=2)
         assert caption.headline == "Will I not score?"
-        assert "Highest at step 2 (-0.00), lowest at step 10 (-1.00)." in caption.facts
+        assert "Highest at step 2 (-0), lowest at step 10 (-1)." in caption.facts
         assert "Its answers explain 25% of how what came varies." in caption.facts
 
     def test_a_cumulant_that_stays_asks_nothing(self) -> None:

@@ -12,7 +12,7 @@ _LEVELS = 16
 """Steps of color: more are not seen and take more room."""
 _FINE = 64
 """Pixels along a side from which on heat is shown in cells of 2 x 2."""
-_DIM = 0.55
+_DIM = 0.7
 """Brightness that a frame is shown with under heat."""
 
 _PLACES = np.linspace(0, len(_ANCHORS) - 1, _LEVELS)

@@ -30,13 +30,13 @@ def describe_in_game(
     if not landmarks:
         return Caption("Nothing else varies in this game.", tuple(facts_found))
     terms = explain(cumulant, landmarks)
-    return Caption(headline(terms, "No event of this game names it"), (explanation(terms), *facts_found))
+    return Caption(headline(terms, "No event names it"), (explanation(terms), *facts_found))
 
 
 def _extremes(cumulant: np.ndarray, first: int) -> str:
     ends = []
     for name, moment in (("Highest", int(cumulant.argmax())), ("lowest", int(cumulant.argmin()))):
-        ends.append(f"{name} at step {first + moment} ({cumulant[moment]:+.2f})")
+        ends.append(f"{name} at step {first + moment} ({cumulant[moment]:+.3g})")
     return ", ".join(ends) + "."
 
 

@@ -85,17 +85,17 @@ def _sheet(atlas: GameAtlas, number: int, most: int, least: int) -> bytes:
     traces, figure = atlas.traces, Figure(figsize=(11.0, 4.2), facecolor="white")
     FigureCanvasAgg(figure)
     axes = {key: figure.add_axes(box) for key, box in _BOXES.items()}
-    moments = np.arange(atlas.episode.steps + 1)
-    axes["c"].plot(moments, traces.cumulants[:, number], color=_CUMULANT, linewidth=1.2)
-    axes["d"].plot(moments, traces.discounts[:, number], color=_DISCOUNT, linewidth=1.2)
-    axes["a"].plot(moments, traces.outcomes[:, number], color=_OUTCOME, linewidth=1.2, label="what came")
-    axes["a"].plot(moments, traces.answers[:, number], color=_ANSWER, linewidth=1.2, label="answer")
+    moments = np.arange(atlas.episode.first, atlas.episode.steps + 1)
+    axes["c"].plot(moments, traces.cumulants[moments, number], color=_CUMULANT, linewidth=1.2)
+    axes["d"].plot(moments, traces.discounts[moments, number], color=_DISCOUNT, linewidth=1.2)
+    axes["a"].plot(moments, traces.outcomes[moments, number], color=_OUTCOME, linewidth=1.2, label="what came")
+    axes["a"].plot(moments, traces.answers[moments, number], color=_ANSWER, linewidth=1.2, label="answer")
     axes["a"].legend(frameon=False, fontsize=8)
     axes["a"].set_xlabel("step of the game", fontsize=8.5, color=_INK)
     for key, title in (("c", "cumulant"), ("d", "discount"), ("a", "answer")):
         _dress(axes[key], title, atlas)
     for key, moment, name in (("h", most, "highest"), ("l", least, "lowest")):
-        axes[key].imshow(_heated_at(atlas, number, moment), aspect="auto")
+        axes[key].imshow(_heated_at(atlas, number, moment))
         axes[key].set_title(f"{name}, step {moment}", fontsize=9, color=_INK, loc="left")
         axes[key].axis("off")
     figure.suptitle(

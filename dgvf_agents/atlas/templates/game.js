@@ -74,7 +74,7 @@
   }
 
   function choose(question) {
-    if (question in record.questions) chooser.value = question;
+    if (question === "" || question in record.questions) chooser.value = question;
     look();
   }
 

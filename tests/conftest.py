@@ -9,9 +9,11 @@ os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 settings.register_profile("dgvf", deadline=None)  # the first example pays for imports and caches
+# the same examples for every mutant, and no search for a smaller one where a mutant fails
+settings.register_profile("mutation", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("dgvf")
 
 

@@ -6,9 +6,58 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
-from dgvf_agents.bench import agents
+from dgvf_agents.bench import agents, agents_case
 from dgvf_agents.cli import main
+
+SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
+
+
+def test_tables_and_report_of_cases_measured_here_and_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the slow test below, without the processes and compilers that make it slow."""
+    measures = {name: getattr(agents_case, name) for name in ("speed", "growth", "lasting", "products")}
+    monkeypatch.setattr(agents, "_case", lambda case: {**case, **measures[case["measure"]](case)})
+    monkeypatch.setattr(agents_case, "WARM_UP_STEPS", 160)
+    monkeypatch.setattr(torch._dynamo.config, "disable", True)
+    output = tmp_path / "report.json"
+    main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
+    report = json.loads(output.read_text())
+    speed, *growth, lasting, products = report["rows"]
+    assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
+    assert all(rate > 0 for rate in (*speed["steps_per_s"].values(), products["gflops"]))
+    assert [(row["unroll_length"], row["questions"], row["storage"]) for row in growth] == [
+        (2, 128, "graph"),
+        (2, 128, "recompute"),
+        (10, 8, "graph"),
+    ]
+    graph, recompute, _ = growth
+    assert graph["copies_mib"] == recompute["copies_mib"] > 0
+    assert recompute["gflop_per_update"] > graph["gflop_per_update"] > 0
+    assert all(row["ms_per_update"] > 0 for row in growth)
+    assert lasting["early_mib"] > 0
+    shown = capsys.readouterr().out
+    assert "Growth with unroll length L and questions D" in shown
+    assert f"{products['gflops']:.0f} GFLOP/s" in shown
+
+
+def test_operations_are_those_of_the_matrix_products_and_convolutions() -> None:
+    """2 m n k of a product of m x k and k x n, and 2 per weight and output place of a convolution."""
+    with agents_case._Operations() as counter:
+        torch.randn(3, 4) @ torch.randn(4, 5) + 1.0
+    assert counter.total == 2 * 3 * 4 * 5
+    with agents_case._Operations() as counter:
+        torch.nn.functional.conv2d(torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3))
+    assert counter.total == 2 * (2 * 4 * 4 * 4) * (3 * 3 * 3)
+
+
+def test_a_case_in_a_process_of_its_own_answers_or_says_why_not() -> None:
+    case = {"measure": "products", "seconds": 0.01, "threads": 1}
+    assert agents._case(case).items() > case.items()
+    with pytest.raises(RuntimeError, match=r"(?s)case .*'nothing'.* failed:.*KeyError: 'nothing'"):
+        agents._case({**case, "measure": "nothing"})
 
 
 @pytest.mark.slow

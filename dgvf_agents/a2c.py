@@ -75,6 +75,7 @@ from dgvf_agents.tasks import (
 )
 from dgvf_agents.training_state import random_state, replay_unroll, restore_log
 from dgvf_agents.types import Observations, Params, Rollout
+from dgvf_agents.update_log import record_update
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_copies, make_vec
 
 Self = TypeVar("Self", bound="DGVFA2C")
@@ -625,36 +626,8 @@ class DGVFA2C(OnPolicyAlgorithm):
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
             check_metrics(self.metrics, self._n_updates)
-            self._record(self.metrics)
+            record_update(self, self.metrics)
         super().dump_logs(iteration)
-
-    def _record(self, metrics: InnerMetrics) -> None:
-        record = self.logger.record
-        record("train/n_updates", self._n_updates, exclude="tensorboard")
-        record("train/learning_rate", self.lr_schedule(self._current_progress_remaining))
-        record("train/entropy_weight", self._entropy_weight())
-        record("train/explained_variance", metrics.explained_variance.item())
-        record("train/entropy_loss", -metrics.entropy.item())
-        record("train/policy_loss", metrics.policy_loss.item())
-        record("train/value_loss", metrics.value_loss.item())
-        record("train/gradient_norm", metrics.gradient_norm.item())
-        if isinstance(getattr(self.policy, "log_std", None), Tensor):
-            record("train/std", self.policy.log_std.detach().exp().mean().item())
-        if self.task.answers:
-            record("train/answer_loss", metrics.answer_loss.item())
-        if isinstance(self.task, GVFTask) and self._rollout is not None:
-            with torch.no_grad():
-                cumulants, discounts = self.task.ask(self.learner_state.named_eta(), self._rollout)
-            record("questions/cumulant_variance", cumulants.flatten(0, 1).var(0).mean().item())
-            for name, fraction in (("min", 0.0), ("median", 0.5), ("max", 1.0)):
-                record(f"questions/discount_{name}", torch.quantile(discounts.flatten(), fraction).item())
-        if self.task.discovers:
-            record("meta/updates", self.meta_updates)
-            record("meta/skipped", self.meta_skipped)
-            record("meta/learning_rate", value_at(self.meta_learning_rate, self._current_progress_remaining))
-            if self._meta_gradient_norm is not None and self._meta_loss is not None:
-                record("meta/gradient_norm", self._meta_gradient_norm.item())
-                record("meta/loss", self._meta_loss.item())
 
     def learn(
         self: Self,

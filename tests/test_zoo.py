@@ -21,6 +21,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents import DGVFA2C, zoo
+from dgvf_agents.schedules import GeometricSchedule
 from dgvf_agents.train import _PASSED_ON, build
 from dgvf_agents.train_config import WORLDS, preset
 
@@ -157,9 +158,9 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
     capsys.readouterr()
     enjoy = ["enjoy", "--env", PUDDLE, "-f", "logs", "--device", "cpu"]
     zoo.main([*enjoy, "-n", "5"])  # renders, without a display
-    zoo.main([*enjoy, "-n", "210", "--no-render"])
+    zoo.main([*enjoy, "-n", "1010", "--no-render"])
     printed = re.findall(r"Episode Reward: (.*)", capsys.readouterr().out)
-    returns = _returns(model, PUDDLE, 210, zoo.hyperparameters()[PUDDLE]["env_kwargs"])
+    returns = _returns(model, PUDDLE, 1010, zoo.hyperparameters()[PUDDLE]["env_kwargs"])
     assert printed == [f"{value:.2f}" for value in returns]
     assert len(set(printed)) >= 2
 
@@ -186,7 +187,7 @@ def test_a_trained_agent_goes_on(rl_zoo3: Any) -> None:
     assert after.gamma == 0.9
     assert after.num_timesteps == 160
     assert after._n_updates == 4
-    assert isinstance(after.ent_coef, LinearSchedule)
+    assert isinstance(after.ent_coef, GeometricSchedule)
     assert not torch.equal(before.policy.action_net.weight, after.policy.action_net.weight)
 
 

@@ -521,7 +521,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         ahead = self._ahead
         if ahead is not None:
             if t % ahead.steps == 0:
-                self._foreseen = ahead.actions(self._theta, noise[t : t + ahead.steps])
+                assert isinstance(observations, np.ndarray)  # the worlds foreseen have no Dict observations
+                self._foreseen = ahead.actions(self._theta, noise[t : t + ahead.steps], observations)
             elif not ahead.env.expecting:  # something else has moved it
                 self._foreseen = None
             if self._foreseen is not None:

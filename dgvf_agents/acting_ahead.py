@@ -57,9 +57,15 @@ class ActingAhead:
 
         self._ahead = Compiled(ahead, compile)
 
-    def actions(self, theta: Params, noise: Tensor) -> np.ndarray:
-        """Actions `[steps, B]` for the next `steps` steps, drawn with noise `[steps, B, ...]`."""
+    def actions(self, theta: Params, noise: Tensor, observations: np.ndarray) -> np.ndarray | None:
+        """Actions `[steps, B]` for the next `steps` steps, drawn with noise `[steps, B, ...]`.
+
+        `None` where the environment does not stand where these observations `[B, *obs]` were made: something else has
+        moved it since, and the agent, who knows no better, acts on what it saw.
+        """
         state, *streams = self.env.outlook(self.steps)
+        if not np.array_equal(self.env.dynamics.observe(state), observations):
+            return None
         state = type(state)(*map(self._tensor, state))
         with torch.no_grad():
             foresight = self._ahead(theta, noise, state, *map(self._tensor, streams))

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo.config
 
 from dgvf_agents.bench import agents, agents_case
 from dgvf_agents.cli import main
@@ -14,6 +15,7 @@ from dgvf_agents.cli import main
 SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
 
 
+@torch._dynamo.config.patch(disable=True)
 def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -21,7 +23,6 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     measures = {name: getattr(agents_case, name) for name in ("speed", "growth", "lasting", "products")}
     monkeypatch.setattr(agents, "_case", lambda case: {**case, **measures[case["measure"]](case)})
     monkeypatch.setattr(agents_case, "WARM_UP_STEPS", 160)
-    monkeypatch.setattr(torch._dynamo.config, "disable", True)
     output = tmp_path / "report.json"
     main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())

@@ -120,3 +120,54 @@ def test_environments_without_a_state_are_named() -> None:
         get_env_state(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
     with pytest.raises(NotImplementedError, match="cannot give its state"):
         get_env_state(make_vec("CartPole-v1", 2))
+
+
+def test_fewer_copies_and_another_world_are_refused_copy_by_copy() -> None:
+    original = _dummy()
+    with pytest.raises(ValueError, match="state must be that of 2 copies, got 3"):
+        set_env_state(make_vec_env("PuddleWorld-v0", 2), get_env_state(original))
+    original.reset()
+    other = make_vec_env("PuddleWorld-v0", COPIES, env_kwargs={"max_episode_steps": 12, "noise": 0.0})
+    with pytest.raises(ValueError, match=r"state must be that of PuddleWorld.*noise=0\.0.*, got that of PuddleWorld"):
+        set_env_state(other, get_env_state(original))
+
+
+class Walk(gym.Env[dict[str, np.ndarray], int]):
+    """A random walk, observed in two parts."""
+
+    def __init__(self) -> None:
+        self.action_space = gym.spaces.Discrete(4)
+        part = gym.spaces.Box(-np.inf, np.inf, (2,), np.float64)
+        self.observation_space = gym.spaces.Dict({"place": part, "steps": part})
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict[str, np.ndarray], dict]:
+        super().reset(seed=seed)
+        self.place, self.steps = self.np_random.normal(size=2), 0
+        return self._seen(), {}
+
+    def step(self, action: int) -> tuple[dict[str, np.ndarray], float, bool, bool, dict]:
+        self.place, self.steps = self.place + self.np_random.normal(size=2) + action, self.steps + 1
+        return self._seen(), float(self.place[0]), self.steps == 9, False, {}
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return {"place": self.place.copy(), "steps": np.full(2, float(self.steps))}
+
+    def get_state(self) -> dict[str, Any]:
+        return {"place": self.place.copy(), "steps": self.steps, "generator": self.np_random.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.place, self.steps = state["place"].copy(), state["steps"]
+        self.np_random.bit_generator.state = state["generator"]
+
+
+@pytest.mark.parametrize("norm_reward", [True, False])
+def test_statistics_of_every_part_of_an_observation_are_restored(norm_reward: bool) -> None:
+    original, copy = (VecNormalize(DummyVecEnv([Walk] * COPIES), norm_reward=norm_reward) for _ in range(2))
+    for seed, env in enumerate((original, copy)):
+        env.seed(seed)
+        env.reset()
+        _played(env, 11 + seed, seed)
+    set_env_state(copy, get_env_state(original))
+    assert_same(_played(copy, 30, seed=1), _played(original, 30, seed=1))
+    for part in ("place", "steps"):
+        assert copy.obs_rms[part].count == original.obs_rms[part].count > 100  # type: ignore[index]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.error import InvalidAction
+from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from dgvf_envs.dynamics_vector_env import DynamicsVectorEnv
@@ -99,6 +99,35 @@ def test_other_actions_and_resets_drop_what_was_expected(name: str) -> None:
         env.reset(options={"reset_mask": np.arange(N) < 2})
     for t in range(T):
         assert_same(flat(told.step(actions[t])), flat(twin.step(actions[t])), f"after the reset, step {t}")
+
+
+@pytest.mark.parametrize("name", ["puddle-random-start", "CollectObjectsSmall-v0"])
+@pytest.mark.parametrize("taken", [0, 3, T - 1])
+def test_steps_still_expected_are_part_of_the_state(name: str, taken: int) -> None:
+    env_id, options = VARIANTS[name]
+    told, twin = environment(env_id, options), environment(env_id, options)
+    actions = random_actions(told)
+    told.expect(numpy(foreseen(told, actions)))
+    for t in range(taken):
+        told.step(actions[t])
+        twin.step(actions[t])
+    restored = environment(env_id, options, seed=99)
+    state = told.get_state()
+    restored.set_state(state)
+    for t in range(taken, T):
+        assert restored.expecting
+        assert_same(flat(restored.step(actions[t])), flat(twin.step(actions[t])), f"step {t}")
+    assert not restored.expecting
+    for t in range(T):
+        assert_same(flat(restored.step(actions[t])), flat(twin.step(actions[t])), f"after them, step {t}")
+    again = environment(env_id, options, seed=98)
+    again.set_state(state)  # which the steps have not changed
+    assert_same(flat(again.step(actions[taken])), flat(told.step(actions[taken])))
+
+
+def test_nothing_is_to_be_foreseen_before_a_reset() -> None:
+    with pytest.raises(ResetNeeded, match="call reset"):
+        own_vector_env("PuddleWorld-v0", N, AutoresetMode.SAME_STEP).outlook(T)
 
 
 def test_invalid_actions_are_refused_while_steps_are_expected() -> None:

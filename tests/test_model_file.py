@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import zipfile
@@ -56,6 +57,14 @@ def test_damage_is_told_from_other_formats(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("data", "{}")
     assert damage_of(path) is None
+
+
+def test_contents_that_fit_their_checksum_but_are_none_of_a_model_are_named() -> None:
+    whole = ModelFile({"format": 1}).to_bytes()[:-64]
+    spoilt = whole.replace(b'"format"', b'"farmot"')
+    assert spoilt != whole
+    with pytest.raises(DamagedFileError, match="it is not a model file"):
+        ModelFile.from_bytes(spoilt + hashlib.sha256(spoilt).hexdigest().encode())
 
 
 def test_another_version_of_the_format_is_named() -> None:

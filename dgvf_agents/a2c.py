@@ -20,7 +20,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.utils import get_device
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
@@ -33,6 +32,7 @@ from dgvf_agents.argument_checks import (
     check_positive_if_given,
 )
 from dgvf_agents.compiling import Compiled
+from dgvf_agents.devices import device_named, upload
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
@@ -112,6 +112,7 @@ class DGVFA2C(OnPolicyAlgorithm):
     _rollout_starts: np.ndarray | None = None
     _pending_unroll: dict[str, Any] | None = None  # of a loaded model, until training goes on
     _pending_log: dict[str, Any] | None = None
+    _trained_on: str | None = None  # of a loaded model: the kind of device it was on
 
     def __init__(
         self,
@@ -155,6 +156,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         meta_max_discount_grad_norm: float | None = None,
         meta_skip_norm: float = 1e3,
         inner_optimizer: Optimizer | None = None,
+        mixed_precision: bool = False,
         n_envs: int | None = None,
         monitor_wrapper: bool = True,
         compile: bool = True,
@@ -185,7 +187,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             policy_kwargs: arguments of the policy.
             verbose: 0, 1 or 2.
             seed: of everything random.
-            device: for the networks.
+            device: for networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"` for CUDA where there is any.
             _init_setup_model: whether networks are built at once.
             auxiliary_task: a name of `TASKS`, or a function that builds a task for the model, which has its policy.
             auxiliary_coefficient: c, factor on the answer loss.
@@ -205,6 +207,8 @@ class DGVFA2C(OnPolicyAlgorithm):
                 (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
+            mixed_precision: whether products within encoders, the agent's and the question network's, are of bfloat16
+                numbers. Heads, losses, returns, parameters, both optimizers and the meta-gradient's sum stay float32.
             n_envs: copies to make of an id. When left out: 16 of a world of `dgvf_envs`, as the paper has it, and one
                 of any other, as A2C has it.
             monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
@@ -270,7 +274,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             policy_kwargs=policy_kwargs,
             verbose=verbose,
             seed=seed,
-            device=device,
+            device=device_named(device),
             _init_setup_model=False,
         )
         self.rms_prop_eps = rms_prop_eps
@@ -292,6 +296,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.meta_max_discount_grad_norm = meta_max_discount_grad_norm
         self.meta_skip_norm = meta_skip_norm
         self.inner_optimizer = inner_optimizer
+        self.mixed_precision = mixed_precision
         self.compile = compile
         self.meta_updates = 0
         self.meta_skipped = 0
@@ -316,7 +321,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.answer_net = linear(self._features_dim, self.task.answers, 1.0) if self.task.answers else None
         if self.answer_net is not None:
             self.answer_net.to(self.device)
-        self._functions = PolicyFunctions(self.policy, self.answer_net)
+        self._functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
         if self.storage == "recompute" and self.task.discovers and self._functions.random_in_training:
             raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
         self._learner = Learner(
@@ -354,6 +359,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             self.observation_space,
             self._distribution.action_shape,
             self._distribution.action_dtype,
+            self.device,
         )
         self._ahead: ActingAhead | None = None
         self._foreseen: np.ndarray | None = None
@@ -407,10 +413,10 @@ class DGVFA2C(OnPolicyAlgorithm):
     def _compile_functions(self, eta: Params) -> None:
         self._packed = PackedLearner(self._learner, eta)
         compiled = self.compile and not self._functions.random_in_training  # dynamo cannot trace it in a pullback
-        self._update = Compiled(self._packed.update, compiled)
-        self._score = Compiled(self._packed.score, compiled)
-        self._scored_update = Compiled(self._packed.scored_update, compiled)
-        self._act = Compiled(self._packed.act, self.compile)
+        self._update = Compiled(self._packed.update, compiled, self.device)
+        self._score = Compiled(self._packed.score, compiled, self.device)
+        self._scored_update = Compiled(self._packed.scored_update, compiled, self.device)
+        self._act = Compiled(self._packed.act, self.compile, self.device)
 
     def _build_task(self) -> AuxiliaryTask:
         if callable(self.auxiliary_task):
@@ -432,7 +438,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         space = window_space(self.observation_space, self.question_window)
         policy = self.policy
         extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
-        encoder = PreprocessedEncoder(extractor, space, policy.normalize_images).eval()
+        encoder = PreprocessedEncoder(
+            extractor, space, policy.normalize_images, mixed_precision=self.mixed_precision
+        ).eval()
         return QuestionNetwork(encoder, encoder.features, self.questions, self.question_discount is None).to(
             self.device
         )
@@ -460,25 +468,26 @@ class DGVFA2C(OnPolicyAlgorithm):
         """The steps of a rollout that are still missing."""
         assert self._drawn_noise is not None
         builder = self._builder
-        noise = torch.from_numpy(self._drawn_noise).to(self.device)
+        noise = upload(self._drawn_noise, self.device)
         for t in range(builder.steps, n_rollout_steps):
             observations: Any = self._last_obs
             _check_observations(observations, self.observation_space)
+            observed = builder.observe(observations)
             if self.use_sde and (t == 0 or (self.sde_sample_freq > 0 and t % self.sde_sample_freq == 0)):
                 with torch.no_grad():
                     self.policy.reset_noise(env.num_envs)
-            actions = self._actions(observations, noise, t)
+            actions = self._actions(observations, observed, noise, t)
             new_obs: Any
             new_obs, rewards, dones, infos = step(env, self._for_environment(actions))
             self.num_timesteps += env.num_envs
             self._update_info_buffer(infos, dones)
-            builder.add(observations, actions, rewards, dones, new_obs, infos)
+            builder.add(actions, rewards, dones, new_obs, infos)
             self._last_obs = new_obs
             self._last_episode_starts = dones
             callback.update_locals(locals())
             if not callback.on_step():  # last of all: a callback may save the model
                 return False
-        self._rollout = builder.build(self.device, self._functions.statistics())
+        self._rollout = builder.build(self._functions.statistics())
         self._show_rollout(self._rollout, self._rollout_starts)
         callback.update_locals(locals())
         callback.on_rollout_end()
@@ -492,8 +501,11 @@ class DGVFA2C(OnPolicyAlgorithm):
         """The rollout with the c_H that it is learned from under."""
         if not callable(self.ent_coef):
             return rollout
-        weight = torch.tensor(self._entropy_weight(), dtype=rollout.rewards.dtype, device=self.device)
-        return rollout._replace(entropy_weight=weight)
+        return rollout._replace(entropy_weight=rollout.rewards.new_full((), self._entropy_weight()))
+
+    def _learning_rate(self) -> Tensor:
+        """α′ now, written by the device itself: copying a number there would wait for all that goes on."""
+        return torch.full((), self.lr_schedule(self._current_progress_remaining), device=self.device)
 
     def _look_ahead(self, env: VecEnv) -> None:
         """Act several steps ahead where the environment is a world of ours; compiled only, NumPy is faster else."""
@@ -516,8 +528,8 @@ class DGVFA2C(OnPolicyAlgorithm):
 
         self.rollout_buffer.show(fill)  # type: ignore[attr-defined]
 
-    def _actions(self, observations: Arrays, noise: Tensor, t: int) -> np.ndarray:
-        """Actions `[B, ...]` for the observations of step t, drawn with `noise[t]`."""
+    def _actions(self, observations: Arrays, observed: Observations, noise: Tensor, t: int) -> np.ndarray:
+        """Actions `[B, ...]` for the observations of step t, which the device has too, drawn with `noise[t]`."""
         ahead = self._ahead
         if ahead is not None:
             if t % ahead.steps == 0:
@@ -528,7 +540,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             if self._foreseen is not None:
                 return self._foreseen[t % ahead.steps]
         with torch.no_grad():
-            drawn = self._act(self._theta, _tensors(observations, self.device), self._noise(noise[t]))
+            drawn = self._act(self._theta, observed, self._noise(noise[t]))
         return drawn.cpu().numpy()
 
     def _noise(self, drawn: Tensor) -> Tensor:
@@ -547,7 +559,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         """
         assert self._rollout is not None
         self._update_learning_rate(self.policy.optimizer)
-        learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
+        learning_rate = self._learning_rate()
         rollout = self._weighted(self._rollout)
         if self.task.discovers:
             self.metrics = self._train_discovering(rollout, learning_rate)
@@ -589,7 +601,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         """
         if self._rollout is None:
             raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
-        learning_rate = torch.tensor(self.lr_schedule(self._current_progress_remaining), device=self.device)
+        learning_rate = self._learning_rate()
         state = InnerState(self._theta, self.learner_state.optimizer)
         rollout = self._weighted(self._rollout)
         update = self._packed.update_of_vector(self.learner_state.eta, rollout, learning_rate)
@@ -611,6 +623,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         """One Adam step on η, unless the meta-gradient is not to be trusted."""
         norm = global_norm(gradient)
         self._meta_gradient_norm = norm
+        # Read on the processor, which waits for the device once per meta-update: what is skipped is counted and saved,
+        # Adam's state included, and the next action has to be waited for anyway.
         if not float(norm) <= self.meta_skip_norm:  # also where it is NaN
             self.meta_skipped += 1
             return
@@ -648,9 +662,10 @@ class DGVFA2C(OnPolicyAlgorithm):
         exact_match: bool = True,
         device: torch.device | str = "auto",
     ) -> None:
+        """Take parameters, as Stable-Baselines3's A2C does; they go where the model is, whatever `device` says."""
         if not isinstance(load_path_or_dict, dict):
-            load_path_or_dict = on_device(read_parameters(load_path_or_dict), get_device(device))
-        super().set_parameters(load_path_or_dict, exact_match, device)  # type: ignore[arg-type]
+            load_path_or_dict = read_parameters(load_path_or_dict)
+        super().set_parameters(on_device(load_path_or_dict, self.device), exact_match, device)
         self._unroll = self._pending_unroll = None  # it leads to parameters that are gone
         self._take(InnerState(self._packed.theta.pack(self._functions.params()), self.learner_state.optimizer))
 
@@ -667,7 +682,8 @@ class DGVFA2C(OnPolicyAlgorithm):
 
         A model may be saved at any time, by a callback too. Training that goes on from the file is bitwise that which
         goes on here, on the same machine and on the CPU, where the environment can give its state: those of
-        `dgvf_envs` can, under the wrappers that `dgvf_envs.env_state` names. With any other, episodes begin anew.
+        `dgvf_envs` can, under the wrappers that `dgvf_envs.env_state` names. With any other, episodes begin anew, and
+        so does the unroll.
 
         Args:
             path: where to; gets the ending `.zip` where it has none. Or a file open for writing in binary.
@@ -737,7 +753,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
-        drawn = ("_unroll_random",)
+        drawn = ("_unroll_random", "_trained_on")
         return [*super()._excluded_save_params(), "task", "rollout_buffer", *made, *live, *last, *stored, *drawn]
 
 
@@ -759,9 +775,3 @@ def _check_observations(observations: Arrays, space: gym.Space) -> None:
     elif observations.shape[1:] != space.shape:  # type: ignore[union-attr]
         shape = observations.shape[1:]  # type: ignore[union-attr]
         raise ValueError(f"observations must have shape {space.shape}, the environment gave {shape}")
-
-
-def _tensors(observations: Arrays, device: torch.device) -> Observations:
-    if isinstance(observations, dict):
-        return {name: torch.from_numpy(array).to(device) for name, array in observations.items()}
-    return torch.from_numpy(observations).to(device)

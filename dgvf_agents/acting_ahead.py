@@ -55,7 +55,7 @@ class ActingAhead:
 
             return foresee(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
 
-        self._ahead = Compiled(ahead, compile)
+        self._ahead = Compiled(ahead, compile, device)
 
     def actions(self, theta: Params, noise: Tensor, observations: np.ndarray) -> np.ndarray | None:
         """Actions `[steps, B]` for the next `steps` steps, drawn with noise `[steps, B, ...]`.

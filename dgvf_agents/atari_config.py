@@ -87,7 +87,8 @@ def atari_config(
     """The configuration of a method on a game: that of the paper's representation experiments, encoders included.
 
     Discovered questions have an encoder of their own and learn their discounts. `encoder_mode="joint"` of
-    `dataclasses.replace` lets the main task train the encoder too.
+    `dataclasses.replace` lets the main task train the encoder too. Training takes a CUDA device where there is one: the
+    convolutions over batches of 640 frames are what it is for.
 
     Args:
         game: in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
@@ -122,6 +123,7 @@ def atari_config(
         meta_learning_rate=table.meta_learning_rate,
         meta_max_grad_norm=table.meta_gradient_norm_clip_cumulants,
         meta_max_discount_grad_norm=table.meta_gradient_norm_clip_discounts,
+        device="auto",
         checkpoint_every=500_000,
         checkpoints_kept=2,
         log_every=12_800,

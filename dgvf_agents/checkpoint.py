@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
@@ -40,10 +41,17 @@ def reduce_older(folder: RunFolder, kept: int) -> None:
         _reduce(older)
 
 
-def load_checkpoint(folder: RunFolder, make_env: Callable[[], VecEnv]) -> DGVFA2C | None:
+def load_checkpoint(
+    folder: RunFolder, make_env: Callable[[], VecEnv], device: torch.device | str = "cpu"
+) -> DGVFA2C | None:
     """The model of the latest checkpoint that training can go on from, in an environment made for it.
 
     A damaged file is passed over with a warning.
+
+    Args:
+        folder: of the run.
+        make_env: makes the environment.
+        device: for networks and updates, whatever the checkpoint was written on.
 
     Returns:
         the model, or `None` where the run has no such checkpoint yet.
@@ -55,7 +63,7 @@ def load_checkpoint(folder: RunFolder, make_env: Callable[[], VecEnv]) -> DGVFA2
             warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=2)
             continue
         if file.document["training"] is not None:
-            return DGVFA2C.load(path, make_env(), device="cpu")
+            return DGVFA2C.load(path, make_env(), device=device)
     return None
 
 

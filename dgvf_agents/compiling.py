@@ -9,6 +9,8 @@ from typing import Any, Generic, TypeVar, final
 import torch
 import torch._dynamo.config
 
+from dgvf_agents.devices import CPU
+
 Result = TypeVar("Result")
 
 
@@ -21,32 +23,39 @@ def _changing(guards: Sequence[Any]) -> list[bool]:
     return [guard.name == "" or guard.name.startswith("arguments") for guard in guards]
 
 
-_OPTIONS: dict[str, Any] = {
-    "cpp_wrapper": True,  # kernels are called from C++ rather than Python
-    "guard_filter_fn": _changing,
-}
+def _options(device: torch.device) -> dict[str, Any]:
+    """What `torch.compile` is told; anew each time, as it takes some of it out.
+
+    On the CPU kernels are called from C++ rather than Python. On a CUDA device that needs CUDA's own headers, which
+    PyTorch does not bring, and the processor, which runs ahead of the device, has time.
+    """
+    return {"guard_filter_fn": _changing, **({"cpp_wrapper": True} if device.type == "cpu" else {})}
+
+
+_NO_COMPILER = ("InvalidCxxCompiler", "TritonMissing", "GPUTooOldForTriton", "Failed to find C compiler")
+"""Errors that say that nothing can be compiled here, on the CPU or for a CUDA device."""
 
 
 @final
 class Compiled(Generic[Result]):
-    """`torch.compile(function, fullgraph=True)`, or `function` itself where no C++ compiler is found.
+    """`torch.compile(function, fullgraph=True)`, or `function` itself where no compiler is found.
 
     That is known at the first call only; one warning is given then, whatever the number of functions.
     """
 
     _warned = False
 
-    def __init__(self, function: Callable[..., Result], enabled: bool = True) -> None:
+    def __init__(self, function: Callable[..., Result], enabled: bool = True, device: torch.device = CPU) -> None:
         """
         Args:
             function: a pure function of tensors; what it closes over must not change.
             enabled: false leaves it as it is, as PyTorch's own `TORCH_COMPILE_DISABLE=1` in the environment does.
+            device: where its tensors lie.
         """
         self._eager = function
         self._call: Callable[..., Result] = function
         if enabled and not torch._dynamo.config.disable:
-            options = dict(_OPTIONS)  # torch.compile takes some of them out
-            self._call = torch.compile(_own_code(function), fullgraph=True, options=options)
+            self._call = torch.compile(_own_code(function), fullgraph=True, options=_options(device))
 
     def __call__(self, *arguments: Any) -> Result:
         try:
@@ -78,8 +87,9 @@ def _own_code(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def _no_compiler(error: BaseException) -> bool:
-    """Whether the error is that no C++ compiler was found; its class is wrapped, its name stays in the message."""
-    return "InvalidCxxCompiler" in f"{type(error).__name__}: {error}"
+    """Whether the error is that no compiler was found; its class is wrapped, its name stays in the message."""
+    message = f"{type(error).__name__}: {error}"
+    return any(name in message for name in _NO_COMPILER)
 
 
 def _first_line(error: BaseException) -> str:

@@ -10,11 +10,14 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.devices import device_or_cpu, random_devices
 from dgvf_agents.run_environments import evaluation_environments
 from dgvf_agents.run_folder import RunFolder
 
 
-def evaluate(run: Path, episodes: int = 100, deterministic: bool = False, seed: int = 10_000) -> tuple[float, float]:
+def evaluate(
+    run: Path, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
+) -> tuple[float, float]:
     """Mean and standard deviation of the undiscounted return of a run's latest checkpoint; on Atari of whole games'
     scores, under the rules of training.
 
@@ -23,17 +26,18 @@ def evaluate(run: Path, episodes: int = 100, deterministic: bool = False, seed: 
         episodes: how many episodes ≥ 1.
         deterministic: the most likely action; one drawn from the policy, as in training, when false.
         seed: of the evaluation environments and the actions.
+        device: for the network; that of the run where it can be used here, the CPU elsewhere, when left out.
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
-        ValueError: `episodes` < 1.
+        ValueError: `episodes` < 1, or `device` cannot be used here.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be >= 1, got {episodes!r}")
     folder = RunFolder.existing(run)
     config = folder.read_config()
     env = evaluation_environments(config, min(64, episodes), seed)
-    model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
+    model = DGVFA2C.load(folder.latest_checkpoint(), device=device or device_or_cpu(config.device))
     returns, _ = episodes_of(model, env, episodes, seed, deterministic)
     return float(np.mean(returns)), float(np.std(returns))
 
@@ -51,7 +55,7 @@ def episodes_of(
         deterministic: the most likely action; one drawn from the policy when false.
     """
     env.seed(seed)
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=random_devices(model.device)):
         torch.manual_seed(seed)
         returns, lengths = evaluate_policy(model, env, episodes, deterministic, return_episode_rewards=True)
     return np.asarray(returns), np.asarray(lengths)

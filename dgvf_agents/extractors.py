@@ -160,15 +160,35 @@ class PreprocessedEncoder(Encoder):
         space: gym.Space,
         normalize_images: bool,
         second: BaseFeaturesExtractor | None = None,
+        mixed_precision: bool = False,
     ) -> None:
+        """
+        Args:
+            extractor: a features extractor.
+            space: of observations.
+            normalize_images: whether pixels are divided by 255.
+            second: another one, whose features follow.
+            mixed_precision: whether products and convolutions are of bfloat16 numbers. Parameters, their gradients and
+                the features that come out are float32 all the same.
+        """
         super().__init__()
         self.extractor = extractor
         self.second = second
+        self._mixed_precision = mixed_precision
         self.features = extractor.features_dim + (second.features_dim if second is not None else 0)
         self._preprocess = _preprocessing(space, normalize_images)
 
     def forward(self, observations: Observations) -> Tensor:
         inputs: Any = self._preprocess(observations)
+        if not self._mixed_precision:
+            return self._extract(inputs)
+        some = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
+        # without its cache: that would hand a cast made outside of a functional transform to the inside of it
+        with torch.autocast(some.device.type, torch.bfloat16, cache_enabled=False):
+            features = self._extract(inputs)
+        return features.float()
+
+    def _extract(self, inputs: Any) -> Tensor:
         features = self.extractor(inputs)
         return features if self.second is None else torch.cat([features, self.second(inputs)], -1)
 

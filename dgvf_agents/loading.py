@@ -6,7 +6,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
-from stable_baselines3.common.utils import check_for_correct_spaces, get_device, get_system_info
+from stable_baselines3.common.utils import check_for_correct_spaces, get_system_info
 
 from dgvf_agents.saving import NEEDED, Source, StoredModel, on_device, read_stored
 from dgvf_agents.training_state import set_training_state
@@ -43,7 +43,7 @@ def load_model(
     model = cls(attributes["policy_class"], env, device=device, _init_setup_model=False)
     model.__dict__.update({**attributes, **changes})
     model._setup_model()
-    _set_parameters(model, stored, device)
+    _set_parameters(model, stored)
     if model.use_sde:  # before random number generators are put where they were, since it draws
         model.policy.reset_noise()
     if stored.training is not None:
@@ -63,17 +63,17 @@ def _check(attributes: dict[str, Any], changes: dict[str, Any]) -> None:
         raise ValueError(f"policy_kwargs must be those in the file, {kwargs}, got {changes['policy_kwargs']}")
 
 
-def _set_parameters(model: DGVFA2C, stored: StoredModel, device: torch.device | str) -> None:
-    parameters = on_device(stored.parameters, get_device(device))
+def _set_parameters(model: DGVFA2C, stored: StoredModel) -> None:
+    parameters = on_device(stored.parameters, model.device)
     without_training = set(model._get_torch_save_params()[0]) - set(parameters) <= {"learner_state.optimizers"}
     if without_training and stored.training is None:  # a file for prediction: statistics begin anew
         parameters = {"learner_state.optimizers": model.learner_state.optimizers.state_dict(), **parameters}
     try:
-        model.set_parameters(parameters, exact_match=True, device=device)
+        model.set_parameters(parameters, exact_match=True, device=model.device)
     except RuntimeError as error:
         if "pi_features_extractor" not in str(error) or "Missing key(s) in state_dict" not in str(error):
             raise
-        model.set_parameters(parameters, exact_match=False, device=device)
+        model.set_parameters(parameters, exact_match=False, device=model.device)
         warnings.warn(
             "the policy in the file has no pi_features_extractor, as those of Stable-Baselines3 before 1.7: what it "
             "has is restored; save the model again to be rid of this warning",

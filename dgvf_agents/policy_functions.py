@@ -32,11 +32,14 @@ class PolicyFunctions:
     `mlp_extractor`, `action_net`, `value_net`) rather than its methods.
     """
 
-    def __init__(self, policy: ActorCriticPolicy, answers: nn.Linear | None = None) -> None:
+    def __init__(
+        self, policy: ActorCriticPolicy, answers: nn.Linear | None = None, mixed_precision: bool = False
+    ) -> None:
         """
         Args:
             policy: any actor-critic policy.
             answers: the answer head; `None` for no answers.
+            mixed_precision: whether the encoder's products are of bfloat16 numbers; those of the heads never are.
 
         Raises:
             ValueError: parts outside the features extractors act differently in training.
@@ -49,6 +52,7 @@ class PolicyFunctions:
             policy.observation_space,
             policy.normalize_images,
             None if shared else policy.vf_features_extractor,
+            mixed_precision,
         )
         self._training_encoder = copy.deepcopy(self._encoder).train()
         self._actor = _Method(policy.mlp_extractor, "forward_actor")

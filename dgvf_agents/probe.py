@@ -14,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atomic import replacing
 from dgvf_agents.checkpoint import complete_checkpoints
+from dgvf_agents.devices import device_or_cpu
 from dgvf_agents.run_environments import training_environments
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.stability import gain, jacobian, spectral_radius
@@ -30,7 +31,7 @@ class Stability(NamedTuple):
     """The most that all of them together stretch a change of θ."""
 
 
-def probe(run: Path, seed: int = 20_000) -> list[Stability]:
+def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stability]:
     """Measure every complete checkpoint of a run, and write `stability.csv` beside its metrics.
 
     Checkpoints that keep networks only lack the optimizer's statistics, on which everything here depends.
@@ -38,9 +39,11 @@ def probe(run: Path, seed: int = 20_000) -> list[Stability]:
     Args:
         run: the run folder.
         seed: of the environments that the updates' experience comes from.
+        device: for the updates; that of the run where it can be used here, the CPU elsewhere, when left out.
 
     Raises:
         FileNotFoundError: there is no run, or it has no complete checkpoint.
+        ValueError: `device` cannot be used here.
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
@@ -51,7 +54,7 @@ def probe(run: Path, seed: int = 20_000) -> list[Stability]:
     rows = []
     for file in files:
         env = training_environments(config, seed)
-        rows.append(measure(DGVFA2C.load(file, env, device="cpu", compile=False)))
+        rows.append(measure(DGVFA2C.load(file, env, device=device or device_or_cpu(config.device), compile=False)))
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(Stability._fields)

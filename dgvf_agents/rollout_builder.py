@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, cast, final
 
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import Tensor
 
+from dgvf_agents.devices import CPU, upload
 from dgvf_agents.types import Observations, Params, Rollout
 
 Arrays = np.ndarray | dict[str, np.ndarray]
@@ -16,7 +20,10 @@ Arrays = np.ndarray | dict[str, np.ndarray]
 
 @final
 class RolloutBuilder:
-    """Collects T steps from B environments in NumPy arrays and hands them out as tensors."""
+    """Collects T steps from B environments and hands them out as tensors on a device.
+
+    Observations go there one by one, as the agent needs them to act, and stay; all else goes there once per rollout.
+    """
 
     def __init__(
         self,
@@ -25,57 +32,74 @@ class RolloutBuilder:
         observation_space: gym.Space,
         action_shape: tuple[int, ...] = (),
         action_dtype: np.dtype[Any] | type = np.int64,
+        device: torch.device = CPU,
     ) -> None:
         """
         Args:
             steps: T.
             copies: B.
-            observation_space: of one environment.
+            observation_space: of one environment; observations keep its dtype.
             action_shape: of one action.
             action_dtype: of the actions.
+            device: where rollouts are to lie.
         """
         self._steps, self._copies, self._observation_space = steps, copies, observation_space
         self._action_shape, self._action_dtype = action_shape, action_dtype
+        self._device = device
         self.clear()
 
     def clear(self) -> None:
         """Start a new rollout, in new arrays: those handed out stay as they are."""
         batch = (self._steps, self._copies)
-        self._observations = _empty(self._observation_space, batch)
-        self._next_observations = _empty(self._observation_space, batch)
+        self._observed: list[Observations] = []
+        self._ends: list[tuple[int, int, Any]] = []
         self._actions = np.empty((*batch, *self._action_shape), self._action_dtype)
         self._rewards = np.empty(batch, np.float32)
         self._terminated = np.zeros(batch, np.bool_)
         self._truncated = np.zeros(batch, np.bool_)
         self._t = 0
 
+    def observe(self, observations: Arrays) -> Observations:
+        """o_t of the coming step `[B, *obs]` on the device, to act on.
+
+        Args:
+            observations: `[B, *obs]`; copied, so that the environment may write over them.
+
+        Raises:
+            ValueError: one is not finite.
+        """
+        del self._observed[self._t :]
+        self._observed.append(_uploaded(observations, self._observation_space, self._device))
+        return self._observed[self._t]
+
     def add(
         self,
-        observations: Arrays,
         actions: np.ndarray,
         rewards: np.ndarray,
         done: np.ndarray,
         following: Arrays,
         infos: list[dict[str, Any]],
     ) -> None:
-        """One step, as a Stable-Baselines3 `VecEnv` returns it.
+        """One step from what was observed last, as a Stable-Baselines3 `VecEnv` returns it.
 
         Args:
-            observations: `[B, *obs]`: o_t.
             actions: `[B, *action]`.
             rewards: `[B]`.
             done: `[B]`: the episode ended.
-            following: `[B, *obs]`: the next observations, the next episode's first where `done`.
+            following: `[B, *obs]`: what is observed next, the next episode's first where `done`.
             infos: `terminal_observation` and `TimeLimit.truncated` where `done`.
+
+        Raises:
+            ValueError: an observation is not finite.
         """
         t, self._t = self._t, self._t + 1
-        _put(self._observations, t, observations)
-        _put(self._next_observations, t, following)
         self._actions[t], self._rewards[t] = actions, rewards
-        for copy in np.flatnonzero(done):
-            _put(self._next_observations, (t, copy), infos[copy]["terminal_observation"])
+        for copy in np.flatnonzero(done).tolist():
+            self._ends.append((t, copy, deepcopy(infos[copy]["terminal_observation"])))
             by_time = infos[copy].get("TimeLimit.truncated", False)
             self._truncated[t, copy], self._terminated[t, copy] = by_time, not by_time
+        if self._t == self._steps:
+            self.observe(following)
 
     @property
     def steps(self) -> int:
@@ -83,70 +107,89 @@ class RolloutBuilder:
         return self._t
 
     def get_state(self) -> dict[str, Any]:
-        """The steps added so far, as a dict of numbers and arrays, which later steps change."""
-        return {k: v for k, v in vars(self).items() if k == "_t" or isinstance(v, np.ndarray | dict)}
+        """The steps added so far, as a dict of numbers, arrays and tensors, which later steps change."""
+        return {name: getattr(self, name) for name in _STATE}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from where `get_state` was called on a builder of the same sizes."""
-        vars(self).update(state)
+        """Go on from where `get_state` was called on a builder of the same sizes, with tensors on this one's device."""
+        vars(self).update({name: state[name] for name in _STATE})
 
-    def build(self, device: torch.device, statistics: Params | None = None) -> Rollout:
-        """The rollout of the steps added.
+    def build(self, statistics: Params | None = None) -> Rollout:
+        """The rollout of the T steps added.
 
         Args:
-            device: where its tensors are to lie.
             statistics: `Rollout.statistics`.
 
         Raises:
             ValueError: the environment gave a reward or an observation that is not finite.
         """
-        _check_finite("rewards", self._rewards)
-        for array in [*_arrays(self._observations), *_arrays(self._next_observations)]:
-            _check_finite("observations", array)
+        if not np.isfinite(self._rewards).all():
+            step, copy = np.argwhere(~np.isfinite(self._rewards))[0]
+            raise ValueError(_not_finite("rewards", self._rewards[step, copy], copy))
         index, slot = bootstrap_positions(self._truncated)
-
-        def tensor(array: np.ndarray) -> torch.Tensor:
-            return torch.from_numpy(array).to(device)
-
-        def tensors(arrays: Arrays) -> Observations:
-            if isinstance(arrays, dict):
-                return {name: tensor(array) for name, array in arrays.items()}
-            return tensor(arrays)
-
+        actions, rewards, terminated, truncated = (
+            upload(array, self._device) for array in (self._actions, self._rewards, self._terminated, self._truncated)
+        )
         return Rollout(
-            tensors(self._observations),
-            tensor(self._actions),
-            tensor(self._rewards),
-            tensor(self._terminated),
-            tensor(self._truncated),
-            tensors(self._next_observations),
-            tensor(index),
-            tensor(slot),
+            _stacked(self._observed[:-1]),
+            actions,
+            rewards,
+            terminated,
+            truncated,
+            self._next_observations(),
+            upload(index, self._device),
+            upload(slot, self._device),
             statistics or {},
         )
 
+    def _next_observations(self) -> Observations:
+        """What was observed after each step, the true last observation where an episode ended."""
+        following = _stacked(self._observed[1:])
+        if not self._ends:
+            return following
+        steps, copies, last = zip(*self._ends, strict=True)
+        place = tuple(upload(np.array(numbers), self._device) for numbers in (steps, copies))
+        if isinstance(following, dict):
+            batch: Arrays = {name: np.stack([one[name] for one in last]) for name in following}
+        else:
+            batch = np.stack(last)
+        uploaded = _uploaded(batch, self._observation_space, self._device, copies)
+        for whole, ends in zip(_leaves(following), _leaves(uploaded), strict=True):
+            whole[place] = ends
+        return following
 
-def _empty(space: gym.Space, batch: tuple[int, int]) -> Arrays:
+
+_STATE = ("_t", "_observed", "_ends", "_actions", "_rewards", "_terminated", "_truncated")
+
+
+def _uploaded(
+    observations: Arrays, space: gym.Space, device: torch.device, copies: Sequence[int] | None = None
+) -> Observations:
+    """A copy of observations `[N, *obs]` on the device; `copies` says whose they are."""
     if isinstance(space, gym.spaces.Dict):
-        return {name: np.empty((*batch, *(inner.shape or ())), inner.dtype) for name, inner in space.spaces.items()}
-    return np.empty((*batch, *(space.shape or ())), space.dtype)
+        assert isinstance(observations, dict)
+        parts = {name: _uploaded(observations[name], inner, device, copies) for name, inner in space.spaces.items()}
+        return cast(dict[str, Tensor], parts)
+    array = np.array(observations, space.dtype, order="C")
+    if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
+        place = tuple(np.argwhere(~np.isfinite(array))[0])
+        raise ValueError(_not_finite("observations", array[place], place[0] if copies is None else copies[place[0]]))
+    return upload(array, device)
 
 
-def _put(arrays: Arrays, place: Any, values: Any) -> None:
-    if isinstance(arrays, dict):
-        for name, array in arrays.items():
-            array[place] = values[name]
-    else:
-        arrays[place] = values
+def _stacked(observed: list[Observations]) -> Observations:
+    """`[T, B, *obs]` of T observations `[B, *obs]`."""
+    if isinstance(observed[0], dict):
+        return {name: torch.stack([cast(dict[str, Tensor], one)[name] for one in observed]) for name in observed[0]}
+    return torch.stack(cast(list[Tensor], observed))
 
 
-def _arrays(arrays: Arrays) -> list[np.ndarray]:
-    return list(arrays.values()) if isinstance(arrays, dict) else [arrays]
+def _leaves(observations: Observations) -> list[Tensor]:
+    return list(observations.values()) if isinstance(observations, dict) else [observations]
 
 
-def _check_finite(name: str, values: np.ndarray) -> None:
-    if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
-        raise ValueError(f"{name} must be finite, the environment gave {_first_bad(values)}")
+def _not_finite(name: str, value: Any, copy: int) -> str:
+    return f"{name} must be finite, the environment gave {value} in copy {copy}"
 
 
 def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -171,8 +214,3 @@ def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     slot[last] = np.arange(copies)
     slot[early] = copies + np.arange(len(early))
     return np.concatenate([last, early, padding]), slot.reshape(steps, copies)
-
-
-def _first_bad(values: np.ndarray) -> str:
-    place = tuple(np.argwhere(~np.isfinite(values))[0])
-    return f"{values[place]} in copy {place[1]}"

@@ -17,6 +17,7 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.checkpoint import load_checkpoint, reduce_older, write_checkpoint
+from dgvf_agents.devices import device_named
 from dgvf_agents.evaluate import episodes_of
 from dgvf_agents.interrupts import StopRequest, TrainingInterruptedError, stop_requests
 from dgvf_agents.optimizers import RMSProp
@@ -43,43 +44,52 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
         config: what to do.
         path: the run folder; must not hold a run already, unless it is resumed.
         show_progress: whether a progress bar is drawn.
-        resume: whether to go on with the run at `path`, which must have the same configuration; begins it if there is
-            none.
+        resume: whether to go on with the run at `path`, which must have the same configuration, but for the device;
+            begins it if there is none.
 
     Returns:
         the trained model.
 
     Raises:
         FileExistsError: `path` holds a run, and `resume` is false.
-        ValueError: the run at `path` has another configuration, or another process trains it.
+        ValueError: the run at `path` has another configuration, another process trains it, or PyTorch cannot use
+            `config.device` here.
         NotFiniteError: training has diverged.
         TrainingInterruptedError: it was interrupted by Ctrl-C, after a checkpoint.
     """
     folder = RunFolder(path)
     if folder.config_file.exists() and not resume:
         raise FileExistsError(f"path must not hold a run already, got {path}; --resume goes on with it")
+    device = device_named(config.device)
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.lock_file)
     try:
         with lock.acquire(timeout=0):
-            return _train(config, folder, show_progress)
+            return _train(config, folder, device, show_progress)
     except Timeout:
         raise ValueError(f"path must not be trained by another process, as {path} is") from None
 
 
-def _train(config: TrainConfig, folder: RunFolder, show_progress: bool) -> DGVFA2C:
-    if folder.config_file.exists():
-        _check_same(folder.read_config(), config, folder)
-    else:
-        folder.write_config(config)
+def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_progress: bool) -> DGVFA2C:
+    found = folder.read_config() if folder.config_file.exists() else None
+    if found is not None:
+        _check_same(found, config, folder)
+    if found is None or (found.device != config.device and not folder.is_finished()):
+        folder.write_config(config)  # of another device too: the next resumption is to find it
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
-    loaded = load_checkpoint(folder, lambda: training_environments(config))
+    loaded = load_checkpoint(folder, lambda: training_environments(config), device)
     if loaded is not None and folder.is_finished():
         reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
     if loaded is not None and loaded._last_obs is None:
         warnings.warn(f"{config.env} cannot give its state: the run goes on with new episodes", stacklevel=3)
+    if loaded is not None and loaded._trained_on not in (None, device.type):
+        warnings.warn(
+            f"device was {loaded._trained_on!r} up to step {loaded.num_timesteps} of the run, which goes on on "
+            f"{device.type!r}: equal up to rounding, not bitwise",
+            stacklevel=3,
+        )
     model = loaded or build(config)
     done = model.num_timesteps
     progress = ProgressLog(folder.progress_file, done)
@@ -98,7 +108,9 @@ _NEVER = 1 << 62
 
 def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
     one, other = (json.loads(json.dumps(dataclasses.asdict(config))) for config in (found, wanted))
-    differing = [f"{name} ({one[name]!r}, not {other[name]!r})" for name in one if one[name] != other[name]]
+    differing = [
+        f"{name} ({one[name]!r}, not {other[name]!r})" for name in one if one[name] != other[name] and name != "device"
+    ]
     if differing:
         raise ValueError(f"config must be that of the run in {folder.path}, which has another {', '.join(differing)}")
 
@@ -112,7 +124,6 @@ def build(config: TrainConfig) -> DGVFA2C:
         ent_coef=geometric(config.ent_coef, config.final_ent_coef),
         meta_learning_rate=linear(config.meta_learning_rate, config.final_meta_learning_rate),
         auxiliary_task=config.task,
-        device="cpu",
         **{**{name: getattr(config, name) for name in _PASSED_ON}, **_for_means(config)},
     )
 
@@ -147,6 +158,8 @@ _PASSED_ON = (
     "storage",
     "meta_max_grad_norm",
     "meta_max_discount_grad_norm",
+    "device",
+    "mixed_precision",
     "compile",
 )
 """Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, final
 
 import tyro
 
+from dgvf_agents.devices import check_device_name
 from dgvf_agents.metagradient import Convention, EncoderMode, Horizon, Objective, Storage
 from dgvf_envs.atari.presets import AtariPreset
 
@@ -88,6 +89,11 @@ class TrainConfig:
     """Norm that those of learned discounts are scaled down to by themselves (paper, table 1: 10)."""
     compile: bool = True
     """Whether updates are compiled."""
+    device: str = "cpu"
+    """Where networks lie and updates run: `cpu`, `cuda`, `cuda:1`, or `auto` for CUDA where there is any. The networks
+    of the gridworlds are too small for more than the CPU, where a run is resumed bitwise; games take `auto`."""
+    mixed_precision: bool = False
+    """Whether products within encoders are of bfloat16 numbers; heads, losses, parameters and optimizers never are."""
     threads: int = 1
     """Threads of PyTorch."""
     checkpoint_every: int = 250_000
@@ -106,6 +112,7 @@ class TrainConfig:
         for name in (*counts, "checkpoints_kept", "n_envs", "n_steps"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+        check_device_name(self.device)
         if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
             given = self.env_kwargs or self.evaluation_kwargs
             raise ValueError(f"env_kwargs and evaluation_kwargs must be left out on Atari, got {given!r}")
@@ -135,8 +142,8 @@ _TASKS: dict[Method, str] = {
 }
 
 _WORLDS: dict[World, TrainConfig] = {
-    "collect-objects-small": TrainConfig(final_ent_coef=0.003, evaluate_every=40_000),
-    "collect-objects": TrainConfig(env="CollectObjects-v0", steps=2_000_000, learning_rate=5e-4, final_ent_coef=0.003),
+    "collect-objects-small": TrainConfig(final_ent_coef=0.01, evaluate_every=40_000),
+    "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4, final_ent_coef=0.01),
     "puddle-world": TrainConfig(
         env="PuddleWorld-v0",
         env_kwargs={"reward_scale": 0.1, "start": "random", "max_episode_steps": 200},

@@ -28,11 +28,17 @@ _EXPLORATION = ("exploration_mat", "exploration_matrices")
 
 
 def get_training_state(model: DGVFA2C) -> dict[str, Any]:
-    """Where `model` stands, as a dict of values that `Encoder` knows."""
+    """Where `model` stands, as a dict of values that `Encoder` knows.
+
+    Where the environment cannot give its state, the unroll is left out: episodes begin anew, so that nothing goes on as
+    if never stopped, and the batches of an unroll on Atari take hundreds of megabytes. It begins anew with them.
+    """
+    environment = _environment(model)
     return {
-        "environment": _environment(model),
+        "device": model.device.type,
+        "environment": environment,
         "random": _random_states(model),
-        "unroll": _unroll(model),
+        "unroll": None if environment is None else _unroll(model),
         "rollout": _listed(model._rollout),
         "unfinished": _unfinished(model),
         "metrics": _listed(model.metrics),
@@ -56,6 +62,7 @@ def set_training_state(model: DGVFA2C, state: dict[str, Any], force_reset: bool 
     model.metrics = None if state["metrics"] is None else InnerMetrics(*state["metrics"])
     model._rollout = None if state["rollout"] is None else Rollout(*state["rollout"])
     model._pending_log = state["log"]
+    model._trained_on = state.get("device")
     if state["unroll"] is not None and model.task.discovers and len(state["unroll"]["batches"]) <= model.unroll_length:
         model._pending_unroll = state["unroll"]
     taken = force_reset is not True and _take_environment(model, state["environment"])

@@ -16,6 +16,7 @@ from dgvf_agents.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.cli import main
 from dgvf_agents.evaluate import evaluate
 from dgvf_agents.experiments.scale import SCALES
+from dgvf_agents.model_file import ModelFile
 from dgvf_agents.run_environments import evaluation_environments, training_environments, window
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train import train
@@ -118,20 +119,27 @@ def test_a_run_is_evaluated_on_whole_games(short_run: Path, capsys: pytest.Captu
 
 
 def test_a_killed_run_goes_on_with_new_games(short_run: Path, tmp_path: Path) -> None:
-    """The emulators cannot give their state; what was learned, the schedule and the metrics go on."""
+    """The emulators cannot give their state; what was learned, the schedule and the metrics go on.
+
+    The unroll begins anew with the games, so its batches are not in the file.
+    """
     run = tmp_path / "run"
     shutil.copytree(short_run, run)
     folder, before = RunFolder(run), rows_of(run)
     assert [path.stem.lstrip("0") for path in folder.checkpoints()] == ["240", "480"]
     folder.checkpoints()[-1].unlink()
+    training = ModelFile.from_bytes(folder.checkpoints()[0].read_bytes()).document["training"]
+    assert (training["environment"], training["unroll"]) == (None, None)
     with pytest.warns(UserWarning, match="Breakout cannot give its state: the run goes on with new episodes"):
         model = train(folder.read_config(), run, show_progress=False, resume=True)
     assert model.num_timesteps == 480
     assert folder.is_finished()
     after = rows_of(run)
     assert after[:1] == before[:1]
-    for name in ("time/total_timesteps", "time/frames", "train/learning_rate", "train/n_updates", "meta/updates"):
+    for name in ("time/total_timesteps", "time/frames", "train/learning_rate", "train/n_updates"):
         assert [row[name] for row in after] == [row[name] for row in before], name
+    counts = [[int(row["meta/updates"]) for row in rows] for rows in (before, after)]
+    assert counts[1] == [counts[0][0], counts[0][1] - 1]  # that of the unroll that was cut off
 
 
 def rewards_until_all_are_over(env: VecEnv) -> list[tuple[int, float, float]]:

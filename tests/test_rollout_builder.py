@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from dgvf_agents.rollout_builder import RolloutBuilder, bootstrap_positions
 from dgvf_agents.types import Rollout
@@ -15,27 +18,31 @@ from dgvf_agents.types import Rollout
 CPU = torch.device("cpu")
 
 
-def _filled(rewards: np.ndarray, following: np.ndarray) -> Rollout:
-    """A rollout of T steps of B copies where copy 1 is truncated at step 0 and terminated at step 2."""
+def _filled(rewards: np.ndarray, seen: np.ndarray, device: torch.device = CPU) -> Rollout:
+    """A rollout of T steps of B copies, o_0 … o_T, where copy 1 is truncated at step 0 and terminated at step 2."""
     steps, copies = rewards.shape
-    builder = RolloutBuilder(steps, copies, gym.spaces.Box(-1e9, 1e9, following.shape[2:], np.float32))
+    space = gym.spaces.Box(0, 255, seen.shape[2:], seen.dtype.type)
+    builder = RolloutBuilder(steps, copies, space, device=device)
     for t in range(steps):
         done = np.zeros(copies, dtype=bool)
         infos: list[dict] = [{} for _ in range(copies)]
         if t in (0, 2):
             done[1] = True
-            infos[1] = {"terminal_observation": np.full(following.shape[2:], -1.0 - t), "TimeLimit.truncated": t == 0}
-        builder.add(following[t] - 100, np.arange(copies), rewards[t], done, following[t], infos)
-    return builder.build(CPU)
+            infos[1] = {"terminal_observation": np.full(seen.shape[2:], 101.0 + t), "TimeLimit.truncated": t == 0}
+        observed = builder.observe(seen[t])
+        assert isinstance(observed, torch.Tensor)
+        assert (observed.device, observed.shape) == (device, seen.shape[1:])
+        builder.add(np.arange(copies), rewards[t], done, seen[t + 1], infos)
+    return builder.build()
 
 
 def test_a_rollout_holds_the_true_last_observations() -> None:
-    following = np.arange(4 * 3 * 2, dtype=np.float32).reshape(4, 3, 2)
-    rollout = _filled(np.ones((4, 3)), following)
-    expected = following.copy()
-    expected[0, 1], expected[2, 1] = -1.0, -3.0
+    seen = np.arange(5 * 3 * 2, dtype=np.float32).reshape(5, 3, 2)
+    rollout = _filled(np.ones((4, 3)), seen)
+    expected = seen[1:].copy()
+    expected[0, 1], expected[2, 1] = 101.0, 103.0
     assert np.array_equal(rollout.next_observations.numpy(), expected)
-    assert np.array_equal(rollout.observations.numpy(), following - 100)
+    assert np.array_equal(rollout.observations.numpy(), seen[:-1])
     assert torch.argwhere(rollout.truncated).tolist() == [[0, 1]]
     assert torch.argwhere(rollout.terminated).tolist() == [[2, 1]]
     assert rollout.cut.tolist()[-1] == [True] * 3
@@ -57,23 +64,82 @@ def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies
 def test_rollouts_handed_out_are_not_overwritten() -> None:
     builder = RolloutBuilder(1, 2, gym.spaces.Box(-1, 1, (1,), np.float32))
     step = (np.zeros(2, dtype=np.int64), np.ones(2), np.zeros(2, dtype=bool))
-    builder.add(np.zeros((2, 1)), *step, np.zeros((2, 1)), [{}, {}])
-    first = builder.build(CPU)
+    buffer = np.zeros((2, 1))  # of an environment that writes over its observations
+    builder.observe(buffer)
+    buffer += 4
+    builder.add(*step, buffer, [{}, {}])
+    buffer += 4
+    first = builder.build()
     builder.clear()
-    builder.add(np.ones((2, 1)), *step, np.ones((2, 1)), [{}, {}])
-    assert first.observations.sum() == 0
-    assert builder.build(CPU).observations.sum() == 2
+    builder.observe(np.ones((2, 1)))
+    builder.add(*step, np.ones((2, 1)), [{}, {}])
+    assert (first.observations.sum(), first.next_observations.sum()) == (0, 8)
+    assert builder.build().observations.sum() == 2
+
+
+class Transfers(TorchDispatchMode):
+    """Counts the tensors of the CPU that are copied to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.device != CPU:
+            self.count += any(isinstance(one, torch.Tensor) and one.device == CPU for one in args)
+        return result
+
+
+def test_every_observation_goes_to_the_device_once_and_as_it_is() -> None:
+    """The meta device stands for one beside the CPU; it computes nothing, and refuses the CPU's tensors."""
+    meta, counts = torch.device("meta"), []
+    for steps in (4, 7):
+        seen = np.zeros((steps + 1, 3, 2, 5, 5), np.uint8)
+        with Transfers() as transfers:
+            rollout = _filled(np.ones((steps, 3)), seen, meta)
+        counts.append(transfers.count)
+        tensors = [field for field in rollout if isinstance(field, torch.Tensor)]
+        assert {tensor.device for tensor in tensors} == {meta}
+        for observations in (rollout.observations, rollout.next_observations):
+            assert isinstance(observations, torch.Tensor)
+            assert (observations.dtype, observations.shape) == (torch.uint8, (steps, *seen.shape[1:]))
+    once = 6 + 3  # actions, rewards, two kinds of ends, two for bootstraps; last observations, and whose they are
+    assert counts == [steps + 1 + once for steps in (4, 7)]
+
+
+def test_a_half_filled_builder_goes_on_elsewhere() -> None:
+    seen, rewards = np.random.default_rng(0).random((4, 2, 3)), np.arange(6.0).reshape(3, 2)
+    space, over = gym.spaces.Box(0, 1, (3,), np.float32), {"terminal_observation": np.full(3, 0.5)}
+    builders = [RolloutBuilder(3, 2, space) for _ in range(2)]
+    for t in range(3):
+        if t == 2:
+            builders[1].set_state(builders[0].get_state())
+        for builder in builders if t == 2 else builders[:1]:
+            builder.observe(seen[t])
+            builder.add(np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], [over if t == 1 else {}, {}])
+    one, other = (builder.build() for builder in builders)
+    for name in one._fields[:-2]:
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
+    assert one.next_observations[1, 0].tolist() == [0.5] * 3  # type: ignore[index]
+    assert one.terminated.sum() == 1
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_rewards_and_observations_must_be_finite(bad: float) -> None:
-    rewards, following = np.ones((4, 3)), np.zeros((4, 3, 2), dtype=np.float32)
+    rewards, seen = np.ones((4, 3)), np.zeros((5, 3, 2), dtype=np.float32)
     rewards[2, 0] = bad
     with pytest.raises(ValueError, match=r"rewards must be finite.*copy 0"):
-        _filled(rewards, following)
-    following[1, 2, 0] = bad
-    with pytest.raises(ValueError, match=r"observations must be finite.*copy 2"):
-        _filled(np.ones((4, 3)), following)
+        _filled(rewards, seen)
+    for t in (0, 2, 4):
+        wrong = seen.copy()
+        wrong[t, 2, 0] = bad
+        with pytest.raises(ValueError, match=r"observations must be finite.*copy 2"):
+            _filled(np.ones((4, 3)), wrong)
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32))
+    builder.observe(np.zeros((2, 1)))
+    infos: list[dict] = [{}, {"terminal_observation": np.array([bad])}]
+    builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
+    with pytest.raises(ValueError, match=r"observations must be finite.*copy 1"):
+        builder.build()
 
 
 def test_dict_observations_and_actions_with_several_parts() -> None:
@@ -86,8 +152,9 @@ def test_dict_observations_and_actions_with_several_parts() -> None:
     over = {"terminal_observation": {"place": np.array([7.0, 8.0]), "level": 4}}
     for t, infos in enumerate([[{}, over], [{}, {}]]):
         done = np.array([False, bool(infos[1])])
-        builder.add(observed(t), np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
-    rollout = builder.build(CPU, {"encoder.mean": torch.ones(1)})
+        builder.observe(observed(t))
+        builder.add(np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
+    rollout = builder.build({"encoder.mean": torch.ones(1)})
     assert isinstance(rollout.observations, dict)
     assert isinstance(rollout.next_observations, dict)
     assert rollout.next_observations["place"][0].tolist() == [[1.0, 1.0], [7.0, 8.0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -81,7 +82,7 @@ def evolution(folder: RunFolder, states: WorldStates, most: int = 8) -> list[Mom
     latest = folder.latest_checkpoint()
     files = evenly([file for file in folder.checkpoints() if file <= latest], most)
     models = ((int(file.stem), DGVFA2C.load(file, device="cpu")) for file in files)
-    untrained = build(folder.read_config())
+    untrained = build(dataclasses.replace(folder.read_config(), device="cpu"))
     return [_moment(0, untrained, states), *(_moment(steps, model, states) for steps, model in models)]
 
 

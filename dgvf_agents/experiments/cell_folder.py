@@ -19,6 +19,7 @@ from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import TrainConfig
 
 RECORDING_FIELDS = (
+    "device",
     "threads",
     "checkpoint_every",
     "checkpoints_kept",
@@ -26,7 +27,7 @@ RECORDING_FIELDS = (
     "evaluate_every",
     "evaluation_episodes",
 )
-"""Fields that say how a run is recorded, not what is learned."""
+"""Fields that say where a run is made and how it is recorded, not what is learned."""
 
 
 class CellState(enum.Enum):

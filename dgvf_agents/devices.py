@@ -1,0 +1,72 @@
+"""Where networks lie and updates run, by name; and how arrays get there."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CPU = torch.device("cpu")
+
+_NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
+
+
+def check_device_name(device: str) -> None:
+    """
+    Raises:
+        ValueError: it is no name of a device that a configuration may hold; whether it is here plays no part.
+    """
+    if not isinstance(device, str) or not _NAMES.fullmatch(device):
+        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got {device!r}")
+
+
+def device_named(device: torch.device | str) -> torch.device:
+    """The device of that name; of `"auto"` the first CUDA device, or the CPU where PyTorch finds none.
+
+    Raises:
+        ValueError: PyTorch cannot use it here. Stable-Baselines3 takes the CPU without a word, which only shows when
+            training takes a hundred times as long.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"device must be the name of one, as 'auto', 'cpu' or 'cuda', got {device!r}") from None
+    if found.type == "cuda" and (found.index or 0) >= _cuda_devices():
+        raise ValueError(
+            f"device must be one that PyTorch finds here, got {str(device)!r}, and it finds {_cuda_devices()} CUDA "
+            "devices: 'cpu' is always there, 'auto' takes the CPU where there is no other"
+        )
+    return found
+
+
+def device_or_cpu(device: str) -> torch.device:
+    """The device of that name where PyTorch can use it, the CPU elsewhere: for looking at what was trained on it."""
+    try:
+        return device_named(device)
+    except ValueError:
+        return CPU
+
+
+def _cuda_devices() -> int:
+    return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+
+def upload(array: np.ndarray, device: torch.device) -> Tensor:
+    """An array as a tensor on the device, of its own dtype.
+
+    On the CPU it shares the array's memory. To a CUDA device it goes through page-locked memory, and nobody waits for
+    it: what the device is given to do afterwards finds it there.
+    """
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
+def random_devices(device: torch.device) -> list[torch.device]:
+    """What `torch.random.fork_rng` is to keep besides the CPU's generator."""
+    return [device] if device.type == "cuda" else []

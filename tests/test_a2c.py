@@ -15,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -278,3 +279,32 @@ def test_of_an_id_there_are_as_many_copies_as_the_paper_or_a2c_makes(env_id: str
     policy = "CnnPolicy" if "Collect" in env_id else "MlpPolicy"
     assert DGVFA2C(policy, env_id, compile=False).n_envs == copies
     assert DGVFA2C(policy, env_id, compile=False, n_envs=3).n_envs == 3
+
+
+class Still(BasePolicy):
+    """Never moves, and values nothing."""
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, *arguments: Any, **options: Any) -> None:
+        super().__init__(observation_space, action_space)
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+        return torch.full((len(observation),), 4)
+
+
+def test_what_is_no_actor_critic_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="policy must be an ActorCriticPolicy, got Still"):
+        _model(policy=Still)
+
+
+def test_an_update_to_look_at_needs_a_rollout() -> None:
+    with pytest.raises(RuntimeError, match=r"next_update\(\) was called before any rollout"):
+        _model().next_update()
+
+
+def test_observations_that_are_not_of_their_space_are_named() -> None:
+    env = make_vec("PuddleWorld-v0", 4)
+    model = _model(env)
+    env.observation_space = gym.spaces.Box(0.0, 1.0, (3,))
+    model.observation_space = env.observation_space
+    with pytest.raises(ValueError, match=r"observations must have shape \(3,\), the environment gave \(2,\)"):
+        model.learn(BATCH)

@@ -6,6 +6,7 @@ import json
 import math
 import subprocess
 import sys
+import time
 from collections import OrderedDict, deque
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,8 @@ class MySpace(gym.spaces.Discrete):
         MySpace(2),
         np.array([object()]),
         np.random.Generator(np.random.MT19937(0)),
+        np.complex128(1j),
+        time.gmtime(0),
         torch.zeros(2, dtype=torch.complex64),
         [1, {"deep": {"inside": Mine()}}],
     ],

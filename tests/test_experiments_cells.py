@@ -194,3 +194,27 @@ def test_commands_leave_out_where_files_lie(tmp_path: Path) -> None:
 def test_bad_settings_are_named(make: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()  # type: ignore[operator]
+
+
+def test_runs_are_copied_where_files_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from one disk to another."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", refuse)
+    cell, run = one_cell(tmp_path / "out"), tmp_path / "elsewhere"
+    write_run(run, cell.config, {8_000: 1.0})
+    assert adopt([cell], [run]) == [cell]
+    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    assert (cell.folder / "progress.csv").read_bytes() == (run / "progress.csv").read_bytes()
+    assert (cell.folder / "progress.csv").stat().st_ino != (run / "progress.csv").stat().st_ino
+
+
+def test_a_finished_cell_is_not_trained_again(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    write_run(cell.folder, cell.config, {8_000: 1.0})
+    write_mark(cell.folder, FinishedMark(12.0))
+    before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
+    run_cell(cell.config, cell.folder, "dgvf")
+    assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before

@@ -273,3 +273,24 @@ def test_no_file_runs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_attacks_are_real(name: str, tmp_path: Path) -> None:
     DGVFA2C.load(_attacks(tmp_path)[name], device="cpu", trusted=True)
     assert (tmp_path / "ran").is_dir()
+
+
+def test_versions_of_here_and_of_the_file_are_shown_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _model().save(tmp_path / "model")
+    DGVFA2C.load(tmp_path / "model", device="cpu", print_system_info=True)
+    shown = capsys.readouterr().out
+    assert shown.index("CURRENT SYSTEM INFO") < shown.index("SAVED MODEL SYSTEM INFO")
+    assert shown.count(torch.__version__) == 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_contents_that_cannot_be_unpickled_are_named_and_may_be_replaced(tmp_path: Path) -> None:
+    file, path = _file(_model()), tmp_path / "spoilt.zip"
+    attributes = {k: v for k, v in file.document["attributes"].items() if k != "policy_class"}
+    document = {**file.document, "attributes": attributes, "pickled": {"policy_class": "type"}}
+    path.write_bytes(ModelFile(document, file.tensors, {"policy_class": b"no pickle"}).to_bytes())
+    with pytest.raises(ValueError, match="policy_class"), pytest.warns(UserWarning, match="could not be unpickled"):
+        DGVFA2C.load(path, device="cpu", trusted=True)
+    DGVFA2C.load(path, device="cpu", custom_objects={"policy_class": MlpPolicy})

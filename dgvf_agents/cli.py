@@ -17,6 +17,7 @@ from tyro.extras import SubcommandApp
 from dgvf_agents import train_config
 from dgvf_agents.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.bench import agents as bench_agents
+from dgvf_agents.bench import atari as bench_atari
 from dgvf_agents.bench import envs as bench_envs
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.train_config import TrainConfig
@@ -97,11 +98,17 @@ def _tell_rules(config: TrainConfig) -> None:
         Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
 
 
-def _resume(run: Run) -> None:
-    """Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same."""
+def _resume(run: Run, device: str | None = None) -> None:
+    """Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.
+
+    Args:
+        run: The run folder.
+        device: Where to go on; where the run was so far when left out.
+    """
     from dgvf_agents.run_folder import RunFolder
 
-    _train(RunFolder.existing(run).read_config(), run, resume=True)
+    config = RunFolder.existing(run).read_config()
+    _train(config if device is None else dataclasses.replace(config, device=device), run, resume=True)
 
 
 def _train_app() -> SubcommandApp:
@@ -127,14 +134,16 @@ app.command(_train_app(), name="train", help="Train an agent and write a run fol
 
 
 @app.command(name="evaluate")
-def _evaluate(run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000) -> None:
+def _evaluate(
+    run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
+) -> None:
     """Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped."""
     from dgvf_agents.evaluate import evaluate
     from dgvf_agents.run_folder import RunFolder
 
     config = RunFolder.existing(run).read_config()
     _tell_rules(config)
-    mean, deviation = evaluate(run, episodes, deterministic, seed)
+    mean, deviation = evaluate(run, episodes, deterministic, seed, device)
     what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
     Console().print(f"{what} {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} {of}")
     if config.atari is not None and config.env in GAMES:
@@ -156,21 +165,38 @@ def _watch(
 
 @app.command(name="atlas")
 def _atlas(
-    run: Run, beside: tuple[Path, ...] = (), out: Path | None = None, kinds: int = 8, checkpoints: int = 8
+    run: Run,
+    beside: tuple[Path, ...] = (),
+    out: Path | None = None,
+    kinds: int = 8,
+    checkpoints: int = 8,
+    game_seed: int = 0,
+    game_steps: int = 1000,
 ) -> None:
-    """Show what a run's questions ask, over every state of its world, as one HTML page with pictures."""
+    """Show what a run's questions ask, over every state of its world or along a game, as one HTML page with pictures.
+
+    Args:
+        run: The run folder.
+        beside: Other runs on the same world, to compare representations with.
+        out: The folder to write to; RUN/atlas when left out.
+        kinds: Kinds of questions to show large, at most.
+        checkpoints: Checkpoints to look at, at most.
+        game_seed: Seed of the game that is recorded, where the run is on images.
+        game_steps: Steps after which its recording stops.
+    """
     from dgvf_agents.atlas.write_atlas import write_atlas
 
-    Console().print(f"The atlas is [bold]{write_atlas(run, beside, out, kinds, checkpoints)}[/bold].")
+    page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
+    Console().print(f"The atlas is [bold]{page}[/bold].")
 
 
 @app.command(name="probe")
-def _probe(run: Run, seed: int = 20_000) -> None:
+def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
     from dgvf_agents.probe import probe
 
     table = Table("steps", "spectral radius", "gain over L updates")
-    for row in probe(run, seed):
+    for row in probe(run, seed, device):
         table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")
     Console().print(table)
 
@@ -185,6 +211,12 @@ def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) 
 def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchmark]) -> None:
     """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
     bench_agents.run(benchmark)
+
+
+@bench.command(name="atari")
+def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[bench_atari.AtariBenchmark]) -> None:
+    """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
+    bench_atari.run(benchmark)
 
 
 @app.command(name="reproduce")

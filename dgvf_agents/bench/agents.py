@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +11,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from dgvf_agents.bench.own_process import measured_apart
 from dgvf_agents.bench.report import write_report
 
 WORLDS = {"PuddleWorld-v0": "MlpPolicy", "CollectObjects-v0": "CnnPolicy"}
@@ -111,11 +109,7 @@ def _lasting(benchmark: AgentsBenchmark) -> dict[str, Any]:
 
 def _case(case: dict[str, Any]) -> dict[str, Any]:
     """Measure one case in a fresh process."""
-    command = [sys.executable, "-m", "dgvf_agents.bench.agents_case", json.dumps(case)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
-    if finished.returncode:
-        raise RuntimeError(f"case {case} failed:\n{finished.stderr[-2000:]}")
-    return {**case, **json.loads(finished.stdout.splitlines()[-1])}
+    return measured_apart("dgvf_agents.bench.agents_case", case)
 
 
 def _speed_table(rows: list[dict[str, Any]]) -> Table:

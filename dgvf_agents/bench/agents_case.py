@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.bench.memory import Peak, resident_mib
 from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
@@ -71,12 +69,10 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     updates = 2 * case["unroll_length"] + 2
     model.learn(updates * 80)
     model._unroll = None
-    _give_back()
-    idle = _memory("VmRSS")
-    _reset_peak()
+    peak = Peak()
     start = time.perf_counter()
     model.learn(updates * 80, reset_num_timesteps=False)
-    elapsed = time.perf_counter() - start
+    elapsed, peak_mib = time.perf_counter() - start, peak.mib()
     copy = [model._functions.params(), model.learner_state.optimizer, model._rollout]
     copy_bytes = sum(t.numel() * t.element_size() for t in tree_leaves(copy) if isinstance(t, torch.Tensor))
     operations = _operations_per_update(case)
@@ -84,7 +80,7 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
         "ms_per_update": 1e3 * elapsed / updates,
         "gflop_per_update": 1e-9 * operations,
         "gflops": 1e-9 * operations * updates / elapsed,
-        "peak_mib": (_memory("VmHWM") - idle) / 1024,
+        "peak_mib": peak_mib,
         "copies_mib": case["unroll_length"] * copy_bytes / 2**20,
     }
 
@@ -94,9 +90,9 @@ def lasting(case: dict[str, Any]) -> dict[str, Any]:
     model = _discovering(case)
     a_tenth = case["iterations"] // 10 * case["unroll_length"] * 80
     model.learn(a_tenth)
-    early = _memory("VmRSS")
+    early = resident_mib()
     model.learn(9 * a_tenth, reset_num_timesteps=False)
-    return {"early_mib": early / 1024, "late_mib": _memory("VmRSS") / 1024}
+    return {"early_mib": early, "late_mib": resident_mib()}
 
 
 def _discovering(case: dict[str, Any], compile: bool = True) -> DGVFA2C:
@@ -124,22 +120,6 @@ class _Operations(TorchDispatchMode):
         count = flop_registry.get(function.overloadpacket)
         self.total += count(*args, **(kwargs or {}), out_val=result) if count is not None else 0
         return result
-
-
-def _memory(name: str) -> int:
-    """Resident memory in KiB, now (`VmRSS`) or at its peak (`VmHWM`)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith(name)).split()[1])
-
-
-def _give_back() -> None:
-    """Let the C library return what it keeps of freed memory to the system: it would hide what is allocated next."""
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)
-
-
-def _reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def products(case: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from dgvf_agents.atomic import replacing
+from dgvf_agents.devices import device_named
 
 _PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 
@@ -28,7 +31,7 @@ def write_report(path: Path, command: str, settings: Any, rows: list[dict[str, A
         "command": " ".join([command, *_options(settings)]),
         "settings": {k: v for k, v in dataclasses.asdict(settings).items() if k != "output"},
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-        "hardware": {"processor": processor(), "cores": os.cpu_count()},
+        "hardware": {"processor": processor(), "cores": os.cpu_count(), **_accelerator(settings)},
         "rows": rows,
     }
     with replacing(path) as unfinished:
@@ -44,6 +47,12 @@ def _options(settings: Any) -> list[str]:
             values = value if isinstance(value, tuple) else (value,)
             options += [f"--{setting.name.replace('_', '-')}", *map(str, values)]
     return options
+
+
+def _accelerator(settings: Any) -> dict[str, str]:
+    """The name of the CUDA device that was measured on, if it was one."""
+    device = device_named(getattr(settings, "device", "cpu"))
+    return {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
 
 
 def processor() -> str:

@@ -1,0 +1,148 @@
+"""One case of `dgvf bench atari`, in a process of its own: reads a JSON object, prints one."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import sys
+import time
+from typing import Any
+
+import torch
+from stable_baselines3 import A2C
+from stable_baselines3.common.env_util import make_atari_env
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+from torch.utils._pytree import tree_leaves
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atari_config import AtariMethod, atari_config
+from dgvf_agents.bench import atari_envs
+from dgvf_agents.bench.memory import Peak
+from dgvf_agents.bench.stopwatch import Stopwatch, wait_for
+from dgvf_agents.metagradient import Unroll
+from dgvf_agents.run_environments import training_environments
+from dgvf_agents.train import build
+from dgvf_agents.train_config import TrainConfig
+
+AGENTS = ("sb3", "sb3-adapter", "a2c", "discovered")
+PARTS = ("environment", "acting", "inner updates", "meta-gradient")
+"""Of training; what is left is bookkeeping: episodes, callbacks, batches put together."""
+
+
+def speed(case: dict[str, Any]) -> dict[str, Any]:
+    """Steps per second of SB3's A2C, our A2C and discovered GVFs; same networks, batches and threads.
+
+    SB3's A2C runs twice: on `make_atari_env`, as its users have it, and on our vector environment (`sb3-adapter`).
+    """
+    agents = {name: _agent(name, case) for name in AGENTS}
+    rates: dict[str, list[float]] = {name: [] for name in agents}
+    for agent in agents.values():
+        _warm_up(agent)
+    for _ in range(case["repetitions"]):
+        for name, agent in agents.items():
+            rates[name].append(_rate(agent, case["seconds"]))
+    return {"steps_per_s": {name: statistics.median(rate) for name, rate in rates.items()}}
+
+
+def parts(case: dict[str, Any]) -> dict[str, Any]:
+    """Where the time of training goes: the fraction of each of `PARTS`, and what is left."""
+    model = _ours(case["method"], case)
+    watch = Stopwatch(model.device)
+    watch.around(model.env, "step", "environment")
+    watch.around(model, "_actions", "acting")
+    watch.around(model, "train", "inner updates")
+    watch.around(model, "_meta_update", "meta-gradient")
+    begin = model._new_unroll
+
+    def begin_watched() -> Unroll:
+        unroll = begin()
+        for method in ("score", "gradient"):
+            watch.around(unroll, method, "meta-gradient")
+        return unroll
+
+    vars(model)["_new_unroll"] = begin_watched
+    _warm_up(model)
+    watch.seconds.clear()
+    start, before = time.perf_counter(), model.num_timesteps
+    while model.num_timesteps == before or time.perf_counter() - start < case["seconds"]:
+        _learn(model)
+    total = time.perf_counter() - start
+    fractions = {part: watch.seconds[part] / total for part in PARTS}
+    return {"fractions": {**fractions, "rest": 1.0 - sum(fractions.values())}}
+
+
+def growth(case: dict[str, Any]) -> dict[str, Any]:
+    """Time per update, and the peak of memory over what the warm, idle model takes."""
+    model = _ours("discovered", case)
+    _warm_up(model)
+    model._unroll = None
+    peak, start = Peak(model.device), time.perf_counter()
+    updates = 2 * case["unroll_length"] + 1
+    _learn(model, updates)
+    elapsed, peak_mib = time.perf_counter() - start, peak.mib()
+    copy = [model._theta, model.learner_state.optimizer, model._rollout]
+    copy_bytes = sum(t.numel() * t.element_size() for t in tree_leaves(copy) if isinstance(t, torch.Tensor))
+    return {
+        "ms_per_update": 1e3 * elapsed / updates,
+        "peak_mib": peak_mib,
+        "copies_mib": case["unroll_length"] * copy_bytes / 2**20,
+    }
+
+
+def environments(case: dict[str, Any]) -> dict[str, Any]:
+    """Environment steps per second without any agent."""
+    return {**atari_envs.measure(*(case[name] for name in ("game", "n_envs", "threads", "seconds", "repetitions")))}
+
+
+def _config(method: AtariMethod, case: dict[str, Any]) -> TrainConfig:
+    names = ("n_envs", "n_steps", "unroll_length", "questions", "storage", "device", "mixed_precision", "threads")
+    return dataclasses.replace(
+        atari_config(case["game"], method), compile=case["compile"], **{name: case[name] for name in names}
+    )
+
+
+def _ours(method: AtariMethod, case: dict[str, Any]) -> DGVFA2C:
+    return build(_config(method, case))
+
+
+def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
+    if name == "a2c" or name == "discovered":
+        return _ours(name, case)
+    config = _config("a2c", case)
+    env: VecEnv = training_environments(config)
+    if name == "sb3":
+        env.close()
+        env = VecFrameStack(make_atari_env(f"{config.env}NoFrameskip-v4", config.n_envs, seed=0), 4)
+    return A2C("CnnPolicy", env, n_steps=config.n_steps, ent_coef=config.ent_coef, seed=0, device=config.device)
+
+
+def _updates(agent: OnPolicyAlgorithm) -> int:
+    """Updates after which everything that an agent does was done once."""
+    return agent.unroll_length if isinstance(agent, DGVFA2C) and agent.task.discovers else 1
+
+
+def _learn(agent: OnPolicyAlgorithm, updates: int | None = None) -> None:
+    steps = (_updates(agent) if updates is None else updates) * agent.n_envs * agent.n_steps
+    agent.learn(steps, reset_num_timesteps=False)
+    wait_for(agent.device)
+
+
+def _warm_up(agent: OnPolicyAlgorithm) -> None:
+    """Until all is compiled: the meta-update comes with the first batch after an unroll, and once more for good."""
+    _learn(agent, 2 * _updates(agent) + 1)
+
+
+def _rate(agent: OnPolicyAlgorithm, seconds: float) -> float:
+    before, start = agent.num_timesteps, time.perf_counter()
+    while agent.num_timesteps == before or time.perf_counter() - start < seconds:
+        _learn(agent)
+    return (agent.num_timesteps - before) / (time.perf_counter() - start)
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[1])
+    torch.set_num_threads(given["threads"])
+    measures = {"speed": speed, "parts": parts, "growth": growth, "environments": environments}
+    print(json.dumps(measures[given["measure"]](given)))

@@ -1,0 +1,55 @@
+"""How much memory a piece of work takes at its peak, resident on the CPU or allocated on a CUDA device."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from pathlib import Path
+from typing import final
+
+import torch
+
+from dgvf_agents.devices import CPU
+
+
+@final
+class Peak:
+    """The most memory in use since this was made, over what was in use then."""
+
+    def __init__(self, device: torch.device = CPU) -> None:
+        """
+        Args:
+            device: whose memory; of a CUDA device what PyTorch's tensors take.
+        """
+        self._device = device
+        _give_back()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            self._idle = torch.cuda.memory_allocated(device) / 2**20
+        else:
+            self._idle = resident_mib()
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def mib(self) -> float:
+        """In MiB, so far."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) / 2**20 - self._idle
+        return _status_mib("VmHWM") - self._idle
+
+
+def resident_mib() -> float:
+    """Resident memory of this process."""
+    return _status_mib("VmRSS")
+
+
+def _status_mib(name: str) -> float:
+    """A line of /proc/self/status, which has KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
+
+
+def _give_back() -> None:
+    """Let the C library return what it keeps of freed memory to the system: it would hide what is allocated next."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)

@@ -66,7 +66,7 @@ def child(run: Path, compile: bool, stage: str | None, tell: int) -> int:
         if stage is not None:
             _stop_at(stage, tell)
         warnings.simplefilter("error", UserWarning)
-        training.plot_learning_curve = lambda *arguments: None  # most of the time of so short a run
+        training.plot_learning_curve = lambda *arguments, **options: None  # most of the time of so short a run
         training.train(config(compile), run, show_progress=False, resume=True)
         os._exit(0)
     except BaseException as error:

@@ -19,8 +19,9 @@ import torch
 from dgvf_agents import DGVFA2C
 from dgvf_agents.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
 from dgvf_agents.model_file import ModelFile
+from dgvf_agents.run_environments import training_environments
 from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.train import environment, train
+from dgvf_agents.train import train
 from dgvf_agents.train_config import TrainConfig
 from tests.kill_harness import differences
 
@@ -46,7 +47,7 @@ CONFIG = TrainConfig(
 def no_curves() -> Iterator[None]:
     """Drawing them is most of the time of so short a run."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.train.plot_learning_curve", lambda *arguments: None)
+        patch.setattr("dgvf_agents.train.plot_learning_curve", lambda *arguments, **options: None)
         yield
 
 
@@ -101,7 +102,7 @@ def test_old_checkpoints_keep_their_networks_only(alone: Path) -> None:
     assert [steps for steps, file in files.items() if file.document["training"] is not None] == [400, 480]
     assert not [name for name in files[80].tensors if name.startswith(("training.", "learner_state.optimizers"))]
     assert [name for name in files[80].tensors if name.startswith("learner_state.questions")]
-    old = DGVFA2C.load(folder.checkpoint_file(240), environment(CONFIG), device="cpu")
+    old = DGVFA2C.load(folder.checkpoint_file(240), training_environments(CONFIG), device="cpu")
     assert (old.num_timesteps, old.meta_updates) == (240, 3)
     assert old.learn(100, reset_num_timesteps=False).num_timesteps == 340
 
@@ -115,14 +116,14 @@ def test_a_finished_run_is_left_as_it_is(alone: Path) -> None:
 
 def test_times_go_on_counting(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = _stopped(tmp_path / "run", monkeypatch, 200)
-    model = load_checkpoint(folder, lambda: environment(CONFIG))
+    model = load_checkpoint(folder, lambda: training_environments(CONFIG))
     assert model is not None
     before = model.seconds
     assert before > 0
     model.seconds = 1000.0
     write_checkpoint(folder, model, 2)
     _resumed(folder)
-    finished = load_checkpoint(folder, lambda: environment(CONFIG))
+    finished = load_checkpoint(folder, lambda: training_environments(CONFIG))
     assert finished is not None
     assert finished.seconds > 1000
 
@@ -146,6 +147,18 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     with pytest.warns(UserWarning, match=r"0000000240.zip is skipped: its checksum"):
         train(CONFIG, folder.path, show_progress=False, resume=True)
     assert differences(alone, folder.path) == []
+
+
+def test_damaged_checkpoints_are_not_complete_and_never_thrown_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 300)
+    damaged, *others = complete_checkpoints(folder)
+    damaged.write_bytes(b"no longer a model")
+    assert complete_checkpoints(folder) == others
+    train(CONFIG, folder.path, show_progress=False, resume=True)  # which thins out what is older than the last two
+    assert damaged.read_bytes() == b"no longer a model"
+    assert complete_checkpoints(folder) == folder.checkpoints()[-2:]
 
 
 def test_a_run_without_a_usable_checkpoint_begins_anew(
@@ -182,7 +195,9 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 def test_a_file_size_limit_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
     """The same with the operating system in earnest: a write that fails in the middle."""
-    model = DGVFA2C("MlpPolicy", environment(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(40)
+    model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
+        40
+    )
     folder = RunFolder(tmp_path)
     good = write_checkpoint(folder, model, 2).read_bytes()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -199,7 +214,9 @@ def test_a_file_size_limit_leaves_the_last_good_checkpoint(tmp_path: Path) -> No
 
 
 def test_what_has_diverged_never_replaces_what_is_good(tmp_path: Path) -> None:
-    model = DGVFA2C("MlpPolicy", environment(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(40)
+    model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
+        40
+    )
     folder = RunFolder(tmp_path)
     good = write_checkpoint(folder, model, 2).read_bytes()
     with torch.no_grad():

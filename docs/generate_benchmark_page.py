@@ -160,8 +160,9 @@ repetitions of {settings["seconds"]:g} seconds at least.
         )
     }
 
-Ratios are to `make_atari_env`, of agents to SB3's A2C on it. A step of discovered GVFs takes {a2c / discovered:.2f}
-times as long as one of our A2C. Of the time of training goes to
+Ratios are to `make_atari_env`, of agents to SB3's A2C on it; Gymnasium's wrappers of the same games in a
+`SyncVectorEnv` step {games["sync_steps_per_s"]:,.0f} times per second. A step of discovered GVFs
+takes {a2c / discovered:.2f} times as long as one of our A2C. Of the time of training goes to
 
 {table(headings, cells, right=range(1, len(headings)))}
 

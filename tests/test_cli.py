@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from dgvf_agents.atlas import write_atlas
+from dgvf_agents.atlas.game_atlas import GAME_STEPS
 from dgvf_agents.cli import main
 from dgvf_agents.evaluate import evaluate
 from dgvf_agents.run_folder import RunFolder
@@ -77,6 +79,15 @@ def test_a_missing_run_is_named(command: str, tmp_path: Path, capsys: pytest.Cap
         main([command, str(tmp_path / "nothing")])
     assert stop.value.code == 2
     assert "run must be a folder" in capsys.readouterr().err.replace("\n", " ")
+
+
+def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = []
+    monkeypatch.setattr(write_atlas, "write_atlas", lambda *arguments: given.append(arguments) or tmp_path)
+    main(["atlas", str(tmp_path)])
+    main(["atlas", str(tmp_path), "--game-seed", "3", "--game-steps", "7"])
+    usual = (tmp_path, (), None, 8, 8)
+    assert given == [(*usual, 0, GAME_STEPS), (*usual, 3, 7)]
 
 
 def test_presets_of_a_world_differ_in_the_task_alone() -> None:

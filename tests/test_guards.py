@@ -105,7 +105,7 @@ class Exploding(DiscoveredGVFs):
 
 def test_a_meta_gradient_that_is_not_a_number_is_skipped_and_counted() -> None:
     def task(model: DGVFA2C) -> DiscoveredGVFs:
-        return Exploding(model._question_network(), 4)
+        return Exploding(model._question_network())
 
     model = _model(make_vec("PuddleWorld-v0", 4, 0), auxiliary_task=task)
     before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}

@@ -108,8 +108,8 @@ def _ours(method: AtariMethod, case: dict[str, Any]) -> DGVFA2C:
 
 
 def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
-    if name == "a2c" or name == "discovered":
-        return _ours(name, case)
+    if not name.startswith("sb3"):
+        return _ours("a2c" if name == "a2c" else "discovered", case)
     config = _config("a2c", case)
     env: VecEnv = training_environments(config)
     if name == "sb3":

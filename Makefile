@@ -8,7 +8,7 @@ INSTALLED := .venv/.installed
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test nightly lint types docs docs-data bench constraints check clean
+.PHONY: help install train test nightly coverage mutation lint types docs docs-data bench constraints check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,16 @@ test: $(INSTALLED) ## Run the tests, without the slow ones
 
 nightly: $(INSTALLED) ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest
+
+coverage: $(INSTALLED) ## Run the tests and fail where too few lines and branches are reached
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m "not slow"
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+mutation: $(INSTALLED) ## Change the mathematics in hundreds of ways and list what no test notices; an hour
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
 
 lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff check .
@@ -61,5 +71,5 @@ constraints: $(INSTALLED) ## Fit constraints.txt to pyproject.toml; pins that st
 check: lint types test docs ## Everything that continuous integration checks
 
 clean: ## Remove .venv and everything else that was built
-	rm -rf .venv docs/_build build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv docs/_build build dist runs mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* htmlcov
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

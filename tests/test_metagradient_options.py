@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.losses import ActorCriticWeights
 from dgvf_agents.metagradient import (
@@ -282,21 +285,41 @@ def test_histories_lead_from_the_first_state_to_the_last(storage: str) -> None:
 
 
 @pytest.mark.parametrize(("storage", "calls"), [("graph", 3), ("recompute", 6)])
-def test_scores_are_kept_with_graphs_and_made_again_when_recomputing(storage: str, calls: int) -> None:
-    """Kept scores are as large as θ, which recomputing is to save; beside graphs they are small."""
+def test_what_is_kept_is_not_computed_again_and_what_is_recomputed_is_not_kept(storage: str, calls: int) -> None:
+    """Graphs keep every update and its score, which is as large as θ; recomputing does each of them twice."""
     case, given, counts = Case(updates=3), problem("hand_set_discount"), Counter[str]()
     learner = learner_of(case)
 
-    def score(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-        counts["score"] += 1
-        return meta_loss_gradient(learner, theta, rollout)
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            counts[function.__name__] += 1
+            return function(learner, *arguments)
+
+        return call
 
     gradient = meta_gradient(
-        partial(inner_update, learner), score, state_of(case), given.eta, given.rollouts[:4], learning_rate(case),
-        storage=storage,
+        counted(inner_update), counted(meta_loss_gradient), state_of(case), given.eta, given.rollouts[:4],
+        learning_rate(case), storage=storage,
     )  # fmt: skip
-    assert counts["score"] == calls
+    assert counts == {"inner_update": calls, "meta_loss_gradient": calls}
     torch.testing.assert_close(gradient, computed(case))
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def test_updates_keep_the_precision_of_what_they_are_given() -> None:
+    """Whatever PyTorch's default is, which is double precision here."""
+    case = Case(optimizer="sgd")
+    given = problem(case.task)
+    network, questions = (copy.deepcopy(module).float() for module in (given.network, given.task.network))
+    learner = replace(learner_of(case), network=network, task=DiscoveredGVFs(questions, 0.8))
+    theta, eta = ({k: p.float() for k, p in params.items()} for params in (given.theta, given.eta))
+    rollouts = tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, given.rollouts[:2])
+    state, metrics = inner_update(learner, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
+    scores, loss = meta_loss_gradient(learner, state.theta, rollouts[1])
+    for value in (*state.theta.values(), *metrics, *scores.values(), loss):
+        assert value.dtype == torch.float32
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------

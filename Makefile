@@ -32,7 +32,7 @@ coverage: $(INSTALLED) ## Run the tests and fail where too few lines and branche
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-mutation: $(INSTALLED) ## Change the mathematics in hundreds of ways and list what no test notices; an hour
+mutation: $(INSTALLED) ## Change the mathematics in hundreds of ways and list what no test notices
 	$(BIN)/mutmut run
 	$(BIN)/mutmut results
 

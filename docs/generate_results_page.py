@@ -257,7 +257,7 @@ def page(experiments: dict[str, Experiment]) -> str:
         "[Experiments](experiments.md) says how to run them, [Deviations](deviations.md) what the paper leaves open.\n",
         "## Claim by claim\n",
         claims(experiments) + "\n",
-        (DOCS / "results" / "remarks.md").read_text(encoding="utf-8"),
+        (DOCS / "results" / "remarks.txt").read_text(encoding="utf-8"),
         *(section(experiments[name]) for name in TITLES if name in experiments),
     ]
     return "\n".join(parts)

@@ -28,6 +28,12 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
+def write_whole(path: Path, contents: bytes) -> None:
+    """Write a file, as `replacing` does."""
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(contents)
+
+
 def _reach_disk(path: Path) -> None:
     if os.name == "nt" and path.is_dir():  # Windows cannot open folders, and orders renames by itself
         return

@@ -23,7 +23,7 @@ import safetensors
 import safetensors.torch
 from torch import Tensor
 
-from dgvf_agents.atomic import replacing
+from dgvf_agents.atomic import write_whole
 
 FORMAT = 1
 """The version of the layout."""
@@ -114,8 +114,7 @@ def write_bytes(target: str | pathlib.Path | BinaryIO, contents: bytes) -> None:
         contents: what to write.
     """
     if isinstance(target, str | pathlib.Path):
-        with replacing(with_ending(pathlib.Path(target))) as unfinished:
-            unfinished.write_bytes(contents)
+        write_whole(with_ending(pathlib.Path(target)), contents)
     else:
         target.write(contents)
 

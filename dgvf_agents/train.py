@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import time
 import warnings
 from pathlib import Path
@@ -107,10 +105,7 @@ _NEVER = 1 << 62
 
 
 def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
-    one, other = (json.loads(json.dumps(dataclasses.asdict(config))) for config in (found, wanted))
-    differing = [
-        f"{name} ({one[name]!r}, not {other[name]!r})" for name in one if one[name] != other[name] and name != "device"
-    ]
+    differing = found.differences(wanted, apart_from=["device"])
     if differing:
         raise ValueError(f"config must be that of the run in {folder.path}, which has another {', '.join(differing)}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, final
 
@@ -127,6 +129,20 @@ class TrainConfig:
         """
         rules = fields.get("atari")
         return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
+
+    def differences(self, wanted: TrainConfig, apart_from: Collection[str] = ()) -> list[str]:
+        """`field (this one's, not the wanted one's)` of each field that differs, as JSON has them.
+
+        Args:
+            wanted: the other configuration.
+            apart_from: names of fields that may differ.
+        """
+        found, other = (json.loads(json.dumps(dataclasses.asdict(config))) for config in (self, wanted))
+        return [
+            f"{name} ({found[name]!r}, not {other[name]!r})"
+            for name in found
+            if name not in apart_from and found[name] != other[name]
+        ]
 
     @property
     def frames_per_step(self) -> int | None:

@@ -94,11 +94,10 @@ def random_state(device: torch.device) -> list[Tensor]:
 
 def take_random_state(device: torch.device, state: list[Tensor]) -> None:
     """Put the random number generators where `random_state` found them, as far as there are any."""
-    for number, generator in enumerate(state):
-        if number == 0:
-            torch.set_rng_state(generator.cpu())
-        elif device.type == "cuda":
-            torch.cuda.set_rng_state(generator.cpu(), device)
+    for generator in state[:1]:
+        torch.set_rng_state(generator.cpu())
+    for generator in state[1:] if device.type == "cuda" else ():
+        torch.cuda.set_rng_state(generator.cpu(), device)
 
 
 def _environment(model: DGVFA2C) -> dict[str, Any] | None:

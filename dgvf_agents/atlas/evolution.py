@@ -79,15 +79,19 @@ def evolution(folder: RunFolder, states: WorldStates, most: int = 8) -> list[Mom
     """
     if most < 1:
         raise ValueError(f"checkpoints must be >= 1, got {most!r}")
-    latest = folder.latest_checkpoint()
-    files = evenly([file for file in folder.checkpoints() if file <= latest], most)
-    models = ((int(file.stem), DGVFA2C.load(file, device="cpu")) for file in files)
+    models = ((int(file.stem), DGVFA2C.load(file, device="cpu")) for file in some_checkpoints(folder, most))
     untrained = build(dataclasses.replace(folder.read_config(), device="cpu"))
     return [_moment(0, untrained, states), *(_moment(steps, model, states) for steps, model in models)]
 
 
-def evenly(files: list[Path], most: int) -> list[Path]:
-    """At most `most` of the files at even distances, the last one always."""
+def some_checkpoints(folder: RunFolder, most: int) -> list[Path]:
+    """At most `most` of a run's checkpoints at even distances, the latest that is whole always.
+
+    Raises:
+        FileNotFoundError: the run has no checkpoint.
+    """
+    latest = folder.latest_checkpoint()
+    files = [file for file in folder.checkpoints() if file <= latest]
     places = np.linspace(len(files) - 1, 0, min(most, len(files))).round().astype(int)
     return [files[place] for place in places[::-1]]
 

@@ -11,7 +11,7 @@ import numpy as np
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.agent_maps import agent_on, questions_about
 from dgvf_agents.atlas.episode import Episode
-from dgvf_agents.atlas.evolution import effective_number, evenly, likeness, variation
+from dgvf_agents.atlas.evolution import effective_number, likeness, some_checkpoints, variation
 from dgvf_agents.atlas.representation import effective_rank
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.tasks import GVFTask
@@ -43,9 +43,7 @@ def own_looks(folder: RunFolder, episode: Episode, last: np.ndarray, most: int) 
         last: `[T + 1, D]`: the latest checkpoint's cumulants.
         most: how many checkpoints ≥ 1.
     """
-    latest = folder.latest_checkpoint()
-    files = evenly([file for file in folder.checkpoints() if file <= latest], most)
-    return [_look(file, episode, "this run", last) for file in files]
+    return [_look(file, episode, "this run", last) for file in some_checkpoints(folder, most)]
 
 
 def other_looks(runs: Sequence[Path], episode: Episode, env_id: str) -> list[Look]:

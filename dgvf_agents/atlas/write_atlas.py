@@ -15,7 +15,7 @@ from dgvf_agents.atlas.game_atlas import GAME_STEPS, read_game
 from dgvf_agents.atlas.page import AtlasPictures, Strip, render_page
 from dgvf_agents.atlas.pictures import Picture, heat_map, limits_of, policy_map, world_map
 from dgvf_agents.atlas.write_game_atlas import write_game_atlas
-from dgvf_agents.atomic import replacing
+from dgvf_agents.atomic import write_whole
 from dgvf_agents.run_folder import RunFolder
 
 _STRIP_SIDE, _MOST_IN_STRIP = 110, 6
@@ -68,9 +68,9 @@ def write_atlas(
             raise ValueError(f"beside must be runs on {agent.states.world!r}, got {other.path} on {other.config.env}")
     pictures = _draw(agent, agent.questions, others, kinds)
     _write_pictures(folder / "pictures", pictures)
-    _write(folder / "atlas.json", (json.dumps(_record(agent, others), indent=1) + "\n").encode())
+    write_whole(folder / "atlas.json", (json.dumps(_record(agent, others), indent=1) + "\n").encode())
     page = folder / "index.html"
-    _write(page, render_page(agent, others, pictures, kinds).encode())
+    write_whole(page, render_page(agent, others, pictures, kinds).encode())
     return page
 
 
@@ -125,16 +125,11 @@ def _write_pictures(folder: Path, pictures: AtlasPictures) -> None:
     ):
         files |= {f"question-{i:03d}-{name}": picture for i, picture in enumerate(drawn) if picture is not None}
     for name, picture in files.items():
-        _write(folder / f"{name}.png", picture.png)
+        write_whole(folder / f"{name}.png", picture.png)
     for question, strip in pictures.strips.items():
         for steps, picture in zip(strip.steps, strip.pictures, strict=True):
-            _write(folder / f"question-{question:03d}-cumulant-{steps:010d}.png", picture.png)
-    _write(folder / "evolution.png", pictures.curves)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(content)
+            write_whole(folder / f"question-{question:03d}-cumulant-{steps:010d}.png", picture.png)
+    write_whole(folder / "evolution.png", pictures.curves)
 
 
 def _record(agent: AgentAtlas, others: Sequence[AgentAtlas]) -> dict[str, Any]:

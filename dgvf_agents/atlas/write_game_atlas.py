@@ -11,7 +11,7 @@ import numpy as np
 from dgvf_agents.atlas.game_atlas import GameAtlas
 from dgvf_agents.atlas.game_page import render_game_page
 from dgvf_agents.atlas.game_pictures import GamePictures, draw_game
-from dgvf_agents.atomic import replacing
+from dgvf_agents.atomic import write_whole
 
 
 def write_game_atlas(atlas: GameAtlas, folder: Path) -> Path:
@@ -22,10 +22,10 @@ def write_game_atlas(atlas: GameAtlas, folder: Path) -> Path:
     """
     pictures = draw_game(atlas)
     for name, png in _files(atlas, pictures).items():
-        _write(folder / "pictures" / f"{name}.png", png)
-    _write(folder / "atlas.json", (json.dumps(_record(atlas), indent=1) + "\n").encode())
+        write_whole(folder / "pictures" / f"{name}.png", png)
+    write_whole(folder / "atlas.json", (json.dumps(_record(atlas), indent=1) + "\n").encode())
     page = folder / "index.html"
-    _write(page, render_game_page(atlas, pictures).encode())
+    write_whole(page, render_game_page(atlas, pictures).encode())
     return page
 
 
@@ -39,11 +39,6 @@ def _files(atlas: GameAtlas, pictures: GamePictures) -> dict[str, bytes]:
         for moment in atlas.traces.extremes(number):
             files[f"frame-{moment:05d}"] = pictures.frames[moment]
     return files
-
-
-def _write(path: Path, content: bytes) -> None:
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(content)
 
 
 def _record(atlas: GameAtlas) -> dict[str, Any]:

@@ -15,11 +15,10 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.bench.memory import Peak, resident_mib
+from dgvf_agents.bench.memory import Peak, resident_mib, tensors_mib
 from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
@@ -73,15 +72,14 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     start = time.perf_counter()
     model.learn(updates * 80, reset_num_timesteps=False)
     elapsed, peak_mib = time.perf_counter() - start, peak.mib()
-    copy = [model._functions.params(), model.learner_state.optimizer, model._rollout]
-    copy_bytes = sum(t.numel() * t.element_size() for t in tree_leaves(copy) if isinstance(t, torch.Tensor))
+    copy = tensors_mib([model._functions.params(), model.learner_state.optimizer, model._rollout])
     operations = _operations_per_update(case)
     return {
         "ms_per_update": 1e3 * elapsed / updates,
         "gflop_per_update": 1e-9 * operations,
         "gflops": 1e-9 * operations * updates / elapsed,
         "peak_mib": peak_mib,
-        "copies_mib": case["unroll_length"] * copy_bytes / 2**20,
+        "copies_mib": case["unroll_length"] * copy,
     }
 
 

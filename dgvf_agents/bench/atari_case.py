@@ -14,12 +14,11 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
-from torch.utils._pytree import tree_leaves
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atari_config import AtariMethod, atari_config
 from dgvf_agents.bench import atari_envs
-from dgvf_agents.bench.memory import Peak
+from dgvf_agents.bench.memory import Peak, tensors_mib
 from dgvf_agents.bench.stopwatch import Stopwatch, wait_for
 from dgvf_agents.metagradient import Unroll
 from dgvf_agents.run_environments import training_environments
@@ -82,12 +81,11 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     updates = 2 * case["unroll_length"] + 1
     _learn(model, updates)
     elapsed, peak_mib = time.perf_counter() - start, peak.mib()
-    copy = [model._theta, model.learner_state.optimizer, model._rollout]
-    copy_bytes = sum(t.numel() * t.element_size() for t in tree_leaves(copy) if isinstance(t, torch.Tensor))
+    copy = tensors_mib([model._theta, model.learner_state.optimizer, model._rollout])
     return {
         "ms_per_update": 1e3 * elapsed / updates,
         "peak_mib": peak_mib,
-        "copies_mib": case["unroll_length"] * copy_bytes / 2**20,
+        "copies_mib": case["unroll_length"] * copy,
     }
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from dgvf_agents.devices import CPU
 
@@ -36,6 +37,12 @@ class Peak:
         if self._device.type == "cuda":
             return torch.cuda.max_memory_allocated(self._device) / 2**20 - self._idle
         return _status_mib("VmHWM") - self._idle
+
+
+def tensors_mib(tree: Any) -> float:
+    """What the tensors in a tree take."""
+    tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 2**20
 
 
 def resident_mib() -> float:

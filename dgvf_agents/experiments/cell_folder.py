@@ -107,12 +107,7 @@ def read_config(folder: Path) -> TrainConfig:
 
 def differing_fields(found: TrainConfig, wanted: TrainConfig) -> list[str]:
     """`field (found, not wanted)` of each field that decides what is learned and differs."""
-    sides = [json.loads(json.dumps(dataclasses.asdict(config))) for config in (found, wanted)]
-    return [
-        f"{name} ({sides[0][name]!r}, not {sides[1][name]!r})"
-        for name in sides[0]
-        if name not in RECORDING_FIELDS and sides[0][name] != sides[1][name]
-    ]
+    return found.differences(wanted, apart_from=RECORDING_FIELDS)
 
 
 def is_complete(folder: Path) -> bool:

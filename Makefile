@@ -21,7 +21,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED) ## Install the packages and the tools into .venv
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
 
 nightly: $(INSTALLED) ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest

@@ -1,4 +1,5 @@
 import os
+import signal
 from collections.abc import Iterator
 
 # before anything imports torch: tensors here are small, and threads that wait for each other only cost time
@@ -10,6 +11,9 @@ os.environ["SDL_AUDIODRIVER"] = "dummy"
 
 import pytest
 from hypothesis import Phase, settings
+
+# a shell starts what runs in the background deaf to Ctrl-C, and so would be all that tests start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("dgvf", deadline=None)  # the first example pays for imports and caches
 # the same examples for every mutant, and no search for a smaller one where a mutant fails

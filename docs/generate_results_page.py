@@ -100,8 +100,10 @@ def _interval(row: SummaryRow) -> str:
     return f"{_number(row.mean)} [{_number(row.mean_low)}, {_number(row.mean_high)}]"
 
 
-def _each_world(experiment: Experiment, words: Callable[[str], str]) -> str:
-    return "; ".join(f"{reference_of(world).env}: {words(world)}" for world in experiment.worlds)
+def _each_world(experiment: Experiment, settings: Sequence[str], words: Callable[[str], str]) -> str:
+    """What is said of each world that all the settings have been run on."""
+    known = [world for world in experiment.worlds if set(settings) <= set(experiment.results.settings(world))]
+    return "; ".join(f"{reference_of(world).env}: {words(world)}" for world in known) or "not run yet"
 
 
 def _suffices(experiment: Experiment) -> str:
@@ -109,7 +111,7 @@ def _suffices(experiment: Experiment) -> str:
         level, solving = SOLVED[world], experiment.solving(world, "discovered")
         return f"{solving} seeds reach {level:g} (optimal {reference_of(world).optimal:g})"
 
-    return _each_world(experiment, words)
+    return _each_world(experiment, ["discovered"], words)
 
 
 def _against(*others: str) -> Callable[[Experiment], str]:
@@ -124,7 +126,7 @@ def _against(*others: str) -> Callable[[Experiment], str]:
                 said.append(f"{NAMES[other]} {_interval(row)}, {_apart(ours, row)}")
             return ", ".join(said)
 
-        return _each_world(experiment, words)
+        return _each_world(experiment, ["discovered", *others], words)
 
     return found
 
@@ -146,10 +148,9 @@ def _finals(*settings: str) -> Callable[[Experiment], str]:
                 f"{NAMES.get(label, label)}: {_interval(experiment.summary(world, label, 'final'))}, "
                 f"{experiment.solving(world, label)} seeds"
                 for label in settings
-                if label in experiment.results.settings(world)
             )
 
-        return _each_world(experiment, words)
+        return _each_world(experiment, settings, words)
 
     return found
 
@@ -157,10 +158,9 @@ def _finals(*settings: str) -> Callable[[Experiment], str]:
 def _averages(*settings: str) -> Callable[[Experiment], str]:
     def found(experiment: Experiment) -> str:
         def words(world: str) -> str:
-            known = [label for label in settings if label in experiment.results.settings(world)]
-            return ", ".join(f"{label}: {_interval(experiment.summary(world, label, 'average'))}" for label in known)
+            return ", ".join(f"{label}: {_interval(experiment.summary(world, label, 'average'))}" for label in settings)
 
-        return _each_world(experiment, words)
+        return _each_world(experiment, settings, words)
 
     return found
 

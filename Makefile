@@ -46,7 +46,7 @@ types: $(INSTALLED) ## Check types
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings are errors
 	$(BIN)/python docs/generate_environment_pages.py --check
 	$(BIN)/python docs/generate_benchmark_page.py --check
-	$(BIN)/python docs/generate_learning_page.py --check
+	$(BIN)/python docs/generate_results_page.py --check
 	$(BIN)/python docs/generate_stability_page.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 

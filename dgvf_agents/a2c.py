@@ -32,7 +32,7 @@ from dgvf_agents.argument_checks import (
     check_positive_if_given,
 )
 from dgvf_agents.compiling import Compiled
-from dgvf_agents.devices import device_named, upload
+from dgvf_agents.devices import device_of_model, upload
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
@@ -274,7 +274,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             policy_kwargs=policy_kwargs,
             verbose=verbose,
             seed=seed,
-            device=device_named(device),
+            device=device_of_model(device),
             _init_setup_model=False,
         )
         self.rms_prop_eps = rms_prop_eps

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import re
+import warnings
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 CPU = torch.device("cpu")
+
+
+@final
+class MissingDeviceError(ValueError):
+    """A CUDA device that is not here."""
+
 
 _NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
 
@@ -26,8 +34,8 @@ def device_named(device: torch.device | str) -> torch.device:
     """The device of that name; of `"auto"` the first CUDA device, or the CPU where PyTorch finds none.
 
     Raises:
-        ValueError: PyTorch cannot use it here. Stable-Baselines3 takes the CPU without a word, which only shows when
-            training takes a hundred times as long.
+        ValueError: it is no name of a device.
+        MissingDeviceError: PyTorch does not find it here.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -36,18 +44,40 @@ def device_named(device: torch.device | str) -> torch.device:
     except RuntimeError:
         raise ValueError(f"device must be the name of one, as 'auto', 'cpu' or 'cuda', got {device!r}") from None
     if found.type == "cuda" and (found.index or 0) >= _cuda_devices():
-        raise ValueError(
+        raise MissingDeviceError(
             f"device must be one that PyTorch finds here, got {str(device)!r}, and it finds {_cuda_devices()} CUDA "
             "devices: 'cpu' is always there, 'auto' takes the CPU where there is no other"
         )
     return found
 
 
-def device_or_cpu(device: str) -> torch.device:
-    """The device of that name where PyTorch can use it, the CPU elsewhere: for looking at what was trained on it."""
+def device_to_look_on(asked: str | None, trained_on: str) -> torch.device:
+    """Where to look at what was trained: the device asked for, or the one trained on, or the CPU where it is not here.
+
+    Raises:
+        ValueError: the device asked for is no name of one.
+        MissingDeviceError: PyTorch does not find it here.
+    """
+    if asked is not None:
+        return device_named(asked)
+    try:
+        return device_named(trained_on)
+    except MissingDeviceError:
+        return CPU
+
+
+def device_of_model(device: torch.device | str) -> torch.device:
+    """The device of that name, the CPU where it is not here, as in Stable-Baselines3: scripts run on any machine.
+
+    A warning says so; otherwise it would only show in training that takes a hundred times as long.
+
+    Raises:
+        ValueError: it is no name of a device.
+    """
     try:
         return device_named(device)
-    except ValueError:
+    except MissingDeviceError as error:
+        warnings.warn(f"{error}; the model is on the CPU, as Stable-Baselines3's would be", UserWarning, stacklevel=3)
         return CPU
 
 

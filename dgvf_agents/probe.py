@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atomic import replacing
 from dgvf_agents.checkpoint import complete_checkpoints
-from dgvf_agents.devices import device_or_cpu
+from dgvf_agents.devices import device_to_look_on
 from dgvf_agents.run_environments import training_environments
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.stability import gain, jacobian, spectral_radius
@@ -51,10 +51,11 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     if not files:
         raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without any")
     torch.set_num_threads(config.threads)
+    where = device_to_look_on(device, config.device)
     rows = []
     for file in files:
         env = training_environments(config, seed)
-        rows.append(measure(DGVFA2C.load(file, env, device=device or device_or_cpu(config.device), compile=False)))
+        rows.append(measure(DGVFA2C.load(file, env, device=where, compile=False)))
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(Stability._fields)

@@ -7,6 +7,9 @@ INSTALLED := .venv/.installed
 # The networks are small: more threads only wait for each other.
 export OMP_NUM_THREADS ?= 1
 
+# A file's tests stay together: they share what they train.
+PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+
 .DEFAULT_GOAL := help
 .PHONY: help install train test nightly coverage mutation lint types docs docs-data bench constraints check clean
 
@@ -21,14 +24,14 @@ $(INSTALLED): pyproject.toml constraints.txt
 install: $(INSTALLED) ## Install the packages and the tools into .venv
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
-	$(BIN)/python -m pytest -m "not slow" -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
 nightly: $(INSTALLED) ## Run all tests, the slow ones too
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 coverage: $(INSTALLED) ## Run the tests and fail where too few lines and branches are reached
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m "not slow"
+	$(BIN)/coverage run -m pytest -m "not slow" $(PARALLEL)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

@@ -34,7 +34,8 @@ def load_model(
         print("== CURRENT SYSTEM INFO ==")
         get_system_info()
         print(f"== SAVED MODEL SYSTEM INFO ==\n{stored.versions}")
-    attributes = stored.attributes
+    needed = {name: value for name, value in (custom_objects or {}).items() if name in NEEDED}
+    attributes = {**stored.attributes, **needed}  # those that the file lacks too
     _check(attributes, changes)
     if env is not None:
         env = cls._wrap_env(env, attributes.get("verbose", 0))

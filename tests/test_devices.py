@@ -197,6 +197,11 @@ def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.
             look(finished, device="cuda")
 
 
+def test_evaluation_is_of_an_episode_at_least(finished: Path) -> None:
+    with pytest.raises(ValueError, match="episodes must be >= 1, got 0"):
+        evaluate(finished, 0)
+
+
 def test_other_fields_of_a_resumed_run_must_be_the_same(finished: Path) -> None:
     with pytest.raises(ValueError, match=r"config must be that .* mixed_precision \(False, not True\)"):
         train(dataclasses.replace(TINY, mixed_precision=True), finished, show_progress=False, resume=True)

@@ -194,6 +194,26 @@ def test_files_of_stable_baselines3_are_read_with_trust_or_with_what_they_pickle
     assert trusted.learn(3 * BATCH, reset_num_timesteps=False).num_timesteps == 6 * BATCH
 
 
+def test_policies_from_before_there_were_two_names_for_an_extractor_are_read(tmp_path: Path) -> None:
+    model = _model().learn(2 * BATCH)
+    actions = _actions(model)
+    del model.policy.pi_features_extractor  # as in files of Stable-Baselines3 before 1.7
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="the policy in the file has no pi_features_extractor"):
+        loaded = DGVFA2C.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(_actions(loaded), actions)
+
+
+def test_a_file_without_what_a_model_needs_says_what_is_missing(tmp_path: Path) -> None:
+    model = _model().learn(2 * BATCH)
+    model.save(tmp_path / "model", exclude=["action_space"])
+    with pytest.raises(ValueError, match=r"the file must hold action_space, which it does not"):
+        DGVFA2C.load(tmp_path / "model", device="cpu")
+    custom = {"action_space": model.action_space}
+    loaded = DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=custom)
+    assert np.array_equal(_actions(loaded), _actions(model))
+
+
 class Payload:
     """Runs when it is unpickled."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,8 +239,17 @@ def section(experiment: Experiment) -> str:
         f"{versions}.\n"
     )
     if provenance["missing"]:
-        parts.append(f"Missing: {', '.join(provenance['missing'])}.\n")
+        parts.append(f"Not run yet: {_missing(provenance['missing'])}.\n")
     return "\n".join(parts)
+
+
+def _missing(runs: Sequence[str]) -> str:
+    """`WORLD/SETTING seed N` of several seeds together."""
+    seeds: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        setting, _, seed = run.rpartition(" seed ")
+        seeds[setting].append(seed)
+    return "; ".join(f"{setting} (seed{'s' * (len(of) > 1)} {', '.join(of)})" for setting, of in seeds.items())
 
 
 def _hardware(hardware: dict) -> str:

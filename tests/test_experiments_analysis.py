@@ -19,7 +19,7 @@ from dgvf_agents.experiments.run_metrics import Curve, RunMetrics
 from dgvf_agents.experiments.scale import SCALES
 from dgvf_agents.experiments.search import Search, best_setting
 from dgvf_agents.experiments.search_grid import SearchGrid
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.train_config import TrainConfig, World, preset
 from tests.run_folders import write_run
 
 
@@ -179,22 +179,31 @@ def test_the_search_goes_by_means_over_seeds() -> None:
         best_setting([])
 
 
+@pytest.mark.parametrize("world", ["collect-objects", "collect-objects-small", "puddle-world"])
+def test_what_the_search_tries_may_be_the_preset(world: World) -> None:
+    usual = preset(world, "a2c")
+    grid = SearchGrid((usual.learning_rate,), (usual.final_ent_coef or usual.ent_coef,), (usual.auxiliary_coefficient,))
+    assert [found.folder_name for found in Search(grid).settings(world)] == [f"{world}/a2c"]
+
+
 def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -> None:
     search = Search(SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.1, 1.0)))
     first = cells_of(search.settings("collect-objects-small"), SCALES["full"], 2, tmp_path / "runs")
     assert len(first) == 8
     for cell in first:
-        good = (cell.config.learning_rate, cell.config.ent_coef) == (3e-3, 0.01)
+        good = (cell.config.learning_rate, cell.config.final_ent_coef) == (3e-3, 0.01)
+        assert cell.config.ent_coef == {0.01: 0.03, 0.03: 0.09}[cell.config.final_ent_coef or 0.0]  # thrice, as usual
         write_run(cell.folder, cell.config, {1_000_000: 2.9 if good else 1.0})
     then = search.follow_up("collect-objects-small", analyze(search, first).cells)
     assert [s.config(SCALES["full"], 0).auxiliary_coefficient for s in then] == [0.1, 1.0]
     second = cells_of(then, SCALES["full"], 2, tmp_path / "runs")
     for cell in second:
-        assert (cell.config.task, cell.config.learning_rate, cell.config.ent_coef) == ("discovered", 3e-3, 0.01)
+        assert (cell.config.task, cell.config.learning_rate) == ("discovered", 3e-3)
+        assert (cell.config.ent_coef, cell.config.final_ent_coef) == (0.03, 0.01)
         write_run(cell.folder, cell.config, {1_000_000: cell.config.auxiliary_coefficient})
     results = analyze(search, [*first, *second])
     assert [(choice.searched, choice.setting) for choice in results.choices] == [
-        ("learning_rate ent_coef", "a2c learning_rate=0.003 ent_coef=0.01"),
+        ("learning_rate final_ent_coef", "a2c learning_rate=0.003 final_ent_coef=0.01"),
         ("auxiliary_coefficient", "discovered auxiliary_coefficient=1.0"),
     ]
     results.write(tmp_path / "tables", {})

@@ -92,7 +92,7 @@ def draw_search(results: Results, path: Path) -> None:
         }
         if values:
             studies.append(_study(results, world, values))
-    plot_heat_maps(path, maps, "learning rate", "entropy coefficient")
+    plot_heat_maps(path, maps, "learning rate", "final entropy coefficient")
     if studies:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
 
@@ -138,7 +138,7 @@ def _study(results: Results, world: str, values: dict[str, float]) -> StudyPanel
 def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
     rows = [row for row in _summary(results, world, quantity) if row.setting.startswith("a2c ")]
     changes = [_changes(row.setting) for row in rows]
-    points = [(float(c["learning_rate"]), float(c["ent_coef"])) for c in changes]
+    points = [(float(c["learning_rate"]), float(c["final_ent_coef"])) for c in changes]
     chosen = next(choice.setting for choice in results.choices if choice.world == world)
     return HeatMap(
         title=f"{reference_of(world).env}, {quantity} return of A2C",

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_search
 from dgvf_agents.experiments.results import CellRow, ChoiceRow, Results
 from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.train_config import World, preset
 
 TOLERANCE = 0.02
 """Final returns that differ by less than this fraction of the best count as equal."""
@@ -63,7 +64,14 @@ class Search(Figure):
 
     def settings(self, world: str) -> list[Setting]:
         return [
-            setting(world, "a2c", learning_rate=rate, ent_coef=entropy)
+            setting(
+                world,
+                "a2c",
+                f"a2c learning_rate={rate} final_ent_coef={entropy}",
+                learning_rate=rate,
+                ent_coef=_at_the_start(world, entropy),
+                final_ent_coef=entropy,
+            )
             for rate in self.grid.learning_rates
             for entropy in self.grid.entropies
         ]
@@ -83,7 +91,7 @@ class Search(Figure):
         ]
 
     def choices(self, world: str, rows: Sequence[CellRow]) -> list[ChoiceRow]:
-        searched = {"a2c": "learning_rate ent_coef", "discovered": "auxiliary_coefficient"}
+        searched = {"a2c": "learning_rate final_ent_coef", "discovered": "auxiliary_coefficient"}
         return [
             replace(best_setting(group), searched=fields)
             for method, fields in searched.items()
@@ -92,6 +100,13 @@ class Search(Figure):
 
     def draw(self, results: Results, path: Path) -> None:
         draw_search(results, path)
+
+
+def _at_the_start(world: str, final_ent_coef: float) -> float:
+    """The entropy coefficient that is as many times the final one as in the preset."""
+    usual = preset(cast("World", world), "a2c")
+    times = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
+    return float(f"{times * final_ent_coef:.12g}")  # the preset's own, where the final one is: a run they share
 
 
 def _of(method: str, rows: Sequence[CellRow]) -> list[CellRow]:

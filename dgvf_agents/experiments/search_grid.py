@@ -14,7 +14,7 @@ class SearchGrid:
     learning_rates: tuple[float, ...] = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
     """Of RMSProp (the paper's, which lists 1e-3 twice)."""
     entropies: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 3e-2, 5e-2)
-    """Entropy coefficients (the paper's)."""
+    """Entropy coefficients (the paper's) at the end; those at the start are as many times larger as in the preset."""
     coefficients: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Factors on the sum of the answer losses; the paper is silent."""
 

@@ -110,7 +110,8 @@ one run; each number is the median of {settings["repetitions"]} repetitions of {
 Time of discovered GVFs on CollectObjects-v0, one thread, as L and D grow. `graph` keeps the graphs of an unroll,
 `recompute` its parameters, statistics and batches only, and computes the rest again. Arithmetic is that of matrix
 products and convolutions; a bare matrix product of the network's largest layer at the same batch reaches
-{products[1]:.0f} GFLOP/s here.
+{products[1]:.0f} GFLOP/s here. The peak is above what the model itself takes; L copies of parameters, statistics and
+batch, which every unroll has to keep, are part of it.
 
 {_growth_table(measures["growth"])}
 
@@ -200,10 +201,14 @@ def _growth_table(rows: list[dict[str, Any]]) -> str:
             f"`{row['storage']}`",
             f"{row['ms_per_update']:.1f}",
             f"{row['gflops']:.0f}",
+            f"{row['peak_mib']:.0f}",
+            f"{row['copies_mib']:.0f}",
         )
         for row in rows
     ]
-    return table(("L", "D", "Storage", "ms an update", "GFLOP/s"), cells, right=(0, 1, 3, 4))
+    return table(
+        ("L", "D", "Storage", "ms an update", "GFLOP/s", "Peak MiB", "L copies, MiB"), cells, right=(0, 1, 3, 4, 5, 6)
+    )
 
 
 def _measured(report: dict[str, Any]) -> str:

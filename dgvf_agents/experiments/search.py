@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast, final
+from typing import final
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_search
 from dgvf_agents.experiments.results import CellRow, ChoiceRow, Results
 from dgvf_agents.experiments.search_grid import SearchGrid
-from dgvf_agents.train_config import World, preset
 
 TOLERANCE = 0.02
 """Final returns that differ by less than this fraction of the best count as equal."""
@@ -104,7 +103,7 @@ class Search(Figure):
 
 def _at_the_start(world: str, final_ent_coef: float) -> float:
     """The entropy coefficient that is as many times the final one as in the preset."""
-    usual = preset(cast("World", world), "a2c")
+    usual = setting(world, "a2c").usual
     times = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
     return float(f"{times * final_ent_coef:.12g}")  # the preset's own, where the final one is: a run they share
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from dgvf_agents.bench.own_process import measured_apart
 from dgvf_agents.bench.report import write_report
+from dgvf_agents.bench.tables import headed
 
 WORLDS = {"PuddleWorld-v0": "MlpPolicy", "CollectObjects-v0": "CnnPolicy"}
 
@@ -113,10 +114,9 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speed_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Training, environment steps per second (ratio to Stable-Baselines3's A2C)")
     headings = ("environment", "threads", "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs")
-    for heading in (*headings, "time, discovered / our A2C"):
-        table.add_column(heading, justify="left" if heading == "environment" else "right")
+    title = "Training, environment steps per second (ratio to Stable-Baselines3's A2C)"
+    table = headed(title, (*headings, "time, discovered / our A2C"), first_are_names=True)
     for row in rows:
         sb3, adapted, a2c, discovered = row["steps_per_s"].values()
         table.add_row(
@@ -132,10 +132,8 @@ def _speed_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _growth_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Growth with unroll length L and questions D")
     headings = ("L", "D", "storage", "ms per update", "GFLOP/s", "peak MiB over the model's", "of it L copies, MiB")
-    for heading in headings:
-        table.add_column(heading, justify="right")
+    table = headed("Growth with unroll length L and questions D", headings)
     for row in rows:
         table.add_row(
             str(row["unroll_length"]),

@@ -13,6 +13,7 @@ from rich.table import Table
 from dgvf_agents.bench import atari_envs
 from dgvf_agents.bench.own_process import measured_apart
 from dgvf_agents.bench.report import write_report
+from dgvf_agents.bench.tables import headed
 from dgvf_agents.devices import check_device_name, device_named
 from dgvf_envs.atari.emulator import title_of
 
@@ -97,9 +98,9 @@ def _case(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _speed_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Training on Atari, environment steps per second (ratio to Stable-Baselines3's A2C)")
-    for heading in ("SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs", "time, discovered / our A2C"):
-        table.add_column(heading, justify="right")
+    title = "Training on Atari, environment steps per second (ratio to Stable-Baselines3's A2C)"
+    headings = ("SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs", "time, discovered / our A2C")
+    table = headed(title, headings)
     for row in rows:
         if row["measure"] == "speed":
             sb3, adapted, a2c, discovered = row["steps_per_s"].values()
@@ -115,18 +116,15 @@ def _speed_table(rows: list[dict[str, Any]]) -> Table:
 
 def _parts_table(rows: list[dict[str, Any]]) -> Table:
     of = {row["method"]: row["fractions"] for row in rows if row["measure"] == "parts"}
-    table = Table(title="Where the time goes")
-    for heading in ("agent", *next(iter(of.values()))):
-        table.add_column(heading, justify="left" if heading == "agent" else "right")
+    table = headed("Where the time goes", ("agent", *next(iter(of.values()))), first_are_names=True)
     for method, fractions in of.items():
         table.add_row(method, *(f"{100 * fraction:.0f}%" for fraction in fractions.values()))
     return table
 
 
 def _growth_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Growth with the unroll length L")
-    for heading in ("L", "storage", "ms per update", "peak MiB over the model's", "of it L copies, MiB"):
-        table.add_column(heading, justify="right")
+    headings = ("L", "storage", "ms per update", "peak MiB over the model's", "of it L copies, MiB")
+    table = headed("Growth with the unroll length L", headings)
     for row in rows:
         if row["measure"] == "growth":
             numbers = (f"{row['ms_per_update']:.1f}", f"{row['peak_mib']:.0f}", f"{row['copies_mib']:.0f}")

@@ -9,6 +9,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecFrameStack
 
 from dgvf_agents.bench.stepping import median_rates
+from dgvf_agents.bench.tables import headed
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.emulator import title_of
 
@@ -51,9 +52,8 @@ def measure(game: str, n: int, threads: int, seconds: float, repetitions: int) -
 
 def table(rows: list[dict[str, float | int | str]]) -> Table:
     """What `measure` found, to print."""
-    shown = Table(title="Atari: environment steps per second, one process")
-    for heading in ("game", "copies", "vector env", "SyncVectorEnv", "ratio", "make_atari_env", "ratio"):
-        shown.add_column(heading, justify="left" if heading == "game" else "right")
+    headings = ("game", "copies", "vector env", "SyncVectorEnv", "ratio", "make_atari_env", "ratio")
+    shown = headed("Atari: environment steps per second, one process", headings, first_are_names=True)
     for row in rows:
         shown.add_row(
             str(row["game"]),

@@ -9,12 +9,12 @@ import gymnasium as gym
 import numpy as np
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
 import dgvf_envs
 from dgvf_agents.bench import atari_envs
 from dgvf_agents.bench.report import write_report
 from dgvf_agents.bench.stepping import median_rates
+from dgvf_agents.bench.tables import headed
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,8 @@ def run(benchmark: EnvsBenchmark) -> list[dict[str, float | int | str]]:
     console = Console()
     cases = [(env_id, n) for env_id in benchmark.ids for n in benchmark.copies]
     rows = [_measure(benchmark, env_id, n) for env_id, n in track(cases, "measuring", console=console, transient=True)]
-    table = Table(title="Environment steps per second, one process")
-    for heading in ("environment", "copies", "vector env", "SyncVectorEnv", "ratio"):
-        table.add_column(heading, justify="left" if heading == "environment" else "right")
+    headings = ("environment", "copies", "vector env", "SyncVectorEnv", "ratio")
+    table = headed("Environment steps per second, one process", headings, first_are_names=True)
     for row in rows:
         table.add_row(
             str(row["id"]),

@@ -349,6 +349,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                 stacklevel=3,
             )
         self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta)
+        self._shown = self._packed.theta.pack(theta)
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates
@@ -520,11 +521,11 @@ class DGVFA2C(OnPolicyAlgorithm):
         theta = self._theta
 
         def fill(buffer: RolloutBuffer) -> None:
-            self._functions.show(self._packed.theta.unpack(theta))
+            self._show(theta)
             try:
                 fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
             finally:
-                self._functions.show(self._packed.theta.unpack(self._theta))
+                self._show(self._theta)
 
         self.rollout_buffer.show(fill)  # type: ignore[attr-defined]
 
@@ -636,7 +637,14 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _take(self, state: InnerState) -> None:
         self._theta, self.learner_state.optimizer = state
-        self._functions.show(self._packed.theta.unpack(self._theta))
+        self._show(self._theta)
+
+    def _show(self, theta: Params) -> None:
+        """Let the policy have these parameters, in a vector of its own: naming their parts takes longer than a copy."""
+        for key, values in theta.items():
+            self._shown[key].copy_(values)
+        if not self._functions.showing:
+            self._functions.show(self._packed.theta.unpack(self._shown))
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
@@ -749,7 +757,18 @@ class DGVFA2C(OnPolicyAlgorithm):
         return ["policy", *answers, *questions, "learner_state.optimizers"], []
 
     def _excluded_save_params(self) -> list[str]:
-        live = ("_functions", "_learner", "_packed", "_theta", "_update", "_score", "_scored_update", "_act", "_unroll")
+        live = (
+            "_functions",
+            "_learner",
+            "_packed",
+            "_theta",
+            "_shown",
+            "_update",
+            "_score",
+            "_scored_update",
+            "_act",
+            "_unroll",
+        )
         made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")

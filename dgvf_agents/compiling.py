@@ -8,6 +8,8 @@ from typing import Any, Generic, TypeVar, final
 
 import torch
 import torch._dynamo.config
+import torch._functorch.config
+from torch import Tensor
 
 from dgvf_agents.devices import CPU
 
@@ -23,13 +25,30 @@ def _changing(guards: Sequence[Any]) -> list[bool]:
     return [guard.name == "" or guard.name.startswith("arguments") for guard in guards]
 
 
-def _options(device: torch.device) -> dict[str, Any]:
-    """What `torch.compile` is told; anew each time, as it takes some of it out.
+_CHEAP_AGAIN = {
+    "ban_recompute_used_far_apart": False,
+    "ban_recompute_long_fusible_chains": False,
+    "ban_recompute_materialized_backward": False,
+}
+"""What the way back may compute once more rather than be handed. On the CPU, to write the mask of a rectifier down
+takes longer than a product of matrices."""
 
-    On the CPU kernels are called from C++ rather than Python. On a CUDA device that needs CUDA's own headers, which
-    PyTorch does not bring, and the processor, which runs ahead of the device, has time.
+
+def _on_cpu(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+    """PyTorch's own compiler. Kernels are called from C++ rather than Python."""
+    from torch._inductor.compile_fx import compile_fx  # a second that only those pay who compile
+
+    with torch._functorch.config.patch(_CHEAP_AGAIN):
+        return compile_fx(graph, inputs, config_patches={"cpp_wrapper": True})
+
+
+def _compiler(device: torch.device) -> str | Callable[..., Any]:
+    """The backend of `torch.compile`.
+
+    On a CUDA device it is PyTorch's own as it comes: calls from C++ would need CUDA's headers, which PyTorch does not
+    bring, and the processor, which runs ahead of the device, has time.
     """
-    return {"guard_filter_fn": _changing, **({"cpp_wrapper": True} if device.type == "cpu" else {})}
+    return _on_cpu if device.type == "cpu" else "inductor"
 
 
 _NO_COMPILER = ("InvalidCxxCompiler", "TritonMissing", "GPUTooOldForTriton", "Failed to find C compiler")
@@ -55,7 +74,8 @@ class Compiled(Generic[Result]):
         self._eager = function
         self._call: Callable[..., Result] = function
         if enabled and not torch._dynamo.config.disable:
-            self._call = torch.compile(_own_code(function), fullgraph=True, options=_options(device))
+            options: dict[str, Any] = {"guard_filter_fn": _changing}  # anew each time, as it is taken out
+            self._call = torch.compile(_own_code(function), fullgraph=True, backend=_compiler(device), options=options)
 
     def __call__(self, *arguments: Any) -> Result:
         try:

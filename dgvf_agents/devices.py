@@ -92,6 +92,8 @@ def upload(array: np.ndarray, device: torch.device) -> Tensor:
     it: what the device is given to do afterwards finds it there.
     """
     tensor = torch.from_numpy(array)
+    if device.type == "cpu":
+        return tensor
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)

@@ -60,6 +60,7 @@ class PolicyFunctions:
         self._parameters = {_in_theta(name): parameter for name, parameter in policy.named_parameters()}
         if answers is not None:
             self._parameters |= {f"answers.{name}": parameter for name, parameter in answers.named_parameters()}
+        self._shown_at: list[int] = []
         persistent = policy.state_dict().keys()
         self._statistics = {_in_theta(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
         _check_heads(policy)
@@ -83,10 +84,19 @@ class PolicyFunctions:
         with torch.no_grad():
             for name, parameter in self._parameters.items():
                 parameter.data = params[name]
+        self._shown_at = self._places()
+
+    @property
+    def showing(self) -> bool:
+        """Whether the policy's own parameters still lie where `show` put them; others may have moved them since."""
+        return self._shown_at == self._places()
 
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""
         return {name: buffer.clone() for name, buffer in self._statistics.items()}
+
+    def _places(self) -> list[int]:
+        return [parameter.data_ptr() for parameter in self._parameters.values()]
 
     def update_statistics(self, observations: Observations) -> None:
         """Let running statistics take a batch `[T, B, *obs]` in; nothing where there are none."""

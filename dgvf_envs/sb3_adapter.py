@@ -332,8 +332,9 @@ def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
             values = _unbatch(values, count)
         elif isinstance(values, np.ndarray) and values.dtype != object and values.ndim == 1:
             values = values.tolist()  # Python scalars, as a scalar environment gives
-        for i in range(count) if mask is None else np.flatnonzero(mask).tolist():
-            infos[i][key] = values[i]
+        for info, value, given in zip(infos, values, [True] * count if mask is None else mask.tolist(), strict=True):
+            if given:
+                info[key] = value
     return infos
 
 

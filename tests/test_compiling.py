@@ -57,18 +57,28 @@ def test_functions_of_one_code_do_not_share_what_was_compiled() -> None:
 
 
 def test_every_function_is_compiled_with_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`torch.compile` takes some of them out of what it is given; on CUDA kernels are not called from C++."""
+    """`torch.compile` takes them out of what it is given; on CUDA its own backend is left as it is."""
     given = []
 
-    def taking(function: Any, fullgraph: bool, options: dict[str, Any]) -> Any:
-        given.append(set(options))
+    def taking(function: Any, fullgraph: bool, backend: Any, options: dict[str, Any]) -> Any:
+        given.append((set(options), backend == "inductor"))
         options.clear()
         return function
 
     monkeypatch.setattr(torch, "compile", taking)
     for device in ("cpu", "cpu", "cuda", "cuda"):
         assert Compiled(lambda x: x + 1, device=torch.device(device))(1) == 2
-    assert given == [{"cpp_wrapper", "guard_filter_fn"}] * 2 + [{"guard_filter_fn"}] * 2
+    assert given == [({"guard_filter_fn"}, False)] * 2 + [({"guard_filter_fn"}, True)] * 2
+
+
+def test_settings_of_the_compiler_are_left_as_they_were() -> None:
+    """They are PyTorch's, and others compile too."""
+    before = torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy()
+    x = torch.ones(2, requires_grad=True)
+    Compiled(lambda x: torch.relu(x).square().sum())(x).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+    assert before == (torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy())
 
 
 def test_the_environment_can_forbid_compiling() -> None:

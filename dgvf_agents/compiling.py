@@ -34,7 +34,7 @@ _CHEAP_AGAIN = {
 takes longer than a product of matrices."""
 
 
-def _on_cpu(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+def _on_cpu(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
     """PyTorch's own compiler. Kernels are called from C++ rather than Python."""
     from torch._inductor.compile_fx import compile_fx  # a second that only those pay who compile
 

@@ -757,23 +757,14 @@ class DGVFA2C(OnPolicyAlgorithm):
         return ["policy", *answers, *questions, "learner_state.optimizers"], []
 
     def _excluded_save_params(self) -> list[str]:
-        live = (
-            "_functions",
-            "_learner",
-            "_packed",
-            "_theta",
-            "_shown",
-            "_update",
-            "_score",
-            "_scored_update",
-            "_act",
-            "_unroll",
-        )
+        live = ("_functions", "_learner", "_packed", "_theta", "_shown", "_unroll")
+        compiled = ("_update", "_score", "_scored_update", "_act")
         made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
         drawn = ("_unroll_random", "_trained_on")
-        return [*super()._excluded_save_params(), "task", "rollout_buffer", *made, *live, *last, *stored, *drawn]
+        ours = (*made, *live, *compiled, *last, *stored, *drawn)
+        return [*super()._excluded_save_params(), "task", "rollout_buffer", *ours]
 
 
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:

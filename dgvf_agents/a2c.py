@@ -349,7 +349,6 @@ class DGVFA2C(OnPolicyAlgorithm):
                 stacklevel=3,
             )
         self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta)
-        self._shown = self._packed.theta.pack(theta)
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates
@@ -640,11 +639,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._show(self._theta)
 
     def _show(self, theta: Params) -> None:
-        """Let the policy have these parameters, in a vector of its own: naming their parts takes longer than a copy."""
-        for key, values in theta.items():
-            self._shown[key].copy_(values)
-        if not self._functions.showing:
-            self._functions.show(self._packed.theta.unpack(self._shown))
+        """Let the policy's own parameters be these; whoever writes into them writes into θ."""
+        self._functions.show(self._packed.theta.views(theta))
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
@@ -757,7 +753,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         return ["policy", *answers, *questions, "learner_state.optimizers"], []
 
     def _excluded_save_params(self) -> list[str]:
-        live = ("_functions", "_learner", "_packed", "_theta", "_shown", "_unroll")
+        live = ("_functions", "_learner", "_packed", "_theta", "_unroll")
         compiled = ("_update", "_score", "_scored_update", "_act")
         made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
@@ -60,7 +61,6 @@ class PolicyFunctions:
         self._parameters = {_in_theta(name): parameter for name, parameter in policy.named_parameters()}
         if answers is not None:
             self._parameters |= {f"answers.{name}": parameter for name, parameter in answers.named_parameters()}
-        self._shown_at: list[int] = []
         persistent = policy.state_dict().keys()
         self._statistics = {_in_theta(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
         _check_heads(policy)
@@ -79,24 +79,15 @@ class PolicyFunctions:
     def params(self) -> Params:
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
 
-    def show(self, params: Params) -> None:
-        """Let the policy's own parameters have these values, without copying them."""
+    def show(self, values: Sequence[Tensor]) -> None:
+        """Let the policy's own parameters have these values, in the order of `params`, without copying them."""
         with torch.no_grad():
-            for name, parameter in self._parameters.items():
-                parameter.data = params[name]
-        self._shown_at = self._places()
-
-    @property
-    def showing(self) -> bool:
-        """Whether the policy's own parameters still lie where `show` put them; others may have moved them since."""
-        return self._shown_at == self._places()
+            for parameter, value in zip(self._parameters.values(), values, strict=True):
+                parameter.data = value
 
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""
         return {name: buffer.clone() for name, buffer in self._statistics.items()}
-
-    def _places(self) -> list[int]:
-        return [parameter.data_ptr() for parameter in self._parameters.values()]
 
     def update_statistics(self, observations: Observations) -> None:
         """Let running statistics take a batch `[T, B, *obs]` in; nothing where there are none."""

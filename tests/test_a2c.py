@@ -129,14 +129,6 @@ def test_setting_parameters_takes_effect() -> None:
     assert not np.array_equal(_weights(donor), _weights(model))
 
 
-def test_the_policy_shows_what_was_learned_wherever_its_parameters_were_moved() -> None:
-    left, moved = _model().learn(BATCH), _model().learn(BATCH)
-    moved.policy.action_net.weight.data = torch.zeros_like(moved.policy.action_net.weight)
-    for model in (left, moved):
-        model.learn(2 * BATCH, reset_num_timesteps=False)
-    np.testing.assert_array_equal(_weights(moved), _weights(left))
-
-
 def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -> None:
     seen = []
 

@@ -21,6 +21,17 @@ def test_packing_and_unpacking_is_the_identity() -> None:
     assert Packing({}).unpack(Packing({}).pack({})) == {}
 
 
+def test_views_are_what_unpacking_gives_and_lie_in_the_vector() -> None:
+    packing = Packing({"a": torch.zeros(2, 3), "b": torch.tensor(0.0), "c": torch.zeros(4)})
+    row = torch.arange(22.0).reshape(2, 11)[1]  # within a block, as copies of states are
+    views = packing.views({KEY: row})
+    for view, tensor in zip(views, packing.unpack({KEY: row}).values(), strict=True):
+        assert torch.equal(view, tensor)
+    views[2].zero_()
+    assert row.tolist() == [11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 0.0, 0.0, 0.0, 0.0]
+    assert Packing({}).views({}) == []
+
+
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")

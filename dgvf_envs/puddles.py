@@ -138,7 +138,8 @@ class CapsulePuddle(Puddle):
         columns = [(*p.start, p.end[0] - p.start[0], p.end[1] - p.start[1], p.radius, p.slope) for p in puddles]
         x, y, dx, dy, radius, slope = np.array(columns, dtype=np.float64).reshape(-1, 6).T[..., None]
         squared = dx**2 + dy**2
-        inverse = np.divide(1.0, squared, out=np.zeros_like(squared), where=squared > 0)
+        some_length = squared >= np.finfo(np.float64).tiny  # the inverse of what is smaller may overflow
+        inverse = np.divide(1.0, squared, out=np.zeros_like(squared), where=some_length)
         return CapsuleConstants(x, y, dx, dy, inverse, radius, slope)
 
     @staticmethod

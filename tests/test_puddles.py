@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgvf_envs.puddles import DEGRIS_2012, PUDDLE_SETS, SUTTON_1996, CapsulePuddle, GaussianPuddle, Puddle
@@ -32,6 +32,7 @@ def test_gaussian_puddles_add_up_products_of_normal_densities(
 
 
 @given(st.lists(capsules, min_size=1, max_size=4), st.lists(points, min_size=1, max_size=5))
+@example([CapsulePuddle((0.0, 0.0), (0.0, 3e-159), 1.0, 1.0)], [(0.0, 0.0), (0.5, 0.0)])  # its square is subnormal
 def test_the_deepest_capsule_counts(puddles: list[CapsulePuddle], places: list[tuple[float, float]]) -> None:
     expected = [
         max(p.slope * max(0.0, p.radius - segment_distance(place, p.start, p.end)) for p in puddles) for place in places

@@ -69,6 +69,11 @@ class Experiment:
         """In the order of the cells."""
         return self.results.worlds()
 
+    @property
+    def pictures(self) -> list[Path]:
+        """The experiment's own first."""
+        return sorted((RESULTS / self.name).glob(f"{self.name}*.png"), key=lambda path: len(path.name))
+
     def first_at(self, world: str, setting: str) -> list[int | None]:
         """For each seed, the steps of the first evaluation that reached what counts as solved."""
         seeds: dict[int, int | None] = {}
@@ -222,7 +227,7 @@ def section(experiment: Experiment) -> str:
     parts = [
         f"## {TITLES[name]}\n",
         f"{FIGURES[name].summary[0].upper()}{FIGURES[name].summary[1:]}.\n",
-        f"![{TITLES[name]}](results/{name}/{name}.png)\n",
+        *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
         table(headings, rows, right=(2, 3, 4)) + "\n",
     ]
     chosen = [

@@ -71,6 +71,18 @@ def test_every_function_is_compiled_with_all_options(monkeypatch: pytest.MonkeyP
     assert given == [({"guard_filter_fn"}, False)] * 2 + [({"guard_filter_fn"}, True)] * 2
 
 
+def test_on_the_cpu_kernels_are_called_from_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def taking(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], config_patches: dict[str, Any]) -> Any:
+        given.append((config_patches, torch._functorch.config.ban_recompute_long_fusible_chains))
+        return graph.forward
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", taking)
+    assert Compiled(lambda x: 2 * x)(torch.ones(2)).tolist() == [2.0, 2.0]
+    assert given == [({"cpp_wrapper": True}, False)]
+
+
 def test_settings_of_the_compiler_are_left_as_they_were() -> None:
     """They are PyTorch's, and others compile too."""
     before = torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy()

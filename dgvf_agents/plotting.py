@@ -149,9 +149,16 @@ class HeatMap:
     """Whether colors follow a logarithmic scale."""
 
 
-def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str) -> None:
-    """Write learning curves as PNG, atomically: every seed faintly, the mean and its interval on top."""
-    figure, grid = _figure(len(panels), title)
+def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str, columns: int = 3) -> None:
+    """Write learning curves as PNG, atomically: every seed faintly, the mean and its interval on top.
+
+    Args:
+        path: the file.
+        panels: in rows of `columns`.
+        title: above all of them.
+        columns: panels beside each other at most.
+    """
+    figure, grid = _figure(len(panels), title, columns)
     for axes, panel in zip(grid, panels, strict=True):
         for curve in panel.curves:
             for seed in curve.seeds:

@@ -158,7 +158,7 @@ _TASKS: dict[Method, str] = {
 }
 
 _WORLDS: dict[World, TrainConfig] = {
-    "collect-objects-small": TrainConfig(final_ent_coef=0.01, evaluate_every=40_000),
+    "collect-objects-small": TrainConfig(learning_rate=3e-3, final_ent_coef=0.01, evaluate_every=40_000),
     "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4, final_ent_coef=0.01),
     "puddle-world": TrainConfig(
         env="PuddleWorld-v0",

@@ -35,6 +35,7 @@ TITLES = {
     "joint": "Main task and questions together",
     "convention": "Exact and surrogate meta-gradients",
     "search": "The search for hyperparameters",
+    "learning-rate": "Two learning rates",
 }
 """Of the sections, in their order."""
 

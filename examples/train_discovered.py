@@ -16,7 +16,7 @@ def main(
         "CnnPolicy",
         "CollectObjectsSmall-v0",
         n_envs=16,
-        learning_rate=3e-4,
+        learning_rate=3e-3,
         ent_coef=0.03,
         questions=questions,
         compile=compile,

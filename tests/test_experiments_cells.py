@@ -65,6 +65,8 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert varied("gridworlds", "encoder_mode") == [None] * 4
     assert varied("joint", "encoder_mode") == ["joint", "joint", "joint", None]
     assert varied("joint", "task") == varied("gridworlds", "task")
+    assert varied("learning-rate", "learning_rate") == [5e-4] * 4 + [3e-3] * 4
+    assert varied("learning-rate", "task") == 2 * varied("gridworlds", "task")
 
 
 def test_scales_shrink_steps_and_seeds() -> None:

@@ -8,6 +8,7 @@ from dgvf_agents.experiments.convention import Convention
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.gridworlds import Gridworlds
 from dgvf_agents.experiments.joint import Joint
+from dgvf_agents.experiments.learning_rate import LearningRate
 from dgvf_agents.experiments.meta_objective import MetaObjective
 from dgvf_agents.experiments.questions import Questions
 from dgvf_agents.experiments.search import Search
@@ -22,6 +23,7 @@ FIGURES: dict[str, Figure] = {
         MetaObjective(),
         Joint(),
         Search(),
+        LearningRate(),
         Convention(),
         AtariRepresentation(),
         AtariMetaObjective(),

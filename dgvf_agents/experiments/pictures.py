@@ -51,25 +51,25 @@ _GAME_MEASURES = {"evaluation": "mean score in evaluation", "training": "mean sc
 
 def draw_curves(results: Results, path: Path, title: str) -> None:
     """Learning curves, a panel per world: every seed faintly, the mean with its interval on top."""
+    panels = [
+        _curve_panel(results, world, results.settings(world), _title(results, world)) for world in results.worlds()
+    ]
+    plot_curves(path, panels, title)
+
+
+def draw_curves_by(results: Results, path: Path, parameter: str, title: str) -> None:
+    """Learning curves, a panel per world and value of a parameter that settings are labeled with."""
     panels = []
     for world in results.worlds():
-        curves = [
-            _curve(results, world, label, COLORS.get(label, _OTHER_COLORS[i % len(_OTHER_COLORS)]))
-            for i, label in enumerate(results.settings(world))
+        values: dict[str, list[str]] = {}
+        for label in results.settings(world):
+            values.setdefault(_changes(label)[parameter], []).append(label)
+        words = parameter.replace("_", " ")
+        panels += [
+            _curve_panel(results, world, labels, f"{_title(results, world, labels)}\n{words} {value}")
+            for value, labels in values.items()
         ]
-        reference = reference_of(world)
-        frames_per_step = reference.frames_per_step
-        panels.append(
-            CurvePanel(
-                _title(results, world),
-                _ylabel(results, world),
-                curves,
-                reference.optimal if frames_per_step is None else None,  # on Atari the human's, far from most curves
-                reference.logarithmic,
-                frames_per_step,
-            )
-        )
-    plot_curves(path, panels, title)
+    plot_curves(path, panels, title, columns=2)
 
 
 def draw_study(results: Results, path: Path, parameter: str) -> None:
@@ -97,14 +97,34 @@ def draw_search(results: Results, path: Path) -> None:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
 
 
-def _curve(results: Results, world: str, label: str, color: str) -> TrainingCurve:
+def _curve_panel(results: Results, world: str, labels: Sequence[str], title: str) -> CurvePanel:
+    """Settings are colored and named by their method, the first word of their label."""
+    methods = [label.split(" ")[0] for label in labels]
+    colors = [COLORS.get(method, _OTHER_COLORS[i % len(_OTHER_COLORS)]) for i, method in enumerate(methods)]
+    curves = [
+        _curve(results, world, label, NAMES.get(method, label), color)
+        for label, method, color in zip(labels, methods, colors, strict=True)
+    ]
+    reference = reference_of(world)
+    frames_per_step = reference.frames_per_step
+    return CurvePanel(
+        title,
+        _ylabel(results, world),
+        curves,
+        reference.optimal if frames_per_step is None else None,  # on Atari the human's, far from most curves
+        reference.logarithmic,
+        frames_per_step,
+    )
+
+
+def _curve(results: Results, world: str, label: str, name: str, color: str) -> TrainingCurve:
     band = [row for row in results.bands if (row.world, row.setting) == (world, label)]
     seeds: dict[int, list[tuple[int, float]]] = {}
     for row in results.curves:
         if (row.world, row.setting) == (world, label):
             seeds.setdefault(row.seed, []).append((row.steps, row.mean_return))
     return TrainingCurve(
-        label=NAMES.get(label, label),
+        label=name,
         color=color,
         points=[(row.steps, row.mean) for row in band],
         interval=[(row.steps, row.low, row.high) for row in band if row.low is not None and row.high is not None],
@@ -160,9 +180,17 @@ def _cells(results: Results, world: str, labels: Sequence[str] | dict[str, float
     return [row for row in results.cells if row.world == world and row.setting in labels]
 
 
-def _title(results: Results, world: str) -> str:
-    """The environment, how many seeds each setting has, and on Atari how many frames they were trained for."""
-    counts = sorted({row.seeds for row in results.summary if row.world == world})
+def _title(results: Results, world: str, labels: Sequence[str] | None = None) -> str:
+    """The environment, how many seeds each setting has, and on Atari how many frames they were trained for.
+
+    Args:
+        results: the tables.
+        world: one of theirs.
+        labels: of the settings; all on the world when left out.
+    """
+    counts = sorted(
+        {row.seeds for row in results.summary if row.world == world and (labels is None or row.setting in labels)}
+    )
     number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     reference = reference_of(world)
     seeds = f"{number} seed{'' if counts == [1] else 's'}"

@@ -23,6 +23,7 @@ FigureName = Literal[
     "meta-objective",
     "joint",
     "search",
+    "learning-rate",
     "convention",
     "atari-representation",
     "atari-meta-objective",

@@ -45,6 +45,18 @@ def test_both_meta_objectives_are_beside_the_main_task() -> None:
     assert (settings[0].folder_name, settings[2].folder_name) == (shared[0].folder_name, shared[4].folder_name)
 
 
+def test_a_laptop_trains_plain_a2c_for_longest() -> None:
+    settings = FIGURES["atari-laptop"].settings("atari/Pong")
+    configs = [setting.config(SCALES["full"], 0) for setting in settings]
+    assert [(config.task, config.encoder_mode) for config in configs] == [
+        ("none", None),
+        ("discovered", "joint"),
+        ("discovered", None),
+    ]
+    assert all(config.steps < configs[0].steps == 5_000_000 for config in configs[1:])
+    assert {(config.n_envs * config.n_steps, config.loss_reduction) for config in configs} == {(80, "mean")}
+
+
 def test_scales_apply_to_games() -> None:
     full = atari_config("Pong", "discovered")
     assert SCALES["small"].apply(full).steps == full.steps // 4
@@ -80,6 +92,13 @@ def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: py
     assert [panel.title for panel in shown] == [
         f"{game}, 2 seeds, 2M frames (paper: 200M)" for game in ("Breakout", "Pong")
     ]
+    figure = FIGURES["atari-laptop"]
+    cells = cells_of(figure.settings("atari/Pong"), SCALES["full"], 1, tmp_path / "laptop")
+    for cell in cells:
+        write_run(cell.folder, cell.config, training={cell.config.steps // 2: -20.0, cell.config.steps: -19.0})
+    figure.draw(analyze(figure, cells), tmp_path / "y.png")
+    laptop = shown.pop()
+    assert laptop.title == "Pong, 1 seed, 800k to 20M frames (paper: 200M)"
     assert {panel.ylabel for panel in shown} == {"mean score of the last 100 games of training"}
     assert {(panel.frames_per_step, panel.optimal) for panel in shown} == {(4, None)}
     assert [curve.label for curve in shown[0].curves][-2:] == ["Pixel control", "A2C (main task)"]

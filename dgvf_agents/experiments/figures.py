@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dgvf_agents.experiments.atari_laptop import AtariLaptop
 from dgvf_agents.experiments.atari_meta_objective import AtariMetaObjective
 from dgvf_agents.experiments.atari_representation import AtariRepresentation
 from dgvf_agents.experiments.convention import Convention
@@ -27,5 +28,6 @@ FIGURES: dict[str, Figure] = {
         Convention(),
         AtariRepresentation(),
         AtariMetaObjective(),
+        AtariLaptop(),
     )
 }

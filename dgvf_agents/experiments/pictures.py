@@ -23,6 +23,7 @@ from dgvf_agents.plotting import (
 
 NAMES = {
     "discovered": "Discovered GVFs",
+    "discovered-joint": "Discovered GVFs and main task",
     "random": "Random GVFs",
     "reward-prediction": "Reward prediction",
     "pixel-control": "Pixel control",
@@ -196,8 +197,9 @@ def _title(results: Results, world: str, labels: Sequence[str] | None = None) ->
     seeds = f"{number} seed{'' if counts == [1] else 's'}"
     if reference.frames_per_step is None:
         return f"{reference.env}, {seeds}"
-    frames = min(row.steps for row in results.cells if row.world == world) * reference.frames_per_step
-    return f"{reference.env}, {seeds}, {_count(frames)} frames (paper: {_count(PAPER_TABLE.frames)})"
+    steps = sorted({row.steps for row in results.cells if row.world == world})
+    frames = " to ".join(_count(number * reference.frames_per_step) for number in dict.fromkeys((steps[0], steps[-1])))
+    return f"{reference.env}, {seeds}, {frames} frames (paper: {_count(PAPER_TABLE.frames)})"
 
 
 def _count(number: int) -> str:

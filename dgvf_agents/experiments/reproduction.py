@@ -27,6 +27,7 @@ FigureName = Literal[
     "convention",
     "atari-representation",
     "atari-meta-objective",
+    "atari-laptop",
 ]
 
 

@@ -1,0 +1,56 @@
+"""What a laptop can do on Atari: plain A2C with A2C's usual settings, and discovered questions for as far as it gets.
+
+The paper's table is for batches of 640 steps and 200M frames. Here batches are those of A2C (16 environments x 5 steps,
+Mnih et al. 2016), so that there are eight times as many updates per frame, and encoders compute with bfloat16 numbers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, final
+
+from dgvf_agents.experiments.cell import Setting, setting
+from dgvf_agents.experiments.figure import Figure
+from dgvf_agents.experiments.pictures import draw_curves
+from dgvf_agents.experiments.results import Results
+
+A2C_SETTINGS: dict[str, Any] = {
+    "n_envs": 16,
+    "n_steps": 5,
+    "learning_rate": 7e-4,
+    "loss_reduction": "mean",
+    "vf_coef": 0.5,
+    "rms_prop_eps": 1e-5,
+    "max_grad_norm": 0.5,
+    "mixed_precision": True,
+}
+"""Those of Stable-Baselines3's A2C on Atari, but for PyTorch's RMSProp, and for linear annealing to 0."""
+
+STEPS = 5_000_000
+"""Of plain A2C."""
+DISCOVERED_STEPS = 200_000
+"""Of discovered questions, whose updates take several times as long."""
+ALONE_COEFFICIENT = 0.01
+"""Factor on the answer loss where it alone trains the encoder: with the table's 1e-4 and these batches, RMSProp's ε
+would be all that its gradients meet."""
+
+
+@final
+class AtariLaptop(Figure):
+    """Plain A2C beside discovered questions, with the main task and alone."""
+
+    name = "atari-laptop"
+    summary = "on a game, small batches: plain A2C, and discovered questions for fewer frames"
+    seeds = 1
+    worlds = ()
+
+    def settings(self, world: str) -> list[Setting]:
+        few = {**A2C_SETTINGS, "steps": DISCOVERED_STEPS}
+        return [
+            setting(world, "a2c", "a2c", **A2C_SETTINGS, steps=STEPS),
+            setting(world, "discovered", "discovered-joint", **few, encoder_mode="joint"),
+            setting(world, "discovered", "discovered", **few, auxiliary_coefficient=ALONE_COEFFICIENT),
+        ]
+
+    def draw(self, results: Results, path: Path) -> None:
+        draw_curves(results, path, "Small batches on two cores")

@@ -152,6 +152,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         convention: Convention = "exact",
         storage: Storage = "graph",
         meta_learning_rate: float | Schedule = 3e-4,
+        meta_epsilon: float = 1e-8,
         meta_max_grad_norm: float = 1.0,
         meta_max_discount_grad_norm: float | None = None,
         meta_skip_norm: float = 1e3,
@@ -202,6 +203,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             convention: `"exact"` or `"surrogate"`; see `dgvf_agents.metagradient`.
             storage: `"graph"` is faster, `"recompute"` takes less memory.
             meta_learning_rate: α of Adam on η; a number or a schedule.
+            meta_epsilon: ε of that Adam.
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
                 (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
@@ -229,6 +231,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_not_negative(vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
         check_positive(
             rms_prop_eps=rms_prop_eps,
+            meta_epsilon=meta_epsilon,
             meta_max_grad_norm=meta_max_grad_norm,
             meta_skip_norm=meta_skip_norm,
         )
@@ -292,6 +295,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.convention = convention
         self.storage = storage
         self.meta_learning_rate = meta_learning_rate
+        self.meta_epsilon = meta_epsilon
         self.meta_max_grad_norm = meta_max_grad_norm
         self.meta_max_discount_grad_norm = meta_max_discount_grad_norm
         self.meta_skip_norm = meta_skip_norm
@@ -348,7 +352,7 @@ class DGVFA2C(OnPolicyAlgorithm):
                 "belong to the heads. Use MlpPolicy, CnnPolicy or MultiInputPolicy, or an extractor that learns",
                 stacklevel=3,
             )
-        self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta)
+        self.learner_state = LearnerState(self._packed, self._optimizer.init(theta), eta, self.meta_epsilon)
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates

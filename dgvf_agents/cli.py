@@ -93,7 +93,7 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
 
 
 def _tell_rules(config: TrainConfig) -> None:
-    """What a game is played under, wherever a run is trained, evaluated or watched."""
+    """What a game is played under, wherever one is played."""
     if config.atari is not None:
         Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
 
@@ -185,7 +185,9 @@ def _atlas(
         game_steps: Steps after which its recording stops.
     """
     from dgvf_agents.atlas.write_atlas import write_atlas
+    from dgvf_agents.run_folder import RunFolder
 
+    _tell_rules(RunFolder.existing(run).read_config())
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{page}[/bold].")
 
@@ -216,6 +218,7 @@ def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchm
 @bench.command(name="atari")
 def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[bench_atari.AtariBenchmark]) -> None:
     """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
+    _tell_rules(atari_config(benchmark.game, "a2c"))
     bench_atari.run(benchmark)
 
 
@@ -224,6 +227,8 @@ def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
     """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
     from dgvf_agents.experiments.reproduce import reproduce
 
+    for game in reproduction.game:
+        _tell_rules(atari_config(game, "a2c"))
     try:
         outcome = reproduce(reproduction)
     except KeyboardInterrupt:

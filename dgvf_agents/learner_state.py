@@ -15,18 +15,23 @@ from dgvf_agents.types import Params
 class LearnerState:
     """Holds the tensors that change while learning, packed; `questions` and `optimizers` name them in state dicts."""
 
-    def __init__(self, packed: PackedLearner, optimizer: OptimizerState, eta: Params) -> None:
+    def __init__(
+        self, packed: PackedLearner, optimizer: OptimizerState, eta: Params, meta_epsilon: float = 1e-8
+    ) -> None:
         """
         Args:
             packed: knows how the tensors are packed.
             optimizer: statistics of the inner update at first.
             eta: η at first, empty where nothing is discovered.
+            meta_epsilon: ε of Adam on η.
         """
         self._packed = packed
         self.optimizer: OptimizerState = {KEY: packed.optimizer.pack(optimizer)}
         self.eta: Params = packed.eta.pack(eta)
         self._meta_parameters = [value.clone().requires_grad_() for value in self.eta.values()]
-        self.meta_optimizer = torch.optim.Adam(self._meta_parameters, fused=True) if self._meta_parameters else None
+        self.meta_optimizer = (
+            torch.optim.Adam(self._meta_parameters, eps=meta_epsilon, fused=True) if self._meta_parameters else None
+        )
         self.questions = QuestionParameters(self)
         self.optimizers = OptimizerStates(self)
 

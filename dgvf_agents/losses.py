@@ -20,7 +20,7 @@ class ActorCriticWeights:
     """What the parts of L^RL count."""
 
     value: float = 0.5
-    """Factor on the value loss, the mean squared error (paper, table 1: 0.5)."""
+    """Factor on the value loss, the mean squared error (paper, table 1: 0.5 on half of it)."""
     entropy: float = 0.01
     """Factor on the entropy bonus (paper: searched in 1e-4 … 0.05)."""
 

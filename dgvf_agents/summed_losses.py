@@ -1,7 +1,8 @@
 """Hyperparameters meant for losses that are sums over a batch, as IMPALA's are, for losses that are means, as ours are.
 
 The gradient of a sum over N = T · B samples is N times that of the mean. What a step does with it differs in numbers
-that gradients are compared with: norms that they are scaled down to, and RMSProp's ε and its second moment at first.
+that gradients are compared with: norms that they are scaled down to, RMSProp's ε and its second moment at first, and
+Adam's ε. The meta-gradient of a summed meta-loss is N times that of a mean one as well, since inner steps are the same.
 Learning rates and the factors between the parts of a loss stay as they are.
 """
 
@@ -13,7 +14,7 @@ from dgvf_agents.optimizers import RMSProp
 
 
 def norm_for_means(norm: float, samples: int) -> float:
-    """The norm of a mean's gradient where the sum's is `norm`.
+    """The norm of a mean's gradient where the sum's is `norm`; Adam's ε, added to a root mean square, goes likewise.
 
     Args:
         norm: of a sum's gradient.

@@ -131,6 +131,7 @@ def _for_means(config: TrainConfig) -> dict[str, Any]:
     norms = {name: getattr(config, name) for name in _NORMS}
     return {
         "inner_optimizer": rms_prop_for_means(RMSProp(epsilon=config.rms_prop_eps), samples),
+        "meta_epsilon": norm_for_means(_ADAM_EPSILON, samples),
         **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
     }
 
@@ -158,6 +159,9 @@ _PASSED_ON = (
     "compile",
 )
 """Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""
+
+_ADAM_EPSILON = 1e-8
+"""Of the meta-optimizer, for summed losses; the paper is silent, this is what libraries have."""
 
 _NORMS = ("max_grad_norm", "meta_max_grad_norm", "meta_max_discount_grad_norm")
 """Those that gradients are scaled down to."""

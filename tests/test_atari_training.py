@@ -67,6 +67,31 @@ def test_discovered_questions_are_what_a_game_is_trained_with(tmp_path: Path, mo
     assert 0 < float(rows[0]["questions/discount_min"]) < float(rows[0]["questions/discount_max"]) < 1
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["discovered", "pixel-control"])
+def test_compiled_training_is_that_without(method: str, tmp_path: Path) -> None:
+    """Learned discounts and action values of cells, on frames of the real size."""
+    for compiling in ("compile", "no-compile"):
+        main(
+            [
+                "train",
+                "atari",
+                method,
+                "--game",
+                "Breakout",
+                *TINY,
+                f"--{compiling}",
+                "--out",
+                str(tmp_path / compiling),
+            ]
+        )
+    compiled, plain = (rows_of(tmp_path / name) for name in ("compile", "no-compile"))
+    assert len(compiled) == len(plain) > 0
+    for name in ("train/answer_loss", "train/value_loss", "train/gradient_norm"):
+        for one, other in zip(compiled, plain, strict=True):
+            assert float(one[name]) == pytest.approx(float(other[name]), rel=2e-2)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
-from dgvf_agents.atlas.agent_maps import AgentMaps, agent_maps, question_maps
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.agent_maps import AgentMaps, agent_in, agent_maps, question_maps
 from dgvf_agents.atlas.evolution import evolution
 from dgvf_agents.atlas.pictures import heat_map, limits_of, policy_map
 from dgvf_agents.atlas.reliance import erased, policy_return, reliance
@@ -49,6 +50,16 @@ def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 class TestMaps:
+    def test_are_in_single_precision_whatever_the_agent_was_trained_in(self, tmp_path: Path) -> None:
+        states = states_of(SQUARE)
+        asked = []
+        for mixed in (False, True):
+            model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, mixed_precision=mixed, compile=False)
+            model.save(tmp_path / f"{mixed}.dgvf")
+            asked.append(question_maps(agent_in(tmp_path / f"{mixed}.dgvf"), states))
+        for one, other in zip(*asked, strict=True):
+            np.testing.assert_array_equal(one, other)
+
     def test_are_the_networks_of_what_the_environment_shows(self, runs: dict[str, Path]) -> None:
         """Walk at random; every number on the maps is that of the observation met there."""
         model, states = model_of(runs["discovered"]), states_of(SMALL)

@@ -83,6 +83,7 @@ def test_a_missing_run_is_named(command: str, tmp_path: Path, capsys: pytest.Cap
 
 def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = []
+    RunFolder(tmp_path).write_config(preset("puddle-world", "discovered"))
     monkeypatch.setattr(write_atlas, "write_atlas", lambda *arguments: given.append(arguments) or tmp_path)
     main(["atlas", str(tmp_path)])
     main(["atlas", str(tmp_path), "--game-seed", "3", "--game-steps", "7"])

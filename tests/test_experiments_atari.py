@@ -104,6 +104,16 @@ def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: py
     assert [curve.label for curve in shown[0].curves][-2:] == ["Pixel control", "A2C (main task)"]
 
 
+def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Path) -> None:
+    figure = FIGURES["atari-meta-objective"]
+    cells = cells_of(figure.settings("atari/Pong"), Scale(steps=100), 1, tmp_path)
+    for cell in cells:
+        write_run(cell.folder, cell.config, {100: 9.0}, {20 * k: float(k) for k in range(1, 6)})
+    results = analyze(figure, cells)
+    assert {row.measure for row in results.cells} == {"training"}
+    assert [row.mean_return for row in results.curves] == 3 * [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
 def test_several_games_are_summarized_by_human_normalized_scores(tmp_path: Path) -> None:
     results = results_of(tmp_path, ["Breakout", "Pong"], 1000)
     finals = {(row.world, row.setting): [] for row in results.cells}  # type: ignore[var-annotated]

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
 from dgvf_agents.optimizers import RMSProp, clip_by_global_norm
 from dgvf_agents.summed_losses import norm_for_means, rms_prop_for_means
+from dgvf_agents.train import build
+from dgvf_agents.train_config import TrainConfig
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -28,3 +32,29 @@ def test_steps_along_means_are_those_along_sums(samples: int) -> None:
         ]
     assert states[0][0]["w"].abs().min() > 0
     torch.testing.assert_close(states[0][0], states[1][0], rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("samples", [7, 640])
+def test_adam_along_means_is_that_along_sums(samples: int) -> None:
+    """With gradients about as large as ε."""
+    torch.manual_seed(2)
+    parameters = [torch.zeros(5, requires_grad=True) for _ in range(2)]
+    epsilons = (1e-8, norm_for_means(1e-8, samples))
+    optimizers = [torch.optim.Adam([p], lr=6e-4, eps=e) for p, e in zip(parameters, epsilons, strict=True)]
+    for _ in range(30):
+        mean = torch.randn(5) * 1e-8 / samples
+        parameters[0].grad, parameters[1].grad = samples * mean, mean
+        for optimizer in optimizers:
+            optimizer.step()
+    assert parameters[0].abs().min() > 0
+    torch.testing.assert_close(*parameters, rtol=1e-10, atol=0)
+
+
+def test_agents_for_summed_losses_have_an_epsilon_for_means() -> None:
+    config = TrainConfig(n_envs=4, n_steps=3, questions=2, compile=False)
+    for reduction, epsilon in (("mean", 1e-8), ("sum", 1e-8 / 12)):
+        model = build(dataclasses.replace(config, loss_reduction=reduction))
+        adam = model.learner_state.meta_optimizer
+        assert adam is not None
+        assert [group["eps"] for group in adam.param_groups] == [pytest.approx(epsilon)]
+        model.env.close()

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.agent_maps import AgentMaps, QuestionMaps, agent_maps, question_maps
+from dgvf_agents.atlas.agent_maps import AgentMaps, QuestionMaps, agent_in, agent_maps, question_maps
 from dgvf_agents.atlas.captions import Caption, describe_question
 from dgvf_agents.atlas.evolution import Moment, evolution
 from dgvf_agents.atlas.ranking import Ranking, rank
@@ -131,7 +131,7 @@ def read_run(path: Path, checkpoints: int = 8) -> AgentAtlas:
     world, limit = world_of(config)
     states = enumerate_states(world)
     latest = folder.latest_checkpoint()
-    model = DGVFA2C.load(latest, device="cpu")
+    model = agent_in(latest)
     agent = agent_maps(model, states)
     return AgentAtlas(
         path=path,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
@@ -81,6 +82,11 @@ def question_task(model: DGVFA2C) -> GVFTask:
     if task.window != 1:
         raise ValueError(f"question_window must be 1 for values that are a function of one state, got {task.window!r}")
     return task
+
+
+def agent_in(file: Path) -> DGVFA2C:
+    """The agent in a checkpoint, to look at: on the CPU, in single precision whatever it was trained in."""
+    return DGVFA2C.load(file, device="cpu", mixed_precision=False)
 
 
 def agent_maps(model: DGVFA2C, states: WorldStates) -> AgentMaps:

@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.agent_maps import agent_maps, question_maps
+from dgvf_agents.atlas.agent_maps import agent_in, agent_maps, question_maps
 from dgvf_agents.atlas.ranking import correlations
 from dgvf_agents.atlas.representation import Representation, describe, effective_rank
 from dgvf_agents.atlas.states import WorldStates
@@ -79,8 +79,8 @@ def evolution(folder: RunFolder, states: WorldStates, most: int = 8) -> list[Mom
     """
     if most < 1:
         raise ValueError(f"checkpoints must be >= 1, got {most!r}")
-    models = ((int(file.stem), DGVFA2C.load(file, device="cpu")) for file in some_checkpoints(folder, most))
-    untrained = build(dataclasses.replace(folder.read_config(), device="cpu"))
+    models = ((int(file.stem), agent_in(file)) for file in some_checkpoints(folder, most))
+    untrained = build(dataclasses.replace(folder.read_config(), device="cpu", mixed_precision=False))
     return [_moment(0, untrained, states), *(_moment(steps, model, states) for steps, model in models)]
 
 

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.agent_maps import agent_in
 from dgvf_agents.atlas.captions import Caption
 from dgvf_agents.atlas.episode import Episode, record
 from dgvf_agents.atlas.event_landmarks import landmarks_of_game
@@ -86,7 +86,7 @@ def read_game(
     folder = RunFolder.existing(path)
     config = folder.read_config()
     latest = folder.latest_checkpoint()
-    model = DGVFA2C.load(latest, device="cpu")
+    model = agent_in(latest)
     if not isinstance(model.task, GVFTask):
         raise ValueError(f"run must have questions (discovered or random), got the task {config.task!r}")
     env = recorded_env(config)

@@ -8,8 +8,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.agent_maps import agent_on, questions_about
+from dgvf_agents.atlas.agent_maps import agent_in, agent_on, questions_about
 from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.evolution import effective_number, likeness, some_checkpoints, variation
 from dgvf_agents.atlas.representation import effective_rank
@@ -64,7 +63,7 @@ def other_looks(runs: Sequence[Path], episode: Episode, env_id: str) -> list[Loo
 
 
 def _look(file: Path, episode: Episode, label: str, last: np.ndarray | None) -> Look:
-    model = DGVFA2C.load(file, device="cpu")
+    model = agent_in(file)
     rank = effective_rank(agent_on(model, episode.observations[episode.first :]).features)
     if not isinstance(model.task, GVFTask):
         return Look(label, int(file.stem), None, None, None, rank)

@@ -26,8 +26,12 @@ from dgvf_agents.train import build
 from dgvf_agents.train_config import TrainConfig
 
 AGENTS = ("sb3", "sb3-adapter", "a2c", "discovered")
-PARTS = ("environment", "acting", "inner updates", "meta-gradient")
-"""Of training; what is left is bookkeeping: episodes, callbacks, batches put together."""
+PARTS = ("environment", "acting", "inner updates", "inner updates with a meta-loss", "meta-gradient")
+"""Of training; what is left is bookkeeping: episodes, callbacks, batches put together.
+
+While questions are discovered with summed meta-losses, an update is compiled together with the meta-loss of the
+parameters that it begins with, from the same batch.
+"""
 
 
 def speed(case: dict[str, Any]) -> dict[str, Any]:
@@ -59,6 +63,7 @@ def parts(case: dict[str, Any]) -> dict[str, Any]:
         unroll = begin()
         for method in ("score", "gradient"):
             watch.around(unroll, method, "meta-gradient")
+        watch.around(unroll, "score_and_update", "inner updates with a meta-loss")
         return unroll
 
     vars(model)["_new_unroll"] = begin_watched

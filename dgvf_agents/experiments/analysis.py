@@ -28,7 +28,7 @@ from dgvf_agents.experiments.statistics import (
     mean,
     probability_of_improvement,
 )
-from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.experiments.worlds import game_of_world, reference_of
 
 QUANTITIES: tuple[Quantity, ...] = ("final", "average")
 BAND_POINTS = 150
@@ -110,8 +110,11 @@ def _add_runs(results: Results, cells: Sequence[Cell]) -> None:
 
 
 def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Measure:
-    """Evaluation where every run of a world has it; training where they are one world and the same rewards."""
-    if all("evaluation" in metric.curves for metric in metrics):
+    """Evaluation where every run of a world has it; training where they are one world and the same rewards.
+
+    On Atari training, whose scores are those of whole games, unclipped: evaluations are few and far between there.
+    """
+    if game_of_world(cells[0].setting.world) is None and all("evaluation" in metric.curves for metric in metrics):
         return "evaluation"
     lacking = [c.name for c, m in zip(cells, metrics, strict=True) if "evaluation" not in m.curves]
     if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):

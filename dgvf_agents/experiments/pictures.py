@@ -203,7 +203,8 @@ def _title(results: Results, world: str, labels: Sequence[str] | None = None) ->
 
 
 def _count(number: int) -> str:
-    return f"{EngFormatter(sep='', places=None).format_eng(number)}"
+    """To three digits: runs end with a whole batch."""
+    return f"{EngFormatter(sep='', places=None).format_eng(float(f'{number:.3g}'))}"
 
 
 def _ylabel(results: Results, world: str) -> str:

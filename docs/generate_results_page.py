@@ -24,8 +24,8 @@ RESULTS = DOCS / "results"
 PAGE = DOCS / "results.md"
 COMMAND = "python docs/generate_results_page.py"
 
-SOLVED = {"collect-objects": 2.9, "collect-objects-small": 2.9, "puddle-world": -45.0}
-"""Mean return in evaluation that counts as solved."""
+SOLVED = {"collect-objects": 2.9, "collect-objects-small": 2.9, "puddle-world": -45.0, "atari/Pong": 0.0}
+"""Mean return that counts as solved; on Atari a score that shows learning."""
 
 TITLES = {
     "gridworlds": "Representation learning on the gridworlds",
@@ -36,8 +36,14 @@ TITLES = {
     "convention": "Exact and surrogate meta-gradients",
     "search": "The search for hyperparameters",
     "learning-rate": "Two learning rates",
+    "atari-laptop/Pong": "Pong on two cores",
 }
-"""Of the sections, in their order."""
+"""Of the sections, in their order, by the folder of their tables; its first part is the name of the experiment."""
+
+
+def figure_of(name: str) -> str:
+    """The experiment whose tables lie in a folder of `results/`."""
+    return name.split("/")[0]
 
 
 class Claim(NamedTuple):
@@ -54,6 +60,7 @@ class Experiment:
     """The tables of one experiment."""
 
     name: str
+    """Of its folder."""
     results: Results
     provenance: dict
 
@@ -66,6 +73,11 @@ class Experiment:
         return cls(name, Results.read(folder), json.loads((folder / "provenance.json").read_text()))
 
     @property
+    def figure(self) -> str:
+        """What `dgvf reproduce` calls it."""
+        return figure_of(self.name)
+
+    @property
     def worlds(self) -> list[str]:
         """In the order of the cells."""
         return self.results.worlds()
@@ -73,7 +85,7 @@ class Experiment:
     @property
     def pictures(self) -> list[Path]:
         """The experiment's own first."""
-        return sorted((RESULTS / self.name).glob(f"{self.name}*.png"), key=lambda path: len(path.name))
+        return sorted((RESULTS / self.name).glob(f"{self.figure}*.png"), key=lambda path: len(path.name))
 
     def first_at(self, world: str, setting: str) -> list[int | None]:
         """For each seed, the steps of the first evaluation that reached what counts as solved."""
@@ -227,7 +239,7 @@ def section(experiment: Experiment) -> str:
     headings = ("World", "Setting", "Seeds", "Final return", "Average return", "Steps to, by seed")
     parts = [
         f"## {TITLES[name]}\n",
-        f"{FIGURES[name].summary[0].upper()}{FIGURES[name].summary[1:]}.\n",
+        f"{_sentence(FIGURES[experiment.figure].summary)}\n",
         *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
         table(headings, rows, right=(2, 3, 4)) + "\n",
     ]
@@ -247,6 +259,10 @@ def section(experiment: Experiment) -> str:
     if provenance["missing"]:
         parts.append(f"Not run yet: {_missing(provenance['missing'])}.\n")
     return "\n".join(parts)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
 
 
 def _missing(runs: Sequence[str]) -> str:
@@ -269,7 +285,8 @@ def page(experiments: dict[str, Experiment]) -> str:
         "Every number below is computed from the tables in `docs/results/`, which `dgvf reproduce` wrote; command,\n"
         "versions and machine stand under each table. *Final* is the mean return of the last tenth of training,\n"
         "*average* the area under the curve; brackets are 95 % bootstrap intervals over seeds. Returns are those of\n"
-        "evaluation: 64 episodes of the world as it is registered, actions drawn from the policy.\n"
+        "evaluation: 64 episodes of the world as it is registered, actions drawn from the policy. On Atari they are\n"
+        "unclipped scores of the last 100 whole games of training, over the agent's steps of 4 frames.\n"
         "[Experiments](experiments.md) says how to run them, [Deviations](deviations.md) what the paper leaves open.\n",
         "## Claim by claim\n",
         claims(experiments) + "\n",
@@ -286,7 +303,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     experiments = {name: found for name in TITLES if (found := Experiment.read(name)) is not None}
     pages: dict[Path, str] = {PAGE: page(experiments)}
     if options.check:
-        check(pages, COMMAND, [RESULTS / name / f"{name}.png" for name in experiments])
+        check(pages, COMMAND, [RESULTS / name / f"{figure_of(name)}.png" for name in experiments])
     else:
         write(pages)
 

@@ -74,6 +74,7 @@ def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
 
 
 def _train(config: TrainConfig, path: Path, resume: bool) -> None:
+    from dgvf_agents.checkpoint import NothingToResumeError
     from dgvf_agents.interrupts import TrainingInterruptedError
     from dgvf_agents.run_folder import RunFolder
     from dgvf_agents.train import train
@@ -86,7 +87,7 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if not isinstance(error, FileExistsError) and RunFolder(path).checkpoints():
+        if not isinstance(error, FileExistsError | NothingToResumeError) and RunFolder(path).checkpoints():
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
     Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")

@@ -34,7 +34,8 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     A run that was stopped or killed is resumed from its latest checkpoint and ends as it would have without: bitwise,
     on the same machine, in environments that give their state (those of `dgvf_envs` do). Its metrics are cut off at
     the checkpoint and written again, equal but for times, which go on counting. A run is finished when the checkpoint
-    of its last step is there (`RunFolder.is_finished`), which is written last; a finished run is left as it is.
+    of its last step is there (`RunFolder.is_finished`), which is written last; a finished run is left as it is. Where
+    that file is damaged, the run goes on from the one before it.
 
     Ctrl-C finishes the update and writes a checkpoint first.
 
@@ -50,8 +51,8 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
 
     Raises:
         FileExistsError: `path` holds a run, and `resume` is false.
-        ValueError: the run at `path` has another configuration, another process trains it, or PyTorch cannot use
-            `config.device` here.
+        ValueError: the run at `path` has another configuration, another process trains it, all checkpoints that
+            training could go on from are damaged, or PyTorch cannot use `config.device` here.
         NotFiniteError: training has diverged.
         TrainingInterruptedError: it was interrupted by Ctrl-C, after a checkpoint.
     """
@@ -77,7 +78,7 @@ def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_pr
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
     loaded = load_checkpoint(folder, lambda: training_environments(config), device)
-    if loaded is not None and folder.is_finished():
+    if loaded is not None and loaded.num_timesteps >= config.steps:
         reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
     if loaded is not None and loaded._last_obs is None:

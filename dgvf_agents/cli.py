@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import gymnasium
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -259,6 +260,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given[1:2] = ["resume", *given[1].split("=", 1)[1:]]
     try:
         app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=given)
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError, gymnasium.error.Error) as error:
         Console(stderr=True).print(f"dgvf: {error}", markup=False)
         sys.exit(2)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
@@ -292,6 +293,22 @@ def test_a_run_is_resumed_with_its_own_configuration_only(changes: dict[str, Any
         train(other, alone, show_progress=False, resume=True)
     with pytest.raises(FileExistsError, match="--resume"):
         train(CONFIG, alone, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"env": "NoSuchWorld-v0"}, {"questions": 0}, {"policy": "NoPolicy"}, {"evaluation_kwargs": {"no": 1}}]
+)
+def test_settings_that_fail_before_the_first_step_leave_no_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises((ValueError, TypeError, gymnasium.error.Error)):
+        train(TrainConfig(**{**vars(CONFIG), **changes}), path, show_progress=False)
+    assert not path.exists()
+    path.mkdir()
+    (path / "notes.txt").write_text("of the user's")
+    with pytest.raises((ValueError, TypeError, gymnasium.error.Error)):
+        train(TrainConfig(**{**vars(CONFIG), **changes}), path, show_progress=False)
+    assert (path / "notes.txt").exists()
+    assert train(TrainConfig(**{**vars(CONFIG), "steps": 20}), path, show_progress=False).num_timesteps == 20
 
 
 def test_two_processes_never_train_one_run(alone: Path) -> None:

@@ -36,7 +36,7 @@ from dgvf_agents.devices import device_of_model, upload
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
-from dgvf_agents.guards import check_metrics, step
+from dgvf_agents.guards import check_learned, check_metrics, step
 from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.loading import load_model
@@ -661,8 +661,16 @@ class DGVFA2C(OnPolicyAlgorithm):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train; arguments and what comes back are those of Stable-Baselines3's A2C, the name of its logs too."""
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        """Train; arguments and what comes back are those of Stable-Baselines3's A2C, the name of its logs too.
+
+        Raises:
+            NotFiniteError: training has diverged. It is looked for where metrics are logged, and at the end.
+        """
+        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        if self.metrics is not None:
+            check_metrics(self.metrics, self._n_updates)
+        check_learned(self)  # the last update's own, which no loss has told yet
+        return self
 
     def set_parameters(
         self,

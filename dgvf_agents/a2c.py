@@ -6,6 +6,7 @@ import io
 import pathlib
 import warnings
 from collections.abc import Callable, Iterable
+from numbers import Integral
 from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
@@ -30,6 +31,8 @@ from dgvf_agents.argument_checks import (
     check_not_negative,
     check_positive,
     check_positive_if_given,
+    check_positive_or_infinite,
+    is_finite_number,
 )
 from dgvf_agents.compiling import Compiled
 from dgvf_agents.devices import device_of_model, upload
@@ -63,7 +66,7 @@ from dgvf_agents.policy_functions import PolicyFunctions
 from dgvf_agents.rollout_builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout_view import RolloutView, check_rollout_buffer_class, fill_buffer
 from dgvf_agents.saving import on_device, read_parameters, stored_file
-from dgvf_agents.schedules import value_at
+from dgvf_agents.schedules import checked_value_at
 from dgvf_agents.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -207,12 +210,13 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
                 (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
-            meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted.
+            meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted. It
+                and `meta_max_grad_norm` may be infinite.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
             mixed_precision: whether products within encoders, the agent's and the question network's, are of bfloat16
                 numbers. Heads, losses, returns, parameters, both optimizers and the meta-gradient's sum stay float32.
             n_envs: copies to make of an id. When left out: 16 of a world of `dgvf_envs`, as the paper has it, and one
-                of any other, as A2C has it.
+                of any other, as A2C has it. Beside anything but an id, the number it has, or nothing.
             monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
             compile: whether updates are compiled; they are slower and equal otherwise. With dropout they never are.
 
@@ -232,21 +236,28 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_positive(
             rms_prop_eps=rms_prop_eps,
             meta_epsilon=meta_epsilon,
-            meta_max_grad_norm=meta_max_grad_norm,
-            meta_skip_norm=meta_skip_norm,
         )
+        check_positive_or_infinite(meta_max_grad_norm=meta_max_grad_norm, meta_skip_norm=meta_skip_norm)
         if not callable(meta_learning_rate):
             check_positive(meta_learning_rate=meta_learning_rate)
         check_positive_if_given(max_grad_norm=max_grad_norm, meta_max_discount_grad_norm=meta_max_discount_grad_norm)
-        for name, value in (("learning_rate", learning_rate), ("ent_coef", ent_coef)):
-            if not callable(value):
-                check_not_negative(**{name: value})
-        if question_discount is not None and not 0.0 <= question_discount < 1.0:
+        rates = {"learning_rate": learning_rate, "ent_coef": ent_coef, "meta_learning_rate": meta_learning_rate}
+        for name, value in rates.items():
+            checked_value_at(name, value, 1.0)
+        fraction = question_discount is None or (is_finite_number(question_discount) and 0.0 <= question_discount < 1.0)
+        if not fraction:
             raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
-        if sde_sample_freq != -1 and sde_sample_freq < 1:
-            raise ValueError(f"sde_sample_freq must be >= 1 or -1, got {sde_sample_freq!r}")
-        if isinstance(auxiliary_task, str) and auxiliary_task not in TASKS:
+        if not isinstance(sde_sample_freq, Integral) or (sde_sample_freq != -1 and sde_sample_freq < 1):
+            raise ValueError(f"sde_sample_freq must be an integer >= 1 or -1, got {sde_sample_freq!r}")
+        if not callable(auxiliary_task) and auxiliary_task not in TASKS:
             raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {auxiliary_task!r}")
+        if inner_optimizer is not None and not isinstance(inner_optimizer, Optimizer):
+            raise ValueError(
+                f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {inner_optimizer!r}"
+            )
+        copies = _copies_of(env)
+        if n_envs is not None and copies is not None and n_envs != copies:
+            raise ValueError(f"n_envs must be left out where env is no id, or be its {copies}, got {n_envs!r}")
         if encoder_mode is not None:
             check_choice("encoder_mode", encoder_mode, EncoderMode)
         check_choice("objective", objective, Objective)
@@ -255,12 +266,12 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_choice("convention", convention, Convention)
         check_rollout_buffer_class(rollout_buffer_class)
         if isinstance(env, str):
-            copies = default_copies(env) if n_envs is None else n_envs
-            env = make_vec(env, copies, seed) if copies > 1 else env
+            wanted = default_copies(env) if n_envs is None else n_envs
+            env = make_vec(env, wanted, seed) if wanted > 1 else env
         super().__init__(
             policy=policy,
             env=_as_vec_env(env),  # type: ignore[arg-type]
-            learning_rate=learning_rate,
+            learning_rate=learning_rate if callable(learning_rate) else float(learning_rate),
             n_steps=n_steps,
             gamma=gamma,
             gae_lambda=gae_lambda,
@@ -499,7 +510,7 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _entropy_weight(self) -> float:
         """c_H now."""
-        return value_at(self.ent_coef, self._current_progress_remaining)
+        return checked_value_at("ent_coef", self.ent_coef, self._current_progress_remaining)
 
     def _weighted(self, rollout: Rollout) -> Rollout:
         """The rollout with the c_H that it is learned from under."""
@@ -509,7 +520,8 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _learning_rate(self) -> Tensor:
         """α′ now, written by the device itself: copying a number there would wait for all that goes on."""
-        return torch.full((), self.lr_schedule(self._current_progress_remaining), device=self.device)
+        learning_rate = checked_value_at("learning_rate", self.lr_schedule, self._current_progress_remaining)
+        return torch.full((), learning_rate, device=self.device)
 
     def _look_ahead(self, env: VecEnv) -> None:
         """Act several steps ahead where the environment is a world of ours; compiled only, NumPy is faster else."""
@@ -633,7 +645,9 @@ class DGVFA2C(OnPolicyAlgorithm):
             self.meta_skipped += 1
             return
         most, most_of_discounts = self.meta_max_grad_norm, self.meta_max_discount_grad_norm
-        learning_rate = value_at(self.meta_learning_rate, self._current_progress_remaining)
+        learning_rate = checked_value_at(
+            "meta_learning_rate", self.meta_learning_rate, self._current_progress_remaining
+        )
         clipped = clip_meta_gradient(gradient, self._packed.eta, most, most_of_discounts)
         self.learner_state.meta_step(clipped, learning_rate)
         self.meta_updates += 1
@@ -780,6 +794,13 @@ def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
         return env
     adapted = GymnasiumVecEnv(env)
     return adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)  # it may report its episodes itself
+
+
+def _copies_of(env: GymEnv | VectorEnv | str | None) -> int | None:
+    """How many there are of an environment; `None` where there is none yet, but an id."""
+    if env is None or isinstance(env, str):
+        return None
+    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1
 
 
 def _to(params: Params, device: torch.device) -> Params:

@@ -17,9 +17,8 @@ def check_counts(**values: Any) -> None:
         ValueError: one of them is not an integer ≥ 1; 4.0 is none.
     """
     for name, value in values.items():
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        if not whole or value < 1:
-            raise ValueError(f"{name} must be {'' if whole else 'an integer '}>= 1, got {value!r}")
+        if not (is_integer(value) and value >= 1):
+            raise ValueError(f"{name} must be {'' if is_integer(value) else 'an integer '}>= 1, got {value!r}")
 
 
 def check_fractions(**values: Any) -> None:
@@ -66,6 +65,11 @@ def check_not_negative(**values: Any) -> None:
     for name, value in values.items():
         if not (is_finite_number(value) and value >= 0.0):
             raise ValueError(f"{name} must be {_kind(value)}>= 0, got {value!r}")
+
+
+def is_integer(value: Any) -> bool:
+    """Whether it is an integer of Python's or NumPy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_finite_number(value: Any) -> bool:

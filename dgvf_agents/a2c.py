@@ -30,13 +30,16 @@ from dgvf_agents.argument_checks import (
     check_not_negative,
     check_positive,
     check_positive_if_given,
+    check_positive_or_infinite,
+    is_finite_number,
+    is_integer,
 )
 from dgvf_agents.compiling import Compiled
 from dgvf_agents.devices import device_of_model, upload
 from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
-from dgvf_agents.guards import check_metrics, step
+from dgvf_agents.guards import check_learned, check_metrics, step
 from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.loading import load_model
@@ -63,7 +66,7 @@ from dgvf_agents.policy_functions import PolicyFunctions
 from dgvf_agents.rollout_builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout_view import RolloutView, check_rollout_buffer_class, fill_buffer
 from dgvf_agents.saving import on_device, read_parameters, stored_file
-from dgvf_agents.schedules import value_at
+from dgvf_agents.schedules import checked_value_at
 from dgvf_agents.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -113,6 +116,8 @@ class DGVFA2C(OnPolicyAlgorithm):
     _pending_unroll: dict[str, Any] | None = None  # of a loaded model, until training goes on
     _pending_log: dict[str, Any] | None = None
     _trained_on: str | None = None  # of a loaded model: the kind of device it was on
+    _entropy_changes: bool = False  # so that every batch has a c_H of its own
+    _unroll_settings: tuple[Any, ...] | None = None  # that the unroll began with; files of earlier versions do not tell
 
     def __init__(
         self,
@@ -207,12 +212,13 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
                 (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
-            meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted.
+            meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted. It
+                and `meta_max_grad_norm` may be infinite.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
             mixed_precision: whether products within encoders, the agent's and the question network's, are of bfloat16
                 numbers. Heads, losses, returns, parameters, both optimizers and the meta-gradient's sum stay float32.
             n_envs: copies to make of an id. When left out: 16 of a world of `dgvf_envs`, as the paper has it, and one
-                of any other, as A2C has it.
+                of any other, as A2C has it. Beside anything but an id, the number it has, or nothing.
             monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
             compile: whether updates are compiled; they are slower and equal otherwise. With dropout they never are.
 
@@ -227,26 +233,32 @@ class DGVFA2C(OnPolicyAlgorithm):
             n_steps=n_steps,
             stats_window_size=stats_window_size,
         )
-        check_fractions(gamma=gamma, gae_lambda=gae_lambda)
-        check_not_negative(vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
+        _check_settings(gamma, gae_lambda, vf_coef, auxiliary_coefficient, max_grad_norm)
         check_positive(
             rms_prop_eps=rms_prop_eps,
             meta_epsilon=meta_epsilon,
-            meta_max_grad_norm=meta_max_grad_norm,
-            meta_skip_norm=meta_skip_norm,
         )
+        check_positive_or_infinite(meta_max_grad_norm=meta_max_grad_norm, meta_skip_norm=meta_skip_norm)
         if not callable(meta_learning_rate):
             check_positive(meta_learning_rate=meta_learning_rate)
-        check_positive_if_given(max_grad_norm=max_grad_norm, meta_max_discount_grad_norm=meta_max_discount_grad_norm)
-        for name, value in (("learning_rate", learning_rate), ("ent_coef", ent_coef)):
-            if not callable(value):
-                check_not_negative(**{name: value})
-        if question_discount is not None and not 0.0 <= question_discount < 1.0:
+        check_positive_if_given(meta_max_discount_grad_norm=meta_max_discount_grad_norm)
+        rates = {"learning_rate": learning_rate, "ent_coef": ent_coef, "meta_learning_rate": meta_learning_rate}
+        for name, value in rates.items():
+            checked_value_at(name, value, 1.0)
+        fraction = question_discount is None or (is_finite_number(question_discount) and 0.0 <= question_discount < 1.0)
+        if not fraction:
             raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
-        if sde_sample_freq != -1 and sde_sample_freq < 1:
-            raise ValueError(f"sde_sample_freq must be >= 1 or -1, got {sde_sample_freq!r}")
-        if isinstance(auxiliary_task, str) and auxiliary_task not in TASKS:
+        if not is_integer(sde_sample_freq) or (sde_sample_freq != -1 and sde_sample_freq < 1):
+            raise ValueError(f"sde_sample_freq must be an integer >= 1 or -1, got {sde_sample_freq!r}")
+        if not callable(auxiliary_task) and auxiliary_task not in TASKS:
             raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {auxiliary_task!r}")
+        if inner_optimizer is not None and not isinstance(inner_optimizer, Optimizer):
+            raise ValueError(
+                f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {inner_optimizer!r}"
+            )
+        copies = _copies_of(env)
+        if n_envs is not None and copies is not None and n_envs != copies:
+            raise ValueError(f"n_envs must be left out where env is no id, or be its {copies}, got {n_envs!r}")
         if encoder_mode is not None:
             check_choice("encoder_mode", encoder_mode, EncoderMode)
         check_choice("objective", objective, Objective)
@@ -255,12 +267,12 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_choice("convention", convention, Convention)
         check_rollout_buffer_class(rollout_buffer_class)
         if isinstance(env, str):
-            copies = default_copies(env) if n_envs is None else n_envs
-            env = make_vec(env, copies, seed) if copies > 1 else env
+            wanted = default_copies(env) if n_envs is None else n_envs
+            env = make_vec(env, wanted, seed) if wanted > 1 else env
         super().__init__(
             policy=policy,
             env=_as_vec_env(env),  # type: ignore[arg-type]
-            learning_rate=learning_rate,
+            learning_rate=learning_rate if callable(learning_rate) else float(learning_rate),
             n_steps=n_steps,
             gamma=gamma,
             gae_lambda=gae_lambda,
@@ -316,8 +328,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         squashed = bool(self.policy_kwargs.get("squash_output", False))
         self._distribution = distribution_for(self.action_space, squashed)
         self._for_environment = for_environment(self.action_space, squashed)
-        if self.normalize_advantage and self.n_steps * self.n_envs < 2:
-            raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
+        self._entropy_changes = self._entropy_changes or callable(self.ent_coef)
         self._setup_lr_schedule()
         self.set_random_seed(self.seed)
         self._setup_policy()
@@ -328,22 +339,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
         if self.storage == "recompute" and self.task.discovers and self._functions.random_in_training:
             raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
-        self._learner = Learner(
-            network=self._functions,
-            distribution=self._distribution,
-            task=self.task,
-            optimizer=self._optimizer,
-            weights=ActorCriticWeights(self.vf_coef, self._entropy_weight()),
-            discount=self.gamma,
-            trace=self.gae_lambda,
-            normalize_advantages=self.normalize_advantage,
-            auxiliary_coefficient=self.auxiliary_coefficient,
-            encoder_mode=self.encoder_mode,
-            convention=self.convention,
-            max_gradient_norm=self.max_grad_norm,
-        )
         eta = _to(self.task.initial_meta_params(), self.device)
-        self._compile_functions(eta)
+        self._build_updates(eta)
+        self._act = Compiled(self._packed.act, self.compile, self.device)
         theta = self._functions.params()
         if self.task.answers and not self._functions.split(theta)[0]:
             kind = type(self.policy.features_extractor).__name__
@@ -357,6 +355,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates
         self._action_rng = np.random.default_rng(self.seed)
+        self._rollout_steps = self.n_steps
         self._builder = RolloutBuilder(
             self.n_steps,
             self.n_envs,
@@ -414,13 +413,60 @@ class DGVFA2C(OnPolicyAlgorithm):
         )
         self.rollout_buffer = RolloutView(buffer)  # type: ignore[assignment]
 
-    def _compile_functions(self, eta: Params) -> None:
+    def _build_updates(self, eta: Params) -> None:
+        """The inner update and the meta-loss, of the attributes as they are now."""
+        _check_settings(self.gamma, self.gae_lambda, self.vf_coef, self.auxiliary_coefficient, self.max_grad_norm)
+        if self.normalize_advantage and self.n_steps * self.n_envs < 2:
+            raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
+        self._learner = Learner(
+            network=self._functions,
+            distribution=self._distribution,
+            task=self.task,
+            optimizer=self._optimizer,
+            weights=ActorCriticWeights(self.vf_coef, self._entropy_weight()),
+            discount=self.gamma,
+            trace=self.gae_lambda,
+            normalize_advantages=self.normalize_advantage,
+            auxiliary_coefficient=self.auxiliary_coefficient,
+            encoder_mode=self.encoder_mode,
+            convention=self.convention,
+            max_gradient_norm=self.max_grad_norm,
+        )
+        self._built_with = self._settings()
         self._packed = PackedLearner(self._learner, eta)
         compiled = self.compile and not self._functions.random_in_training  # dynamo cannot trace it in a pullback
         self._update = Compiled(self._packed.update, compiled, self.device)
         self._score = Compiled(self._packed.score, compiled, self.device)
         self._scored_update = Compiled(self._packed.scored_update, compiled, self.device)
-        self._act = Compiled(self._packed.act, self.compile, self.device)
+
+    def _settings(self) -> tuple[Any, ...]:
+        """The attributes that updates are built with and that may be changed while training."""
+        return (
+            self.vf_coef,
+            self.gamma,
+            self.gae_lambda,
+            self.normalize_advantage,
+            self.auxiliary_coefficient,
+            self.encoder_mode,
+            self.convention,
+            self.max_grad_norm,
+        )
+
+    def _settings_of_unroll(self) -> tuple[Any, ...]:
+        """What all updates of an unroll have in common; c_H only where batches have none of their own."""
+        return (*self._settings(), None if self._entropy_changes else self._learner.weights.entropy)
+
+    def _follow_settings(self) -> None:
+        """Let attributes take effect that were changed since the last update, by a callback or by `load`.
+
+        An unroll that began with others is given up: its meta-gradient would go through updates of two kinds.
+        """
+        if self._settings() != self._built_with:
+            self._build_updates(self.learner_state.named_eta())
+        if callable(self.ent_coef) or self.ent_coef != self._learner.weights.entropy:
+            self._entropy_changes = True
+        if self._unroll_settings not in (None, self._settings_of_unroll()):
+            self._unroll = self._pending_unroll = None
 
     def _build_task(self) -> AuxiliaryTask:
         if callable(self.auxiliary_task):
@@ -454,6 +500,11 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> bool:
         """Collect `n_rollout_steps` steps from every environment; false where the callback asks to stop."""
         assert self._last_obs is not None
+        if n_rollout_steps != self._rollout_steps:
+            raise ValueError(
+                f"n_steps must stay {self._rollout_steps} once a model is set up, got {n_rollout_steps}: give another "
+                "to load() or to a new model"
+            )
         self._look_ahead(env)
         if not self._collecting:  # else a loaded model goes on in the middle of a rollout
             self._builder.clear()
@@ -499,17 +550,18 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _entropy_weight(self) -> float:
         """c_H now."""
-        return value_at(self.ent_coef, self._current_progress_remaining)
+        return checked_value_at("ent_coef", self.ent_coef, self._current_progress_remaining)
 
     def _weighted(self, rollout: Rollout) -> Rollout:
         """The rollout with the c_H that it is learned from under."""
-        if not callable(self.ent_coef):
+        if not self._entropy_changes:
             return rollout
         return rollout._replace(entropy_weight=rollout.rewards.new_full((), self._entropy_weight()))
 
     def _learning_rate(self) -> Tensor:
         """α′ now, written by the device itself: copying a number there would wait for all that goes on."""
-        return torch.full((), self.lr_schedule(self._current_progress_remaining), device=self.device)
+        learning_rate = checked_value_at("learning_rate", self.lr_schedule, self._current_progress_remaining)
+        return torch.full((), learning_rate, device=self.device)
 
     def _look_ahead(self, env: VecEnv) -> None:
         """Act several steps ahead where the environment is a world of ours; compiled only, NumPy is faster else."""
@@ -521,9 +573,10 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
         """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
-        theta = self._theta
+        theta, gamma, gae_lambda = self._theta, self.gamma, self.gae_lambda
 
         def fill(buffer: RolloutBuffer) -> None:
+            buffer.gamma, buffer.gae_lambda = gamma, gae_lambda
             self._show(theta)
             try:
                 fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
@@ -562,6 +615,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         same batch begins the next one: no sample is wasted.
         """
         assert self._rollout is not None
+        self._follow_settings()
         self._update_learning_rate(self.policy.optimizer)
         learning_rate = self._learning_rate()
         rollout = self._weighted(self._rollout)
@@ -578,7 +632,7 @@ class DGVFA2C(OnPolicyAlgorithm):
     def _train_discovering(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
         replay_unroll(self)
         unroll = self._unroll
-        if unroll is not None and unroll.updates == self.unroll_length:
+        if unroll is not None and unroll.updates >= self.unroll_length:  # more where that was made less
             self._meta_loss = unroll.score(rollout)
             self._meta_update(unroll.gradient())
             unroll = None
@@ -605,6 +659,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         """
         if self._rollout is None:
             raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
+        self._follow_settings()
         learning_rate = self._learning_rate()
         state = InnerState(self._theta, self.learner_state.optimizer)
         rollout = self._weighted(self._rollout)
@@ -612,6 +667,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         return update, self._packed.vector(state), self._packed.theta.size
 
     def _new_unroll(self) -> Unroll:
+        self._unroll_settings = self._settings_of_unroll()
         return Unroll(
             self._update,
             self._score,
@@ -633,7 +689,9 @@ class DGVFA2C(OnPolicyAlgorithm):
             self.meta_skipped += 1
             return
         most, most_of_discounts = self.meta_max_grad_norm, self.meta_max_discount_grad_norm
-        learning_rate = value_at(self.meta_learning_rate, self._current_progress_remaining)
+        learning_rate = checked_value_at(
+            "meta_learning_rate", self.meta_learning_rate, self._current_progress_remaining
+        )
         clipped = clip_meta_gradient(gradient, self._packed.eta, most, most_of_discounts)
         self.learner_state.meta_step(clipped, learning_rate)
         self.meta_updates += 1
@@ -661,8 +719,16 @@ class DGVFA2C(OnPolicyAlgorithm):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train; arguments and what comes back are those of Stable-Baselines3's A2C, the name of its logs too."""
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        """Train; arguments and what comes back are those of Stable-Baselines3's A2C, the name of its logs too.
+
+        Raises:
+            NotFiniteError: training has diverged. It is looked for where metrics are logged, and at the end.
+        """
+        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        if self.metrics is not None:
+            check_metrics(self.metrics, self._n_updates)
+        check_learned(self)  # the last update's own, which no loss has told yet
+        return self
 
     def set_parameters(
         self,
@@ -759,8 +825,25 @@ class DGVFA2C(OnPolicyAlgorithm):
     def _excluded_save_params(self) -> list[str]:
         live = ("_functions", "_learner", "_packed", "_theta", "_unroll")
         compiled = ("_update", "_score", "_scored_update", "_act")
-        made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
-        last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
+        made = (
+            "_built_with",
+            "_distribution",
+            "_for_environment",
+            "_optimizer",
+            "answer_net",
+            "learner_state",
+            "lr_schedule",
+        )
+        last = (
+            "_ahead",
+            "_foreseen",
+            "_builder",
+            "_rollout",
+            "_rollout_steps",
+            "metrics",
+            "_meta_loss",
+            "_meta_gradient_norm",
+        )
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
         drawn = ("_unroll_random", "_trained_on")
         ours = (*made, *live, *compiled, *last, *stored, *drawn)
@@ -772,6 +855,21 @@ def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
         return env
     adapted = GymnasiumVecEnv(env)
     return adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)  # it may report its episodes itself
+
+
+def _check_settings(
+    gamma: float, gae_lambda: float, vf_coef: float, auxiliary_coefficient: float, max_grad_norm: float | None
+) -> None:
+    check_fractions(gamma=gamma, gae_lambda=gae_lambda)
+    check_not_negative(vf_coef=vf_coef, auxiliary_coefficient=auxiliary_coefficient)
+    check_positive_if_given(max_grad_norm=max_grad_norm)
+
+
+def _copies_of(env: GymEnv | VectorEnv | str | None) -> int | None:
+    """How many there are of an environment; `None` where there is none yet, but an id."""
+    if env is None or isinstance(env, str):
+        return None
+    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1
 
 
 def _to(params: Params, device: torch.device) -> Params:

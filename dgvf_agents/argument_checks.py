@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -13,39 +14,47 @@ class UnsupportedSpaceError(ValueError, AssertionError):
 def check_counts(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is not a whole number ≥ 1.
+        ValueError: one of them is not an integer ≥ 1; 4.0 is none.
     """
     for name, value in values.items():
-        if isinstance(value, bool) or not _is_whole(value) or value < 1:
-            raise ValueError(f"{name} must be >= 1, got {value!r}")
+        if not (is_integer(value) and value >= 1):
+            raise ValueError(f"{name} must be {'' if is_integer(value) else 'an integer '}>= 1, got {value!r}")
 
 
 def check_fractions(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them does not lie in [0, 1].
+        ValueError: one of them is not a number in [0, 1].
     """
     for name, value in values.items():
-        if not 0.0 <= value <= 1.0:
+        if not (is_finite_number(value) and 0.0 <= value <= 1.0):
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
 def check_positive(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is not a number > 0.
+        ValueError: one of them is not a finite number > 0.
     """
     for name, value in values.items():
-        if not value > 0.0:
-            raise ValueError(f"{name} must be > 0, got {value!r}")
+        if not (is_finite_number(value) and value > 0.0):
+            raise ValueError(f"{name} must be {_kind(value)}> 0, got {value!r}")
 
 
 def check_positive_if_given(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is neither None nor a number > 0.
+        ValueError: one of them is neither None nor a finite number > 0.
     """
     check_positive(**{name: value for name, value in values.items() if value is not None})
+
+
+def check_positive_or_infinite(**values: Any) -> None:
+    """
+    Raises:
+        ValueError: one of them is neither infinite, as bounds may be that are never to be reached, nor a number > 0.
+    """
+    check_positive(**{name: value for name, value in values.items() if value != math.inf})
 
 
 def check_not_negative(**values: Any) -> None:
@@ -54,12 +63,20 @@ def check_not_negative(**values: Any) -> None:
         ValueError: one of them is not a finite number ≥ 0.
     """
     for name, value in values.items():
-        if not (value >= 0.0 and math.isfinite(value)):
-            raise ValueError(f"{name} must be >= 0, got {value!r}")
+        if not (is_finite_number(value) and value >= 0.0):
+            raise ValueError(f"{name} must be {_kind(value)}>= 0, got {value!r}")
 
 
-def _is_whole(value: Any) -> bool:
-    try:
-        return int(value) == value
-    except (TypeError, ValueError, OverflowError):
-        return False
+def is_integer(value: Any) -> bool:
+    """Whether it is an integer of Python's or NumPy's."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def is_finite_number(value: Any) -> bool:
+    """Whether it is a number of Python's or NumPy's, neither NaN nor infinite."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _kind(value: Any) -> str:
+    """What to ask for in place of a value, besides its range."""
+    return "" if is_finite_number(value) else "a finite number "

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
+class NothingToResumeError(ValueError):
+    """A run has checkpoints, and none that training can go on from."""
+
+
 def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
     """Write the model as the latest checkpoint, and take from older ones than the last `kept` what training needs.
 
@@ -31,14 +35,15 @@ def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
     check_parameters(model)
     path = folder.checkpoint_file(model.num_timesteps)
     model.save(path)
-    reduce_older(folder, kept)
+    reduce_older(folder, kept, path)
     return path
 
 
-def reduce_older(folder: RunFolder, kept: int) -> None:
-    """Take from all but the last `kept` checkpoints what only training needs."""
-    for older in folder.checkpoints()[:-kept]:
-        _reduce(older)
+def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> None:
+    """Take from all but the last `kept` complete checkpoints, and the one just `written`, what only training needs."""
+    for older in complete_checkpoints(folder)[:-kept]:
+        if older != written:  # files of more steps may be left of something else
+            _reduce(older)
 
 
 def load_checkpoint(
@@ -54,21 +59,35 @@ def load_checkpoint(
         device: for networks and updates, whatever the checkpoint was written on.
 
     Returns:
-        the model, or `None` where the run has no such checkpoint yet.
+        the model, or `None` where the run has no checkpoint yet.
+
+    Raises:
+        NothingToResumeError: it has checkpoints, and none that training can go on from; the message names the damaged.
     """
+    damaged = []
     for path in reversed(folder.checkpoints()):
         try:
             file = ModelFile.from_bytes(path.read_bytes())
         except DamagedFileError as error:
             warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=2)
+            damaged.append(path.name)
             continue
         if file.document["training"] is not None:
             return DGVFA2C.load(path, make_env(), device=device)
+    if folder.checkpoints():
+        raise NothingToResumeError(
+            f"run must have a checkpoint that training can go on from, got {folder.path}, where "
+            f"{' and '.join(sorted(damaged)) or 'none'} are damaged and all others hold networks only: begin anew with "
+            "another --out, or delete the folder"
+        )
     return None
 
 
 def complete_checkpoints(folder: RunFolder) -> list[Path]:
-    """The checkpoints that hold all of the model, oldest first: not the older ones, which keep networks only."""
+    """The checkpoints that hold all of the model, oldest first: not the older ones, which keep networks only.
+
+    Nor damaged ones, which are of no use, but not ours to throw away.
+    """
     return [path for path in folder.checkpoints() if _is_complete(path)]
 
 
@@ -80,9 +99,4 @@ def _is_complete(path: Path) -> bool:
 
 
 def _reduce(path: Path) -> None:
-    try:
-        file = ModelFile.from_bytes(path.read_bytes())
-    except DamagedFileError:  # it is of no use, but not ours to throw away
-        return
-    if file.document["training"] is not None:
-        write_bytes(path, networks_only(file).to_bytes())
+    write_bytes(path, networks_only(ModelFile.from_bytes(path.read_bytes())).to_bytes())

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
+import gymnasium
 import tyro
 from rich.console import Console
 from rich.table import Table
@@ -74,6 +75,7 @@ def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
 
 
 def _train(config: TrainConfig, path: Path, resume: bool) -> None:
+    from dgvf_agents.checkpoint import NothingToResumeError
     from dgvf_agents.interrupts import TrainingInterruptedError
     from dgvf_agents.run_folder import RunFolder
     from dgvf_agents.train import train
@@ -86,7 +88,7 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if not isinstance(error, FileExistsError) and RunFolder(path).checkpoints():
+        if not isinstance(error, FileExistsError | NothingToResumeError) and RunFolder(path).checkpoints():
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
     Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
@@ -258,6 +260,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         given[1:2] = ["resume", *given[1].split("=", 1)[1:]]
     try:
         app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=given)
-    except (ValueError, FileNotFoundError, FileExistsError) as error:
+    except (ValueError, FileNotFoundError, FileExistsError, gymnasium.error.Error) as error:
         Console(stderr=True).print(f"dgvf: {error}", markup=False)
         sys.exit(2)

@@ -53,6 +53,18 @@ def check_parameters(model: DGVFA2C) -> None:
                 raise NotFiniteError(f"{name}{path} must be finite after {model._n_updates} updates: {_ADVICE}")
 
 
+def check_learned(model: DGVFA2C) -> None:
+    """`check_parameters`, for one look at the device where all is well.
+
+    Raises:
+        NotFiniteError: a parameter or a statistic is not finite; the message names it.
+    """
+    state = model.learner_state
+    vectors = torch.utils._pytree.tree_leaves([model._theta, state.optimizer, state.eta])
+    if not bool(torch.stack([torch.isfinite(vector).all() for vector in vectors]).all()):
+        check_parameters(model)
+
+
 def step(env: VecEnv, actions: np.ndarray) -> VecEnvStepReturn:
     """`env.step(actions)`, which says so when a worker of a `SubprocVecEnv` has died instead of waiting for ever.
 

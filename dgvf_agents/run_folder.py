@@ -83,9 +83,9 @@ class RunFolder:
         raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without any")
 
     def is_finished(self) -> bool:
-        """Whether the run has reached its steps: the checkpoint written at the end is there, and nothing follows it."""
+        """Whether the run has reached its steps: the checkpoint written at the end is there, whole, and is the last."""
         done = self.checkpoints()
-        return bool(done) and int(done[-1].stem) >= self.read_config().steps
+        return bool(done) and int(done[-1].stem) >= self.read_config().steps and damage_of(done[-1]) is None
 
     def remove_unfinished(self) -> None:
         """Remove what a killed process had begun to write."""

@@ -5,10 +5,13 @@ A schedule is a function of the progress that remains, 1 at the beginning and 0 
 
 from __future__ import annotations
 
+import math
 from typing import final
 
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import LinearSchedule
+
+from dgvf_agents.argument_checks import check_not_negative
 
 
 @final
@@ -53,3 +56,17 @@ def geometric(start: float, end: float | None) -> float | GeometricSchedule:
 def value_at(number: float | Schedule, progress_remaining: float) -> float:
     """What a number or a schedule is now."""
     return float(number(progress_remaining) if callable(number) else number)
+
+
+def checked_value_at(name: str, number: float | Schedule, progress_remaining: float) -> float:
+    """`value_at` of the argument `name`.
+
+    Raises:
+        ValueError: it is not a finite number ≥ 0.
+    """
+    value = float(number(progress_remaining)) if callable(number) else number
+    if callable(number) and not (math.isfinite(value) and value >= 0.0):
+        where = f"got {value!r} where {progress_remaining:g} of the progress remains"
+        raise ValueError(f"{name} must give finite numbers >= 0, {where}")
+    check_not_negative(**{name: value})
+    return float(value)

@@ -34,9 +34,10 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     A run that was stopped or killed is resumed from its latest checkpoint and ends as it would have without: bitwise,
     on the same machine, in environments that give their state (those of `dgvf_envs` do). Its metrics are cut off at
     the checkpoint and written again, equal but for times, which go on counting. A run is finished when the checkpoint
-    of its last step is there (`RunFolder.is_finished`), which is written last; a finished run is left as it is.
+    of its last step is there (`RunFolder.is_finished`), which is written last; a finished run is left as it is. Where
+    that file is damaged, the run goes on from the one before it.
 
-    Ctrl-C finishes the update and writes a checkpoint first.
+    Ctrl-C finishes the update and writes a checkpoint first. What fails before the first step leaves no run behind.
 
     Args:
         config: what to do.
@@ -50,8 +51,8 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
 
     Raises:
         FileExistsError: `path` holds a run, and `resume` is false.
-        ValueError: the run at `path` has another configuration, another process trains it, or PyTorch cannot use
-            `config.device` here.
+        ValueError: the run at `path` has another configuration, another process trains it, all checkpoints that
+            training could go on from are damaged, or PyTorch cannot use `config.device` here.
         NotFiniteError: training has diverged.
         TrainingInterruptedError: it was interrupted by Ctrl-C, after a checkpoint.
     """
@@ -59,11 +60,17 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     if folder.config_file.exists() and not resume:
         raise FileExistsError(f"path must not hold a run already, got {path}; --resume goes on with it")
     device = device_named(config.device)
+    new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.lock_file)
     try:
         with lock.acquire(timeout=0):
-            return _train(config, folder, device, show_progress)
+            try:
+                return _train(config, folder, device, show_progress)
+            finally:
+                if new and not folder.config_file.exists():  # nothing was begun
+                    folder.lock_file.unlink(missing_ok=True)
+                    path.rmdir()
     except Timeout:
         raise ValueError(f"path must not be trained by another process, as {path} is") from None
 
@@ -72,12 +79,10 @@ def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_pr
     found = folder.read_config() if folder.config_file.exists() else None
     if found is not None:
         _check_same(found, config, folder)
-    if found is None or (found.device != config.device and not folder.is_finished()):
-        folder.write_config(config)  # of another device too: the next resumption is to find it
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
     loaded = load_checkpoint(folder, lambda: training_environments(config), device)
-    if loaded is not None and folder.is_finished():
+    if loaded is not None and loaded.num_timesteps >= config.steps:
         reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
     if loaded is not None and loaded._last_obs is None:
@@ -89,15 +94,22 @@ def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_pr
             stacklevel=3,
         )
     model = loaded or build(config)
+    with stop_requests() as stop, _RunCallback(config, folder, show_progress, stop) as callback:
+        if found is None or found.device != config.device:
+            folder.write_config(config)  # of another device too: the next resumption is to find it
+        _learn(model, config, folder, callback, reset=loaded is None)
+    return model
+
+
+def _learn(model: DGVFA2C, config: TrainConfig, folder: RunFolder, callback: BaseCallback, reset: bool) -> None:
+    """The steps that are missing."""
     done = model.num_timesteps
     progress = ProgressLog(folder.progress_file, done)
     model.set_logger(Logger(str(folder.path), [progress, TensorBoardOutputFormat(str(folder.path))]))
     try:
-        with stop_requests() as stop, _RunCallback(config, folder, show_progress, stop) as callback:
-            model.learn(config.steps - done, callback, log_interval=_NEVER, reset_num_timesteps=loaded is None)
+        model.learn(config.steps - done, callback, log_interval=_NEVER, reset_num_timesteps=reset)
     finally:
         model.logger.close()
-    return model
 
 
 _NEVER = 1 << 62

@@ -106,7 +106,7 @@ our vector environment. Discovered GVFs have D = 128 questions and unroll L = 10
 one run; each number is the median of {settings["repetitions"]} repetitions of {settings["seconds"]:g} seconds.
 
 {_speed_table(measures["speed"])}
-
+{_parts(measures.get("parts", []))}
 Time of discovered GVFs on CollectObjects-v0, one thread, as L and D grow. `graph` keeps the graphs of an unroll,
 `recompute` its parameters, statistics and batches only, and computes the rest again. Arithmetic is that of matrix
 products and convolutions; a bare matrix product of the network's largest layer at the same batch reaches
@@ -191,6 +191,27 @@ def _speed_table(rows: list[dict[str, Any]]) -> str:
         )
     headings = ("Environment", "Threads", "SB3 A2C", "SB3 A2C, our envs", "Our A2C", "Discovered GVFs")
     return table((*headings, "Time, discovered / our A2C"), cells, right=range(1, 7))
+
+
+def _parts(rows: list[dict[str, Any]]) -> str:
+    """Acting beside the update, empty where they were not measured."""
+    if not rows:
+        return ""
+    cells = [
+        (
+            row["world"],
+            str(row["threads"]),
+            *(f"{ms:.2f}" for part in row["ms_per_iteration"].values() for ms in part.values()),
+        )
+        for row in rows
+    ]
+    agents = ("Our A2C", "Discovered GVFs")
+    headings = ("Environment", "Threads", *(f"{agent}, {part}" for agent in agents for part in ("acting", "update")))
+    return f"""
+Milliseconds of an iteration that go to acting, in all steps of a rollout, and to the update, meta-updates included:
+
+{table(headings, cells, right=range(1, 6))}
+"""
 
 
 def _growth_table(rows: list[dict[str, Any]]) -> str:

@@ -25,14 +25,15 @@ from dgvf_agents.policies import MLPExtractor
 from dgvf_agents.tasks import DiscoveredGVFs, RewardPrediction
 from dgvf_envs.sb3_adapter import make_vec
 
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "n_envs": 4, "seed": 0, "compile": False, "device": "cpu"}
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
 TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
 BATCH = 4 * 5
 
 
 def _model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
     kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "MlpPolicy" else {}
-    return DGVFA2C(policy, env, **{**SMALL, **kwargs, **changes})
+    copies = {"n_envs": 4} if isinstance(env, str) else {}
+    return DGVFA2C(policy, env, **{**SMALL, **copies, **kwargs, **changes})
 
 
 def _weights(model: DGVFA2C) -> np.ndarray:
@@ -56,7 +57,7 @@ def test_pixel_control_trains_on_images() -> None:
     env = make_vec("CollectObjects-v0", 2, 0, env_kwargs={**env_kwargs, "objects": ((2, 10), (9, 10))})
     with pytest.raises(ValueError, match="observation_space must have planes"):
         DGVFA2C("CnnPolicy", make_vec("PuddleWorld-v0", 2), **SMALL)
-    model = DGVFA2C("CnnPolicy", env, auxiliary_task="pixel-control", **{**SMALL, "n_envs": 2})
+    model = DGVFA2C("CnnPolicy", env, auxiliary_task="pixel-control", **SMALL)
     model.learn(20)
     assert np.isfinite(_weights(model)).all()
 
@@ -231,11 +232,37 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
         ({"convention": "loose"}, "convention must be one of .*got 'loose'"),
         ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
         ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
+        ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
+        ({"learning_rate": "3e-4"}, "^learning_rate must be a finite number >= 0, got '3e-4'"),
+        ({"vf_coef": "a"}, "^vf_coef must be a finite number >= 0, got 'a'"),
+        ({"questions": 4.0}, "^questions must be an integer >= 1, got 4.0"),
+        ({"n_steps": 5.0}, "^n_steps must be an integer >= 1, got 5.0"),
+        ({"inner_optimizer": "adam"}, "^inner_optimizer must be None or a .*Optimizer, got 'adam'"),
+        ({"meta_learning_rate": np.inf}, "^meta_learning_rate must be a finite number > 0, got inf"),
+        ({"sde_sample_freq": 2.5}, "^sde_sample_freq must be an integer >= 1 or -1, got 2.5"),
+        ({"auxiliary_task": 5}, "^auxiliary_task must be one of .*, got 5"),
+        ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
+        ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
+        ({"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8}, "^n_envs must be left out .* or be its 4, got 8"),
     ],
 )
 def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _model(**changes)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
+def test_a_schedule_that_gives_no_number_on_the_way_is_named(name: str) -> None:
+    model = _model(**{name: lambda remaining: 1e-3 if remaining > 0.5 else float("nan")})
+    with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
+        model.learn(12 * BATCH)
+
+
+def test_numbers_of_numpy_are_numbers_and_an_environment_may_be_told_how_many_it_is() -> None:
+    whole = {"questions": np.int64(4), "unroll_length": np.int32(2), "n_steps": np.int64(5), "n_envs": np.int64(4)}
+    broken = {"gamma": np.float32(0.9), "vf_coef": np.float64(0.5), "learning_rate": np.float32(1e-3)}
+    model = _model(make_vec("PuddleWorld-v0", 4, 0), **whole, **broken).learn(3 * BATCH)
+    assert model.meta_updates + model.meta_skipped == 1
 
 
 def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:

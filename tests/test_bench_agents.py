@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -20,15 +21,19 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the slow test below, without the processes and compilers that make it slow."""
-    measures = {name: getattr(agents_case, name) for name in ("speed", "growth", "lasting", "products")}
+    measures = {name: getattr(agents_case, name) for name in ("speed", "parts", "growth", "lasting", "products")}
     monkeypatch.setattr(agents, "_case", lambda case: {**case, **measures[case["measure"]](case)})
     monkeypatch.setattr(agents_case, "WARM_UP_STEPS", 160)
     output = tmp_path / "report.json"
     main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
-    speed, *growth, lasting, products = report["rows"]
+    speed, parts, *growth, lasting, products = report["rows"]
     assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
     assert all(rate > 0 for rate in (*speed["steps_per_s"].values(), products["gflops"]))
+    times = parts["ms_per_iteration"]
+    assert list(times) == ["none", "discovered"]
+    assert all(list(agent) == ["acting", "update"] and min(agent.values()) > 0 for agent in times.values())
+    assert times["discovered"]["update"] > times["none"]["update"]
     assert [(row["unroll_length"], row["questions"], row["storage"]) for row in growth] == [
         (2, 128, "graph"),
         (2, 128, "recompute"),
@@ -40,8 +45,24 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     assert all(row["ms_per_update"] > 0 for row in growth)
     assert lasting["early_mib"] > 0
     shown = capsys.readouterr().out
+    assert "Milliseconds per iteration" in shown
     assert "Growth with unroll length L and questions D" in shown
     assert f"{products['gflops']:.0f} GFLOP/s" in shown
+
+
+def test_the_page_shows_acting_beside_the_update_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = Path(__file__).parents[1] / "docs"
+    monkeypatch.syspath_prepend(docs)
+    training = importlib.import_module("generate_benchmark_page").training
+    report = json.loads((docs / "results" / "bench-agents.json").read_text())
+    report["rows"] = [row for row in report["rows"] if row["measure"] != "parts"]
+    assert "Milliseconds of an iteration" not in training(report)
+    times = {"none": {"acting": 1.25, "update": 2.5}, "discovered": {"acting": 3.0, "update": 41.0}}
+    row = {"measure": "parts", "world": "PuddleWorld-v0", "threads": 2, "ms_per_iteration": times}
+    page = training({**report, "rows": [*report["rows"], row]})
+    assert "Our A2C, acting" in page
+    shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()]
+    assert ["PuddleWorld-v0", "2", "1.25", "2.50", "3.00", "41.00"] in shown
 
 
 def test_operations_are_those_of_the_matrix_products_and_convolutions() -> None:
@@ -68,9 +89,10 @@ def test_the_benchmark_measures_and_writes_its_report(tmp_path: Path) -> None:
     small += ["--iterations", "10"]
     main(["bench", "agents", *small, "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
-    speed, *growth, lasting, products = report["rows"]
+    speed, parts, *growth, lasting, products = report["rows"]
     assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
     assert all(rate > 0 for rate in speed["steps_per_s"].values())
+    assert list(parts["ms_per_iteration"]) == ["none", "discovered"]
     assert [(row["unroll_length"], row["storage"]) for row in growth] == [(2, "graph"), (2, "recompute"), (10, "graph")]
     assert all(row["copies_mib"] > 0 for row in growth)
     assert all(row["gflops"] > 0 for row in (*growth, products))

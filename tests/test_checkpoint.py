@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +14,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
+from dgvf_agents.cli import main
 from dgvf_agents.model_file import ModelFile
 from dgvf_agents.run_environments import training_environments
 from dgvf_agents.run_folder import RunFolder
@@ -149,6 +152,60 @@ def test_a_damaged_checkpoint_is_skipped_with_a_warning(
     assert differences(alone, folder.path) == []
 
 
+def _copied(run: Path, to: Path) -> RunFolder:
+    return RunFolder(Path(shutil.copytree(run, to)))
+
+
+def test_a_damaged_last_checkpoint_does_not_pass_for_a_finished_run(alone: Path, tmp_path: Path) -> None:
+    folder = _copied(alone, tmp_path / "run")
+    last = folder.checkpoint_file(480)
+    last.write_bytes(DAMAGE["a flipped bit"](last.read_bytes()))
+    assert not folder.is_finished()
+    with pytest.warns(UserWarning, match=r"0000000480.zip is skipped: its checksum"):
+        model = train(CONFIG, folder.path, show_progress=False, resume=True)
+    assert model.num_timesteps == 480
+    assert folder.is_finished()
+    assert differences(alone, folder.path) == []
+
+
+@pytest.mark.filterwarnings("ignore:checkpoint .* is skipped")
+def test_a_run_whose_complete_checkpoints_are_damaged_is_refused_and_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 300)
+    for complete in complete_checkpoints(folder):
+        complete.write_bytes(b"no longer a model")
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    named = r"got .*run, where 0000000160.zip and 0000000240.zip are damaged .*: begin anew with another --out, or del"
+    with pytest.raises(ValueError, match=named):
+        train(CONFIG, folder.path, show_progress=False, resume=True)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--resume", str(folder.path)])
+    assert stop.value.code == 2
+    assert "To go on" not in capsys.readouterr().err
+
+
+def test_stale_files_of_more_steps_take_nothing_from_what_is_written(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 20)
+    for steps in (2000, 3000, 4000):
+        folder.checkpoint_file(steps).parent.mkdir(exist_ok=True)
+        folder.checkpoint_file(steps).write_bytes(b"no longer a model")
+    model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
+    written = [_written_at(folder, model, steps) for steps in (80, 160, 240)]
+    assert complete_checkpoints(folder) == written[-2:]
+    for steps in (2000, 3000):  # whole ones, too
+        shutil.copy(RunFolder(alone).checkpoint_file(480), folder.checkpoint_file(steps))
+    assert _written_at(folder, model, 320) in complete_checkpoints(folder)
+
+
+def _written_at(folder: RunFolder, model: DGVFA2C, steps: int) -> Path:
+    model.num_timesteps = steps
+    return write_checkpoint(folder, model, 2)
+
+
 def test_damaged_checkpoints_are_not_complete_and_never_thrown_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +293,22 @@ def test_a_run_is_resumed_with_its_own_configuration_only(changes: dict[str, Any
         train(other, alone, show_progress=False, resume=True)
     with pytest.raises(FileExistsError, match="--resume"):
         train(CONFIG, alone, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"env": "NoSuchWorld-v0"}, {"questions": 0}, {"policy": "NoPolicy"}, {"evaluation_kwargs": {"no": 1}}]
+)
+def test_settings_that_fail_before_the_first_step_leave_no_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises((ValueError, TypeError, gymnasium.error.Error)):
+        train(TrainConfig(**{**vars(CONFIG), **changes}), path, show_progress=False)
+    assert not path.exists()
+    path.mkdir()
+    (path / "notes.txt").write_text("of the user's")
+    with pytest.raises((ValueError, TypeError, gymnasium.error.Error)):
+        train(TrainConfig(**{**vars(CONFIG), **changes}), path, show_progress=False)
+    assert (path / "notes.txt").exists()
+    assert train(TrainConfig(**{**vars(CONFIG), "steps": 20}), path, show_progress=False).num_timesteps == 20
 
 
 def test_two_processes_never_train_one_run(alone: Path) -> None:

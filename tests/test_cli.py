@@ -81,6 +81,14 @@ def test_a_missing_run_is_named(command: str, tmp_path: Path, capsys: pytest.Cap
     assert "run must be a folder" in capsys.readouterr().err.replace("\n", " ")
 
 
+def test_an_unknown_environment_is_named_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "puddle-world", "a2c", "--env", "NoSuchWorld-v0", "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert "`NoSuchWorld` doesn't exist" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = []
     RunFolder(tmp_path).write_config(preset("puddle-world", "discovered"))

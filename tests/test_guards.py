@@ -94,6 +94,14 @@ def test_losses_are_watched_where_they_are_logged() -> None:
         model.learn(2000, log_interval=2)
 
 
+@pytest.mark.parametrize("updates", [1, 5])
+def test_training_that_has_diverged_never_returns(updates: int) -> None:
+    """Without any row logged, and where the last update is the one that spoils the parameters."""
+    model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e38, vf_coef=1e6)
+    with pytest.raises(NotFiniteError, match=r"must be finite( after|, got).* updates?.*: a smaller learning_rate"):
+        model.learn(updates * 20)
+
+
 class Exploding(DiscoveredGVFs):
     """Questions whose derivative is not a number."""
 

@@ -241,6 +241,76 @@ def test_training_goes_on_with_planes_and_schedules(tmp_path: Path) -> None:
     assert_same_training(learn(DGVFA2C.load(path, rooms(), device="cpu"), total), whole)
 
 
+CHANGES: dict[str, Any] = {
+    "ent_coef": 0.5,
+    "vf_coef": 3.0,
+    "max_grad_norm": 0.01,
+    "normalize_advantage": True,
+    "auxiliary_coefficient": 4.0,
+    "gamma": 0.5,
+    "gae_lambda": 0.5,
+    "encoder_mode": "joint",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_attributes_take_effect_with_the_next_update(name: str, tmp_path: Path) -> None:
+    """In the middle of an unroll, which begins anew, be they changed while training or by `load`."""
+    changes = {name: CHANGES[name]}
+    model = _model(puddle()).learn(5 * BATCH)
+    model.save(tmp_path / "model")
+    setattr(model, name, CHANGES[name])
+    model.learn(5 * BATCH, reset_num_timesteps=False)
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", **changes)
+    loaded.learn(5 * BATCH, reset_num_timesteps=False)
+    assert_same_training(model, loaded)
+    unchanged = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu").learn(5 * BATCH, reset_num_timesteps=False)
+    assert (model.meta_updates, unchanged.meta_updates) == (2, 3)
+    weights = (torch.nn.utils.parameters_to_vector(m.policy.parameters()) for m in (model, unchanged))
+    assert not torch.allclose(*weights)
+
+
+class Annealing(BaseCallback):
+    """Lowers c_H before every rollout."""
+
+    def _on_rollout_start(self) -> None:
+        self.model.ent_coef = 0.5 / (1 + self.num_timesteps)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def test_a_coefficient_that_a_callback_anneals_interrupts_no_unroll_and_is_resumed_with(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(8 * BATCH, Annealing())
+    assert model.meta_updates == 2
+    model.save(tmp_path / "model")
+    model.learn(8 * BATCH, Annealing(), reset_num_timesteps=False)
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    assert_same_training(loaded.learn(8 * BATCH, Annealing(), reset_num_timesteps=False), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gamma": 7.0}, r"^gamma must lie in \[0, 1\], got 7\.0"),
+        ({"ent_coef": -1.0}, r"^ent_coef must be >= 0, got -1\.0"),
+        ({"vf_coef": None}, "^vf_coef must be a finite number >= 0, got None"),
+        ({"n_steps": 4}, "^n_steps must stay 5 once a model is set up, got 4"),
+    ],
+)
+def test_attributes_that_cannot_take_effect_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    model = _model(puddle()).learn(BATCH)
+    vars(model).update(changes)
+    with pytest.raises(ValueError, match=message):
+        model.learn(BATCH, reset_num_timesteps=False)
+
+
+def test_a_shorter_unroll_ends_at_once() -> None:
+    model = _model(puddle()).learn(3 * BATCH)
+    model.unroll_length = 1
+    assert model.learn(2 * BATCH, reset_num_timesteps=False).meta_updates == 2
+
+
 def test_a_loaded_model_that_is_saved_again_still_goes_on(tmp_path: Path) -> None:
     model = _model(puddle()).learn(5 * BATCH)
     model.save(tmp_path / "first")
@@ -260,6 +330,16 @@ def test_the_environment_begins_anew_where_it_must(tmp_path: Path) -> None:
     assert DGVFA2C.load(tmp_path / "model", other, device="cpu", force_reset=False)._last_obs is not None
     fewer = DGVFA2C.load(tmp_path / "model", make_vec("PuddleWorld-v0", 2), device="cpu")
     assert fewer.learn(4 * 2 * STEPS, reset_num_timesteps=False).num_timesteps == 3 * BATCH + 4 * 2 * STEPS
+
+
+@pytest.mark.slow
+def test_changed_attributes_are_compiled_anew() -> None:
+    compiled, eager = (_model(puddle(), compile=compile).learn(2 * BATCH) for compile in (True, False))
+    for model in (compiled, eager):
+        model.vf_coef = 3.0
+        model.learn(2 * BATCH, reset_num_timesteps=False)
+    weights = (torch.nn.utils.parameters_to_vector(m.policy.parameters()) for m in (compiled, eager))
+    torch.testing.assert_close(*weights, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow

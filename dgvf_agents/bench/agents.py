@@ -53,11 +53,13 @@ class AgentsBenchmark:
 def run(benchmark: AgentsBenchmark) -> list[dict[str, Any]]:
     """Measure, print the tables, and write the report; returns all rows."""
     console = Console()
-    speed = _speed(benchmark, console)
+    speed = _over_worlds("speed", "training speed", benchmark, console)
+    parts = _over_worlds("parts", "acting and updates", benchmark, console)
     growth = _growth(benchmark, console)
     lasting = _lasting(benchmark)
     products = [_case({"measure": "products", "seconds": 1.0, "threads": t}) for t in benchmark.threads]
     console.print(_speed_table(speed))
+    console.print(_parts_table(parts))
     console.print(_growth_table(growth))
     console.print(
         f"resident memory after {benchmark.iterations // 10} and {benchmark.iterations} meta-updates: "
@@ -67,19 +69,20 @@ def run(benchmark: AgentsBenchmark) -> list[dict[str, Any]]:
         console.print(
             f"{row['threads']} thread(s): matrix products of the 512-unit layer at {row['gflops']:.0f} GFLOP/s"
         )
-    rows = [*speed, *growth, lasting, *products]
+    rows = [*speed, *parts, *growth, lasting, *products]
     if benchmark.output is not None:
         write_report(benchmark.output, "dgvf bench agents", benchmark, rows)
     return rows
 
 
-def _speed(benchmark: AgentsBenchmark, console: Console) -> list[dict[str, Any]]:
+def _over_worlds(measure: str, what: str, benchmark: AgentsBenchmark, console: Console) -> list[dict[str, Any]]:
+    """A measure on each of the worlds with each number of threads."""
     cases = list(itertools.product(benchmark.worlds, benchmark.threads))
     rows = []
-    for world, threads in track(cases, "training speed", console=console, transient=True):
+    for world, threads in track(cases, what, console=console, transient=True):
         answer = _case(
             {
-                "measure": "speed",
+                "measure": measure,
                 "world": world,
                 "policy": WORLDS[world],
                 "threads": threads,
@@ -128,6 +131,16 @@ def _speed_table(rows: list[dict[str, Any]]) -> Table:
             f"{discovered:,.0f} ({discovered / sb3:.2f}x)",
             f"{a2c / discovered:.2f}x",
         )
+    return table
+
+
+def _parts_table(rows: list[dict[str, Any]]) -> Table:
+    agents = ("our A2C", "discovered GVFs")
+    headings = ("environment", "threads", *(f"{agent}, {part}" for agent in agents for part in ("acting", "update")))
+    table = headed("Milliseconds per iteration, all steps of a rollout and its update", headings, first_are_names=True)
+    for row in rows:
+        times = [f"{ms:.2f}" for agent in row["ms_per_iteration"].values() for ms in agent.values()]
+        table.add_row(row["world"], str(row["threads"]), *times)
     return table
 
 

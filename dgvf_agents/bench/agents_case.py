@@ -19,10 +19,13 @@ from torch.utils.flop_counter import flop_registry
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.memory import Peak, resident_mib, tensors_mib
+from dgvf_agents.bench.stopwatch import Stopwatch
 from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 WARM_UP_STEPS = 3_200
+UNROLL_LENGTH = 10
+"""The agent's usual one: as many iterations have one meta-update among them."""
 
 
 class _UntilClock(BaseCallback):
@@ -60,6 +63,24 @@ def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
     extractor = MLPExtractor if case["policy"] == "MlpPolicy" else GridCNNExtractor
     network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
+
+
+def parts(case: dict[str, Any]) -> dict[str, Any]:
+    """Milliseconds per iteration that our agents take to act, all steps of a rollout, and to learn from it."""
+    return {"ms_per_iteration": {name: _parts_of(name, case) for name in ("none", "discovered")}}
+
+
+def _parts_of(name: str, case: dict[str, Any]) -> dict[str, float]:
+    model, watch = _agent(name, case), Stopwatch()
+    watch.around(model, "_actions", "acting")
+    watch.around(model, "train", "update")
+    model.learn(WARM_UP_STEPS)
+    watch.seconds.clear()
+    start, iterations = time.perf_counter(), 0
+    while iterations == 0 or time.perf_counter() - start < case["seconds"]:
+        model.learn(UNROLL_LENGTH * model.n_envs * model.n_steps, reset_num_timesteps=False)
+        iterations += UNROLL_LENGTH
+    return {part: 1e3 * watch.seconds[part] / iterations for part in ("acting", "update")}
 
 
 def growth(case: dict[str, Any]) -> dict[str, Any]:
@@ -134,5 +155,5 @@ def products(case: dict[str, Any]) -> dict[str, Any]:
 if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     torch.set_num_threads(given["threads"])
-    measures = {"speed": speed, "growth": growth, "lasting": lasting, "products": products}
+    measures = {"speed": speed, "parts": parts, "growth": growth, "lasting": lasting, "products": products}
     print(json.dumps(measures[given["measure"]](given)))

@@ -11,6 +11,7 @@ import pickle
 import sys
 import warnings
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.torch_layers import FlattenExtractor
@@ -26,11 +28,13 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.a2c import TASKS
+from dgvf_agents.extractors import window_space
 from dgvf_agents.model_file import DamagedFileError, ModelFile
 from dgvf_agents.optimizers import SGD
 from dgvf_agents.policies import MlpPolicy
 from dgvf_agents.tasks import RewardPrediction
 from dgvf_envs.sb3_adapter import make_vec
+from tests.test_sb3_updates import Samples
 
 BATCH = 4 * 5
 TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
@@ -73,6 +77,23 @@ def test_a_model_needs_no_pickle(task: str, no_warnings: None) -> None:
     assert np.array_equal(_actions(loaded), _actions(model))
     assert (loaded.policy_class, loaded.policy_kwargs) == (MlpPolicy, TINY)
     assert loaded.observation_space == model.observation_space
+
+
+@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+def test_parts_of_observations_that_are_not_in_order_of_their_names_keep_theirs(tmp_path: Path) -> None:
+    parts = OrderedDict(b=spaces.Box(-1, 1, (2,), np.float32), a=spaces.Box(-1, 1, (2,), np.float32))
+    env = Samples(spaces.Dict(parts), spaces.Discrete(3))
+    changes = {"questions": 4, "compile": False, "device": "cpu", "seed": 0}
+    model = DGVFA2C("MultiInputPolicy", env, **changes).learn(20)  # type: ignore[arg-type]
+    model.save(tmp_path / "model")
+    observations = {name: np.stack([part.sample() for _ in range(8)]) for name, part in parts.items()}
+    values = model.policy.predict_values(model.policy.obs_to_tensor(observations)[0])
+    for given in (None, env):
+        loaded = DGVFA2C.load(tmp_path / "model", given, device="cpu")
+        assert list(loaded.observation_space.spaces) == ["b", "a"]  # type: ignore[attr-defined]
+        assert torch.equal(loaded.policy.predict_values(loaded.policy.obs_to_tensor(observations)[0]), values)
+    joined = window_space(model.observation_space, 2)
+    assert list(joined.spaces) == ["b", "a"]  # type: ignore[attr-defined]
 
 
 def test_other_inner_optimizers_and_weights_of_a_custom_path_come_back(tmp_path: Path, no_warnings: None) -> None:

@@ -245,8 +245,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
         if sde_sample_freq != -1 and sde_sample_freq < 1:
             raise ValueError(f"sde_sample_freq must be >= 1 or -1, got {sde_sample_freq!r}")
-        if isinstance(auxiliary_task, str) and auxiliary_task not in TASKS:
-            raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {auxiliary_task!r}")
+        _check_auxiliary_task(auxiliary_task)
         if encoder_mode is not None:
             check_choice("encoder_mode", encoder_mode, EncoderMode)
         check_choice("objective", objective, Objective)
@@ -423,8 +422,12 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._act = Compiled(self._packed.act, self.compile, self.device)
 
     def _build_task(self) -> AuxiliaryTask:
+        _check_auxiliary_task(self.auxiliary_task)  # in a loaded model it comes from elsewhere
         if callable(self.auxiliary_task):
-            return self.auxiliary_task(self)
+            task = self.auxiliary_task(self)
+            if not isinstance(task, AuxiliaryTask):
+                raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+            return task
         if self.auxiliary_task in ("discovered", "random"):
             kind: type[GVFTask] = DiscoveredGVFs if self.auxiliary_task == "discovered" else RandomGVFs
             return kind(self._question_network(), self.question_discount, self.question_window)
@@ -772,6 +775,16 @@ def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
         return env
     adapted = GymnasiumVecEnv(env)
     return adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)  # it may report its episodes itself
+
+
+def _check_auxiliary_task(given: Any) -> None:
+    if isinstance(given, AuxiliaryTask):
+        raise ValueError(
+            f"auxiliary_task must be one of {TASKS} or a function that builds a task for the model, got a "
+            f"{type(given).__name__}: pass lambda model: task"
+        )
+    if not (given in TASKS if isinstance(given, str) else callable(given)):
+        raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {given!r}")
 
 
 def _to(params: Params, device: torch.device) -> Params:

@@ -311,6 +311,17 @@ def test_normalized_environments_are_learned_in_and_evaluated(tmp_path: Path) ->
     assert mean > 0
 
 
+def test_a_normalized_environment_that_is_loaded_for_evaluation_stays_as_it_is(tmp_path: Path) -> None:
+    """The recipe in Stable-Baselines3's documentation, with an environment that gives its state."""
+    env = VecNormalize(make_vec_env("PuddleWorld-v0", 2, seed=0))
+    _model(env).learn(40).save(tmp_path / "model")
+    env.save(str(tmp_path / "env.pkl"))
+    evaluation = VecNormalize.load(str(tmp_path / "env.pkl"), make_vec_env("PuddleWorld-v0", 2, seed=1))
+    evaluation.training, evaluation.norm_reward = False, False
+    DGVFA2C.load(tmp_path / "model", env=evaluation, device="cpu")
+    assert (evaluation.training, evaluation.norm_reward) == (False, False)
+
+
 COMPILED: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {
     "gsde": ("MlpPolicy", BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True}),
     "noisy": ("MlpPolicy", BOX, spaces.MultiBinary(2), {"policy_kwargs": {"features_extractor_class": Noisy}}),

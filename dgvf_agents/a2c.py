@@ -318,6 +318,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         if self.normalize_advantage and self.n_steps * self.n_envs < 2:
             raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
         self._setup_lr_schedule()
+        self._action_rng = np.random.default_rng()  # where there is no seed
         self.set_random_seed(self.seed)
         self._setup_policy()
         self.task = self._build_task()
@@ -355,7 +356,6 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates
-        self._action_rng = np.random.default_rng(self.seed)
         self._builder = RolloutBuilder(
             self.n_steps,
             self.n_envs,
@@ -666,6 +666,12 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> Self:
         """Train; arguments and what comes back are those of Stable-Baselines3's A2C, the name of its logs too."""
         return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""
+        super().set_random_seed(seed)
+        if seed is not None:
+            self._action_rng = np.random.default_rng(seed)
 
     def set_parameters(
         self,

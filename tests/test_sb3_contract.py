@@ -140,12 +140,23 @@ def test_parameters_come_and_go_by_name() -> None:
     other.set_parameters(parameters)
     for model_ in (model, other):  # both optimizers' statistics too: they go on alike
         model_.set_env(make_vec_env("CartPole-v1", 1, seed=5))
-        model_._action_rng = np.random.default_rng(5)
         model_.set_random_seed(5)
         model_._unroll = None
         model_.learn(30)
     for one, another in zip(model.policy.parameters(), other.policy.parameters(), strict=True):
         assert torch.equal(one, another)
+
+
+def test_actions_follow_a_seed_that_is_set_later(tmp_path: Path) -> None:
+    _model(seed=None).learn(20).save(tmp_path / "model")
+    runs = []
+    for seed in (5, 5, 6):
+        model = DGVFA2C.load(tmp_path / "model", device="cpu")
+        model.set_env(make_vec_env("CartPole-v1", 1))
+        model.set_random_seed(seed)
+        runs.append(nn.utils.parameters_to_vector(model.learn(40).policy.parameters()))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
 
 
 def test_parameters_set_in_the_policy_itself_are_trained_on() -> None:

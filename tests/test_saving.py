@@ -137,6 +137,22 @@ def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(tmp_path: 
     assert DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given).lr_schedule(0.5) == 0.5
 
 
+@pytest.mark.parametrize("name", ["ent_coef", "meta_learning_rate"])
+def test_other_schedules_become_their_last_value_too(name: str, tmp_path: Path) -> None:
+    def schedule(remaining: float) -> float:
+        return 0.25 + 0.5 * remaining
+
+    model = _model(**{name: schedule}).learn(2 * BATCH)
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=rf"{name} was a function.* its last value, 0\.25,.*custom_objects=.*'{name}'"):
+        loaded = DGVFA2C.load(tmp_path / "model", _env(), device="cpu")
+    assert getattr(loaded, name) == 0.25
+    loaded.learn(2 * BATCH, reset_num_timesteps=False)
+    assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True), name)(1.0) == 0.75
+    given = {name: schedule}
+    assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given), name) is schedule
+
+
 class MyExtractor(FlattenExtractor):
     """A class that no list of packages has."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.metagradient import InnerMetrics, InnerState
 from dgvf_agents.types import Rollout
@@ -74,17 +74,34 @@ def set_training_state(model: DGVFA2C, state: dict[str, Any], force_reset: bool 
 
 
 def replay_unroll(model: DGVFA2C) -> None:
-    """Take the updates of a stored unroll again, if there is one to go on with."""
+    """Take the updates of a stored unroll again, if there is one to go on with.
+
+    Parameters stay what they are. Where the updates lead elsewhere, because weights or settings were changed since they
+    were first taken, the unroll begins anew.
+    """
     pending, model._pending_unroll = model._pending_unroll, None
-    if pending is None:
+    if pending is None or len(pending["batches"]) > model.unroll_length:
         return
+    here, start = InnerState(model._theta, model.learner_state.optimizer), InnerState(*pending["start"])
     now, meta_loss, model._unroll = random_state(model.device), model._meta_loss, None
-    model._take(InnerState(*pending["start"]))
+    model._take(start)
     for (fields, learning_rate), before in zip(pending["batches"], _random_states_of(pending), strict=True):
         take_random_state(model.device, before)
         model._train_discovering(Rollout(*fields), learning_rate)
     take_random_state(model.device, now)
     model._meta_loss = meta_loss
+    model._take(here)
+    if model._unroll is not None and _leads_to(start, model._unroll.state, here):
+        model._unroll.go_on_from(here)
+    else:
+        model._unroll = None
+
+
+def _leads_to(start: InnerState, end: InnerState, here: InnerState) -> bool:
+    """Whether the way from `start` to `end` leads `here`, up to a tenth of it: other devices round otherwise."""
+    norm = torch.linalg.vector_norm
+    places = zip(*(tree_leaves(state) for state in (start, end, here)), strict=True)
+    return all(bool(norm(h - e) <= 0.1 * norm(e - s)) for s, e, h in places)  # false where one is not a number
 
 
 def random_state(device: torch.device) -> list[Tensor]:

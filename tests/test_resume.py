@@ -18,6 +18,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack,
 from torch import nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.training_state import replay_unroll
 from dgvf_envs.sb3_adapter import make_vec
 
 COPIES, STEPS = 4, 5
@@ -248,6 +249,67 @@ def test_a_loaded_model_that_is_saved_again_still_goes_on(tmp_path: Path) -> Non
     model.learn(4 * BATCH, reset_num_timesteps=False)
     resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
     assert_same_training(resumed.learn(4 * BATCH, reset_num_timesteps=False), model)
+
+
+def _fill(model: DGVFA2C, value: float) -> None:
+    with torch.no_grad():
+        for parameter in model.policy.parameters():
+            parameter.fill_(value)
+
+
+def test_weights_that_are_written_after_loading_are_those_that_learning_goes_on_from(tmp_path: Path) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    ones = {name: torch.ones_like(value) for name, value in _model(puddle()).policy.state_dict().items()}
+    for write in (lambda model: _fill(model, 1.0), lambda model: model.policy.load_state_dict(ones)):
+        model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
+        assert model._pending_unroll is not None
+        write(model)
+        model.save(tmp_path / "written")
+        for one in (model, DGVFA2C.load(tmp_path / "written", puddle(), device="cpu")):
+            one.learn(BATCH, reset_num_timesteps=False)
+            assert all((p - 1.0).abs().max() < 1e-6 for p in one.policy.parameters())
+            assert one._unroll is not None
+            assert one._unroll.updates == 1  # it began anew
+
+
+def test_a_little_that_is_written_after_loading_is_kept_too(tmp_path: Path) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
+    with torch.no_grad():
+        model.policy.value_net.bias += 1e-6
+    before = model.policy.value_net.bias.item()
+    model.learn(BATCH, reset_num_timesteps=False)
+    assert model.policy.value_net.bias.item() == before
+    assert model._unroll is not None
+    assert model._unroll.updates == 3  # the stored two, which lead here but for that, and one more
+
+
+@pytest.mark.parametrize("changes", [{"gamma": 0.5, "vf_coef": 100.0}, {"auxiliary_coefficient": 5.0}])
+def test_settings_that_are_changed_on_loading_leave_the_loaded_weights_alone(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", **changes)
+    before, statistics = (
+        {name: value.clone() for name, value in everything(loaded).items() if name.startswith(kind)}
+        for kind in ("θ", "inner")
+    )
+    replay_unroll(loaded)
+    now = everything(loaded)
+    assert all(torch.equal(now[name], value) for name, value in {**before, **statistics}.items())
+    assert loaded._unroll is None
+    loaded.learn(4 * BATCH, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 9 * BATCH
+
+
+def test_a_shorter_unroll_does_not_take_a_longer_one_again(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(6 * BATCH)
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    loaded.unroll_length = 1
+    replay_unroll(loaded)
+    assert_same_training(loaded, model)
+    assert loaded._unroll is None
 
 
 def test_the_environment_begins_anew_where_it_must(tmp_path: Path) -> None:

@@ -363,6 +363,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._distribution.action_shape,
             self._distribution.action_dtype,
             self.device,
+            self.task.sees_next,
         )
         self._ahead: ActingAhead | None = None
         self._foreseen: np.ndarray | None = None

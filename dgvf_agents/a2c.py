@@ -111,6 +111,7 @@ class DGVFA2C(OnPolicyAlgorithm):
     _drawn_noise: np.ndarray | None = None
     _rollout_starts: np.ndarray | None = None
     _pending_unroll: dict[str, Any] | None = None  # of a loaded model, until training goes on
+    _pending_environment: dict[str, Any] | None = None  # of a model loaded without one, to be saved again
     _pending_log: dict[str, Any] | None = None
     _trained_on: str | None = None  # of a loaded model: the kind of device it was on
 
@@ -772,7 +773,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         made = ("_distribution", "_for_environment", "_optimizer", "answer_net", "learner_state", "lr_schedule")
         last = ("_ahead", "_foreseen", "_builder", "_rollout", "metrics", "_meta_loss", "_meta_gradient_norm")
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
-        drawn = ("_unroll_random", "_trained_on")
+        drawn = ("_unroll_random", "_trained_on", "_pending_environment")
         ours = (*made, *live, *compiled, *last, *stored, *drawn)
         return [*super()._excluded_save_params(), "task", "rollout_buffer", *ours]
 

@@ -33,14 +33,17 @@ def get_training_state(model: DGVFA2C) -> dict[str, Any]:
     Where the environment cannot give its state, the unroll is left out: episodes begin anew, so that nothing goes on as
     if never stopped, and the batches of an unroll on Atari take hundreds of megabytes. It begins anew with them.
     """
-    environment = _environment(model)
+    kept = model._pending_environment if model.env is None else None
+    along = kept or {
+        "environment": _environment(model),
+        "random": _random_states(model),
+        "unfinished": _unfinished(model),
+    }
     return {
         "device": model.device.type,
-        "environment": environment,
-        "random": _random_states(model),
-        "unroll": None if environment is None else _unroll(model),
+        **along,
+        "unroll": None if along["environment"] is None else _unroll(model),
         "rollout": _listed(model._rollout),
-        "unfinished": _unfinished(model),
         "metrics": _listed(model.metrics),
         "meta_loss": model._meta_loss,
         "meta_gradient_norm": model._meta_gradient_norm,
@@ -65,6 +68,8 @@ def set_training_state(model: DGVFA2C, state: dict[str, Any], force_reset: bool 
     model._trained_on = state.get("device")
     if state["unroll"] is not None and model.task.discovers and len(state["unroll"]["batches"]) <= model.unroll_length:
         model._pending_unroll = state["unroll"]
+    if model.env is None and force_reset is not True:  # it may come later, from a file that this model is saved to
+        model._pending_environment = {name: state[name] for name in ("environment", "random", "unfinished")}
     taken = force_reset is not True and _take_environment(model, state["environment"])
     if model.env is not None and not taken and force_reset is not False:
         model._last_obs = None
@@ -190,6 +195,12 @@ def _unfinished(model: DGVFA2C) -> dict[str, Any] | None:
 def _take_unfinished(model: DGVFA2C, state: dict[str, Any] | None) -> None:
     if state is None:
         return
+    steps = len(state["steps"]["_rewards"])
+    if steps != model.n_steps:
+        raise ValueError(
+            f"n_steps must be {steps}, since the file was saved in the middle of a rollout of so many, got "
+            f"{model.n_steps}: force_reset=True drops that rollout and begins episodes anew"
+        )
     model._builder.set_state(state["steps"])
     model._drawn_noise, model._rollout_starts, model._foreseen = state["noise"], state["starts"], state["foreseen"]
     for name, matrix in state["exploration"].items():
@@ -199,6 +210,8 @@ def _take_unfinished(model: DGVFA2C, state: dict[str, Any] | None) -> None:
 
 def _log(model: DGVFA2C) -> dict[str, Any] | None:
     """What was recorded since the last row."""
+    if model._pending_log is not None:
+        return model._pending_log
     logger = getattr(model, "_logger", None)
     if logger is None:
         return None

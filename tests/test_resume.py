@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from torch import nn
@@ -249,6 +250,40 @@ def test_a_loaded_model_that_is_saved_again_still_goes_on(tmp_path: Path) -> Non
     model.learn(4 * BATCH, reset_num_timesteps=False)
     resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
     assert_same_training(resumed.learn(4 * BATCH, reset_num_timesteps=False), model)
+
+
+@pytest.mark.parametrize("steps", [5 * BATCH, 5 * BATCH + 2 * COPIES])
+def test_a_model_that_is_loaded_without_environment_and_saved_again_still_goes_on(steps: int, tmp_path: Path) -> None:
+    total = 9 * BATCH
+    model = _model(puddle()).learn(total, SaveAt(tmp_path / "first.zip", steps))
+    DGVFA2C.load(tmp_path / "first", device="cpu").save(tmp_path / "second")
+    DGVFA2C.load(tmp_path / "second", device="cpu").save(tmp_path / "third")
+    resumed = DGVFA2C.load(tmp_path / "third", puddle(), device="cpu")
+    assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+
+
+def test_what_was_logged_outlives_a_model_that_is_only_loaded_and_saved(tmp_path: Path) -> None:
+    model = _model(puddle())
+    model.set_logger(configure(None, []))
+    model.learn(5 * BATCH)
+    model.logger.record("mine", 3.0)
+    model.save(tmp_path / "first")
+    DGVFA2C.load(tmp_path / "first", puddle(), device="cpu").save(tmp_path / "second")
+    resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
+    resumed.learn(BATCH, reset_num_timesteps=False)
+    assert resumed.logger.name_to_value["mine"] == 3.0
+
+
+@pytest.mark.parametrize("n_steps", [3, 8])
+def test_another_length_of_rollouts_is_refused_in_the_middle_of_one(n_steps: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    _model(puddle()).learn(6 * BATCH, SaveAt(path, 5 * BATCH + 2 * COPIES))
+    with pytest.raises(ValueError, match=f"n_steps must be 5, .*middle of a rollout.* got {n_steps}: force_reset=True"):
+        DGVFA2C.load(path, puddle(), device="cpu", n_steps=n_steps)
+    DGVFA2C.load(path, device="cpu", n_steps=n_steps)  # to predict
+    loaded = DGVFA2C.load(path, puddle(), device="cpu", n_steps=n_steps, force_reset=True)
+    loaded.learn(4 * COPIES * n_steps, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 5 * BATCH + 2 * COPIES + 4 * COPIES * n_steps
 
 
 def _fill(model: DGVFA2C, value: float) -> None:

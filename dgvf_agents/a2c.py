@@ -729,8 +729,10 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> Self:
         """A model from a file that `save` wrote, or Stable-Baselines3's `save`.
 
-        No code in the file is run: nothing is unpickled, unless `trusted` says so. What only a pickle holds is warned
-        of, or, where no model can be built without it, refused; `custom_objects` can stand in for it.
+        No code in the file is run, unless `trusted` says so: nothing in a file of ours is unpickled, and of
+        Stable-Baselines3's the weights only, by `torch.load(weights_only=True)`, which builds tensors and plain
+        containers and nothing else. What only a pickle holds is warned of, or, where no model can be built without it,
+        refused; `custom_objects` can stand in for it.
 
         To go on training, give an environment made like the one in the file:
         `load(path, env).learn(steps, reset_num_timesteps=False)`. It is then put where the saved one was, and the

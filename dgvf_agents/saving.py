@@ -142,7 +142,10 @@ def read_stored(source: Source, custom_objects: dict[str, Any] | None, trusted: 
 
 
 def read_parameters(source: Source) -> dict[str, Any]:
-    """The state dicts in a file of ours or of Stable-Baselines3's; nothing is ever unpickled for it.
+    """The state dicts in a file of ours or of Stable-Baselines3's; nothing in it is run.
+
+    Ours is read without any unpickling. Stable-Baselines3's is PyTorch's format, a pickle, which goes through
+    `torch.load(weights_only=True)`: its unpickler builds tensors and plain containers and refuses everything else.
 
     Raises:
         DamagedFileError: the file is neither.
@@ -230,7 +233,8 @@ def _complain(names: list[str], kinds: dict[str, str]) -> None:
         raise ValueError(
             f"the file holds {_described(names, kinds)} as a pickle, which is not loaded: give it in custom_objects=, "
             f"for instance custom_objects={{{names[0]!r}: ...}}; {_ADVICE}. To take the weights alone, make a model "
-            "and call set_parameters(path), which never unpickles"
+            "with a policy of the same class and call set_parameters(path), where A2C wrote the file with "
+            "exact_match=False, which runs nothing in it"
         )
 
 

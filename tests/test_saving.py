@@ -21,8 +21,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from stable_baselines3 import A2C
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
@@ -49,7 +51,7 @@ def _model(**changes: Any) -> DGVFA2C:
     return DGVFA2C("MlpPolicy", _env(), **{**arguments, "policy_kwargs": TINY, **changes})
 
 
-def _actions(model: DGVFA2C) -> np.ndarray:
+def _actions(model: OnPolicyAlgorithm) -> np.ndarray:
     observations = np.random.default_rng(0).random((64, 2), dtype=np.float32)
     return model.policy.get_distribution(torch.from_numpy(observations)).distribution.logits.detach().numpy()
 
@@ -229,6 +231,21 @@ def test_files_of_stable_baselines3_are_read_with_trust_or_with_what_they_pickle
     for loaded in (trusted, rebuilt, weighed):
         assert np.array_equal(_actions(loaded), _actions(model))
     assert trusted.learn(3 * BATCH, reset_num_timesteps=False).num_timesteps == 6 * BATCH
+
+
+@pytest.mark.filterwarnings("ignore:.*has no parameters")
+def test_weights_that_a2c_wrote_are_taken_by_a_model_with_the_same_policy(tmp_path: Path) -> None:
+    theirs = A2C("MlpPolicy", _env(), device="cpu", seed=1).learn(2 * BATCH)
+    theirs.save(tmp_path / "a2c")
+    with pytest.raises(ValueError, match=r"the same class and call set_parameters\(path\).*exact_match=False"):
+        DGVFA2C.load(tmp_path / "a2c", device="cpu")
+    ours = DGVFA2C(ActorCriticPolicy, _env(), compile=False, device="cpu", auxiliary_task="none")
+    with pytest.raises(ValueError, match="do not match"):
+        ours.set_parameters(tmp_path / "a2c")
+    ours.set_parameters(tmp_path / "a2c", exact_match=False)
+    ours.learn(BATCH, reset_num_timesteps=False)  # with the statistics of its own optimizer
+    ours.set_parameters(tmp_path / "a2c", exact_match=False)
+    assert np.array_equal(_actions(ours), _actions(theirs))
 
 
 def test_policies_from_before_there_were_two_names_for_an_extractor_are_read(tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ class DGVFA2C(OnPolicyAlgorithm):
     _drawn_noise: np.ndarray | None = None
     _rollout_starts: np.ndarray | None = None
     _pending_unroll: dict[str, Any] | None = None  # of a loaded model, until training goes on
+    _pending_environment: dict[str, Any] | None = None  # of a model loaded without one, to be saved again
     _pending_log: dict[str, Any] | None = None
     _trained_on: str | None = None  # of a loaded model: the kind of device it was on
     _entropy_changes: bool = False  # so that every batch has a c_H of its own
@@ -250,8 +251,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
         if not is_integer(sde_sample_freq) or (sde_sample_freq != -1 and sde_sample_freq < 1):
             raise ValueError(f"sde_sample_freq must be an integer >= 1 or -1, got {sde_sample_freq!r}")
-        if not callable(auxiliary_task) and auxiliary_task not in TASKS:
-            raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {auxiliary_task!r}")
+        _check_auxiliary_task(auxiliary_task)
         if inner_optimizer is not None and not isinstance(inner_optimizer, Optimizer):
             raise ValueError(
                 f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {inner_optimizer!r}"
@@ -330,6 +330,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._for_environment = for_environment(self.action_space, squashed)
         self._entropy_changes = self._entropy_changes or callable(self.ent_coef)
         self._setup_lr_schedule()
+        self._action_rng = np.random.default_rng()  # where there is no seed
         self.set_random_seed(self.seed)
         self._setup_policy()
         self.task = self._build_task()
@@ -354,7 +355,6 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._take(InnerState(self._packed.theta.pack(theta), self.learner_state.optimizer))
         self._unroll: Unroll | None = None
         self._unroll_random: list[list[Tensor]] = []  # before each of its updates
-        self._action_rng = np.random.default_rng(self.seed)
         self._rollout_steps = self.n_steps
         self._builder = RolloutBuilder(
             self.n_steps,
@@ -363,6 +363,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._distribution.action_shape,
             self._distribution.action_dtype,
             self.device,
+            self.task.sees_next,
         )
         self._ahead: ActingAhead | None = None
         self._foreseen: np.ndarray | None = None
@@ -469,8 +470,12 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._unroll = self._pending_unroll = None
 
     def _build_task(self) -> AuxiliaryTask:
+        _check_auxiliary_task(self.auxiliary_task)  # in a loaded model it comes from elsewhere
         if callable(self.auxiliary_task):
-            return self.auxiliary_task(self)
+            task = self.auxiliary_task(self)
+            if not isinstance(task, AuxiliaryTask):
+                raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+            return task
         if self.auxiliary_task in ("discovered", "random"):
             kind: type[GVFTask] = DiscoveredGVFs if self.auxiliary_task == "discovered" else RandomGVFs
             return kind(self._question_network(), self.question_discount, self.question_window)
@@ -730,6 +735,12 @@ class DGVFA2C(OnPolicyAlgorithm):
         check_learned(self)  # the last update's own, which no loss has told yet
         return self
 
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""
+        super().set_random_seed(seed)
+        if seed is not None:
+            self._action_rng = np.random.default_rng(seed)
+
     def set_parameters(
         self,
         load_path_or_dict: str | pathlib.Path | dict[str, Any],
@@ -784,8 +795,10 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> Self:
         """A model from a file that `save` wrote, or Stable-Baselines3's `save`.
 
-        No code in the file is run: nothing is unpickled, unless `trusted` says so. What only a pickle holds is warned
-        of, or, where no model can be built without it, refused; `custom_objects` can stand in for it.
+        No code in the file is run, unless `trusted` says so: nothing in a file of ours is unpickled, and of
+        Stable-Baselines3's the weights only, by `torch.load(weights_only=True)`, which builds tensors and plain
+        containers and nothing else. What only a pickle holds is warned of, or, where no model can be built without it,
+        refused; `custom_objects` can stand in for it.
 
         To go on training, give an environment made like the one in the file:
         `load(path, env).learn(steps, reset_num_timesteps=False)`. It is then put where the saved one was, and the
@@ -845,7 +858,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             "_meta_gradient_norm",
         )
         stored = ("_action_rng", "_collecting", "_drawn_noise", "_rollout_starts", "_pending_unroll", "_pending_log")
-        drawn = ("_unroll_random", "_trained_on")
+        drawn = ("_unroll_random", "_trained_on", "_pending_environment")
         ours = (*made, *live, *compiled, *last, *stored, *drawn)
         return [*super()._excluded_save_params(), "task", "rollout_buffer", *ours]
 
@@ -870,6 +883,16 @@ def _copies_of(env: GymEnv | VectorEnv | str | None) -> int | None:
     if env is None or isinstance(env, str):
         return None
     return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1
+
+
+def _check_auxiliary_task(given: Any) -> None:
+    if isinstance(given, AuxiliaryTask):
+        raise ValueError(
+            f"auxiliary_task must be one of {TASKS} or a function that builds a task for the model, got a "
+            f"{type(given).__name__}: pass lambda model: task"
+        )
+    if not (given in TASKS if isinstance(given, str) else callable(given)):
+        raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {given!r}")
 
 
 def _to(params: Params, device: torch.device) -> Params:

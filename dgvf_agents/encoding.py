@@ -203,6 +203,8 @@ def _decode_space(value: dict[str, Any], tensors: Tensors) -> gym.Space:
     arguments = {name: decode(part, tensors) for name, part in value["arguments"].items()}
     if "dtype" in arguments:
         arguments["dtype"] = _dtype(arguments["dtype"])
+    if isinstance(arguments.get("spaces"), dict):
+        arguments["spaces"] = OrderedDict(arguments["spaces"])  # Gymnasium sorts any other dict, layers keep the order
     space = kinds[value["type"]](**arguments)
     if value["generator"] is not None:
         space._np_random = decode(value["generator"], tensors)

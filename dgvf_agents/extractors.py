@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 from itertools import chain
@@ -221,7 +222,8 @@ def window_space(space: gym.Space, window: int) -> gym.Space:
     if window == 1:
         return space
     if isinstance(space, gym.spaces.Dict):
-        return gym.spaces.Dict({name: window_space(inner, window) for name, inner in space.spaces.items()})
+        joined = ((name, window_space(inner, window)) for name, inner in space.spaces.items())
+        return gym.spaces.Dict(OrderedDict(joined))  # Gymnasium sorts any other dict
     if isinstance(space, gym.spaces.Discrete):
         return gym.spaces.MultiDiscrete([int(space.n)] * window)
     if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:

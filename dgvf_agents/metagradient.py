@@ -363,6 +363,10 @@ class Unroll:
         start = self._steps[0].before if self._steps else self._state
         return start, [(step.rollout, step.learning_rate) for step in self._steps]
 
+    def go_on_from(self, state: InnerState) -> None:
+        """Take this for θ_k and the optimizer's statistics, which the updates so far led to up to rounding."""
+        self._state = _leaves(state, requires_grad=False)
+
     def update(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
         """θ_{k-1} → θ_k on batch k."""
         before = _leaves(self._state, requires_grad=self._keep_graph)

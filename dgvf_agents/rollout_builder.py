@@ -33,6 +33,7 @@ class RolloutBuilder:
         action_shape: tuple[int, ...] = (),
         action_dtype: np.dtype[Any] | type = np.int64,
         device: torch.device = CPU,
+        ends_are_seen: bool = True,
     ) -> None:
         """
         Args:
@@ -42,10 +43,11 @@ class RolloutBuilder:
             action_shape: of one action.
             action_dtype: of the actions.
             device: where rollouts are to lie.
+            ends_are_seen: whether what is learned depends on the last observations of episodes that are not truncated.
         """
         self._steps, self._copies, self._observation_space = steps, copies, observation_space
         self._action_shape, self._action_dtype = action_shape, action_dtype
-        self._device = device
+        self._device, self._ends_are_seen = device, ends_are_seen
         self.clear()
 
     def clear(self) -> None:
@@ -87,16 +89,20 @@ class RolloutBuilder:
             rewards: `[B]`.
             done: `[B]`: the episode ended.
             following: `[B, *obs]`: what is observed next, the next episode's first where `done`.
-            infos: `terminal_observation` and `TimeLimit.truncated` where `done`.
+            infos: `terminal_observation` and `TimeLimit.truncated` where `done`. Where nothing depends on the former
+                and it is missing, the next episode's first observation stands in for it.
 
         Raises:
-            ValueError: an observation is not finite.
+            ValueError: an observation is not finite, or a `terminal_observation` that is needed is missing.
         """
         t, self._t = self._t, self._t + 1
         self._actions[t], self._rewards[t] = actions, rewards
         for copy in np.flatnonzero(done).tolist():
-            self._ends.append((t, copy, deepcopy(infos[copy]["terminal_observation"])))
-            by_time = infos[copy].get("TimeLimit.truncated", False)
+            last, by_time = infos[copy].get("terminal_observation"), infos[copy].get("TimeLimit.truncated", False)
+            if last is not None:
+                self._ends.append((t, copy, deepcopy(last)))
+            elif by_time or self._ends_are_seen:
+                raise ValueError(_missing(by_time, copy))
             self._truncated[t, copy], self._terminated[t, copy] = by_time, not by_time
         if self._t == self._steps:
             self.observe(following)
@@ -190,6 +196,14 @@ def _leaves(observations: Observations) -> list[Tensor]:
 
 def _not_finite(name: str, value: Any, copy: int) -> str:
     return f"{name} must be finite, the environment gave {value} in copy {copy}"
+
+
+def _missing(by_time: bool, copy: int) -> str:
+    why = "returns of a truncated episode are bootstrapped from it" if by_time else "the auxiliary task looks at it"
+    return (
+        f"infos must hold terminal_observation where an episode ends, copy {copy} of the environment gave none: {why}, "
+        "so have the VecEnv put the episode's last observation there, as those of Stable-Baselines3 do"
+    )
 
 
 def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -26,6 +26,7 @@ from dgvf_agents.model_file import (
     is_stable_baselines3,
     read_bytes,
 )
+from dgvf_agents.schedules import value_at
 from dgvf_agents.training_state import get_training_state
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ NEEDED = (
     "inner_optimizer",
 )
 """Attributes that a model cannot be built without."""
+
+
+SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate")
+"""Attributes that may be functions of the remaining progress; their last value stands in for one that is pickled."""
 
 
 @final
@@ -88,8 +93,10 @@ def stored_file(
         except CannotEncodeError:
             pickled[name] = _pickled(name, value)
             kinds[name] = path_of(type(value))
-    if "learning_rate" in pickled:
-        attributes["learning_rate"] = model.lr_schedule(model._current_progress_remaining)
+    for name in SCHEDULES:
+        if name in pickled:
+            schedule = model.lr_schedule if name == "learning_rate" else getattr(model, name)
+            attributes[name] = value_at(schedule, model._current_progress_remaining)
     parameters = model.get_parameters()
     document = {
         "versions": _versions(),
@@ -135,7 +142,10 @@ def read_stored(source: Source, custom_objects: dict[str, Any] | None, trusted: 
 
 
 def read_parameters(source: Source) -> dict[str, Any]:
-    """The state dicts in a file of ours or of Stable-Baselines3's; nothing is ever unpickled for it.
+    """The state dicts in a file of ours or of Stable-Baselines3's; nothing in it is run.
+
+    Ours is read without any unpickling. Stable-Baselines3's is PyTorch's format, a pickle, which goes through
+    `torch.load(weights_only=True)`: its unpickler builds tensors and plain containers and refuses everything else.
 
     Raises:
         DamagedFileError: the file is neither.
@@ -223,22 +233,23 @@ def _complain(names: list[str], kinds: dict[str, str]) -> None:
         raise ValueError(
             f"the file holds {_described(names, kinds)} as a pickle, which is not loaded: give it in custom_objects=, "
             f"for instance custom_objects={{{names[0]!r}: ...}}; {_ADVICE}. To take the weights alone, make a model "
-            "and call set_parameters(path), which never unpickles"
+            "with a policy of the same class and call set_parameters(path), where A2C wrote the file with "
+            "exact_match=False, which runs nothing in it"
         )
 
 
 def _warn(names: list[str], kinds: dict[str, str], known: dict[str, Any]) -> None:
-    if "learning_rate" in names:
-        names.remove("learning_rate")
+    schedules = [name for name in names if name in SCHEDULES and name in known]
+    others = [name for name in names if name not in schedules]
+    for name in schedules:
         warnings.warn(
-            "learning_rate was a function, which the file holds as a pickle that is not loaded: it is its last value, "
-            f"{known['learning_rate']:g}, from here on; custom_objects={{'learning_rate': ...}} can replace it, and "
-            f"{_ADVICE}",
+            f"{name} was a function, which the file holds as a pickle that is not loaded: it is its last value, "
+            f"{known[name]:g}, from here on; custom_objects={{{name!r}: ...}} can replace it, and {_ADVICE}",
             stacklevel=7,
         )
-    if names:
+    if others:
         warnings.warn(
-            f"not restored: {_described(names, kinds)}, which the file holds as a pickle; custom_objects= can replace "
+            f"not restored: {_described(others, kinds)}, which the file holds as a pickle; custom_objects= can replace "
             f"it, and {_ADVICE}",
             stacklevel=7,
         )

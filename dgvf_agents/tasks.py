@@ -23,6 +23,8 @@ class AuxiliaryTask(ABC):
 
     discovers: bool = False
     """Whether η is to be trained by the meta-gradient."""
+    sees_next: bool = True
+    """Whether the loss looks at `Rollout.next_observations`; if not, episodes' last observations may be missing."""
 
     @property
     @abstractmethod
@@ -131,6 +133,8 @@ class RandomGVFs(GVFTask):
 @final
 class RewardPrediction(AuxiliaryTask):
     """The next reward: (y(x_t) - R_{t+1})² (paper, section 4.3)."""
+
+    sees_next = False
 
     @property
     def answers(self) -> int:
@@ -248,6 +252,8 @@ class PixelControl(AuxiliaryTask):
 @final
 class NoTask(AuxiliaryTask):
     """Nothing to predict: the plain actor-critic."""
+
+    sees_next = False
 
     @property
     def answers(self) -> int:

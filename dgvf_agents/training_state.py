@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.metagradient import InnerMetrics, InnerState
 from dgvf_agents.types import Rollout
@@ -33,14 +33,17 @@ def get_training_state(model: DGVFA2C) -> dict[str, Any]:
     Where the environment cannot give its state, the unroll is left out: episodes begin anew, so that nothing goes on as
     if never stopped, and the batches of an unroll on Atari take hundreds of megabytes. It begins anew with them.
     """
-    environment = _environment(model)
+    kept = model._pending_environment if model.env is None else None
+    along = kept or {
+        "environment": _environment(model),
+        "random": _random_states(model),
+        "unfinished": _unfinished(model),
+    }
     return {
         "device": model.device.type,
-        "environment": environment,
-        "random": _random_states(model),
-        "unroll": None if environment is None else _unroll(model),
+        **along,
+        "unroll": None if along["environment"] is None else _unroll(model),
         "rollout": _listed(model._rollout),
-        "unfinished": _unfinished(model),
         "metrics": _listed(model.metrics),
         "meta_loss": model._meta_loss,
         "meta_gradient_norm": model._meta_gradient_norm,
@@ -65,6 +68,8 @@ def set_training_state(model: DGVFA2C, state: dict[str, Any], force_reset: bool 
     model._trained_on = state.get("device")
     if state["unroll"] is not None and model.task.discovers and len(state["unroll"]["batches"]) <= model.unroll_length:
         model._pending_unroll = state["unroll"]
+    if model.env is None and force_reset is not True:  # it may come later, from a file that this model is saved to
+        model._pending_environment = {name: state[name] for name in ("environment", "random", "unfinished")}
     taken = force_reset is not True and _take_environment(model, state["environment"])
     if model.env is not None and not taken and force_reset is not False:
         model._last_obs = None
@@ -74,17 +79,34 @@ def set_training_state(model: DGVFA2C, state: dict[str, Any], force_reset: bool 
 
 
 def replay_unroll(model: DGVFA2C) -> None:
-    """Take the updates of a stored unroll again, if there is one to go on with."""
+    """Take the updates of a stored unroll again, if there is one to go on with.
+
+    Parameters stay what they are. Where the updates lead elsewhere, because weights or settings were changed since they
+    were first taken, the unroll begins anew.
+    """
     pending, model._pending_unroll = model._pending_unroll, None
-    if pending is None:
+    if pending is None or len(pending["batches"]) > model.unroll_length:
         return
+    here, start = InnerState(model._theta, model.learner_state.optimizer), InnerState(*pending["start"])
     now, meta_loss, model._unroll = random_state(model.device), model._meta_loss, None
-    model._take(InnerState(*pending["start"]))
+    model._take(start)
     for (fields, learning_rate), before in zip(pending["batches"], _random_states_of(pending), strict=True):
         take_random_state(model.device, before)
         model._train_discovering(Rollout(*fields), learning_rate)
     take_random_state(model.device, now)
     model._meta_loss = meta_loss
+    model._take(here)
+    if model._unroll is not None and _leads_to(start, model._unroll.state, here):
+        model._unroll.go_on_from(here)
+    else:
+        model._unroll = None
+
+
+def _leads_to(start: InnerState, end: InnerState, here: InnerState) -> bool:
+    """Whether the way from `start` to `end` leads `here`, up to a tenth of it: other devices round otherwise."""
+    norm = torch.linalg.vector_norm
+    places = zip(*(tree_leaves(state) for state in (start, end, here)), strict=True)
+    return all(bool(norm(h - e) <= 0.1 * norm(e - s)) for s, e, h in places)  # false where one is not a number
 
 
 def random_state(device: torch.device) -> list[Tensor]:
@@ -173,6 +195,12 @@ def _unfinished(model: DGVFA2C) -> dict[str, Any] | None:
 def _take_unfinished(model: DGVFA2C, state: dict[str, Any] | None) -> None:
     if state is None:
         return
+    steps = len(state["steps"]["_rewards"])
+    if steps != model.n_steps:
+        raise ValueError(
+            f"n_steps must be {steps}, since the file was saved in the middle of a rollout of so many, got "
+            f"{model.n_steps}: force_reset=True drops that rollout and begins episodes anew"
+        )
     model._builder.set_state(state["steps"])
     model._drawn_noise, model._rollout_starts, model._foreseen = state["noise"], state["starts"], state["foreseen"]
     for name, matrix in state["exploration"].items():
@@ -182,6 +210,8 @@ def _take_unfinished(model: DGVFA2C, state: dict[str, Any] | None) -> None:
 
 def _log(model: DGVFA2C) -> dict[str, Any] | None:
     """What was recorded since the last row."""
+    if model._pending_log is not None:
+        return model._pending_log
     logger = getattr(model, "_logger", None)
     if logger is None:
         return None

@@ -29,7 +29,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     VecMonitor: ("episode_count", "episode_returns", "episode_lengths"),
     VecFrameStack: (),
-    VecNormalize: ("returns", "old_obs", "old_reward", "training"),
+    VecNormalize: ("returns", "old_obs", "old_reward"),
     VecTransposeImage: (),
     VecCheckNan: (),
     Monitor: ("rewards", "needs_reset", "total_steps", "current_reset_info"),
@@ -37,7 +37,7 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     OrderEnforcing: ("_has_reset",),
     PassiveEnvChecker: (),
 }
-"""What the known wrappers remember between steps."""
+"""What the known wrappers remember between steps; settings, as whether `VecNormalize` is training, stay the user's."""
 
 
 def get_env_state(env: VecEnv) -> dict[str, Any]:

@@ -129,6 +129,22 @@ def test_spaces_come_back_with_their_random_numbers(space: gym.Space) -> None:
         assert_same(back.sample(), space.sample())
 
 
+@pytest.mark.parametrize(
+    "space",
+    [
+        gym.spaces.Dict(OrderedDict(b=gym.spaces.Discrete(2), a=gym.spaces.Discrete(3))),
+        gym.spaces.Dict([("b", gym.spaces.Discrete(2)), ("a", gym.spaces.Discrete(3))]),
+        gym.spaces.Dict(b=gym.spaces.Discrete(2), a=gym.spaces.Discrete(3)),
+        gym.spaces.Dict(OrderedDict([("kind", gym.spaces.Discrete(2)), ("a", gym.spaces.Discrete(3))])),
+    ],
+    ids=["OrderedDict", "list", "keywords", "our key"],
+)
+def test_the_parts_of_a_space_come_back_in_their_order(space: gym.spaces.Dict) -> None:
+    assert list(_round_trip(space).spaces) == list(space.spaces) != sorted(space.spaces)
+    within = gym.spaces.Tuple([space])
+    assert list(_round_trip(within)[0].spaces) == list(space.spaces)
+
+
 def test_random_number_generators_go_on() -> None:
     generator = np.random.default_rng(5)
     generator.random(7)

@@ -132,6 +132,20 @@ def test_fewer_copies_and_another_world_are_refused_copy_by_copy() -> None:
         set_env_state(other, get_env_state(original))
 
 
+def test_whether_statistics_go_on_is_not_part_of_the_state() -> None:
+    original, evaluation = VecNormalize(_dummy()), VecNormalize(_dummy(), training=False)
+    for env in (original, evaluation):
+        env.reset()
+    _played(original, 11, seed=0)
+    earlier = {**get_env_state(original), "training": True}  # as earlier versions wrote it
+    for state in (get_env_state(original), earlier):
+        set_env_state(evaluation, state)
+        assert not evaluation.training
+    count = evaluation.obs_rms.count
+    _played(evaluation, 5, seed=1)
+    assert evaluation.obs_rms.count == original.obs_rms.count == count
+
+
 class Walk(gym.Env[dict[str, np.ndarray], int]):
     """A random walk, observed in two parts."""
 

@@ -13,11 +13,13 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from torch import nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.training_state import replay_unroll
 from dgvf_envs.sb3_adapter import make_vec
 
 COPIES, STEPS = 4, 5
@@ -318,6 +320,101 @@ def test_a_loaded_model_that_is_saved_again_still_goes_on(tmp_path: Path) -> Non
     model.learn(4 * BATCH, reset_num_timesteps=False)
     resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
     assert_same_training(resumed.learn(4 * BATCH, reset_num_timesteps=False), model)
+
+
+@pytest.mark.parametrize("steps", [5 * BATCH, 5 * BATCH + 2 * COPIES])
+def test_a_model_that_is_loaded_without_environment_and_saved_again_still_goes_on(steps: int, tmp_path: Path) -> None:
+    total = 9 * BATCH
+    model = _model(puddle()).learn(total, SaveAt(tmp_path / "first.zip", steps))
+    DGVFA2C.load(tmp_path / "first", device="cpu").save(tmp_path / "second")
+    DGVFA2C.load(tmp_path / "second", device="cpu").save(tmp_path / "third")
+    resumed = DGVFA2C.load(tmp_path / "third", puddle(), device="cpu")
+    assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+
+
+def test_what_was_logged_outlives_a_model_that_is_only_loaded_and_saved(tmp_path: Path) -> None:
+    model = _model(puddle())
+    model.set_logger(configure(None, []))
+    model.learn(5 * BATCH)
+    model.logger.record("mine", 3.0)
+    model.save(tmp_path / "first")
+    DGVFA2C.load(tmp_path / "first", puddle(), device="cpu").save(tmp_path / "second")
+    resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
+    resumed.learn(BATCH, reset_num_timesteps=False)
+    assert resumed.logger.name_to_value["mine"] == 3.0
+
+
+@pytest.mark.parametrize("n_steps", [3, 8])
+def test_another_length_of_rollouts_is_refused_in_the_middle_of_one(n_steps: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    _model(puddle()).learn(6 * BATCH, SaveAt(path, 5 * BATCH + 2 * COPIES))
+    with pytest.raises(ValueError, match=f"n_steps must be 5, .*middle of a rollout.* got {n_steps}: force_reset=True"):
+        DGVFA2C.load(path, puddle(), device="cpu", n_steps=n_steps)
+    DGVFA2C.load(path, device="cpu", n_steps=n_steps)  # to predict
+    loaded = DGVFA2C.load(path, puddle(), device="cpu", n_steps=n_steps, force_reset=True)
+    loaded.learn(4 * COPIES * n_steps, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 5 * BATCH + 2 * COPIES + 4 * COPIES * n_steps
+
+
+def _fill(model: DGVFA2C, value: float) -> None:
+    with torch.no_grad():
+        for parameter in model.policy.parameters():
+            parameter.fill_(value)
+
+
+def test_weights_that_are_written_after_loading_are_those_that_learning_goes_on_from(tmp_path: Path) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    ones = {name: torch.ones_like(value) for name, value in _model(puddle()).policy.state_dict().items()}
+    for write in (lambda model: _fill(model, 1.0), lambda model: model.policy.load_state_dict(ones)):
+        model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
+        assert model._pending_unroll is not None
+        write(model)
+        model.save(tmp_path / "written")
+        for one in (model, DGVFA2C.load(tmp_path / "written", puddle(), device="cpu")):
+            one.learn(BATCH, reset_num_timesteps=False)
+            assert all((p - 1.0).abs().max() < 1e-6 for p in one.policy.parameters())
+            assert one._unroll is not None
+            assert one._unroll.updates == 1  # it began anew
+
+
+def test_a_little_that_is_written_after_loading_is_kept_too(tmp_path: Path) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
+    with torch.no_grad():
+        model.policy.value_net.bias += 1e-6
+    before = model.policy.value_net.bias.item()
+    model.learn(BATCH, reset_num_timesteps=False)
+    assert model.policy.value_net.bias.item() == before
+    assert model._unroll is not None
+    assert model._unroll.updates == 3  # the stored two, which lead here but for that, and one more
+
+
+@pytest.mark.parametrize("changes", [{"gamma": 0.5, "vf_coef": 100.0}, {"auxiliary_coefficient": 5.0}])
+def test_settings_that_are_changed_on_loading_leave_the_loaded_weights_alone(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", **changes)
+    before, statistics = (
+        {name: value.clone() for name, value in everything(loaded).items() if name.startswith(kind)}
+        for kind in ("θ", "inner")
+    )
+    replay_unroll(loaded)
+    now = everything(loaded)
+    assert all(torch.equal(now[name], value) for name, value in {**before, **statistics}.items())
+    assert loaded._unroll is None
+    loaded.learn(4 * BATCH, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 9 * BATCH
+
+
+def test_a_shorter_unroll_does_not_take_a_longer_one_again(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(6 * BATCH)
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    loaded.unroll_length = 1
+    replay_unroll(loaded)
+    assert_same_training(loaded, model)
+    assert loaded._unroll is None
 
 
 def test_the_environment_begins_anew_where_it_must(tmp_path: Path) -> None:

@@ -142,6 +142,31 @@ def test_rewards_and_observations_must_be_finite(bad: float) -> None:
         builder.build()
 
 
+@pytest.mark.parametrize(
+    ("by_time", "ends_are_seen", "why"),
+    [(True, True, "bootstrapped"), (True, False, "bootstrapped"), (False, True, "the auxiliary task looks at it")],
+)
+@pytest.mark.parametrize("last", [{}, {"terminal_observation": None}])
+def test_a_last_observation_that_is_needed_and_missing_is_named(
+    by_time: bool, ends_are_seen: bool, why: str, last: dict[str, Any]
+) -> None:
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32), ends_are_seen=ends_are_seen)
+    builder.observe(np.zeros((2, 1)))
+    infos: list[dict] = [{}, {"TimeLimit.truncated": by_time, **last}]
+    with pytest.raises(ValueError, match=rf"infos must hold terminal_observation .*copy 1 .*{why}"):
+        builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
+
+
+def test_a_last_observation_that_nothing_depends_on_may_be_missing() -> None:
+    builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), ends_are_seen=False)
+    for t, infos in enumerate([[{}, {}], [{"terminal_observation": np.array([7.0])}, {}]]):
+        builder.observe(np.full((2, 1), t))
+        builder.add(np.zeros(2), np.ones(2), np.array([t == 1, True]), np.full((2, 1), t + 1.0), infos)
+    rollout = builder.build()
+    assert rollout.terminated.tolist() == [[False, True], [True, True]]
+    assert rollout.next_observations.flatten().tolist() == [1.0, 1.0, 7.0, 2.0]  # type: ignore[union-attr]
+
+
 def test_dict_observations_and_actions_with_several_parts() -> None:
     space = gym.spaces.Dict({"place": gym.spaces.Box(-9, 9, (2,), np.float64), "level": gym.spaces.Discrete(5)})
     builder = RolloutBuilder(2, 2, space, (3,), np.float32)

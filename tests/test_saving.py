@@ -11,6 +11,7 @@ import pickle
 import sys
 import warnings
 import zipfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,18 +20,23 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C
 from stable_baselines3.common.callbacks import CheckpointCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.a2c import TASKS
+from dgvf_agents.extractors import window_space
 from dgvf_agents.model_file import DamagedFileError, ModelFile
 from dgvf_agents.optimizers import SGD
 from dgvf_agents.policies import MlpPolicy
 from dgvf_agents.tasks import RewardPrediction
 from dgvf_envs.sb3_adapter import make_vec
+from tests.test_sb3_updates import Samples
 
 BATCH = 4 * 5
 TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
@@ -45,7 +51,7 @@ def _model(**changes: Any) -> DGVFA2C:
     return DGVFA2C("MlpPolicy", _env(), **{**arguments, "policy_kwargs": TINY, **changes})
 
 
-def _actions(model: DGVFA2C) -> np.ndarray:
+def _actions(model: OnPolicyAlgorithm) -> np.ndarray:
     observations = np.random.default_rng(0).random((64, 2), dtype=np.float32)
     return model.policy.get_distribution(torch.from_numpy(observations)).distribution.logits.detach().numpy()
 
@@ -73,6 +79,23 @@ def test_a_model_needs_no_pickle(task: str, no_warnings: None) -> None:
     assert np.array_equal(_actions(loaded), _actions(model))
     assert (loaded.policy_class, loaded.policy_kwargs) == (MlpPolicy, TINY)
     assert loaded.observation_space == model.observation_space
+
+
+@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+def test_parts_of_observations_that_are_not_in_order_of_their_names_keep_theirs(tmp_path: Path) -> None:
+    parts = OrderedDict(b=spaces.Box(-1, 1, (2,), np.float32), a=spaces.Box(-1, 1, (2,), np.float32))
+    env = Samples(spaces.Dict(parts), spaces.Discrete(3))
+    changes = {"questions": 4, "compile": False, "device": "cpu", "seed": 0}
+    model = DGVFA2C("MultiInputPolicy", env, **changes).learn(20)  # type: ignore[arg-type]
+    model.save(tmp_path / "model")
+    observations = {name: np.stack([part.sample() for _ in range(8)]) for name, part in parts.items()}
+    values = model.policy.predict_values(model.policy.obs_to_tensor(observations)[0])
+    for given in (None, env):
+        loaded = DGVFA2C.load(tmp_path / "model", given, device="cpu")
+        assert list(loaded.observation_space.spaces) == ["b", "a"]  # type: ignore[attr-defined]
+        assert torch.equal(loaded.policy.predict_values(loaded.policy.obs_to_tensor(observations)[0]), values)
+    joined = window_space(model.observation_space, 2)
+    assert list(joined.spaces) == ["b", "a"]  # type: ignore[attr-defined]
 
 
 def test_other_inner_optimizers_and_weights_of_a_custom_path_come_back(tmp_path: Path, no_warnings: None) -> None:
@@ -114,6 +137,22 @@ def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(tmp_path: 
     assert DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True).lr_schedule(0.5) == 5e-4
     given = {"learning_rate": lambda remaining: remaining}
     assert DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given).lr_schedule(0.5) == 0.5
+
+
+@pytest.mark.parametrize("name", ["ent_coef", "meta_learning_rate"])
+def test_other_schedules_become_their_last_value_too(name: str, tmp_path: Path) -> None:
+    def schedule(remaining: float) -> float:
+        return 0.25 + 0.5 * remaining
+
+    model = _model(**{name: schedule}).learn(2 * BATCH)
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=rf"{name} was a function.* its last value, 0\.25,.*custom_objects=.*'{name}'"):
+        loaded = DGVFA2C.load(tmp_path / "model", _env(), device="cpu")
+    assert getattr(loaded, name) == 0.25
+    loaded.learn(2 * BATCH, reset_num_timesteps=False)
+    assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True), name)(1.0) == 0.75
+    given = {name: schedule}
+    assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given), name) is schedule
 
 
 class MyExtractor(FlattenExtractor):
@@ -192,6 +231,21 @@ def test_files_of_stable_baselines3_are_read_with_trust_or_with_what_they_pickle
     for loaded in (trusted, rebuilt, weighed):
         assert np.array_equal(_actions(loaded), _actions(model))
     assert trusted.learn(3 * BATCH, reset_num_timesteps=False).num_timesteps == 6 * BATCH
+
+
+@pytest.mark.filterwarnings("ignore:.*has no parameters")
+def test_weights_that_a2c_wrote_are_taken_by_a_model_with_the_same_policy(tmp_path: Path) -> None:
+    theirs = A2C("MlpPolicy", _env(), device="cpu", seed=1).learn(2 * BATCH)
+    theirs.save(tmp_path / "a2c")
+    with pytest.raises(ValueError, match=r"the same class and call set_parameters\(path\).*exact_match=False"):
+        DGVFA2C.load(tmp_path / "a2c", device="cpu")
+    ours = DGVFA2C(ActorCriticPolicy, _env(), compile=False, device="cpu", auxiliary_task="none")
+    with pytest.raises(ValueError, match="do not match"):
+        ours.set_parameters(tmp_path / "a2c")
+    ours.set_parameters(tmp_path / "a2c", exact_match=False)
+    ours.learn(BATCH, reset_num_timesteps=False)  # with the statistics of its own optimizer
+    ours.set_parameters(tmp_path / "a2c", exact_match=False)
+    assert np.array_equal(_actions(ours), _actions(theirs))
 
 
 def test_policies_from_before_there_were_two_names_for_an_extractor_are_read(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
 from dgvf_agents import DGVFA2C
@@ -140,12 +141,23 @@ def test_parameters_come_and_go_by_name() -> None:
     other.set_parameters(parameters)
     for model_ in (model, other):  # both optimizers' statistics too: they go on alike
         model_.set_env(make_vec_env("CartPole-v1", 1, seed=5))
-        model_._action_rng = np.random.default_rng(5)
         model_.set_random_seed(5)
         model_._unroll = None
         model_.learn(30)
     for one, another in zip(model.policy.parameters(), other.policy.parameters(), strict=True):
         assert torch.equal(one, another)
+
+
+def test_actions_follow_a_seed_that_is_set_later(tmp_path: Path) -> None:
+    _model(seed=None).learn(20).save(tmp_path / "model")
+    runs = []
+    for seed in (5, 5, 6):
+        model = DGVFA2C.load(tmp_path / "model", device="cpu")
+        model.set_env(make_vec_env("CartPole-v1", 1))
+        model.set_random_seed(seed)
+        runs.append(nn.utils.parameters_to_vector(model.learn(40).policy.parameters()))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
 
 
 def test_parameters_set_in_the_policy_itself_are_trained_on() -> None:
@@ -309,6 +321,51 @@ def test_normalized_environments_are_learned_in_and_evaluated(tmp_path: Path) ->
     evaluation.training, evaluation.norm_reward = False, False
     mean, _ = evaluate_policy(model, evaluation, 2, warn=False)
     assert mean > 0
+
+
+class WithoutLastObservations(VecEnvWrapper):
+    """Forgets what was observed last in an episode."""
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        for info in infos:
+            info.pop("terminal_observation", None)
+        return observations, rewards, dones, infos
+
+
+def _forgetful(limit: int | None = None) -> WithoutLastObservations:
+    return WithoutLastObservations(make_vec_env("CartPole-v1", 2, seed=0, env_kwargs={"max_episode_steps": limit}))
+
+
+@pytest.mark.parametrize("task", ["none", "reward-prediction"])
+def test_last_observations_that_nothing_depends_on_may_be_missing_as_in_a2c(task: str) -> None:
+    weights = []
+    for env in (_forgetful(), make_vec_env("CartPole-v1", 2, seed=0)):
+        model = _model(env, auxiliary_task=task).learn(100)
+        assert model.ep_info_buffer  # episodes ended
+        weights.append(nn.utils.parameters_to_vector(model.policy.parameters()))
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("task", ["none", "discovered", "random"])
+def test_last_observations_that_are_needed_and_missing_are_named(task: str) -> None:
+    env = _forgetful(limit=5 if task == "none" else None)
+    with pytest.raises(ValueError, match=r"infos must hold terminal_observation .*copy \d"):
+        _model(env, auxiliary_task=task).learn(100)
+
+
+def test_a_normalized_environment_that_is_loaded_for_evaluation_stays_as_it_is(tmp_path: Path) -> None:
+    """The recipe in Stable-Baselines3's documentation, with an environment that gives its state."""
+    env = VecNormalize(make_vec_env("PuddleWorld-v0", 2, seed=0))
+    _model(env).learn(40).save(tmp_path / "model")
+    env.save(str(tmp_path / "env.pkl"))
+    evaluation = VecNormalize.load(str(tmp_path / "env.pkl"), make_vec_env("PuddleWorld-v0", 2, seed=1))
+    evaluation.training, evaluation.norm_reward = False, False
+    DGVFA2C.load(tmp_path / "model", env=evaluation, device="cpu")
+    assert (evaluation.training, evaluation.norm_reward) == (False, False)
 
 
 COMPILED: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from matplotlib.ticker import EngFormatter
@@ -24,6 +24,7 @@ from dgvf_agents.plotting import (
 NAMES = {
     "discovered": "Discovered GVFs",
     "discovered-joint": "Discovered GVFs and main task",
+    "discovered-joint-fast": "The same, the paper's meta learning rate",
     "random": "Random GVFs",
     "reward-prediction": "Reward prediction",
     "pixel-control": "Pixel control",
@@ -67,7 +68,7 @@ def draw_curves_by(results: Results, path: Path, parameter: str, title: str) -> 
             values.setdefault(_changes(label)[parameter], []).append(label)
         words = parameter.replace("_", " ")
         panels += [
-            _curve_panel(results, world, labels, f"{_title(results, world, labels)}\n{words} {value}")
+            _curve_panel(results, world, labels, f"{_title(results, world, labels)}\n{words} {value}", _first_word)
             for value, labels in values.items()
         ]
     plot_curves(path, panels, title, columns=2)
@@ -98,9 +99,19 @@ def draw_search(results: Results, path: Path) -> None:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
 
 
-def _curve_panel(results: Results, world: str, labels: Sequence[str], title: str) -> CurvePanel:
-    """Settings are colored and named by their method, the first word of their label."""
-    methods = [label.split(" ")[0] for label in labels]
+def _curve_panel(
+    results: Results, world: str, labels: Sequence[str], title: str, kind: Callable[[str], str] = str
+) -> CurvePanel:
+    """Curves of some settings.
+
+    Args:
+        results: the tables.
+        world: one of theirs.
+        labels: of the settings.
+        title: above the panel.
+        kind: what a label goes by in `NAMES` and `COLORS`.
+    """
+    methods = [kind(label) for label in labels]
     colors = [COLORS.get(method, _OTHER_COLORS[i % len(_OTHER_COLORS)]) for i, method in enumerate(methods)]
     curves = [
         _curve(results, world, label, NAMES.get(method, label), color)
@@ -167,6 +178,10 @@ def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
         marked=next((p for p, row in zip(points, rows, strict=True) if row.setting == chosen), None),
         logarithmic=reference_of(world).logarithmic,
     )
+
+
+def _first_word(label: str) -> str:
+    return label.split(" ")[0]
 
 
 def _changes(label: str) -> dict[str, str]:

@@ -112,9 +112,13 @@ def _add_runs(results: Results, cells: Sequence[Cell]) -> None:
 def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Measure:
     """Evaluation where every run of a world has it; training where they are one world and the same rewards.
 
-    On Atari training, whose scores are those of whole games, unclipped: evaluations are few and far between there.
+    On Atari the other way around: training's scores are those of whole games, unclipped, and evaluations are few.
     """
-    if game_of_world(cells[0].setting.world) is None and all("evaluation" in metric.curves for metric in metrics):
+    on_atari = game_of_world(cells[0].setting.world) is not None
+    preferred: Measure = "training" if on_atari else "evaluation"
+    if all(preferred in metric.curves for metric in metrics):
+        return preferred
+    if all("evaluation" in metric.curves for metric in metrics):
         return "evaluation"
     lacking = [c.name for c, m in zip(cells, metrics, strict=True) if "evaluation" not in m.curves]
     if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.losses import ActorCriticWeights
 from dgvf_agents.metagradient import (
@@ -282,6 +282,23 @@ def test_histories_lead_from_the_first_state_to_the_last(storage: str) -> None:
     for rollout, rate in steps:
         state, _ = update(state, given.eta, rollout, rate)
     torch.testing.assert_close(state, unroll.state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: str) -> None:
+    """The next update starts there; what is handed out hangs on no graph."""
+    case, given = Case(), problem("hand_set_discount")
+    learner = learner_of(case)
+    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    unroll = Unroll(update, score, state_of(case), given.eta, storage=storage, length=2)
+    unroll.update(given.rollouts[0], learning_rate(case))
+    elsewhere = tree_map_only(Tensor, lambda t: (1.01 * t).requires_grad_(), unroll.state)
+    unroll.go_on_from(elsewhere)
+    torch.testing.assert_close(unroll.state, elsewhere, rtol=0, atol=0)
+    assert not any(t.requires_grad for t in tree_leaves(unroll.state))
+    unroll.update(given.rollouts[1], learning_rate(case))
+    expected, _ = update(elsewhere, given.eta, given.rollouts[1], learning_rate(case))
+    torch.testing.assert_close(unroll.state, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("storage", "calls"), [("graph", 3), ("recompute", 6)])

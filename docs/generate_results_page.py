@@ -249,12 +249,9 @@ def section(experiment: Experiment) -> str:
     ]
     if chosen:
         parts.append(table(("World", "Chosen", "Final return", "Average return"), chosen, right=(2, 3)) + "\n")
-    hours, machine = provenance["wall_seconds"] / 3600, provenance["made_with"][0]
-    versions = ", ".join(f"{package} {version}" for package, version in machine["versions"].items())
-    runs = sum(made["runs"] for made in provenance["made_with"])
+    hours, runs = provenance["wall_seconds"] / 3600, sum(made["runs"] for made in provenance["made_with"])
     parts.append(
-        f"`{provenance['command']}`: {runs} runs, {hours:.1f} hours in all on {_hardware(machine['hardware'])}; "
-        f"{versions}.\n"
+        f"`{provenance['command']}`: {runs} runs, {hours:.1f} hours in all{_machine(provenance['made_with'])}.\n"
     )
     if provenance["missing"]:
         parts.append(f"Not run yet: {_missing(provenance['missing'])}.\n")
@@ -274,8 +271,13 @@ def _missing(runs: Sequence[str]) -> str:
     return "; ".join(f"{setting} (seed{'s' * (len(of) > 1)} {', '.join(of)})" for setting, of in seeds.items())
 
 
-def _hardware(hardware: dict) -> str:
-    return f"{hardware['processor']}, {hardware['cores']} cores"
+def _machine(made_with: Sequence[dict]) -> str:
+    """Hardware and versions of the first runs that tell; those adopted from plain training do not."""
+    known = next((made for made in made_with if made["versions"]), None)
+    if known is None:
+        return ""
+    versions = ", ".join(f"{package} {version}" for package, version in known["versions"].items())
+    return f" on {known['hardware']['processor']}, {known['hardware']['cores']} cores; {versions}"
 
 
 def page(experiments: dict[str, Experiment]) -> str:

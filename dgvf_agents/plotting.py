@@ -248,13 +248,19 @@ def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
     axes.grid(alpha=0.25)
 
 
+_INCHES_OF_AN_ENTRY = 2.6
+"""Width of the legend's longest."""
+
+
 def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
     """One for all panels, below them, with whatever any of them shows."""
     entries: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=len(entries), frameon=False)
+    fitting = max(1, int(figure.get_figwidth() / _INCHES_OF_AN_ENTRY))
+    columns = min(len(entries), fitting)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _save(figure: Figure, path: Path) -> None:

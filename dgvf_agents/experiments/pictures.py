@@ -23,8 +23,8 @@ from dgvf_agents.plotting import (
 
 NAMES = {
     "discovered": "Discovered GVFs",
-    "discovered-joint": "Discovered GVFs and main task",
-    "discovered-joint-fast": "The same, the paper's meta learning rate",
+    "discovered-joint": "Discovered GVFs, joint",
+    "discovered-joint-fast": "Joint, meta rate 6e-4",
     "random": "Random GVFs",
     "reward-prediction": "Reward prediction",
     "pixel-control": "Pixel control",

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecEnvWrapper
+from torch.utils._pytree import tree_leaves
 
 from dgvf_agents.metagradient import InnerMetrics
 
@@ -60,7 +61,7 @@ def check_learned(model: DGVFA2C) -> None:
         NotFiniteError: a parameter or a statistic is not finite; the message names it.
     """
     state = model.learner_state
-    vectors = torch.utils._pytree.tree_leaves([model._theta, state.optimizer, state.eta])
+    vectors = tree_leaves([model._theta, state.optimizer, state.eta])
     if not bool(torch.stack([torch.isfinite(vector).all() for vector in vectors]).all()):
         check_parameters(model)
 

@@ -15,9 +15,7 @@ from dgvf_agents.types import Params
 class LearnerState:
     """Holds the tensors that change while learning, packed; `questions` and `optimizers` name them in state dicts."""
 
-    def __init__(
-        self, packed: PackedLearner, optimizer: OptimizerState, eta: Params, meta_epsilon: float = 1e-8
-    ) -> None:
+    def __init__(self, packed: PackedLearner, optimizer: OptimizerState, eta: Params, meta_epsilon: float) -> None:
         """
         Args:
             packed: knows how the tensors are packed.

@@ -24,8 +24,6 @@ from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 WARM_UP_STEPS = 3_200
-UNROLL_LENGTH = 10
-"""The agent's usual one: as many iterations have one meta-update among them."""
 
 
 class _UntilClock(BaseCallback):
@@ -72,14 +70,15 @@ def parts(case: dict[str, Any]) -> dict[str, Any]:
 
 def _parts_of(name: str, case: dict[str, Any]) -> dict[str, float]:
     model, watch = _agent(name, case), Stopwatch()
+    assert isinstance(model, DGVFA2C)
     watch.around(model, "_actions", "acting")
     watch.around(model, "train", "update")
     model.learn(WARM_UP_STEPS)
     watch.seconds.clear()
     start, iterations = time.perf_counter(), 0
     while iterations == 0 or time.perf_counter() - start < case["seconds"]:
-        model.learn(UNROLL_LENGTH * model.n_envs * model.n_steps, reset_num_timesteps=False)
-        iterations += UNROLL_LENGTH
+        model.learn(model.unroll_length * model.n_envs * model.n_steps, reset_num_timesteps=False)  # one meta-update
+        iterations += model.unroll_length
     return {part: 1e3 * watch.seconds[part] / iterations for part in ("acting", "update")}
 
 

@@ -115,11 +115,10 @@ def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Mea
     On Atari the other way around: training's scores are those of whole games, unclipped, and evaluations are few.
     """
     on_atari = game_of_world(cells[0].setting.world) is not None
-    preferred: Measure = "training" if on_atari else "evaluation"
-    if all(preferred in metric.curves for metric in metrics):
-        return preferred
-    if all("evaluation" in metric.curves for metric in metrics):
-        return "evaluation"
+    order: tuple[Measure, ...] = ("training", "evaluation") if on_atari else ("evaluation",)
+    for measure in order:
+        if all(measure in metric.curves for metric in metrics):
+            return measure
     lacking = [c.name for c, m in zip(cells, metrics, strict=True) if "evaluation" not in m.curves]
     if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):
         raise ValueError(

@@ -54,6 +54,11 @@ def setting(world: str, method: AtariMethod, label: str | None = None, **changes
     return Setting(world, method, " ".join([method, *parts]) if label is None else label, tuple(changes.items()))
 
 
+def method_in(label: str) -> str:
+    """The method that a label begins with, as those of `setting` do."""
+    return label.split(" ")[0]
+
+
 @final
 @dataclass(frozen=True)
 class Cell:

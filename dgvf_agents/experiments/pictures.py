@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.atari_config import PAPER_TABLE
+from dgvf_agents.experiments.cell import method_in
 from dgvf_agents.experiments.results import CellRow, Quantity, Results, SummaryRow
 from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.plotting import (
@@ -68,7 +69,7 @@ def draw_curves_by(results: Results, path: Path, parameter: str, title: str) -> 
             values.setdefault(_changes(label)[parameter], []).append(label)
         words = parameter.replace("_", " ")
         panels += [
-            _curve_panel(results, world, labels, f"{_title(results, world, labels)}\n{words} {value}", _first_word)
+            _curve_panel(results, world, labels, f"{_title(results, world, labels)}\n{words} {value}", method_in)
             for value, labels in values.items()
         ]
     plot_curves(path, panels, title, columns=2)
@@ -178,10 +179,6 @@ def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
         marked=next((p for p, row in zip(points, rows, strict=True) if row.setting == chosen), None),
         logarithmic=reference_of(world).logarithmic,
     )
-
-
-def _first_word(label: str) -> str:
-    return label.split(" ")[0]
 
 
 def _changes(label: str) -> dict[str, str]:

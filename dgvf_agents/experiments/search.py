@@ -15,7 +15,7 @@ from typing import final
 
 import numpy as np
 
-from dgvf_agents.experiments.cell import Setting, setting
+from dgvf_agents.experiments.cell import Setting, method_in, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_search
 from dgvf_agents.experiments.results import CellRow, ChoiceRow, Results
@@ -109,4 +109,4 @@ def _at_the_start(world: str, final_ent_coef: float) -> float:
 
 
 def _of(method: str, rows: Sequence[CellRow]) -> list[CellRow]:
-    return [row for row in rows if row.setting.split(" ")[0] == method]
+    return [row for row in rows if method_in(row.setting) == method]

@@ -55,14 +55,14 @@ def check_parameters(model: DGVFA2C) -> None:
 
 
 def check_learned(model: DGVFA2C) -> None:
-    """`check_parameters`, for one look at the device where all is well.
+    """`check_parameters`, for one sum where all is well: a number that is not finite makes the sum so.
 
     Raises:
         NotFiniteError: a parameter or a statistic is not finite; the message names it.
     """
     state = model.learner_state
     vectors = tree_leaves([model._theta, state.optimizer, state.eta])
-    if not bool(torch.stack([torch.isfinite(vector).all() for vector in vectors]).all()):
+    if not bool(torch.isfinite(torch.stack([vector.sum() for vector in vectors])).all()):
         check_parameters(model)
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast, final
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor
 
 from dgvf_agents.devices import CPU, upload
@@ -177,6 +178,8 @@ def _uploaded(
         parts = {name: _uploaded(observations[name], inner, device, copies) for name, inner in space.spaces.items()}
         return cast(dict[str, Tensor], parts)
     array = np.array(observations, space.dtype, order="C")
+    if device.type == "cpu" and is_image_space(space):
+        return upload(array, device).contiguous(memory_format=torch.channels_last)  # as its convolutions take them
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         place = tuple(np.argwhere(~np.isfinite(array))[0])
         raise ValueError(_not_finite("observations", array[place], place[0] if copies is None else copies[place[0]]))
@@ -213,16 +216,16 @@ def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         truncated: `[T, B]` boolean.
 
     Returns:
-        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K is 2 B for up to B early truncations,
-        then 3 B, 5 B, 9 B, …, so that a compiled update hardly ever meets a new shape; places beyond the ones needed
-        repeat the first.
+        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K has room for B / 4 early truncations,
+        or 4, 16, … times as many, so that a compiled update hardly ever meets a new shape; places beyond the ones
+        needed repeat the first.
     """
     steps, copies = truncated.shape
     early = np.flatnonzero(truncated[:-1])
     last = np.arange((steps - 1) * copies, steps * copies)
-    room = copies
+    room = -(-copies // 4)
     while room < len(early):
-        room *= 2
+        room *= 4
     padding = np.full(room - len(early), last[0])
     slot = np.zeros(steps * copies, np.int64)
     slot[last] = np.arange(copies)

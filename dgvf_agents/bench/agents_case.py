@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from stable_baselines3 import A2C
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
@@ -20,21 +19,11 @@ from torch.utils.flop_counter import flop_registry
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.memory import Peak, resident_mib, tensors_mib
 from dgvf_agents.bench.stopwatch import Stopwatch
+from dgvf_agents.bench.until_clock import learn_for, rate
 from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 WARM_UP_STEPS = 3_200
-
-
-class _UntilClock(BaseCallback):
-    """Stops training when the time is up."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self._end = time.perf_counter() + seconds
-
-    def _on_step(self) -> bool:
-        return time.perf_counter() < self._end
 
 
 def speed(case: dict[str, Any]) -> dict[str, Any]:
@@ -48,9 +37,7 @@ def speed(case: dict[str, Any]) -> dict[str, Any]:
     rates: dict[str, list[float]] = {name: [] for name in agents}
     for _ in range(case["repetitions"]):
         for name, agent in agents.items():
-            before, start = agent.num_timesteps, time.perf_counter()
-            agent.learn(10**9, _UntilClock(case["seconds"]), reset_num_timesteps=False)
-            rates[name].append((agent.num_timesteps - before) / (time.perf_counter() - start))
+            rates[name].append(rate(agent, case["seconds"]))
     return {"steps_per_s": {name: statistics.median(rate) for name, rate in rates.items()}}
 
 
@@ -75,11 +62,9 @@ def _parts_of(name: str, case: dict[str, Any]) -> dict[str, float]:
     watch.around(model, "train", "update")
     model.learn(WARM_UP_STEPS)
     watch.seconds.clear()
-    start, iterations = time.perf_counter(), 0
-    while iterations == 0 or time.perf_counter() - start < case["seconds"]:
-        model.learn(model.unroll_length * model.n_envs * model.n_steps, reset_num_timesteps=False)  # one meta-update
-        iterations += model.unroll_length
-    return {part: 1e3 * watch.seconds[part] / iterations for part in ("acting", "update")}
+    before = model._n_updates
+    learn_for(model, case["seconds"], model.unroll_length)  # as many have one meta-update among them
+    return {part: 1e3 * watch.seconds[part] / (model._n_updates - before) for part in ("acting", "update")}
 
 
 def growth(case: dict[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from dgvf_agents.atari_config import AtariMethod, atari_config
 from dgvf_agents.bench import atari_envs
 from dgvf_agents.bench.memory import Peak, tensors_mib
 from dgvf_agents.bench.stopwatch import Stopwatch, wait_for
+from dgvf_agents.bench.until_clock import learn_for, rate
 from dgvf_agents.metagradient import Unroll
 from dgvf_agents.run_environments import training_environments
 from dgvf_agents.train import build
@@ -45,7 +46,7 @@ def speed(case: dict[str, Any]) -> dict[str, Any]:
         _warm_up(agent)
     for _ in range(case["repetitions"]):
         for name, agent in agents.items():
-            rates[name].append(_rate(agent, case["seconds"]))
+            rates[name].append(rate(agent, case["seconds"], _updates(agent)))
     return {"steps_per_s": {name: statistics.median(rate) for name, rate in rates.items()}}
 
 
@@ -69,9 +70,8 @@ def parts(case: dict[str, Any]) -> dict[str, Any]:
     vars(model)["_new_unroll"] = begin_watched
     _warm_up(model)
     watch.seconds.clear()
-    start, before = time.perf_counter(), model.num_timesteps
-    while model.num_timesteps == before or time.perf_counter() - start < case["seconds"]:
-        _learn(model)
+    start = time.perf_counter()
+    learn_for(model, case["seconds"], _updates(model))
     total = time.perf_counter() - start
     fractions = {part: watch.seconds[part] / total for part in PARTS}
     return {"fractions": {**fractions, "rest": 1.0 - sum(fractions.values())}}
@@ -126,22 +126,14 @@ def _updates(agent: OnPolicyAlgorithm) -> int:
     return agent.unroll_length if isinstance(agent, DGVFA2C) and agent.task.discovers else 1
 
 
-def _learn(agent: OnPolicyAlgorithm, updates: int | None = None) -> None:
-    steps = (_updates(agent) if updates is None else updates) * agent.n_envs * agent.n_steps
-    agent.learn(steps, reset_num_timesteps=False)
+def _learn(agent: OnPolicyAlgorithm, updates: int) -> None:
+    agent.learn(updates * agent.n_envs * agent.n_steps, reset_num_timesteps=False)
     wait_for(agent.device)
 
 
 def _warm_up(agent: OnPolicyAlgorithm) -> None:
     """Until all is compiled: the meta-update comes with the first batch after an unroll, and once more for good."""
     _learn(agent, 2 * _updates(agent) + 1)
-
-
-def _rate(agent: OnPolicyAlgorithm, seconds: float) -> float:
-    before, start = agent.num_timesteps, time.perf_counter()
-    while agent.num_timesteps == before or time.perf_counter() - start < seconds:
-        _learn(agent)
-    return (agent.num_timesteps - before) / (time.perf_counter() - start)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,33 @@
+"""Training for a given time, in whole multiples of updates."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.bench.until_clock import learn_for, rate
+
+
+def _model() -> DGVFA2C:
+    return DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, auxiliary_task="none", compile=False, device="cpu", seed=0)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.3])
+@pytest.mark.parametrize("updates", [1, 4])
+def test_all_updates_of_a_multiple_are_done_and_it_takes_its_time(seconds: float, updates: int) -> None:
+    model, start = _model(), time.perf_counter()
+    learn_for(model, seconds, updates)
+    assert time.perf_counter() - start >= seconds
+    assert model._n_updates % updates == 0
+    assert model._n_updates == updates if seconds == 0.0 else model._n_updates >= updates
+
+
+def test_a_rate_counts_every_copy_and_only_what_is_new() -> None:
+    model = _model()
+    learn_for(model, 0.0, 3)
+    before, start = model.num_timesteps, time.perf_counter()
+    found = rate(model, 0.2)
+    most = (model.num_timesteps - before) / 0.2
+    assert (model.num_timesteps - before) / (time.perf_counter() - start) <= found <= most

@@ -15,6 +15,8 @@ from typing import Any
 
 from generated import DOCS, check, table, write
 
+from dgvf_agents.bench import atari_case
+
 ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
 ATARI = "bench-atari*.json"
@@ -128,13 +130,19 @@ def training_on_atari(report: dict[str, Any]) -> str:
     for row in rows:
         of.setdefault(row["measure"], []).append(row)
     speed, games = of["speed"][0], of["environments"][0]
-    sb3, adapted, a2c, discovered = speed["steps_per_s"].values()
+    speeds = speed["steps_per_s"]
+    sb3, adapted, a2c, discovered = (speeds[name] for name in ("sb3", "sb3-adapter", "a2c", "discovered"))
+    ours = [
+        (_capital(words), "", f"{speeds[name]:,.0f}", f"{speeds[name] / sb3:.2f}")
+        for name, words in atari_case.AGENTS.items()
+        if name in speeds and not name.startswith("sb3")
+    ]
     rates = ("Environments alone", games["sb3_steps_per_s"], games["vector_steps_per_s"])
     where = report["hardware"].get("accelerator", "the CPU")
     precision = " Our encoders multiply bfloat16 numbers." if settings["mixed_precision"] else ""
     parts = {row["method"]: row["fractions"] for row in of["parts"]}
     cells = [(method, *(f"{100 * part:.0f}%" for part in parts[method].values())) for method in parts]
-    headings = ("Agent", *(name.capitalize() for name in next(iter(parts.values()))))
+    headings = ("Agent", *(_capital(name) for name in next(iter(parts.values()))))
     growth = [
         (str(row["unroll_length"]), f"`{row['storage']}`", f"{row['ms_per_update']:.0f}", f"{row['peak_mib']:,.0f}")
         for row in of["growth"]
@@ -154,8 +162,7 @@ repetitions of {settings["seconds"]:g} seconds at least.
             [
                 (rates[0], f"{rates[1]:,.0f}", f"{rates[2]:,.0f}", f"{rates[2] / rates[1]:.2f}"),
                 ("SB3 A2C", f"{sb3:,.0f}", f"{adapted:,.0f}", f"{adapted / sb3:.2f}"),
-                ("Our A2C", "", f"{a2c:,.0f}", f"{a2c / sb3:.2f}"),
-                ("Discovered GVFs", "", f"{discovered:,.0f}", f"{discovered / sb3:.2f}"),
+                *ours,
             ],
             right=(1, 2, 3),
         )
@@ -172,6 +179,11 @@ Time and memory of discovered GVFs as L grows; memory is the peak over what the 
 {table(("L", "Storage", "ms an update", "Peak MiB"), growth, right=(0, 2, 3))}
 
 {_measured(report)}"""
+
+
+def _capital(words: str) -> str:
+    """With a capital first letter, all others as they are."""
+    return words[:1].upper() + words[1:]
 
 
 def _speed_table(rows: list[dict[str, Any]]) -> str:

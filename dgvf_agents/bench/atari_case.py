@@ -26,7 +26,15 @@ from dgvf_agents.run_environments import training_environments
 from dgvf_agents.train import build
 from dgvf_agents.train_config import TrainConfig
 
-AGENTS = ("sb3", "sb3-adapter", "a2c", "discovered")
+AGENTS = {
+    "sb3": "SB3 A2C",
+    "sb3-adapter": "SB3 A2C, our environments",
+    "a2c": "our A2C",
+    "a2c-bfloat16": "our A2C, bfloat16 encoder",
+    "discovered": "discovered GVFs",
+}
+"""The agents whose speed is measured, and what tables call them. Where the encoders of all of ours multiply bfloat16
+numbers, the one that stands for that is left out."""
 PARTS = ("environment", "acting", "inner updates", "inner updates with a meta-loss", "meta-gradient")
 """Of training; what is left is bookkeeping: episodes, callbacks, batches put together.
 
@@ -40,7 +48,7 @@ def speed(case: dict[str, Any]) -> dict[str, Any]:
 
     SB3's A2C runs twice: on `make_atari_env`, as its users have it, and on our vector environment (`sb3-adapter`).
     """
-    agents = {name: _agent(name, case) for name in AGENTS}
+    agents = {name: _agent(name, case) for name in AGENTS if name != "a2c-bfloat16" or not case["mixed_precision"]}
     rates: dict[str, list[float]] = {name: [] for name in agents}
     for agent in agents.values():
         _warm_up(agent)
@@ -111,6 +119,8 @@ def _ours(method: AtariMethod, case: dict[str, Any]) -> DGVFA2C:
 
 
 def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
+    if name == "a2c-bfloat16":
+        return _ours("a2c", {**case, "mixed_precision": True})
     if not name.startswith("sb3"):
         return _ours("a2c" if name == "a2c" else "discovered", case)
     config = _config("a2c", case)

@@ -226,46 +226,12 @@ class DGVFA2C(OnPolicyAlgorithm):
         Raises:
             ValueError: an argument is out of its range; the message names it, its value and what is allowed.
         """
-        check_counts(
-            questions=questions,
-            question_window=question_window,
-            unroll_length=unroll_length,
-            n_envs=1 if n_envs is None else n_envs,
-            n_steps=n_steps,
-            stats_window_size=stats_window_size,
-        )
-        _check_settings(gamma, gae_lambda, vf_coef, auxiliary_coefficient, max_grad_norm)
-        check_positive(
-            rms_prop_eps=rms_prop_eps,
-            meta_epsilon=meta_epsilon,
-        )
-        check_positive_or_infinite(meta_max_grad_norm=meta_max_grad_norm, meta_skip_norm=meta_skip_norm)
-        if not callable(meta_learning_rate):
-            check_positive(meta_learning_rate=meta_learning_rate)
-        check_positive_if_given(meta_max_discount_grad_norm=meta_max_discount_grad_norm)
-        rates = {"learning_rate": learning_rate, "ent_coef": ent_coef, "meta_learning_rate": meta_learning_rate}
-        for name, value in rates.items():
-            checked_value_at(name, value, 1.0)
-        fraction = question_discount is None or (is_finite_number(question_discount) and 0.0 <= question_discount < 1.0)
-        if not fraction:
-            raise ValueError(f"question_discount must lie in [0, 1) or be None, got {question_discount!r}")
-        if not is_integer(sde_sample_freq) or (sde_sample_freq != -1 and sde_sample_freq < 1):
-            raise ValueError(f"sde_sample_freq must be an integer >= 1 or -1, got {sde_sample_freq!r}")
-        _check_auxiliary_task(auxiliary_task)
-        if inner_optimizer is not None and not isinstance(inner_optimizer, Optimizer):
-            raise ValueError(
-                f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {inner_optimizer!r}"
-            )
+        if n_envs is not None:
+            check_counts(n_envs=n_envs)
+        checked_value_at("learning_rate", learning_rate, 1.0)
         copies = _copies_of(env)
         if n_envs is not None and copies is not None and n_envs != copies:
             raise ValueError(f"n_envs must be left out where env is no id, or be its {copies}, got {n_envs!r}")
-        if encoder_mode is not None:
-            check_choice("encoder_mode", encoder_mode, EncoderMode)
-        check_choice("objective", objective, Objective)
-        check_choice("horizon", horizon, Horizon)
-        check_choice("storage", storage, Storage)
-        check_choice("convention", convention, Convention)
-        check_rollout_buffer_class(rollout_buffer_class)
         if isinstance(env, str):
             wanted = default_copies(env) if n_envs is None else n_envs
             env = make_vec(env, wanted, seed) if wanted > 1 else env
@@ -297,7 +263,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.normalize_advantage = normalize_advantage
         self.auxiliary_task = auxiliary_task
         self.auxiliary_coefficient = auxiliary_coefficient
-        self.encoder_mode: EncoderMode = encoder_mode or ("joint" if auxiliary_task == "none" else "auxiliary")
+        usual: EncoderMode = "joint" if auxiliary_task == "none" else "auxiliary"
+        self.encoder_mode: EncoderMode = usual if encoder_mode is None else encoder_mode
         self.questions = questions
         self.question_discount = question_discount
         self.question_window = question_window
@@ -323,7 +290,42 @@ class DGVFA2C(OnPolicyAlgorithm):
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
         return OnPolicyAlgorithm._wrap_env(_as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
 
+    def _check_arguments(self) -> None:
+        """Raise where an attribute is out of its range, whether the constructor or `load` was given it."""
+        check_counts(
+            questions=self.questions,
+            question_window=self.question_window,
+            unroll_length=self.unroll_length,
+            n_steps=self.n_steps,
+            stats_window_size=self._stats_window_size,
+        )
+        check_positive(rms_prop_eps=self.rms_prop_eps, meta_epsilon=self.meta_epsilon)
+        check_positive_or_infinite(meta_max_grad_norm=self.meta_max_grad_norm, meta_skip_norm=self.meta_skip_norm)
+        check_positive_if_given(meta_max_discount_grad_norm=self.meta_max_discount_grad_norm)
+        if not callable(self.meta_learning_rate):
+            check_positive(meta_learning_rate=self.meta_learning_rate)
+        for name in ("learning_rate", "ent_coef", "meta_learning_rate"):
+            checked_value_at(name, getattr(self, name), 1.0)
+        discount = self.question_discount
+        if not (discount is None or (is_finite_number(discount) and 0.0 <= discount < 1.0)):
+            raise ValueError(f"question_discount must lie in [0, 1) or be None, got {discount!r}")
+        often = self.sde_sample_freq
+        if not is_integer(often) or (often != -1 and often < 1):
+            raise ValueError(f"sde_sample_freq must be an integer >= 1 or -1, got {often!r}")
+        _check_auxiliary_task(self.auxiliary_task)
+        if self.inner_optimizer is not None and not isinstance(self.inner_optimizer, Optimizer):
+            raise ValueError(
+                f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {self.inner_optimizer!r}"
+            )
+        check_choice("encoder_mode", self.encoder_mode, EncoderMode)
+        check_choice("objective", self.objective, Objective)
+        check_choice("horizon", self.horizon, Horizon)
+        check_choice("storage", self.storage, Storage)
+        check_choice("convention", self.convention, Convention)
+        check_rollout_buffer_class(self.rollout_buffer_class)
+
     def _setup_model(self) -> None:
+        self._check_arguments()
         check_observation_space(self.observation_space)
         squashed = bool(self.policy_kwargs.get("squash_output", False))
         self._distribution = distribution_for(self.action_space, squashed)

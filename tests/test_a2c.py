@@ -215,43 +215,56 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
         _model(_Bad(float("nan"))).learn(20)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"questions": 0}, "questions must be >= 1, got 0"),
-        ({"unroll_length": 0}, "unroll_length must be >= 1, got 0"),
-        ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
-        ({"n_steps": 0}, "n_steps must be >= 1, got 0"),
-        ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
-        ({"question_window": 0}, "question_window must be >= 1, got 0"),
-        ({"meta_learning_rate": 0.0}, "meta_learning_rate must be > 0, got 0.0"),
-        ({"auxiliary_task": "pixels"}, "auxiliary_task must be one of .*got 'pixels'"),
-        ({"auxiliary_task": None}, "auxiliary_task must be one of .*'none'.*got None"),
-        ({"auxiliary_task": RewardPrediction()}, "auxiliary_task must be .* got a RewardPrediction: pass lambda model"),
-        ({"auxiliary_task": lambda model: "none"}, "auxiliary_task must return an AuxiliaryTask.*'none'"),
-        ({"objective": "mean"}, "objective must be one of .*got 'mean'"),
-        ({"horizon": "far"}, "horizon must be one of .*got 'far'"),
-        ({"storage": "disk"}, "storage must be one of .*got 'disk'"),
-        ({"convention": "loose"}, "convention must be one of .*got 'loose'"),
-        ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
-        ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
-        ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
-        ({"learning_rate": "3e-4"}, "^learning_rate must be a finite number >= 0, got '3e-4'"),
-        ({"vf_coef": "a"}, "^vf_coef must be a finite number >= 0, got 'a'"),
-        ({"questions": 4.0}, "^questions must be an integer >= 1, got 4.0"),
-        ({"n_steps": 5.0}, "^n_steps must be an integer >= 1, got 5.0"),
-        ({"inner_optimizer": "adam"}, "^inner_optimizer must be None or a .*Optimizer, got 'adam'"),
-        ({"meta_learning_rate": np.inf}, "^meta_learning_rate must be a finite number > 0, got inf"),
-        ({"sde_sample_freq": 2.5}, "^sde_sample_freq must be an integer >= 1 or -1, got 2.5"),
-        ({"auxiliary_task": 5}, "^auxiliary_task must be one of .*, got 5"),
-        ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
-        ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
-        ({"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8}, "^n_envs must be left out .* or be its 4, got 8"),
-    ],
-)
+BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"questions": 0}, "questions must be >= 1, got 0"),
+    ({"unroll_length": 0}, "unroll_length must be >= 1, got 0"),
+    ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
+    ({"n_steps": 0}, "n_steps must be >= 1, got 0"),
+    ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
+    ({"question_window": 0}, "question_window must be >= 1, got 0"),
+    ({"meta_learning_rate": 0.0}, "meta_learning_rate must be > 0, got 0.0"),
+    ({"auxiliary_task": "pixels"}, "auxiliary_task must be one of .*got 'pixels'"),
+    ({"auxiliary_task": None}, "auxiliary_task must be one of .*'none'.*got None"),
+    ({"auxiliary_task": RewardPrediction()}, "auxiliary_task must be .* got a RewardPrediction: pass lambda model"),
+    ({"auxiliary_task": lambda model: "none"}, "auxiliary_task must return an AuxiliaryTask.*'none'"),
+    ({"objective": "mean"}, "objective must be one of .*got 'mean'"),
+    ({"horizon": "far"}, "horizon must be one of .*got 'far'"),
+    ({"storage": "disk"}, "storage must be one of .*got 'disk'"),
+    ({"convention": "loose"}, "convention must be one of .*got 'loose'"),
+    ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
+    ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
+    ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
+    ({"learning_rate": "3e-4"}, "^learning_rate must be a finite number >= 0, got '3e-4'"),
+    ({"vf_coef": "a"}, "^vf_coef must be a finite number >= 0, got 'a'"),
+    ({"questions": 4.0}, "^questions must be an integer >= 1, got 4.0"),
+    ({"n_steps": 5.0}, "^n_steps must be an integer >= 1, got 5.0"),
+    ({"inner_optimizer": "adam"}, "^inner_optimizer must be None or a .*Optimizer, got 'adam'"),
+    ({"meta_learning_rate": np.inf}, "^meta_learning_rate must be a finite number > 0, got inf"),
+    ({"sde_sample_freq": 2.5}, "^sde_sample_freq must be an integer >= 1 or -1, got 2.5"),
+    ({"auxiliary_task": 5}, "^auxiliary_task must be one of .*, got 5"),
+    ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
+    ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
+    ({"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8}, "^n_envs must be left out .* or be its 4, got 8"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
 def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         _model(**changes)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "model.zip"
+    _model().save(path)
+    return path
+
+
+@pytest.mark.parametrize(("changes", "message"), [case for case in BAD_ARGUMENTS if "n_envs" not in case[0]])
+def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DGVFA2C.load(saved, **changes)
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])

@@ -55,7 +55,7 @@ def speed(case: dict[str, Any]) -> dict[str, Any]:
     for _ in range(case["repetitions"]):
         for name, agent in agents.items():
             rates[name].append(rate(agent, case["seconds"], _updates(agent)))
-    return {"steps_per_s": {name: statistics.median(rate) for name, rate in rates.items()}}
+    return {"steps_per_s": {name: statistics.median(found) for name, found in rates.items()}}
 
 
 def parts(case: dict[str, Any]) -> dict[str, Any]:

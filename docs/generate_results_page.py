@@ -128,7 +128,8 @@ def _each_world(experiment: Experiment, settings: Sequence[str], words: Callable
 def _suffices(experiment: Experiment) -> str:
     def words(world: str) -> str:
         level, solving = SOLVED[world], experiment.solving(world, "discovered")
-        return f"{solving} seeds reach {level:g} (optimal {reference_of(world).optimal:g})"
+        final = _interval(experiment.summary(world, "discovered", "final"))
+        return f"{solving} seeds reach {level:g} (optimal {reference_of(world).optimal:g}), final return {final}"
 
     return _each_world(experiment, ["discovered"], words)
 

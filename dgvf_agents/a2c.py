@@ -472,7 +472,6 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._unroll = self._pending_unroll = None
 
     def _build_task(self) -> AuxiliaryTask:
-        _check_auxiliary_task(self.auxiliary_task)  # in a loaded model it comes from elsewhere
         if callable(self.auxiliary_task):
             task = self.auxiliary_task(self)
             if not isinstance(task, AuxiliaryTask):

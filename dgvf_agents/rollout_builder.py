@@ -9,7 +9,6 @@ from typing import Any, cast, final
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor
 
 from dgvf_agents.devices import CPU, upload
@@ -178,7 +177,7 @@ def _uploaded(
         parts = {name: _uploaded(observations[name], inner, device, copies) for name, inner in space.spaces.items()}
         return cast(dict[str, Tensor], parts)
     array = np.array(observations, space.dtype, order="C")
-    if device.type == "cpu" and is_image_space(space):
+    if device.type == "cpu" and array.dtype == np.uint8 and array.ndim == 4:  # images
         return upload(array, device).contiguous(memory_format=torch.channels_last)  # as its convolutions take them
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         place = tuple(np.argwhere(~np.isfinite(array))[0])

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from generated import DOCS, check, table, write
+from generated import DOCS, capital, check, table, write
 
 from dgvf_agents.bench import atari_case
 
@@ -133,7 +133,7 @@ def training_on_atari(report: dict[str, Any]) -> str:
     speeds = speed["steps_per_s"]
     sb3, adapted, a2c, discovered = (speeds[name] for name in ("sb3", "sb3-adapter", "a2c", "discovered"))
     ours = [
-        (_capital(words), "", f"{speeds[name]:,.0f}", f"{speeds[name] / sb3:.2f}")
+        (capital(words), "", f"{speeds[name]:,.0f}", f"{speeds[name] / sb3:.2f}")
         for name, words in atari_case.AGENTS.items()
         if name in speeds and not name.startswith("sb3")
     ]
@@ -142,7 +142,7 @@ def training_on_atari(report: dict[str, Any]) -> str:
     precision = " Our encoders multiply bfloat16 numbers." if settings["mixed_precision"] else ""
     parts = {row["method"]: row["fractions"] for row in of["parts"]}
     cells = [(method, *(f"{100 * part:.0f}%" for part in parts[method].values())) for method in parts]
-    headings = ("Agent", *(_capital(name) for name in next(iter(parts.values()))))
+    headings = ("Agent", *(capital(name) for name in next(iter(parts.values()))))
     growth = [
         (str(row["unroll_length"]), f"`{row['storage']}`", f"{row['ms_per_update']:.0f}", f"{row['peak_mib']:,.0f}")
         for row in of["growth"]
@@ -179,11 +179,6 @@ Time and memory of discovered GVFs as L grows; memory is the peak over what the 
 {table(("L", "Storage", "ms an update", "Peak MiB"), growth, right=(0, 2, 3))}
 
 {_measured(report)}"""
-
-
-def _capital(words: str) -> str:
-    """With a capital first letter, all others as they are."""
-    return words[:1].upper() + words[1:]
 
 
 def _speed_table(rows: list[dict[str, Any]]) -> str:

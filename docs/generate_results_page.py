@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from generated import DOCS, check, table, write
+from generated import DOCS, capital, check, table, write
 
 from dgvf_agents.experiments.figures import FIGURES
 from dgvf_agents.experiments.pictures import NAMES
@@ -240,7 +240,7 @@ def section(experiment: Experiment) -> str:
     headings = ("World", "Setting", "Seeds", "Final return", "Average return", "Steps to, by seed")
     parts = [
         f"## {TITLES[name]}\n",
-        f"{_sentence(FIGURES[experiment.figure].summary)}\n",
+        f"{capital(FIGURES[experiment.figure].summary)}.\n",
         *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
         table(headings, rows, right=(2, 3, 4)) + "\n",
     ]
@@ -257,10 +257,6 @@ def section(experiment: Experiment) -> str:
     if provenance["missing"]:
         parts.append(f"Not run yet: {_missing(provenance['missing'])}.\n")
     return "\n".join(parts)
-
-
-def _sentence(words: str) -> str:
-    return f"{words[0].upper()}{words[1:]}."
 
 
 def _missing(runs: Sequence[str]) -> str:

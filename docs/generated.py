@@ -41,3 +41,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
     """A Markdown table; the columns `right` are aligned to the right."""
     rule = ["---:" if i in right else "---" for i in range(len(headings))]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in (headings, rule, *rows))
+
+
+def capital(words: str) -> str:
+    """With a capital first letter, all others as they are."""
+    return words[:1].upper() + words[1:]

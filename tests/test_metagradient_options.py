@@ -18,6 +18,7 @@ from dgvf_agents.losses import ActorCriticWeights
 from dgvf_agents.metagradient import (
     InnerState,
     Learner,
+    Storage,
     Unroll,
     inner_update,
     meta_gradient,
@@ -265,12 +266,17 @@ def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, 
     torch.testing.assert_close(gradient, computed(case))
 
 
-@pytest.mark.parametrize("storage", ["graph", "recompute"])
-def test_histories_lead_from_the_first_state_to_the_last(storage: str) -> None:
-    case, given = Case(), problem("hand_set_discount")
+def _begun(case: Case, eta: Params, storage: Storage, length: int) -> tuple[Callable[..., Any], Unroll]:
+    """The inner update, and an unroll of it that has not taken any."""
     learner = learner_of(case)
     update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
-    unroll = Unroll(update, score, state_of(case), given.eta, storage=storage, length=3)
+    return update, Unroll(update, score, state_of(case), eta, storage=storage, length=length)
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_histories_lead_from_the_first_state_to_the_last(storage: Storage) -> None:
+    case, given = Case(), problem("hand_set_discount")
+    update, unroll = _begun(case, given.eta, storage, 3)
     start, steps = unroll.history
     torch.testing.assert_close(start, state_of(case), rtol=0, atol=0)
     assert steps == []
@@ -285,12 +291,10 @@ def test_histories_lead_from_the_first_state_to_the_last(storage: str) -> None:
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
-def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: str) -> None:
+def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: Storage) -> None:
     """The next update starts there; what is handed out hangs on no graph."""
     case, given = Case(), problem("hand_set_discount")
-    learner = learner_of(case)
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
-    unroll = Unroll(update, score, state_of(case), given.eta, storage=storage, length=2)
+    update, unroll = _begun(case, given.eta, storage, 2)
     unroll.update(given.rollouts[0], learning_rate(case))
     elsewhere = tree_map_only(Tensor, lambda t: (1.01 * t).requires_grad_(), unroll.state)
     unroll.go_on_from(elsewhere)

@@ -6,6 +6,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
+from dgvf_agents.model_file import ModelFile
 from dgvf_agents.run_folder import RunFolder
 from dgvf_agents.train_config import TrainConfig
 
@@ -31,4 +32,4 @@ def write_run(
     if checkpoint:
         file_path = folder.checkpoint_file(config.steps)
         file_path.parent.mkdir()
-        file_path.write_bytes(b"weights")
+        file_path.write_bytes(ModelFile({}).to_bytes())

@@ -162,6 +162,26 @@ def test_runs_that_tell_nothing_of_the_world_as_it_is_are_not_adopted(tmp_path: 
     assert adopt([cell], [tmp_path]) == [cell]
 
 
+def test_a_run_without_a_whole_end_is_not_adopted(tmp_path: Path) -> None:
+    (cell,) = cells_of([setting("puddle-world", "a2c")], FULL, 1, tmp_path / "out")
+    write_run(tmp_path / "run", cell.config, evaluation={80_000: -90.0})
+    (last,) = RunFolder(tmp_path / "run").checkpoints()
+    last.write_bytes(last.read_bytes()[:-1])
+    assert adopt([cell], [tmp_path / "run"]) == []
+
+
+def test_a_cell_that_is_being_trained_adopts_nothing(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path / "out")
+    write_run(tmp_path / "run", cell.config, {8_000: 1.0})
+    cell.folder.parent.mkdir(parents=True)
+    with (
+        FileLock(cell.folder.with_name("seed-0.lock")),
+        pytest.raises(ValueError, match=r"another process trains, got .*seed-0"),
+    ):
+        adopt([cell], [tmp_path / "run"])
+    assert not cell.folder.exists()
+
+
 def test_a_place_to_adopt_from_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"adopt must name folders, got .*nowhere"):
         adopt([one_cell(tmp_path)], [tmp_path / "nowhere"])

@@ -207,6 +207,28 @@ class KillsFirst:
         self.ends[cell] = failure
 
 
+class InterruptsAfterTheFirst(KillsFirst):
+    """Ctrl-C when the second process has started, the first having ended unnoticed."""
+
+    def started(self, cell: Cell) -> None:
+        if self.killed is not None:
+            wait_for(lambda: len(multiprocessing.active_children()) == 1)
+            raise KeyboardInterrupt
+        super().started(cell)
+
+    def stopping(self, running: int) -> None: ...
+
+
+def test_an_interrupt_reaches_the_runs_beside_one_that_has_just_ended(tmp_path: Path) -> None:
+    cells = [
+        dataclasses.replace(cell, config=dataclasses.replace(cell.config, steps=100_000_000))
+        for cell in gridworld_cells(tmp_path, seeds=1)
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(cells, 2, "dgvf", InterruptsAfterTheFirst())  # type: ignore[arg-type]
+    assert not multiprocessing.active_children()
+
+
 def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
     cells, view = gridworld_cells(tmp_path, seeds=1), KillsFirst()
     (failure,) = run_sweep(cells, 2, "dgvf", view)  # type: ignore[arg-type]
@@ -292,3 +314,10 @@ def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, mo
         assert "15% 5,000 1.25 0:08:30" in shown  # 2.55M steps at 150,000 in 30 s
         view.ended(cells[0], "killed by SIGKILL")
         assert "[1/2] collect-objects/discovered seed 0 FAILED: killed by SIGKILL" in screen.getvalue()
+        view.started(cells[1])
+        clock[0] += 5.0
+        write_run(cells[1].folder, dataclasses.replace(cells[1].config, steps=50_000), {50_000: 1.0}, checkpoint=False)
+        screen.truncate(0)
+        view.refresh()
+        shown = " ".join(screen.getvalue().split())
+        assert "1 of 2 cells, 0:01:15 so far, about 0:07:22 left" in shown  # 2.95M steps at 500,000 in 75 s

@@ -59,8 +59,10 @@ class QuestionEntry(NamedTuple):
     value: float
     return_lost: float | None
     cumulant: Picture
-    answer: Picture
+    answer: Picture | None
+    """None for questions of agents beside."""
     discount: Picture | None
+    """None where it is the same everywhere, too."""
 
 
 class KindEntry(NamedTuple):
@@ -165,14 +167,28 @@ def _entries(questions: Questions, pictures: AtlasPictures) -> list[QuestionEntr
     kind_of = {member: i + 1 for i, kind in enumerate(questions.ranking.kinds) for member in kind.members}
     rank_of = {int(question): rank + 1 for rank, question in enumerate(questions.ranking.order)}
     return [
-        _entry(questions, number, rank_of[number], kind_of[number], pictures.cumulants[number])._replace(
-            answer=pictures.answers[number], discount=pictures.discounts[number]
+        _entry(
+            questions,
+            number,
+            rank_of[number],
+            kind_of[number],
+            pictures.cumulants[number],
+            pictures.answers[number],
+            pictures.discounts[number],
         )
         for number in questions.ranking.kinds_first
     ]
 
 
-def _entry(questions: Questions, number: int, rank: int, kind: int, cumulant: Picture) -> QuestionEntry:
+def _entry(
+    questions: Questions,
+    number: int,
+    rank: int,
+    kind: int,
+    cumulant: Picture,
+    answer: Picture | None = None,
+    discount: Picture | None = None,
+) -> QuestionEntry:
     reliance = questions.reliance
     return QuestionEntry(
         number,
@@ -184,8 +200,8 @@ def _entry(questions: Questions, number: int, rank: int, kind: int, cumulant: Pi
         float(reliance.value[number]),
         None if reliance.return_lost is None else float(reliance.return_lost[number]),
         cumulant,
-        cumulant,
-        None,
+        answer,
+        discount,
     )
 
 

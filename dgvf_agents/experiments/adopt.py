@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from dgvf_agents.experiments.cell import Cell
 from dgvf_agents.experiments.cell_folder import (
@@ -40,14 +40,21 @@ def adopt(cells: Sequence[Cell], places: Sequence[Path]) -> list[Cell]:
 
     Raises:
         FileNotFoundError: a place is not there.
-        ValueError: a cell's folder holds a run of another configuration.
+        ValueError: a cell's folder holds a run of another configuration, or another process trains it.
     """
     found = [(folder, read_config(folder)) for place in places for folder in _complete_runs(place)]
     adopted = []
     for cell in cells:
         folder = next((folder for folder, config in found if not differing_fields(config, cell.config)), None)
         if folder is not None and state_of(cell.folder, cell.config) is not CellState.FINISHED:
-            _take_over(folder, cell)
+            cell.folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with FileLock(cell.folder.with_name(f"{cell.folder.name}.lock"), timeout=0):
+                    _take_over(folder, cell)
+            except Timeout:
+                raise ValueError(
+                    f"runs must not be adopted as cells that another process trains, got {cell.folder}"
+                ) from None
             adopted.append(cell)
     return adopted
 
@@ -76,16 +83,14 @@ def _has_returns(folder: Path) -> bool:
 
 def _take_over(folder: Path, cell: Cell) -> None:
     """Whole or not at all: under another name first. An unfinished run in the cell's folder gives way."""
-    unfinished = cell.folder.with_name(f".{cell.folder.name}.{os.getpid()}.tmp")
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(cell.folder.with_name(f"{cell.folder.name}.lock"), timeout=0):
-        shutil.rmtree(unfinished, ignore_errors=True)
-        passing = shutil.ignore_patterns(".*")  # locks, and what killed processes had begun to write
-        shutil.copytree(folder, unfinished, ignore=passing, copy_function=_link_or_copy)
-        if not mark_file(unfinished).is_file():
-            write_mark(unfinished, read_mark(folder))
-        shutil.rmtree(cell.folder, ignore_errors=True)
-        unfinished.rename(cell.folder)
+    unfinished = cell.folder.with_name(f".{cell.folder.name}.tmp")  # one at a time: the caller holds the cell's lock
+    shutil.rmtree(unfinished, ignore_errors=True)
+    passing = shutil.ignore_patterns(".*")  # locks, and what killed processes had begun to write
+    shutil.copytree(folder, unfinished, ignore=passing, copy_function=_link_or_copy)
+    if not mark_file(unfinished).is_file():
+        write_mark(unfinished, read_mark(folder))
+    shutil.rmtree(cell.folder, ignore_errors=True)
+    unfinished.rename(cell.folder)
 
 
 def _link_or_copy(source: str, target: str) -> None:

@@ -67,6 +67,9 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
         missing: those that they lack.
     """
     marks = [read_mark(cell.folder) for cell in cells]
+    first: dict[str, Cell] = {}
+    for cell in cells:
+        first.setdefault(cell.setting.folder_name, cell)
     made: list[dict[str, Any]] = []
     for mark in marks:
         machine = {"versions": mark.versions, "hardware": mark.hardware}
@@ -87,9 +90,7 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
             }
             for cell, mark in zip(cells, marks, strict=True)
         ],
-        "configurations": {
-            cell.setting.folder_name: dataclasses.asdict(read_config(cell.folder)) for cell in cells if cell.seed == 0
-        },
+        "configurations": {name: dataclasses.asdict(read_config(cell.folder)) for name, cell in first.items()},
     }
 
 

@@ -111,10 +111,9 @@ def differing_fields(found: TrainConfig, wanted: TrainConfig) -> list[str]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether metrics and checkpoints reach the configured steps, mark or not."""
+    """Whether metrics and a whole checkpoint reach the configured steps, mark or not."""
     run = RunFolder(folder)
     if not (run.config_file.is_file() and run.progress_file.is_file()):
         return False
     steps = read_config(folder).steps
-    saved = [int(path.stem) for path in run.checkpoints()]
-    return max(saved, default=0) >= steps and RunMetrics.read(folder).total_steps >= steps
+    return run.is_finished() and RunMetrics.read(folder).total_steps >= steps

@@ -32,10 +32,15 @@ class LearningRate(Figure):
 
     def settings(self, world: str) -> list[Setting]:
         return [
-            setting(world, method, f"{method} learning_rate={changes['learning_rate']}", **changes)
+            setting(world, method, _label(method, changes), **changes)
             for changes in TRIED[cast("World", world)]
             for method in METHODS
         ]
 
     def draw(self, results: Results, path: Path) -> None:
         draw_curves_by(results, path, "learning_rate", "All methods at two learning rates")
+
+
+def _label(method: str, changes: dict[str, Any]) -> str:
+    """Without the entropy coefficient at the start, which follows from the one at the end."""
+    return " ".join([method, *(f"{name}={value}" for name, value in changes.items() if name != "ent_coef")])

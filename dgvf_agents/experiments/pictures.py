@@ -61,17 +61,19 @@ def draw_curves(results: Results, path: Path, title: str) -> None:
 
 
 def draw_curves_by(results: Results, path: Path, parameter: str, title: str) -> None:
-    """Learning curves, a panel per world and value of a parameter that settings are labeled with."""
+    """Learning curves, a panel per world and value of a parameter that settings are labeled with.
+
+    A panel's title tells everything that its settings change.
+    """
     panels = []
     for world in results.worlds():
         values: dict[str, list[str]] = {}
         for label in results.settings(world):
             values.setdefault(_changes(label)[parameter], []).append(label)
-        words = parameter.replace("_", " ")
-        panels += [
-            _curve_panel(results, world, labels, f"{_title(results, world, labels)}\n{words} {value}", method_in)
-            for value, labels in values.items()
-        ]
+        for labels in values.values():
+            changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _changes(labels[0]).items())
+            title = f"{_title(results, world, labels)}\n{changes}"
+            panels.append(_curve_panel(results, world, labels, title, method_in))
     plot_curves(path, panels, title, columns=2)
 
 
@@ -150,6 +152,7 @@ def _study(results: Results, world: str, values: dict[str, float]) -> StudyPanel
     quantities: tuple[Quantity, ...] = ("final", "average")
     for quantity in quantities:
         rows = [row for row in _summary(results, world, quantity) if row.setting in values]
+        rows.sort(key=lambda row: values[row.setting])
         lines.append(
             StudyLine(
                 label=f"{quantity} return",

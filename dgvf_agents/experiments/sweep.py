@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -70,8 +71,9 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
         while waiting or running:
             while waiting and len(running) < jobs:
                 cell = waiting.pop(0)
-                running[cell] = context.Process(target=cell_process, args=(cell.config, cell.folder, command))
-                running[cell].start()
+                process = context.Process(target=cell_process, args=(cell.config, cell.folder, command))
+                process.start()
+                running[cell] = process
                 view.started(cell)
             wait([process.sentinel for process in running.values()], POLL_SECONDS)
             for cell in [cell for cell, process in running.items() if process.exitcode is not None]:
@@ -115,7 +117,8 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
     try:
         for process in processes:
             assert process.pid is not None
-            os.kill(process.pid, signal.SIGINT)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since it was last looked at
+                os.kill(process.pid, signal.SIGINT)
         end = time.monotonic() + STOP_SECONDS
         for process in processes:
             process.join(max(0.0, end - time.monotonic()))

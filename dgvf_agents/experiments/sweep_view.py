@@ -41,7 +41,8 @@ class SweepView:
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep begins, of which some cells are finished already."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
-        self._steps_left, self._steps_gained = sum(cell.config.steps for cell in waiting), 0
+        self._steps_left = sum(cell.config.steps - _progress(cell)[0] for cell in waiting)
+        self._steps_gained = 0
         self._start = time.monotonic()
         if self._ended:
             self._console.print(f"{self._ended} of {self._total} cells are finished already")
@@ -55,8 +56,8 @@ class SweepView:
         """A cell's process has ended, with a reason where it failed."""
         pace = self._running.pop(cell)
         self._ended += 1
-        self._steps_left -= cell.config.steps
-        self._steps_gained += cell.config.steps - pace.begun
+        self._steps_left -= cell.config.steps - pace.begun
+        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - pace.begun
         outcome = f"finished in {_duration(time.monotonic() - pace.start)}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -80,7 +81,7 @@ class SweepView:
             steps, value = _progress(cell)
             pace.see(steps)
             total = cell.config.steps
-            remaining, gained = remaining - steps, gained + steps - pace.begun
+            remaining, gained = remaining - (steps - pace.begun), gained + steps - pace.begun
             table.add_row(
                 cell.name,
                 ProgressBar(total, min(steps, total), width=16),

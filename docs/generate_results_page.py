@@ -30,6 +30,7 @@ TITLES = {
     "convention": "Exact and surrogate meta-gradients",
     "search": "The search for hyperparameters",
     "learning-rate": "Two learning rates",
+    "low-rate": "Short unrolls and few questions at a low learning rate",
     "atari-laptop/Pong": "Pong on two cores",
 }
 """Of the sections, in their order, by the folder of their tables; its first part is the name of the experiment."""

@@ -67,6 +67,10 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert varied("joint", "task") == varied("gridworlds", "task")
     assert varied("learning-rate", "learning_rate") == [5e-4] * 4 + [3e-3] * 4
     assert varied("learning-rate", "task") == 2 * varied("gridworlds", "task")
+    assert varied("low-rate", "unroll_length") == [10, 1, 2, 10]
+    assert varied("low-rate", "questions") == [128, 128, 128, 2]
+    assert set(varied("low-rate", "learning_rate")) == {5e-4}
+    assert set(varied("convention", "learning_rate")) == {5e-4}
 
 
 def test_scales_shrink_steps_and_seeds() -> None:

@@ -10,6 +10,7 @@ from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.gridworlds import Gridworlds
 from dgvf_agents.experiments.joint import Joint
 from dgvf_agents.experiments.learning_rate import LearningRate
+from dgvf_agents.experiments.low_rate import LowRate
 from dgvf_agents.experiments.meta_objective import MetaObjective
 from dgvf_agents.experiments.questions import Questions
 from dgvf_agents.experiments.search import Search
@@ -25,6 +26,7 @@ FIGURES: dict[str, Figure] = {
         Joint(),
         Search(),
         LearningRate(),
+        LowRate(),
         Convention(),
         AtariRepresentation(),
         AtariMetaObjective(),

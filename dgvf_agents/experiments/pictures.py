@@ -72,8 +72,8 @@ def draw_curves_by(results: Results, path: Path, parameter: str, title: str) -> 
             values.setdefault(_changes(label)[parameter], []).append(label)
         for labels in values.values():
             changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in _changes(labels[0]).items())
-            title = f"{_title(results, world, labels)}\n{changes}"
-            panels.append(_curve_panel(results, world, labels, title, method_in))
+            heading = f"{_title(results, world, labels)}\n{changes}"
+            panels.append(_curve_panel(results, world, labels, heading, method_in))
     plot_curves(path, panels, title, columns=2)
 
 

@@ -24,6 +24,7 @@ FigureName = Literal[
     "joint",
     "search",
     "learning-rate",
+    "low-rate",
     "convention",
     "atari-representation",
     "atari-meta-objective",

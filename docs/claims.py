@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from generated import table
 from result_tables import Experiment, count_of, interval, mean_interval
 
@@ -41,8 +42,8 @@ class Claim(NamedTuple):
 
 
 def _name(label: str, figure: str) -> str:
-    units = {"questions": "questions", "unroll-length": "updates"}
-    return NAMES.get(label, f"{label} {units[figure]}" if figure in units else label)
+    symbols = {"questions": "d", "unroll-length": "k"}
+    return NAMES.get(label, f"{symbols[figure]} = {label}" if figure in symbols else label)
 
 
 def _returns(experiment: Experiment, world: str, settings: Sequence[str], quantity: Quantity) -> str:
@@ -81,10 +82,6 @@ def _solving(experiment: Experiment, world: str, settings: Sequence[str]) -> str
     )
 
 
-def _share(flags: Sequence[bool]) -> str:
-    return "yes" if all(flags) else "in part" if any(flags) else "no"
-
-
 def suffices(experiment: Experiment, world: str, settings: Sequence[str]) -> Finding:
     """The first setting solves the world."""
     (label,) = settings
@@ -92,7 +89,7 @@ def suffices(experiment: Experiment, world: str, settings: Sequence[str]) -> Fin
     ended = experiment.ends_solved(world, label)
     best = reference_of(world).optimal
     words = f"{reached} seeds get there, {sum(ended)} end there; {_returns(experiment, world, settings, 'final')}"
-    return Finding(f"{words} (optimal {best:g})", _share(ended))
+    return Finding(f"{words} (optimal {best:g})", "yes" if all(ended) else "in part" if any(ended) else "no")
 
 
 def faster(experiment: Experiment, world: str, settings: Sequence[str]) -> Finding:
@@ -117,10 +114,11 @@ def better_methods(experiment: Experiment, world: str, settings: Sequence[str]) 
 
 
 def fails(experiment: Experiment, world: str, settings: Sequence[str]) -> Finding:
-    """The first setting does not fail, and the others do."""
+    """The first setting solves the world, and the others do not."""
     first, *others = settings
-    failed = [not solved for label in others for solved in experiment.ends_solved(world, label)]
-    verdict = _share(failed) if any(experiment.ends_solved(world, first)) else "no: both fail"
+    solved = np.mean(experiment.ends_solved(world, first))
+    beside = np.mean([ended for label in others for ended in experiment.ends_solved(world, label)])
+    verdict = "yes" if (solved, beside) == (1.0, 0.0) else "in part" if solved > beside else "no"
     words = f"seeds that end solved: {_solving(experiment, world, settings)}"
     return Finding(f"{words}; {_returns(experiment, world, settings, 'final')}", verdict)
 

@@ -121,8 +121,8 @@ def page(experiments: dict[str, Experiment]) -> str:
         "are apart, **in the mean** where they overlap, **no** where the means are equal or the other way around,\n"
         "**the reverse** where the intervals then are apart; of several comparisons the worst counts. Where it is\n"
         "that a setting solves a world, by the end of training: **yes** where all seeds do, **in part** where some\n"
-        "do, **no** where none does. Where others are said to fail besides: **yes** where it always does and they never,\n"
-        f"**in part** where it does more often than they, **no** elsewhere. Solved is {_levels()}.\n",
+        "do, **no** where none does. Where others are said to fail besides: **yes** where it always does and they\n"
+        f"never, **in part** where it does more often than they, **no** elsewhere. Solved is {_levels()}.\n",
         claims.claims(experiments) + "\n",
         (DOCS / "results" / "remarks.txt").read_text(encoding="utf-8"),
         *(section(experiments[name]) for name in TITLES if name in experiments),

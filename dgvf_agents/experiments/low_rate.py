@@ -1,7 +1,7 @@
 """The short unrolls and the few questions that fail in the paper, at a low learning rate; beyond the paper.
 
 At the learning rate of the preset random questions solve the small rooms as well (`learning-rate`), so how questions
-are found cannot matter much there. At the low one it does.
+are found cannot matter much there. At the low one it can.
 """
 
 from __future__ import annotations

@@ -12,9 +12,8 @@ import numpy as np
 from generated import table
 from result_tables import Experiment, count_of, interval, mean_interval
 
-from dgvf_agents.experiments.analysis import QUANTITIES
 from dgvf_agents.experiments.pictures import NAMES
-from dgvf_agents.experiments.results import Quantity, SummaryRow
+from dgvf_agents.experiments.results import QUANTITIES, Quantity, SummaryRow
 from dgvf_agents.experiments.worlds import reference_of
 
 _ORDERED = ("yes", "in the mean", "no", "the reverse")
@@ -41,15 +40,18 @@ class Claim(NamedTuple):
     """Of tables, a world and the settings."""
 
 
-def _name(label: str, figure: str) -> str:
-    symbols = {"questions": "d", "unroll-length": "k"}
-    return NAMES.get(label, f"{symbols[figure]} = {label}" if figure in symbols else label)
+_SYMBOLS = {"questions": "d", "unroll-length": "k"}
+"""Of the parameters whose values are the labels of an experiment's settings."""
+
+
+def _name(experiment: Experiment, label: str) -> str:
+    symbol = _SYMBOLS.get(experiment.figure)
+    return NAMES.get(label, label) if symbol is None else f"{symbol} = {label}"
 
 
 def _returns(experiment: Experiment, world: str, settings: Sequence[str], quantity: Quantity) -> str:
     said = [
-        f"{_name(label, experiment.figure)} {mean_interval(experiment.summary(world, label, quantity))}"
-        for label in settings
+        f"{_name(experiment, label)} {mean_interval(experiment.summary(world, label, quantity))}" for label in settings
     ]
     return f"{quantity} return: {', '.join(said)}"
 
@@ -76,16 +78,17 @@ def _orders(experiment: Experiment, world: str, settings: Sequence[str], quantit
     return max((_order(first, other) for other in others), key=_ORDERED.index)
 
 
-def _solving(experiment: Experiment, world: str, settings: Sequence[str]) -> str:
-    return ", ".join(
-        f"{_name(label, experiment.figure)} {count_of(experiment.ends_solved(world, label))}" for label in settings
-    )
+def _counts(
+    experiment: Experiment, world: str, settings: Sequence[str], solved: Callable[[str, str], list[bool]]
+) -> str:
+    """How many seeds of each setting are solved, by a method of the experiment."""
+    return ", ".join(f"{_name(experiment, label)} {count_of(solved(world, label))}" for label in settings)
 
 
 def suffices(experiment: Experiment, world: str, settings: Sequence[str]) -> Finding:
     """The first setting solves the world."""
     (label,) = settings
-    reached = count_of([steps is not None for steps in experiment.first_at(world, label)])
+    reached = count_of(experiment.gets_solved(world, label))
     ended = experiment.ends_solved(world, label)
     best = reference_of(world).optimal
     words = f"{reached} seeds get there, {sum(ended)} end there; {_returns(experiment, world, settings, 'final')}"
@@ -109,7 +112,9 @@ def better_methods(experiment: Experiment, world: str, settings: Sequence[str]) 
     """As `better`, with how probably a run of the first setting beats one of each other."""
     found = better(experiment, world, settings)
     wins = [experiment.comparison(world, other, "average") for other in settings[1:]]
-    chances = ", ".join(f"{_name(row.other, '')} {interval(row.probability, row.low, row.high)}" for row in wins)
+    chances = ", ".join(
+        f"{_name(experiment, row.other)} {interval(row.probability, row.low, row.high)}" for row in wins
+    )
     return found._replace(words=f"{found.words}; probability that its average is the larger: {chances}")
 
 
@@ -119,28 +124,21 @@ def fails(experiment: Experiment, world: str, settings: Sequence[str]) -> Findin
     solved = np.mean(experiment.ends_solved(world, first))
     beside = np.mean([ended for label in others for ended in experiment.ends_solved(world, label)])
     verdict = "yes" if (solved, beside) == (1.0, 0.0) else "in part" if solved > beside else "no"
-    words = f"seeds that end solved: {_solving(experiment, world, settings)}"
+    words = f"seeds that end solved: {_counts(experiment, world, settings, experiment.ends_solved)}"
     return Finding(f"{words}; {_returns(experiment, world, settings, 'final')}", verdict)
 
 
 def more_stable(experiment: Experiment, world: str, settings: Sequence[str]) -> Finding:
     """As `better`, with how many seeds get there and how many end there."""
-    reached = ", ".join(
-        f"{_name(label, '')} {count_of([steps is not None for steps in experiment.first_at(world, label)])}"
-        for label in settings
-    )
     found = better(experiment, world, settings)
-    ended = _solving(experiment, world, settings)
+    reached = _counts(experiment, world, settings, experiment.gets_solved)
+    ended = _counts(experiment, world, settings, experiment.ends_solved)
     return found._replace(words=f"seeds that get there: {reached}; that end there: {ended}; {found.words}")
 
 
 CLAIMS = (
     Claim(
-        "Discovered questions suffice alone for an optimal policy",
-        "figure 2",
-        "gridworlds",
-        ("discovered",),
-        suffices,
+        "Discovered questions suffice alone for an optimal policy", "figure 2", "gridworlds", ("discovered",), suffices
     ),
     Claim(
         "Random questions and reward prediction are notably worse",

@@ -63,6 +63,10 @@ class Experiment:
                     seeds[row.seed] = row.steps
         return [seeds[seed] for seed in sorted(seeds)]
 
+    def gets_solved(self, world: str, setting: str) -> list[bool]:
+        """For each seed, whether any evaluation counts as solved."""
+        return [steps is not None for steps in self.first_at(world, setting)]
+
     def ends_solved(self, world: str, setting: str) -> list[bool]:
         """For each seed, whether its final return counts as solved."""
         cells = [cell for cell in self.results.cells if (cell.world, cell.setting) == (world, setting)]

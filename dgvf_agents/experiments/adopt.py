@@ -14,6 +14,7 @@ from dgvf_agents.experiments.cell_folder import (
     CellState,
     differing_fields,
     is_complete,
+    lock_file,
     mark_file,
     read_config,
     read_mark,
@@ -49,7 +50,7 @@ def adopt(cells: Sequence[Cell], places: Sequence[Path]) -> list[Cell]:
         if folder is not None and state_of(cell.folder, cell.config) is not CellState.FINISHED:
             cell.folder.parent.mkdir(parents=True, exist_ok=True)
             try:
-                with FileLock(cell.folder.with_name(f"{cell.folder.name}.lock"), timeout=0):
+                with FileLock(lock_file(cell.folder), timeout=0):
                     _take_over(folder, cell)
             except Timeout:
                 raise ValueError(

@@ -12,6 +12,7 @@ from dgvf_agents.experiments.cell import Cell
 from dgvf_agents.experiments.cell_folder import read_config, read_mark
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.results import (
+    QUANTITIES,
     BandRow,
     CellRow,
     ComparisonRow,
@@ -30,7 +31,6 @@ from dgvf_agents.experiments.statistics import (
 )
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
 
-QUANTITIES: tuple[Quantity, ...] = ("final", "average")
 BAND_POINTS = 150
 """Points of a mean curve at most."""
 

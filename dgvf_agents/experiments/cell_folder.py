@@ -53,6 +53,11 @@ class FinishedMark:
     """Processor and cores; None for a run handed in."""
 
 
+def lock_file(folder: Path) -> Path:
+    """Held by the process that trains a cell or takes a run over as it; beside the folder, which may not be there."""
+    return folder.with_name(f"{folder.name}.lock")
+
+
 def mark_file(folder: Path) -> Path:
     """Where the mark of a finished run lies."""
     return folder / "finished.json"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, read_config, state_of, write_mark
+from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, lock_file, read_config, state_of, write_mark
 from dgvf_agents.experiments.provenance import hardware, versions
 from dgvf_agents.experiments.run_metrics import RunMetrics
 from dgvf_agents.train import train
@@ -50,7 +50,7 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
         ValueError: the folder holds a run of another configuration.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f"{folder.name}.lock"), timeout=lock_seconds):
+    with FileLock(lock_file(folder), timeout=lock_seconds):
         state = state_of(folder, config)
         if state is CellState.FINISHED:
             return

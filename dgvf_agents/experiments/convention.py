@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast, final
+from typing import final
 
 from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
-from dgvf_agents.experiments.learning_rate import TRIED
+from dgvf_agents.experiments.learning_rate import low_rate
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import World
 
 
 @final
@@ -25,8 +24,9 @@ class Convention(Figure):
     reference = "exact"
 
     def settings(self, world: str) -> list[Setting]:
-        low, _ = TRIED[cast("World", world)]
-        return [setting(world, "discovered", kind, **low, convention=kind) for kind in ("exact", "surrogate")]
+        return [
+            setting(world, "discovered", kind, **low_rate(world), convention=kind) for kind in ("exact", "surrogate")
+        ]
 
     def draw(self, results: Results, path: Path) -> None:
         draw_curves(results, path, "Exact and surrogate meta-gradients")

@@ -23,6 +23,11 @@ TRIED: dict[World, tuple[dict[str, Any], dict[str, Any]]] = {
 `collect-objects`, which is too large for a search, the latter's learning rate alone."""
 
 
+def low_rate(world: str) -> dict[str, Any]:
+    """What the first of the two changes in the preset of a world."""
+    return TRIED[cast("World", world)][0]
+
+
 @final
 class LearningRate(Figure):
     """Every method at a low learning rate and at the one that the search chooses."""

@@ -7,14 +7,13 @@ are found cannot matter much there. At the low one it can.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, final
 
 from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
-from dgvf_agents.experiments.learning_rate import TRIED
+from dgvf_agents.experiments.learning_rate import low_rate
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import World
 
 USUAL = "k=10, d=128"
 """Label of the preset's unroll length and number of questions."""
@@ -36,8 +35,7 @@ class LowRate(Figure):
     reference = USUAL
 
     def settings(self, world: str) -> list[Setting]:
-        low, _ = TRIED[cast("World", world)]
-        return [setting(world, "discovered", label, **low, **changes) for label, changes in _VARIED.items()]
+        return [setting(world, "discovered", label, **low_rate(world), **changes) for label, changes in _VARIED.items()]
 
     def draw(self, results: Results, path: Path) -> None:
         draw_curves(results, path, "Short unrolls and few questions at a low learning rate")

@@ -9,7 +9,7 @@ from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.atari_config import PAPER_TABLE
 from dgvf_agents.experiments.cell import method_in
-from dgvf_agents.experiments.results import CellRow, Quantity, Results, SummaryRow
+from dgvf_agents.experiments.results import QUANTITIES, CellRow, Quantity, Results, SummaryRow
 from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.plotting import (
     CurvePanel,
@@ -87,7 +87,7 @@ def draw_study(results: Results, path: Path, parameter: str) -> None:
 
 def draw_search(results: Results, path: Path) -> None:
     """Final and average return of A2C over learning rate and entropy, then of discovered GVFs over the coefficient."""
-    maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in ("final", "average")]
+    maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in QUANTITIES]
     studies = []
     for world in results.worlds():
         values = {
@@ -149,8 +149,7 @@ def _curve(results: Results, world: str, label: str, name: str, color: str) -> T
 
 def _study(results: Results, world: str, values: dict[str, float]) -> StudyPanel:
     lines = []
-    quantities: tuple[Quantity, ...] = ("final", "average")
-    for quantity in quantities:
+    for quantity in QUANTITIES:
         rows = [row for row in _summary(results, world, quantity) if row.setting in values]
         rows.sort(key=lambda row: values[row.setting])
         lines.append(

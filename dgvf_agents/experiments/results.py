@@ -16,6 +16,8 @@ from dgvf_agents.experiments.run_metrics import Measure
 Quantity = Literal["final", "average"]
 """`final`: mean over the last tenth of training; `average`: over all of it."""
 
+QUANTITIES: tuple[Quantity, ...] = ("final", "average")
+
 Row = TypeVar("Row")
 
 

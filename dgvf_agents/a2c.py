@@ -18,7 +18,6 @@ from stable_baselines3.common.distributions import StateDependentNoiseDistributi
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
-from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
@@ -180,9 +179,9 @@ class DGVFA2C(OnPolicyAlgorithm):
                 a function of the remaining progress.
             vf_coef: c_v, factor on the mean squared value error.
             max_grad_norm: norm that inner gradients are scaled down to; `None` for never, as in the paper (A2C: 0.5).
-            rms_prop_eps: ε of RMSProp (paper: 1e-5).
-            use_rms_prop: RMSProp, TensorFlow's as in the paper; Adam with ε = 1e-5 when false. `optimizer_class` of
-                `policy_kwargs` comes before either.
+            rms_prop_eps: ε of RMSProp, in units of a gradient (paper: 1e-5).
+            use_rms_prop: PyTorch's RMSProp, as A2C has it; Adam with ε = 1e-5 when false. `optimizer_class` of
+                `policy_kwargs` takes precedence: `RMSpropTFLike` of Stable-Baselines3 is TensorFlow's RMSProp.
             use_sde: whether exploration depends on the state (gSDE), for continuous actions.
             sde_sample_freq: steps between new exploration matrices; -1 for once a rollout.
             rollout_buffer_class: `RolloutBuffer` or `DictRolloutBuffer`, in which `rollout_buffer` shows the last
@@ -383,7 +382,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         if "optimizer_class" not in kwargs:
             alternative = kwargs.pop("optimizer_kwargs", None)
             if self.use_rms_prop:
-                kwargs["optimizer_class"], usual = RMSpropTFLike, {"alpha": 0.99, "eps": self.rms_prop_eps}
+                kwargs["optimizer_class"], usual = torch.optim.RMSprop, {"alpha": 0.99, "eps": self.rms_prop_eps}
             else:
                 kwargs["optimizer_class"], usual = torch.optim.Adam, {"eps": 1e-5}
             kwargs["optimizer_kwargs"] = usual if alternative is None else alternative

@@ -114,6 +114,7 @@ def atari_config(
         ent_coef=table.entropy_coefficient,
         vf_coef=0.5 * table.value_loss_coefficient,
         loss_reduction="sum",
+        rms_prop="tensorflow",
         rms_prop_eps=table.rms_prop_epsilon,
         max_grad_norm=table.global_gradient_norm_clip,
         questions=table.questions,

@@ -30,8 +30,8 @@ def inner_optimizer_for(
 ) -> Optimizer:
     """The optimizer of the inner update for a policy's `optimizer_class` and `optimizer_kwargs`.
 
-    `RMSpropTFLike` is the paper's. Of `RMSprop`, `Adam` and `AdamW`, ε moves into the root, squared: √v + ε has an
-    infinite derivative in v at 0, and √(v + ε²) is the same number for v far from ε² on either side.
+    Of `RMSprop`, `Adam` and `AdamW`, ε moves into the root, squared: √v + ε has an infinite derivative in v at 0, and
+    √(v + ε²) is the same number for v far from ε² on either side.
 
     Raises:
         ValueError: there is none; the message says which there are.
@@ -54,9 +54,9 @@ def inner_optimizer_for(
 def _made(optimizer_class: type[torch.optim.Optimizer], given: dict[str, Any]) -> Optimizer:
     """The optimizer, its arguments taken out of `given`."""
     if optimizer_class is RMSpropTFLike:
-        return RMSProp(decay=given.pop("alpha", 0.99), epsilon=given.pop("eps", 1e-8))
+        return RMSProp.tensorflow(given.pop("eps", 1e-8), given.pop("alpha", 0.99))
     if optimizer_class is torch.optim.RMSprop:
-        return RMSProp(decay=given.pop("alpha", 0.99), epsilon=given.pop("eps", 1e-8) ** 2, initial_moment=0.0)
+        return RMSProp.pytorch(given.pop("eps", 1e-8), given.pop("alpha", 0.99))
     if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
         beta1, beta2 = given.pop("betas", (0.9, 0.999))
         decoupled = optimizer_class is torch.optim.AdamW

@@ -58,16 +58,46 @@ class SGD(Optimizer):
 @final
 @dataclass(frozen=True)
 class RMSProp(Optimizer):
-    """s ← ρ s + (1 - ρ) g², θ ← θ - α′ g / √(s + ε): TensorFlow's, with s = 1 at first (paper, appendix)."""
+    """s ← ρ s + (1 - ρ) g², θ ← θ - α′ g / √(s + ε).
+
+    Both published conventions are of this form: `RMSProp.pytorch` and `RMSProp.tensorflow`. The defaults are PyTorch's
+    with ε = 1e-5, which are those of Stable-Baselines3's A2C.
+    """
 
     decay: float = 0.99
     """ρ in [0, 1)."""
-    epsilon: float = 1e-5
-    """ε > 0 (paper, appendix: 1e-5)."""
+    epsilon: float = 1e-10
+    """ε > 0, inside the root."""
     differentiable_moment: bool = True
     """Whether the gradient passes through s; false holds the denominator fixed."""
-    initial_moment: float = 1.0
-    """s at first ≥ 0; PyTorch's own begins with 0."""
+    initial_moment: float = 0.0
+    """s before the first step, ≥ 0."""
+
+    @classmethod
+    def pytorch(cls, epsilon: float = 1e-5, decay: float = 0.99) -> RMSProp:
+        """The rule of `torch.optim.RMSprop`: s starts at 0, and ε² stands inside the root.
+
+        PyTorch divides by √s + ε, whose derivative is infinite at s = 0. √(s + ε²) agrees with it far from s = ε² on
+        either side, and is at most √2 times smaller at s = ε².
+
+        Args:
+            epsilon: PyTorch's `eps` > 0, in units of a gradient.
+            decay: PyTorch's `alpha`, in [0, 1).
+        """
+        return cls(decay, epsilon**2)
+
+    @classmethod
+    def tensorflow(cls, epsilon: float = 1e-5, decay: float = 0.99) -> RMSProp:
+        """The rule of TensorFlow 1 (`RMSpropTFLike` in Stable-Baselines3): s starts at 1, and ε stands inside the root.
+
+        While 0.99^n, what is left of the initial 1, exceeds g², steps are proportional to gradients: with gradients of
+        1e-3, as means over a batch often have, for the first 1,400 updates.
+
+        Args:
+            epsilon: ε > 0, in units of a squared gradient.
+            decay: ρ in [0, 1).
+        """
+        return cls(decay, epsilon, initial_moment=1.0)
 
     def __post_init__(self) -> None:
         _check("decay", self.decay, 0.0 <= self.decay < 1.0, "in [0, 1)")

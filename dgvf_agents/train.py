@@ -131,8 +131,16 @@ def build(config: TrainConfig) -> DGVFA2C:
         ent_coef=geometric(config.ent_coef, config.final_ent_coef),
         meta_learning_rate=linear(config.meta_learning_rate, config.final_meta_learning_rate),
         auxiliary_task=config.task,
+        inner_optimizer=_inner_optimizer(config),
         **{**{name: getattr(config, name) for name in _PASSED_ON}, **_for_means(config)},
     )
+
+
+def _inner_optimizer(config: TrainConfig) -> RMSProp:
+    rule = RMSProp.pytorch if config.rms_prop == "pytorch" else RMSProp.tensorflow
+    optimizer = rule(config.rms_prop_eps)
+    samples = config.n_envs * config.n_steps
+    return optimizer if config.loss_reduction == "mean" else rms_prop_for_means(optimizer, samples)
 
 
 def _for_means(config: TrainConfig) -> dict[str, Any]:
@@ -142,7 +150,6 @@ def _for_means(config: TrainConfig) -> dict[str, Any]:
     samples = config.n_envs * config.n_steps
     norms = {name: getattr(config, name) for name in _NORMS}
     return {
-        "inner_optimizer": rms_prop_for_means(RMSProp(epsilon=config.rms_prop_eps), samples),
         "meta_epsilon": norm_for_means(_ADAM_EPSILON, samples),
         **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
     }

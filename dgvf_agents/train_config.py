@@ -17,6 +17,7 @@ from dgvf_envs.atari.presets import AtariPreset
 World = Literal["collect-objects", "collect-objects-small", "puddle-world"]
 Method = Literal["discovered", "random", "reward-prediction", "a2c"]
 LossReduction = Literal["mean", "sum"]
+RMSPropRule = Literal["pytorch", "tensorflow"]
 
 
 @final
@@ -59,6 +60,9 @@ class TrainConfig:
     loss_reduction: LossReduction = "mean"
     """What `rms_prop_eps` and the norms of gradients are meant for: losses that are a `mean` over the batch, or its
     `sum` as IMPALA's are. Steps are those of such losses; losses are logged as means."""
+    rms_prop: RMSPropRule = "pytorch"
+    """Convention of RMSProp: `pytorch` (ε outside the root, second moment 0 at first) or `tensorflow` (ε inside the
+    root, second moment 1 at first); the paper does not say which."""
     rms_prop_eps: float = 1e-5
     """ε of RMSProp (paper: 1e-5)."""
     max_grad_norm: float | None = None

@@ -45,6 +45,7 @@ from dgvf_agents.loading import load_model
 from dgvf_agents.losses import ActorCriticWeights
 from dgvf_agents.meta_clipping import clip_meta_gradient
 from dgvf_agents.metagradient import (
+    AuxiliaryWeighting,
     Convention,
     EncoderMode,
     Horizon,
@@ -60,7 +61,7 @@ from dgvf_agents.model_file import write_bytes
 from dgvf_agents.networks import QuestionNetwork, linear
 from dgvf_agents.optimizers import Optimizer, global_norm
 from dgvf_agents.packing import PackedLearner
-from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy
 from dgvf_agents.policy_functions import PolicyFunctions
 from dgvf_agents.rollout_builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout_view import RolloutView, check_rollout_buffer_class, fill_buffer
@@ -87,21 +88,23 @@ TASKS = ("discovered", "random", "reward-prediction", "pixel-control", "none")
 
 
 class DGVFA2C(OnPolicyAlgorithm):
-    """Advantage actor-critic whose encoder is trained by auxiliary tasks, discovered questions by default.
+    """Advantage actor-critic with an auxiliary task for its encoder, discovered questions by default.
 
     Used as any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFA2C
     >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
 
-    It takes the arguments of Stable-Baselines3's A2C, in their order, and keeps its habits. Defaults are the paper's
-    (Veeriah et al. 2019, sections 4.2 and 5.1 and the appendix) where it gives them.
+    It takes the arguments of Stable-Baselines3's A2C, in their order and with their defaults; the main task and the
+    auxiliary task train the encoder jointly. The paper's own settings are the presets of `dgvf train`, which
+    `dgvf_agents.train.build` makes models of.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
         "MlpPolicy": MlpPolicy,
         "CnnPolicy": CnnPolicy,
         "MultiInputPolicy": MultiInputPolicy,
+        "PaperMlpPolicy": PaperMlpPolicy,
     }
     policy: ActorCriticPolicy
     """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner_state`."""
@@ -127,9 +130,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         n_steps: int = 5,
         gamma: float = 0.99,
         gae_lambda: float = 1.0,
-        ent_coef: float | Schedule = 0.01,
+        ent_coef: float | Schedule = 0.0,
         vf_coef: float = 0.5,
-        max_grad_norm: float | None = None,
+        max_grad_norm: float | None = 0.5,
         rms_prop_eps: float = 1e-5,
         use_rms_prop: bool = True,
         use_sde: bool = False,
@@ -147,7 +150,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         *,
         auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
         auxiliary_coefficient: float = 0.1,
-        encoder_mode: EncoderMode | None = None,
+        auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
+        encoder_mode: EncoderMode = "joint",
         questions: int = 128,
         question_discount: float | None = 0.9,
         question_window: int = 1,
@@ -169,16 +173,17 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> None:
         """
         Args:
-            policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, or an actor-critic policy class.
+            policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an actor-critic policy
+                class.
             env: an id (`n_envs` copies are made), a Gymnasium environment or vector environment, or a `VecEnv`.
             learning_rate: α′ of the inner update; a number or a function of the remaining progress.
             n_steps: T, steps per environment and update (paper: 5).
             gamma: discount of the main task.
             gae_lambda: λ of the main task's returns; 1 for the paper's multi-step returns.
-            ent_coef: c_H, factor on the entropy bonus (paper: searched in 1e-4 … 0.05; A2C's default is 0); a number or
-                a function of the remaining progress.
+            ent_coef: c_H, entropy coefficient (A2C: 0; paper: searched in 1e-4 … 0.05); a number or a function of the
+                remaining progress.
             vf_coef: c_v, factor on the mean squared value error.
-            max_grad_norm: norm that inner gradients are scaled down to; `None` for never, as in the paper (A2C: 0.5).
+            max_grad_norm: inner gradients are clipped to this norm; `None` for no clipping.
             rms_prop_eps: ε of RMSProp, in units of a gradient (paper: 1e-5).
             use_rms_prop: PyTorch's RMSProp, as A2C has it; Adam with ε = 1e-5 when false. `optimizer_class` of
                 `policy_kwargs` takes precedence: `RMSpropTFLike` of Stable-Baselines3 is TensorFlow's RMSProp.
@@ -196,9 +201,12 @@ class DGVFA2C(OnPolicyAlgorithm):
             device: for networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"` for CUDA where there is any.
             _init_setup_model: whether networks are built at once.
             auxiliary_task: a name of `TASKS`, or a function that builds a task for the model, which has its policy.
-            auxiliary_coefficient: c, factor on the answer loss.
-            encoder_mode: `"auxiliary"`: only the task trains the encoder, `"joint"`: the main task too. When left out:
-                `"joint"` without a task, `"auxiliary"` with one.
+            auxiliary_coefficient: c, the weight of the auxiliary task; `auxiliary_weighting` says in what unit.
+            auxiliary_weighting: `"gradient-norm"`: at the features the gradient of the auxiliary loss is scaled to c
+                times the norm of the main task's, whatever the scale of rewards and cumulants; `"fixed"`: c multiplies
+                the auxiliary loss, a sum over questions, as in the paper.
+            encoder_mode: `"joint"`: main task and auxiliary task train the encoder; `"auxiliary"`: the auxiliary task
+                alone (paper, section 4).
             questions: D, the number of questions (paper: 128).
             question_discount: discount of all questions in [0, 1); `None` lets the question network learn them.
             question_window: j, the future observations a question sees.
@@ -262,8 +270,8 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.normalize_advantage = normalize_advantage
         self.auxiliary_task = auxiliary_task
         self.auxiliary_coefficient = auxiliary_coefficient
-        usual: EncoderMode = "joint" if auxiliary_task == "none" else "auxiliary"
-        self.encoder_mode: EncoderMode = usual if encoder_mode is None else encoder_mode
+        self.auxiliary_weighting: AuxiliaryWeighting = auxiliary_weighting
+        self.encoder_mode: EncoderMode = encoder_mode
         self.questions = questions
         self.question_discount = question_discount
         self.question_window = question_window
@@ -316,6 +324,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             raise ValueError(
                 f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {self.inner_optimizer!r}"
             )
+        check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
         check_choice("encoder_mode", self.encoder_mode, EncoderMode)
         check_choice("objective", self.objective, Objective)
         check_choice("horizon", self.horizon, Horizon)
@@ -430,6 +439,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             trace=self.gae_lambda,
             normalize_advantages=self.normalize_advantage,
             auxiliary_coefficient=self.auxiliary_coefficient,
+            auxiliary_weighting=self.auxiliary_weighting,
             encoder_mode=self.encoder_mode,
             convention=self.convention,
             max_gradient_norm=self.max_grad_norm,
@@ -449,6 +459,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             self.gae_lambda,
             self.normalize_advantage,
             self.auxiliary_coefficient,
+            self.auxiliary_weighting,
             self.encoder_mode,
             self.convention,
             self.max_grad_norm,

@@ -46,6 +46,20 @@ class MLPExtractor(EncoderExtractor):
 
 
 @final
+class TanhExtractor(EncoderExtractor):
+    """Two layers of 64 tanh units on the flattened observation, each network of Stable-Baselines3's `MlpPolicy`."""
+
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        hidden: tuple[int, ...] = (64, 64),
+        activation_fn: type[nn.Module] = nn.Tanh,
+    ) -> None:
+        inputs = get_flattened_obs_dim(observation_space)
+        super().__init__(observation_space, MLPEncoder(inputs, hidden, bias_spread=0.0, activation=activation_fn))
+
+
+@final
 class GridCNNExtractor(EncoderExtractor):
     """Two 2x2 convolutions of 8 and 16 filters, then 512 ReLUs (paper: Collect-Objects)."""
 

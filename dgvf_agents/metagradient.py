@@ -1,7 +1,9 @@
 """Algorithm 1: inner updates of the agent, and the gradient of the meta-loss through all of them.
 
-    θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + c · L^ans(θ_{k-1}, η) ]          k = 1 … L, batch k
+    θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + w · L^ans(θ_{k-1}, η) ]          k = 1 … L, batch k
     meta-gradient = ∇_η Σ_k L^RL(θ_k)                                          θ_k on batch k + 1
+
+The weight w is the auxiliary coefficient c, or `auxiliary_weight`.
 
 These are pure functions of parameters. `Unroll` strings them together while experience comes in.
 
@@ -36,6 +38,10 @@ EncoderMode = Literal["auxiliary", "joint"]
 Objective = Literal["sum", "end"]
 Horizon = Literal["unrolled", "myopic"]
 Storage = Literal["graph", "recompute"]
+AuxiliaryWeighting = Literal["fixed", "gradient-norm"]
+
+GRADIENT_FLOOR = 1e-8
+"""δ of `auxiliary_weight`: gradients of L^ans far below it are noise and are not scaled up."""
 
 
 @final
@@ -60,7 +66,9 @@ class Learner:
     normalize_advantages: bool = False
     """Whether a batch's advantages are given mean 0 and standard deviation 1."""
     auxiliary_coefficient: float = 1.0
-    """c, the factor on L^ans, ≥ 0."""
+    """c ≥ 0: the factor on L^ans, or the norm of its gradient relative to that of L^RL; see `auxiliary_weighting`."""
+    auxiliary_weighting: AuxiliaryWeighting = "fixed"
+    """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: it is `auxiliary_weight`."""
     encoder_mode: EncoderMode = "auxiliary"
     """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: L^RL does too (paper, section 3.4)."""
     convention: Convention = "exact"
@@ -77,6 +85,7 @@ class Learner:
             raise ValueError(f"auxiliary_coefficient must be >= 0, got {self.auxiliary_coefficient!r}")
         if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
             raise ValueError(f"max_gradient_norm must be > 0 or None, got {self.max_gradient_norm!r}")
+        check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
         check_choice("encoder_mode", self.encoder_mode, EncoderMode)
         check_choice("convention", self.convention, Convention)
 
@@ -94,7 +103,7 @@ class InnerMetrics(NamedTuple):
     """What an inner update reports, detached scalars."""
 
     loss: Tensor
-    """L^RL + c · L^ans."""
+    """L^RL + w · L^ans."""
     policy_loss: Tensor
     value_loss: Tensor
     entropy: Tensor
@@ -103,6 +112,10 @@ class InnerMetrics(NamedTuple):
     """Euclidean norm of the inner gradient before clipping."""
     explained_variance: Tensor
     """1 - Var(G - v) / Var(G)."""
+    main_gradient: Tensor
+    """‖∂L^RL/∂x‖ at the features x, whether or not it trains the encoder."""
+    auxiliary_gradient: Tensor
+    """‖∂L^ans/∂x‖ at the features, weighted as in the inner gradient."""
 
 
 class Held(NamedTuple):
@@ -116,21 +129,25 @@ class Held(NamedTuple):
     """`[K, F]`: x of the observations that returns are bootstrapped from."""
 
 
-def inner_loss(
-    learner: Learner, heads: Params, features: Tensor, held: Held, eta: Params, rollout: Rollout
-) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """L^RL + c · L^ans.
-
-    Returns:
-        the loss, and the parts of `InnerMetrics`: loss, policy, value, entropy, answers, explained variance.
-    """
-    main_features = held.features if learner.encoder_mode == "auxiliary" else features
-    rl, explained_variance = main_loss(learner, heads, main_features, held, rollout)
+def answer_loss(learner: Learner, heads: Params, features: Tensor, held: Held, eta: Params, rollout: Rollout) -> Tensor:
+    """L^ans of heads on features, bootstraps held."""
     answers = learner.network.answer(heads, features)
     bootstraps = learner.network.answer(held.heads, held.bootstraps)[rollout.bootstrap_slot]
-    answer_loss = learner.task.loss(answers, bootstraps, eta, rollout)
-    total = rl.total + learner.auxiliary_coefficient * answer_loss
-    return total, (total, rl.policy, rl.value, rl.entropy, answer_loss, explained_variance)
+    return learner.task.loss(answers, bootstraps, eta, rollout)
+
+
+def auxiliary_weight(coefficient: float, main: Tensor, auxiliary: Tensor) -> Tensor:
+    """W = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), which makes the weighted gradient of L^ans c times that of L^RL.
+
+    It is free of the scale of rewards, cumulants and the number of questions, so that c means the same on every task.
+    Differentiable in both gradients, at zero too.
+
+    Args:
+        coefficient: c ≥ 0.
+        main: ∂L^RL/∂x, of any shape.
+        auxiliary: ∂L^ans/∂x, of any shape.
+    """
+    return coefficient * global_norm({"": main}) * torch.rsqrt((auxiliary * auxiliary).sum() + GRADIENT_FLOOR**2)
 
 
 def main_loss(
@@ -230,18 +247,47 @@ def _update(
     _, heads = learner.network.split(state.theta)
     held = _held(encoded, heads, learner.convention)
 
-    def loss(heads: Params, features: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        return inner_loss(learner, heads, features, held, eta, rollout)
+    def main(heads: Params, features: Tensor) -> tuple[Tensor, tuple[ActorCriticLoss, Tensor]]:
+        loss, explained_variance = main_loss(learner, heads, features, held, rollout)
+        return loss.total, (loss, explained_variance)
 
-    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
-    (of_heads, of_features), (total, policy, value, entropy, answer, explained) = gradient(heads, encoded.features)
+    def auxiliary(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+        loss = answer_loss(learner, heads, features, held, eta, rollout)
+        return loss, loss
+
+    of_main, (rl, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, encoded.features)
+    of_answers, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
+    weight, weighted = _weighted(learner, of_main[1], of_answers[1])
+    of_heads = {name: gradient + weight * of_answers[0][name] for name, gradient in of_main[0].items()}
+    of_features = weighted + of_main[1] if learner.encoder_mode == "joint" else weighted
     gradients = {**encoded.pull_back(of_features)[0], **of_heads}
-    norm = global_norm(detach(gradients))
+    norm, main_norm, auxiliary_norm = (
+        global_norm(detach(part)) for part in (gradients, {"": of_main[1]}, {"": weighted})
+    )
     if learner.max_gradient_norm is not None:
         gradients = clip_by_global_norm(gradients, learner.max_gradient_norm)
     theta, optimizer = learner.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
-    metrics = InnerMetrics(*(m.detach() for m in (total, policy, value, entropy, answer, norm, explained)))
+    parts = (rl.total + weight * answer, rl.policy, rl.value, rl.entropy, answer)
+    metrics = InnerMetrics(*(m.detach() for m in (*parts, norm, explained, main_norm, auxiliary_norm)))
     return InnerState(theta, optimizer), metrics
+
+
+def _weighted(learner: Learner, main: Tensor, auxiliary: Tensor) -> tuple[Tensor | float, Tensor]:
+    """The weight of L^ans in the answer head's gradient, and ∂L^ans/∂x `[T, B, F]` weighted, each encoder by itself."""
+    coefficient = learner.auxiliary_coefficient
+    if learner.auxiliary_weighting == "fixed":
+        return coefficient, coefficient * auxiliary
+    if learner.convention == "surrogate":  # weights are constants of the pseudo-losses
+        main, measured = main.detach(), auxiliary.detach()
+    else:
+        measured = auxiliary
+    widths = learner.network.encoder_widths
+    weights = [
+        auxiliary_weight(coefficient, *parts)
+        for parts in zip(main.split(widths, -1), measured.split(widths, -1), strict=True)
+    ]
+    weighted = [w * part for w, part in zip(weights, auxiliary.split(widths, -1), strict=True)]
+    return auxiliary_weight(coefficient, main, measured), torch.cat(weighted, -1)
 
 
 def _score(learner: Learner, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:

@@ -41,7 +41,7 @@ def linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
 
 @final
 class MLPEncoder(Encoder):
-    """Fully connected layers with ReLUs (paper: 128, 128 on Puddleworld).
+    """Fully connected layers, by default with ReLUs (paper: 128, 128 on Puddleworld).
 
     Inputs are centered to [-1, 1] where their bounds are known, and the first layer's biases are spread over [-1, 1]:
     with zero biases a ReLU network is homogeneous, its values linear along every ray from the origin.
@@ -54,6 +54,7 @@ class MLPEncoder(Encoder):
         low: Sequence[float] | None = None,
         high: Sequence[float] | None = None,
         bias_spread: float = 1.0,
+        activation: type[nn.Module] = nn.ReLU,
     ) -> None:
         """
         Args:
@@ -62,6 +63,7 @@ class MLPEncoder(Encoder):
             low: smallest value of each input; `None` leaves the inputs as they are.
             high: largest value of each input.
             bias_spread: the first layer's biases are uniform in [-bias_spread, bias_spread].
+            activation: class of the nonlinearity after each layer.
 
         Raises:
             ValueError: there is no layer, or one bound without the other.
@@ -74,7 +76,7 @@ class MLPEncoder(Encoder):
         widths = (inputs, *hidden)
         layers: list[nn.Module] = []
         for width, following in pairwise(widths):
-            layers += [linear(width, following, RELU_GAIN), nn.ReLU()]
+            layers += [linear(width, following, RELU_GAIN), activation()]
         nn.init.uniform_(layers[0].bias, -bias_spread, bias_spread)  # type: ignore[arg-type]
         self.layers = nn.Sequential(*layers)
         self.features = widths[-1]
@@ -175,6 +177,10 @@ class FunctionalAgent(Protocol):
     def params(self) -> Params:
         """θ: the parameters by name, outside any graph."""
 
+    @property
+    def encoder_widths(self) -> list[int]:
+        """The widths of the parts of x that come from separate encoders; their sum is F."""
+
     def split(self, params: Params) -> tuple[Params, Params]:
         """The parameters of the encoder, and those of the heads; names of the answer head start with `answers.`."""
 
@@ -228,6 +234,10 @@ class AgentNetwork(nn.Module):
 
     def params(self) -> Params:
         return _detached_copies(self)
+
+    @property
+    def encoder_widths(self) -> list[int]:
+        return [self.value.in_features]
 
     def split(self, params: Params) -> tuple[Params, Params]:
         return split_encoder(params)

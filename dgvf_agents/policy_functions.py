@@ -98,6 +98,10 @@ class PolicyFunctions:
             encode_with(self._encoder, {}, observations, 2)
         self._encoder.eval()
 
+    @property
+    def encoder_widths(self) -> list[int]:
+        return [self._policy.features_dim] * (1 if self._policy.share_features_extractor else 2)
+
     def split(self, params: Params) -> tuple[Params, Params]:
         return split_encoder(params)
 

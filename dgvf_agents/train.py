@@ -132,6 +132,7 @@ def build(config: TrainConfig) -> DGVFA2C:
         meta_learning_rate=linear(config.meta_learning_rate, config.final_meta_learning_rate),
         auxiliary_task=config.task,
         inner_optimizer=_inner_optimizer(config),
+        encoder_mode=config.encoder_mode or ("joint" if config.task == "none" else "auxiliary"),
         **{**{name: getattr(config, name) for name in _PASSED_ON}, **_for_means(config)},
     )
 
@@ -162,10 +163,10 @@ _PASSED_ON = (
     "vf_coef",
     "rms_prop_eps",
     "max_grad_norm",
-    "encoder_mode",
     "questions",
     "question_discount",
     "auxiliary_coefficient",
+    "auxiliary_weighting",
     "unroll_length",
     "objective",
     "horizon",

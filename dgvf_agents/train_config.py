@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, final
 import tyro
 
 from dgvf_agents.devices import check_device_name
-from dgvf_agents.metagradient import Convention, EncoderMode, Horizon, Objective, Storage
+from dgvf_agents.metagradient import AuxiliaryWeighting, Convention, EncoderMode, Horizon, Objective, Storage
 from dgvf_envs.atari.presets import AtariPreset
 
 World = Literal["collect-objects", "collect-objects-small", "puddle-world"]
@@ -34,7 +34,8 @@ class TrainConfig:
     atari: Annotated[AtariPreset | None, tyro.conf.Suppress] = None
     """Rules of the game, where the environment is one."""
     policy: str = "CnnPolicy"
-    """`MlpPolicy` (128, 128) or `CnnPolicy` (8 and 16 filters of 2x2, then 512; the Atari network on its images)."""
+    """`PaperMlpPolicy` (128, 128 ReLUs), `MlpPolicy` (that of Stable-Baselines3) or `CnnPolicy` (8 and 16 filters of
+    2x2, then 512; the Atari network on its images)."""
     task: str = "discovered"
     """Auxiliary task: discovered, random, reward-prediction, pixel-control or none."""
     steps: int = 1_000_000
@@ -68,13 +69,17 @@ class TrainConfig:
     max_grad_norm: float | None = None
     """Norm that inner gradients are scaled down to; none when left out."""
     encoder_mode: EncoderMode | None = None
-    """`auxiliary`: only the task trains the encoder, `joint`: the main task too; the task decides when left out."""
+    """`auxiliary`: only the task trains the encoder, `joint`: the main task too; when left out `joint` for the task
+    `none` and `auxiliary` for all others, as in the paper's representation experiments."""
     questions: int = 128
     """D, the number of questions (paper: 128)."""
     question_discount: float | None = 0.9
     """Discount of all questions; learned when left out."""
     auxiliary_coefficient: float = 0.1
-    """Factor on the answer loss."""
+    """Weight of the auxiliary task."""
+    auxiliary_weighting: AuxiliaryWeighting = "fixed"
+    """`fixed`: the coefficient multiplies the auxiliary loss (paper); `gradient-norm`: it is the norm of that loss's
+    gradient at the features relative to the main task's."""
     unroll_length: int = 10
     """L, inner updates per meta-update (paper: 10)."""
     objective: Objective = "sum"
@@ -167,7 +172,7 @@ _WORLDS: dict[World, TrainConfig] = {
     "puddle-world": TrainConfig(
         env="PuddleWorld-v0",
         env_kwargs={"reward_scale": 0.5, "start": "random", "max_episode_steps": 200},
-        policy="MlpPolicy",
+        policy="PaperMlpPolicy",
         steps=5_000_000,
         learning_rate=7e-4,
         final_learning_rate=0.0,

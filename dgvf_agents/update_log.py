@@ -30,6 +30,8 @@ def record_update(model: DGVFA2C, metrics: InnerMetrics) -> None:
         record("train/std", model.policy.log_std.detach().exp().mean().item())
     if model.task.answers:
         record("train/answer_loss", metrics.answer_loss.item())
+        record("train/main_gradient", metrics.main_gradient.item())
+        record("train/auxiliary_gradient", metrics.auxiliary_gradient.item())
     if isinstance(model.task, GVFTask):
         _record_questions(model, model.task)
     if model.task.discovers:

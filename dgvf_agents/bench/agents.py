@@ -15,7 +15,7 @@ from dgvf_agents.bench.own_process import measured_apart
 from dgvf_agents.bench.report import write_report
 from dgvf_agents.bench.tables import headed
 
-WORLDS = {"PuddleWorld-v0": "MlpPolicy", "CollectObjects-v0": "CnnPolicy"}
+WORLDS = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "CnnPolicy"}
 
 
 @dataclass(frozen=True)

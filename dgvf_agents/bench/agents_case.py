@@ -45,7 +45,7 @@ def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
     env: VecEnv = make_vec(case["world"], 16, seed=0) if name != "sb3" else make_vec_env(case["world"], 16, seed=0)
     if not name.startswith("sb3"):
         return DGVFA2C(case["policy"], env, auxiliary_task=name, seed=0, device="cpu")
-    extractor = MLPExtractor if case["policy"] == "MlpPolicy" else GridCNNExtractor
+    extractor = MLPExtractor if case["policy"] == "PaperMlpPolicy" else GridCNNExtractor
     network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
 

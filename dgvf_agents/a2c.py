@@ -39,6 +39,7 @@ from dgvf_agents.distributions import distribution_for
 from dgvf_agents.environment_actions import for_environment
 from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
 from dgvf_agents.guards import check_learned, check_metrics, step
+from dgvf_agents.guidance import Guidance
 from dgvf_agents.inner_optimizer import inner_optimizer_for
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.loading import load_model
@@ -149,7 +150,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         _init_setup_model: bool = True,
         *,
         auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
-        auxiliary_coefficient: float = 0.1,
+        auxiliary_coefficient: float = 0.03,
         auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
         encoder_mode: EncoderMode = "joint",
         questions: int = 128,
@@ -379,6 +380,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._foreseen: np.ndarray | None = None
         self._rollout: Rollout | None = None
         self._setup_rollout_buffer()
+        self._guidance = Guidance()
         self.metrics = None
         self._meta_loss: Tensor | None = None
         self._meta_gradient_norm: Tensor | None = None
@@ -644,6 +646,8 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._take(state)
         self._functions.update_statistics(self._rollout.observations)
         self._n_updates += 1
+        if self._guidance.watches_inputs:
+            self._guidance.see_inputs(*self._functions.inputs(self._rollout.observations))
 
     def _train_discovering(self, rollout: Rollout, learning_rate: Tensor) -> InnerMetrics:
         replay_unroll(self)
@@ -862,6 +866,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             "_ahead",
             "_foreseen",
             "_builder",
+            "_guidance",
             "_rollout",
             "_rollout_steps",
             "metrics",

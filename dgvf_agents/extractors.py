@@ -191,10 +191,10 @@ class PreprocessedEncoder(Encoder):
         self.second = second
         self._mixed_precision = mixed_precision
         self.features = extractor.features_dim + (second.features_dim if second is not None else 0)
-        self._preprocess = _preprocessing(space, normalize_images)
+        self.preprocess = _preprocessing(space, normalize_images)
 
     def forward(self, observations: Observations) -> Tensor:
-        inputs: Any = self._preprocess(observations)
+        inputs: Any = self.preprocess(observations)
         if not self._mixed_precision:
             return self._extract(inputs)
         some = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs

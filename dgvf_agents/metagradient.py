@@ -255,11 +255,13 @@ def _update(
         loss = answer_loss(learner, heads, features, held, eta, rollout)
         return loss, loss
 
-    of_main, (rl, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, encoded.features)
+    joint = learner.encoder_mode == "joint"
+    seen = encoded.features if joint else held.features
+    of_main, (rl, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, seen)
     of_answers, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
     weight, weighted = _weighted(learner, of_main[1], of_answers[1])
     of_heads = {name: gradient + weight * of_answers[0][name] for name, gradient in of_main[0].items()}
-    of_features = weighted + of_main[1] if learner.encoder_mode == "joint" else weighted
+    of_features = weighted + of_main[1] if joint else weighted
     gradients = {**encoded.pull_back(of_features)[0], **of_heads}
     norm, main_norm, auxiliary_norm = (
         global_norm(detach(part)) for part in (gradients, {"": of_main[1]}, {"": weighted})

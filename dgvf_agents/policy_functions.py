@@ -7,15 +7,17 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, final
 
+import gymnasium as gym
 import torch
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from dgvf_agents.extractors import PreprocessedEncoder
 from dgvf_agents.networks import encode_with, inside, split_encoder
-from dgvf_agents.types import Observations, Params
+from dgvf_agents.types import Observations, Params, map_observations
 
 _ENCODERS = (("vf_features_extractor.", "encoder.second."), ("features_extractor.", "encoder.extractor."))
 """Beginnings of names in a policy, and in θ."""
@@ -75,6 +77,17 @@ class PolicyFunctions:
     def random_in_training(self) -> bool:
         """Whether features in training differ from call to call, as dropout makes them."""
         return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self._encoder.modules())
+
+    def inputs(self, observations: Observations) -> tuple[Observations, bool]:
+        """Preprocessed observations, of one batch axis, and whether preprocessing divided integers by 255.
+
+        Args:
+            observations: `[T, B, *obs]`.
+        """
+        flat = map_observations(lambda tensor: tensor.flatten(0, 1), observations)
+        space = self._policy.observation_space
+        spaces = space.spaces.values() if isinstance(space, gym.spaces.Dict) else [space]
+        return self._encoder.preprocess(flat), self._policy.normalize_images and any(map(is_image_space, spaces))
 
     def params(self) -> Params:
         return {name: parameter.detach() for name, parameter in self._parameters.items()}

@@ -29,6 +29,8 @@ class TrainConfig:
     """Id of the environment; on Atari the name of the game."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment in training."""
+    env_wrapper: str | None = None
+    """Wrapper of every environment by its import path, as minigrid.wrappers:ImgObsWrapper."""
     evaluation_kwargs: dict[str, Any] = field(default_factory=dict)
     """Arguments of the environment in evaluation."""
     atari: Annotated[AtariPreset | None, tyro.conf.Suppress] = None

@@ -30,8 +30,11 @@ def record_update(model: DGVFA2C, metrics: InnerMetrics) -> None:
         record("train/std", model.policy.log_std.detach().exp().mean().item())
     if model.task.answers:
         record("train/answer_loss", metrics.answer_loss.item())
-        record("train/main_gradient", metrics.main_gradient.item())
-        record("train/auxiliary_gradient", metrics.auxiliary_gradient.item())
+        main, auxiliary = metrics.main_gradient.item(), metrics.auxiliary_gradient.item()
+        record("train/main_gradient", main)
+        record("train/auxiliary_gradient", auxiliary)
+        if model.encoder_mode == "joint":
+            model._guidance.see_gradients(main, auxiliary, model._n_updates)
     if isinstance(model.task, GVFTask):
         _record_questions(model, model.task)
     if model.task.discovers:
@@ -44,7 +47,9 @@ def _record_questions(model: DGVFA2C, task: GVFTask) -> None:
         return
     with torch.no_grad():
         cumulants, discounts = task.ask(model.learner_state.named_eta(), model._rollout)
-    model.logger.record("questions/cumulant_variance", cumulants.flatten(0, 1).var(0).mean().item())
+    variance = cumulants.flatten(0, 1).var(0).mean().item()
+    model.logger.record("questions/cumulant_variance", variance)
+    model._guidance.see_cumulants(variance, model._n_updates)
     for name, fraction in (("min", 0.0), ("median", 0.5), ("max", 1.0)):
         model.logger.record(f"questions/discount_{name}", torch.quantile(discounts.flatten(), fraction).item())
 

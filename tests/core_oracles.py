@@ -256,6 +256,8 @@ class Held(NamedTuple):
     """v(x_{t+1}), which rewards are bootstrapped from."""
     next_answers: Tensor
     """y(x_{t+1}), which cumulants are bootstrapped from."""
+    weight: Tensor | None = None
+    """w of L^ans, where it is not a constant."""
 
 
 @dataclass(frozen=True)
@@ -272,11 +274,28 @@ class Algorithm:
     value_weight: float = 0.6
     entropy_weight: float = 0.05
     auxiliary_coefficient: float = 0.7
+    auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
 
-    def hold(self, theta: Params, rollout: Rollout) -> Held:
+    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> Held:
+        """What a gradient at θ holds constant; without η what L^RL alone does."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
-        return Held(x, values, next_values, head(theta, "answers", following))
+        held = Held(x, values, next_values, head(theta, "answers", following))
+        if eta is None or self.auxiliary_weighting == "fixed":
+            return held
+        return held._replace(weight=self.weight(theta, held, eta, rollout))
+
+    def feature_gradients(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> list[Tensor]:
+        """∂L^RL/∂x and ∂L^ans/∂x at x = x_t(θ)."""
+        x = held.features + torch.zeros_like(held.features, requires_grad=True)
+        main = self.rl_loss(theta, x, held, rollout)
+        auxiliary = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
+        return [torch.autograd.grad(loss, x, create_graph=True)[0] for loss in (main, auxiliary)]
+
+    def weight(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> Tensor:
+        """w = c ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), δ = 1e-8."""
+        main, auxiliary = self.feature_gradients(theta, held, eta, rollout)
+        return self.auxiliary_coefficient * (main**2).sum() ** 0.5 / ((auxiliary**2).sum() + 1e-16) ** 0.5
 
     def rl_loss(self, theta: Params, x: Tensor, held: Held, rollout: Rollout) -> Tensor:
         """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) held."""
@@ -290,11 +309,11 @@ class Algorithm:
         return (losses + self.value_weight * value_error - self.entropy_weight * entropy).mean()
 
     def inner_loss(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> Tensor:
-        """L^RL(θ) + c · L^ans(θ, η), to be differentiated in θ alone."""
+        """L^RL(θ) + w · L^ans(θ, η), to be differentiated in θ alone; w = c unless gradients' norms decide."""
         x = encode(theta, rollout.observations)
         main = self.rl_loss(theta, held.features if self.encoder_mode == "auxiliary" else x, held, rollout)
         answers = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
-        return main + self.auxiliary_coefficient * answers
+        return main + (self.auxiliary_coefficient if held.weight is None else held.weight) * answers
 
     def inner_gradient(self, theta: Params, held: Held, eta: Params, rollout: Rollout, create_graph: bool) -> Params:
         """∇ of the inner loss in its first argument.
@@ -321,7 +340,8 @@ class Algorithm:
         """θ_{k-1} → θ_k; `held` in place of what θ_{k-1} itself would hold."""
         if held is None:
             # exact: what is held is still a function of θ_{k-1}; surrogate: stop-gradients
-            held = self.hold(theta if self.convention == "exact" else _detached(theta), rollout)
+            exact = self.convention == "exact"
+            held = self.hold(theta if exact else _detached(theta), rollout, eta if exact else _detached(eta))
         g = self.inner_gradient(theta, held, eta, rollout, create_graph)
         if self.max_gradient_norm is not None:
             norm = sum((x**2).sum() for x in g.values()) ** 0.5
@@ -376,7 +396,7 @@ class Algorithm:
         """
         thetas, holds = [], []
         for k, batch in enumerate(rollouts[:-1]):
-            holds.append(self.hold(theta, batch) if held is None else held[k])
+            holds.append(self.hold(theta, batch, eta) if held is None else held[k])
             theta, statistics = self.update(theta, statistics, eta, batch, holds[-1])
             thetas.append(theta)
         return thetas, holds

@@ -11,7 +11,11 @@ from typing import Any, cast, final
 from dgvf_agents.atari_config import AtariMethod, atari_config
 from dgvf_agents.experiments.scale import Scale
 from dgvf_agents.experiments.worlds import game_of_world
+from dgvf_agents.own_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
 from dgvf_agents.train_config import Method, TrainConfig, World, preset
+
+AnyMethod = AtariMethod | OwnTaskMethod
+"""What any preset is called by."""
 
 
 @final
@@ -20,8 +24,8 @@ class Setting:
     """A preset with changes."""
 
     world: str
-    """World of the preset, or `atari/GAME`."""
-    method: AtariMethod
+    """World of the preset, `atari/GAME`, or one of `OWN_TASKS`."""
+    method: AnyMethod
     """Method of the preset."""
     label: str
     """What the setting is called in an experiment's tables; unique among those on its world."""
@@ -38,7 +42,9 @@ class Setting:
         """The preset."""
         game = game_of_world(self.world)
         if game is not None:
-            return atari_config(game, self.method)
+            return atari_config(game, cast("AtariMethod", self.method))
+        if self.world in OWN_TASKS:
+            return own_task_config(self.world, cast("OwnTaskMethod", self.method))
         return preset(cast("World", self.world), cast("Method", self.method))
 
     @property
@@ -48,7 +54,7 @@ class Setting:
         return f"{self.world}/{self.method}{''.join(changes)}"
 
 
-def setting(world: str, method: AtariMethod, label: str | None = None, **changes: Any) -> Setting:
+def setting(world: str, method: AnyMethod, label: str | None = None, **changes: Any) -> Setting:
     """A setting, labeled with its method and changes unless told otherwise."""
     parts = [f"{name}={value}" for name, value in changes.items()]
     return Setting(world, method, " ".join([method, *parts]) if label is None else label, tuple(changes.items()))

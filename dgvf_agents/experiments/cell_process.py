@@ -14,6 +14,7 @@ from filelock import FileLock
 
 from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, lock_file, read_config, state_of, write_mark
 from dgvf_agents.experiments.provenance import hardware, versions
+from dgvf_agents.experiments.reference_run import REFERENCE, train_reference
 from dgvf_agents.experiments.run_metrics import RunMetrics
 from dgvf_agents.train import train
 from dgvf_agents.train_config import TrainConfig
@@ -56,7 +57,10 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
             return
         start = time.perf_counter()
         begun = state is CellState.UNFINISHED
-        train(read_config(folder) if begun else config, folder, show_progress=False, resume=True)
+        if config.task == REFERENCE:
+            train_reference(config, folder)
+        else:
+            train(read_config(folder) if begun else config, folder, show_progress=False, resume=True)
         seconds = RunMetrics.read(folder).seconds if begun else time.perf_counter() - start
         write_mark(folder, FinishedMark(seconds, command, versions(), hardware()))
 

@@ -12,6 +12,7 @@ from dgvf_agents.experiments.joint import Joint
 from dgvf_agents.experiments.learning_rate import LearningRate
 from dgvf_agents.experiments.low_rate import LowRate
 from dgvf_agents.experiments.meta_objective import MetaObjective
+from dgvf_agents.experiments.own_tasks import OwnTasks
 from dgvf_agents.experiments.questions import Questions
 from dgvf_agents.experiments.search import Search
 from dgvf_agents.experiments.unroll_length import UnrollLength
@@ -28,6 +29,7 @@ FIGURES: dict[str, Figure] = {
         LearningRate(),
         LowRate(),
         Convention(),
+        OwnTasks(),
         AtariRepresentation(),
         AtariMetaObjective(),
         AtariLaptop(),

@@ -30,6 +30,8 @@ NAMES = {
     "reward-prediction": "Reward prediction",
     "pixel-control": "Pixel control",
     "a2c": "A2C (main task)",
+    "sb3-a2c": "A2C (Stable-Baselines3)",
+    "none": "No auxiliary task",
     "sum": "Summed meta-loss",
     "end": "End meta-loss",
     "exact": "Exact",
@@ -43,6 +45,8 @@ COLORS = {
     "reward-prediction": "#7a54be",
     "pixel-control": "#3a8a5c",
     "a2c": "#26282c",
+    "sb3-a2c": "#26282c",
+    "none": "#e08a1e",
 }
 """The paper's colors of its methods."""
 

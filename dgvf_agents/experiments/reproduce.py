@@ -55,7 +55,8 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> Out
         scale = dataclasses.replace(scale, steps=reproduction.steps)
     if reproduction.seeds is not None:
         scale = dataclasses.replace(scale, seeds=reproduction.seeds)
-    worlds = reproduction.game_worlds or tuple(dict.fromkeys(reproduction.worlds or figure.worlds))
+    chosen = reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds
+    worlds = tuple(dict.fromkeys(chosen))
 
     first = [setting for world in worlds for setting in figure.settings(world)]
     cells, failures = _stage(reproduction, figure, scale, first, console)

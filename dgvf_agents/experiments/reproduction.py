@@ -14,6 +14,7 @@ import tyro
 from dgvf_agents.experiments.scale import ScaleName
 from dgvf_agents.experiments.search_grid import SearchGrid
 from dgvf_agents.experiments.worlds import game_of_world, world_of_game
+from dgvf_agents.own_tasks import OWN_TASKS
 from dgvf_agents.train_config import World
 
 FigureName = Literal[
@@ -26,6 +27,7 @@ FigureName = Literal[
     "learning-rate",
     "low-rate",
     "convention",
+    "own-tasks",
     "atari-representation",
     "atari-meta-objective",
     "atari-laptop",
@@ -47,6 +49,8 @@ class Reproduction:
     """Environment steps of every run; the preset and the scale decide when left out."""
     worlds: tuple[World, ...] | None = None
     """Worlds; all when left out. Not on Atari."""
+    tasks: tuple[str, ...] = ()
+    """Tasks of own-tasks, as CartPole-v1; all when left out."""
     game: tuple[str, ...] = ()
     """Games of an experiment on Atari, as Breakout or ms_pacman."""
     jobs: int = os.cpu_count() or 1
@@ -69,6 +73,12 @@ class Reproduction:
             raise ValueError(f"jobs must be >= 1, got {self.jobs!r}")
         if self.worlds is not None and not self.worlds:
             raise ValueError(f"worlds must name a world, got {self.worlds!r}")
+        if unknown := [task for task in self.tasks if task not in OWN_TASKS]:
+            raise ValueError(f"tasks must be among {', '.join(OWN_TASKS)}, got {', '.join(unknown)}")
+        if self.tasks and self.figure != "own-tasks":
+            raise ValueError(f"tasks must be left out for {self.figure}, got {self.tasks!r}")
+        if self.worlds is not None and self.figure == "own-tasks":
+            raise ValueError(f"worlds must be left out for own-tasks, which --tasks names, got {self.worlds!r}")
         if self.on_atari and not self.game:
             raise ValueError(f"game must name a game for {self.figure}, as --game Breakout, got none")
         if self.on_atari and self.worlds is not None:
@@ -110,6 +120,8 @@ class Reproduction:
                 words += [f"--{name}", str(value)]
         if self.worlds is not None:
             words += ["--worlds", *self.worlds]
+        if self.tasks:
+            words += ["--tasks", *self.tasks]
         if self.game:
             words += ["--game", *self.game]
         for grid in dataclasses.fields(SearchGrid) if self.figure == "search" else ():

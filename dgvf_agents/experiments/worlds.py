@@ -1,6 +1,6 @@
 """What experiments run on, and what returns mean there: those of an optimal and of a uniformly random policy.
 
-A world goes by its name in `dgvf train`, a game of Atari by `atari/` and the game's.
+A world goes by its name in `dgvf train`, a game of Atari by `atari/` and the game's, a task from outside by its id.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 from typing import final
 
+from dgvf_agents.own_tasks import OWN_TASKS
 from dgvf_agents.train_config import World
 from dgvf_envs.atari import GAMES, PAPER
 from dgvf_envs.atari.emulator import title_of
@@ -67,6 +68,8 @@ def game_of_world(world: str) -> str | None:
 def reference_of(world: str) -> WorldReference:
     """What returns mean on a world or in a game."""
     game = game_of_world(world)
+    if world in OWN_TASKS:
+        return WorldReference(world, OWN_TASKS[world].solved, OWN_TASKS[world].random)
     if game is None:
         return next(reference for name, reference in REFERENCES.items() if name == world)
     scores = GAMES.get(game)

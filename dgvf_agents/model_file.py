@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dgvf_agents.atomic import write_whole
 
-FORMAT = 1
-"""The version of the layout."""
+FORMAT = 2
+"""The version of the layout and of what attributes mean; files of format 1 had TensorFlow's RMSProp by default."""
 
 _DOCUMENT, _TENSORS, _PICKLED = "model.json", "tensors.safetensors", "pickled/"
 _COMMENT = b"dgvf sha256 "
@@ -80,8 +80,9 @@ class ModelFile:
                 pickled = {name.removeprefix(_PICKLED): archive.read(name) for name in names}
         except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
             raise DamagedFileError(f"it is not a model file: {error}") from error
-        if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
-            raise DamagedFileError(f"its format is not {FORMAT}, the one that this version reads")
+        found = document.pop("format", None) if isinstance(document, dict) else None
+        if found != FORMAT:
+            raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
         return cls(document, tensors, pickled)
 
 

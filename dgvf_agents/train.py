@@ -124,17 +124,29 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
 
 def build(config: TrainConfig) -> DGVFA2C:
     """The untrained model of a configuration."""
-    return DGVFA2C(
-        config.policy,
-        training_environments(config),
-        learning_rate=linear(config.learning_rate, config.final_learning_rate),
-        ent_coef=geometric(config.ent_coef, config.final_ent_coef),
-        meta_learning_rate=linear(config.meta_learning_rate, config.final_meta_learning_rate),
-        auxiliary_task=config.task,
-        inner_optimizer=_inner_optimizer(config),
-        encoder_mode=config.encoder_mode or ("joint" if config.task == "none" else "auxiliary"),
-        **{**{name: getattr(config, name) for name in _PASSED_ON}, **_for_means(config)},
-    )
+    return DGVFA2C(config.policy, training_environments(config), **arguments_of(config))
+
+
+def arguments_of(config: TrainConfig) -> dict[str, Any]:
+    """The arguments of `DGVFA2C` that a configuration stands for, besides the policy and the environment.
+
+    The paper's settings are those of the presets:
+
+    >>> from dgvf_agents.train_config import preset
+    >>> paper = arguments_of(preset("puddle-world", "discovered"))
+    >>> paper["encoder_mode"], paper["auxiliary_weighting"]
+    ('auxiliary', 'fixed')
+    """
+    return {
+        **{name: getattr(config, name) for name in _PASSED_ON},
+        "learning_rate": linear(config.learning_rate, config.final_learning_rate),
+        "ent_coef": geometric(config.ent_coef, config.final_ent_coef),
+        "meta_learning_rate": linear(config.meta_learning_rate, config.final_meta_learning_rate),
+        "auxiliary_task": config.task,
+        "inner_optimizer": _inner_optimizer(config),
+        "encoder_mode": config.encoder_mode_of_task,
+        **_for_means(config),
+    }
 
 
 def _inner_optimizer(config: TrainConfig) -> RMSProp:

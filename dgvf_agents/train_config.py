@@ -136,8 +136,10 @@ class TrainConfig:
 
         Raises:
             TypeError: a field is not known.
-            ValueError: a field is out of its range.
+            ValueError: a field is out of its range, or missing, as in runs of earlier versions.
         """
+        if missing := [field.name for field in dataclasses.fields(cls) if field.name not in fields]:
+            raise ValueError(f"the configuration must have every field of this version, it lacks {', '.join(missing)}")
         rules = fields.get("atari")
         return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
 
@@ -154,6 +156,11 @@ class TrainConfig:
             for name in found
             if name not in apart_from and found[name] != other[name]
         ]
+
+    @property
+    def encoder_mode_of_task(self) -> EncoderMode:
+        """`encoder_mode`, or where it is left out what the task decides."""
+        return self.encoder_mode or ("joint" if self.task == "none" else "auxiliary")
 
     @property
     def frames_per_step(self) -> int | None:

@@ -133,6 +133,7 @@ _SAME = (
     "final_ent_coef",
     "vf_coef",
     "auxiliary_coefficient",
+    "auxiliary_weighting",
     "questions",
     "question_discount",
     "unroll_length",
@@ -146,7 +147,8 @@ _SAME = (
 def _in_zoo(config: TrainConfig) -> dict[str, Any]:
     settings = {"n_timesteps": config.steps, "auxiliary_task": config.task, "env_kwargs": dict(config.env_kwargs)}
     settings |= {name: getattr(config, name) for name in _SAME}
-    return {name: value for name, value in settings.items() if value not in (None, {})}
+    given = {name: value for name, value in settings.items() if value not in (None, {})}
+    return given | {"encoder_mode": config.encoder_mode_of_task, "max_grad_norm": config.max_grad_norm}
 
 
 def sample_hyperparameters(

@@ -28,6 +28,7 @@ def main(steps: int = 100_000, compile: bool = True) -> float:
         "PuddleWorld-v0",
         n_envs=16,
         auxiliary_task=lambda model: DistanceTask(),
+        encoder_mode="auxiliary",
         compile=compile,
         seed=0,
     )

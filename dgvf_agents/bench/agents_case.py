@@ -24,6 +24,9 @@ from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 WARM_UP_STEPS = 3_200
+PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
+"""Settings of the gridworld presets that are not defaults."""
+_MODES: dict[str, Any] = {"none": "joint", "discovered": "auxiliary"}
 
 
 def speed(case: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +47,9 @@ def speed(case: dict[str, Any]) -> dict[str, Any]:
 def _agent(name: str, case: dict[str, Any]) -> OnPolicyAlgorithm:
     env: VecEnv = make_vec(case["world"], 16, seed=0) if name != "sb3" else make_vec_env(case["world"], 16, seed=0)
     if not name.startswith("sb3"):
-        return DGVFA2C(case["policy"], env, auxiliary_task=name, seed=0, device="cpu")
+        return DGVFA2C(
+            case["policy"], env, auxiliary_task=name, encoder_mode=_MODES[name], seed=0, device="cpu", **PAPER
+        )
     extractor = MLPExtractor if case["policy"] == "PaperMlpPolicy" else GridCNNExtractor
     network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
@@ -101,7 +106,9 @@ def lasting(case: dict[str, Any]) -> dict[str, Any]:
 def _discovering(case: dict[str, Any], compile: bool = True) -> DGVFA2C:
     env = make_vec(case["world"], 16, seed=0)
     settings = {name: case[name] for name in ("unroll_length", "questions", "storage")}
-    return DGVFA2C(case["policy"], env, seed=0, device="cpu", compile=compile, **settings)
+    return DGVFA2C(
+        case["policy"], env, seed=0, device="cpu", compile=compile, encoder_mode="auxiliary", **PAPER, **settings
+    )
 
 
 def _operations_per_update(case: dict[str, Any]) -> float:

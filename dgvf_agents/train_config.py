@@ -135,11 +135,15 @@ class TrainConfig:
         """The configuration whose `dataclasses.asdict` these are.
 
         Raises:
-            TypeError: a field is not known.
-            ValueError: a field is out of its range, or missing, as in runs of earlier versions.
+            ValueError: a field is out of its range, unknown, or missing, as in runs of earlier versions.
         """
-        if missing := [field.name for field in dataclasses.fields(cls) if field.name not in fields]:
-            raise ValueError(f"the configuration must have every field of this version, it lacks {', '.join(missing)}")
+        names = [field.name for field in dataclasses.fields(cls)]
+        unknown, missing = [n for n in fields if n not in names], [n for n in names if n not in fields]
+        if unknown or missing:
+            parts = [f"{what} {', '.join(found)}" for what, found in (("lacks", missing), ("has", unknown)) if found]
+            raise ValueError(
+                f"a configuration must have the fields of this version and no others, it {'; '.join(parts)}"
+            )
         rules = fields.get("atari")
         return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
 

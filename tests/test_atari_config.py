@@ -66,8 +66,13 @@ def test_configurations_of_other_worlds_have_no_rules(tmp_path: Path) -> None:
     RunFolder(tmp_path).write_config(TrainConfig())
     assert RunFolder(tmp_path).read_config() == TrainConfig()
     assert TrainConfig().frames_per_step is None
-    fields = {name: value for name, value in dataclasses.asdict(TrainConfig()).items() if name != "atari"}
-    assert TrainConfig.from_fields(fields) == TrainConfig()  # of a run before there were games
+
+
+def test_a_configuration_that_lacks_fields_is_refused_by_their_names() -> None:
+    """Runs of earlier versions had TensorFlow's RMSProp without saying so."""
+    fields = {name: value for name, value in dataclasses.asdict(TrainConfig()).items() if name != "rms_prop"}
+    with pytest.raises(ValueError, match=r"must have the fields of this version and no others, it lacks rms_prop$"):
+        TrainConfig.from_fields(fields)
 
 
 def test_numbers_for_summed_losses_become_those_for_means() -> None:
@@ -82,7 +87,9 @@ def test_numbers_for_summed_losses_become_those_for_means() -> None:
     assert (model.vf_coef, model.auxiliary_coefficient, model.meta_learning_rate) == (0.25, 1e-4, 6e-4)
     assert {name.split(".")[0] for name in model.learner_state.named_eta()} == {"encoder", "cumulants", "discounts"}
     plain = build(dataclasses.replace(config, loss_reduction="mean", max_grad_norm=None))
-    assert (plain.inner_optimizer, plain.max_grad_norm, plain.meta_max_grad_norm) == (None, None, 1.0)
+    assert (plain.max_grad_norm, plain.meta_max_grad_norm) == (None, 1.0)
+    assert plain.inner_optimizer == RMSProp.tensorflow(0.1)
+    assert build(dataclasses.replace(config, rms_prop="pytorch")).inner_optimizer == RMSProp(epsilon=(0.1 / 6) ** 2)
 
 
 def test_bad_settings_are_named() -> None:

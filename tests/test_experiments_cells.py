@@ -43,7 +43,7 @@ def test_equal_settings_of_experiments_share_their_folder() -> None:
     for world in (*WORLDS, "atari/Breakout"):
         folders: dict[str, TrainConfig] = {}
         for figure in FIGURES.values():
-            if figure.name.startswith("atari-") != world.startswith("atari/"):
+            if figure.name == "own-tasks" or figure.name.startswith("atari-") != world.startswith("atari/"):
                 continue
             settings = figure.settings(world)
             assert len({s.label for s in settings}) == len(settings)
@@ -57,6 +57,9 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
         configs = [s.config(FULL, 0) for s in FIGURES[name].settings("collect-objects")]
         return [getattr(config, field) for config in configs]
 
+    tasks = FIGURES["own-tasks"].settings("CartPole-v1")
+    assert [s.method for s in tasks] == ["sb3-a2c", "discovered", "none", "random", "reward-prediction"]
+    assert {(s.config(FULL, 2).env, s.config(FULL, 2).seed) for s in tasks} == {("CartPole-v1", 2)}
     assert varied("questions", "questions") == [2, 8, 32, 64, 128]
     assert varied("unroll-length", "unroll_length") == [1, 2, 5, 10, 25, 50]
     assert varied("meta-objective", "objective") == ["sum", "end"]

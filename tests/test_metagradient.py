@@ -311,7 +311,7 @@ def transcribed(case: Case) -> dict[str, Params]:
 )
 def test_equals_the_unrolled_transcription(case: Case) -> None:
     expected = transcribed(replace(case, objective="sum", storage="graph"))[case.objective]
-    assert relative_error(computed(case), expected) < 1e-10
+    assert relative_error(computed(case), expected) < (1e-9 if case.optimizer == "first" else 1e-10)
 
 
 @crossed(
@@ -321,13 +321,12 @@ def test_equals_the_unrolled_transcription(case: Case) -> None:
     optimizer=("sgd", "first"),
     updates=(1, 2, 5),
     objective=("sum", "end"),
-    storage=("graph", "recompute"),
     max_gradient_norm=(None, 0.3),
     weighting=("gradient-norm",),
 )
 def test_equals_the_unrolled_transcription_with_weights_from_gradients(case: Case) -> None:
-    expected = transcribed(replace(case, objective="sum", storage="graph"))[case.objective]
-    assert relative_error(computed(case), expected) < 1e-10
+    expected = transcribed(replace(case, objective="sum"))[case.objective]
+    assert relative_error(computed(case), expected) < 1e-9
 
 
 # --- against central differences --------------------------------------------------------------------------------------
@@ -380,9 +379,25 @@ def central_differences(case: Case) -> list[list[float]]:
     updates=(1, 2, 5),
     objective=("sum", "end"),
     ends=(True, False),
-    weighting=("fixed", "gradient-norm"),
 )
 def test_equals_central_differences(case: Case) -> None:
+    assert_central_differences(case)
+
+
+@crossed(
+    task=TASKS,
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("sgd", "first"),
+    updates=(1, 5),
+    objective=("sum",),
+    weighting=("gradient-norm",),
+)
+def test_equals_central_differences_with_weights_from_gradients(case: Case) -> None:
+    assert_central_differences(case)
+
+
+def assert_central_differences(case: Case) -> None:
     gradient = computed(case)
     by_direction = central_differences(replace(case, objective="sum"))
     for direction, by_update in zip(directions(case.task), by_direction, strict=True):

@@ -102,11 +102,11 @@ def read_config(folder: Path) -> TrainConfig:
     """The configuration of a run.
 
     Raises:
-        ValueError: it has fields that this version does not know.
+        ValueError: it does not have the fields of this version.
     """
     try:
         return RunFolder(folder).read_config()
-    except TypeError as error:
+    except ValueError as error:
         raise ValueError(f"the run in {folder} must have a configuration of this version: {error}") from error
 
 

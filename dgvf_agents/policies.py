@@ -118,6 +118,14 @@ class DGVFPolicy(ActorCriticPolicy):
             **kwargs,
         )
 
+    def _get_constructor_parameters(self) -> dict[str, Any]:
+        """What a policy saved alone is built with; Stable-Baselines3's leaves the sharing out."""
+        return {
+            **super()._get_constructor_parameters(),
+            "share_features_extractor": self.share_features_extractor,
+            "normalize_images": self.normalize_images,
+        }
+
     def _build(self, lr_schedule: Schedule) -> None:
         wanted, self.ortho_init = self.ortho_init, False
         super()._build(lr_schedule)

@@ -141,9 +141,7 @@ class TrainConfig:
         unknown, missing = [n for n in fields if n not in names], [n for n in names if n not in fields]
         if unknown or missing:
             parts = [f"{what} {', '.join(found)}" for what, found in (("lacks", missing), ("has", unknown)) if found]
-            raise ValueError(
-                f"a configuration must have the fields of this version and no others, it {'; '.join(parts)}"
-            )
+            raise ValueError(f"a configuration must have the fields of this version, this one {' and '.join(parts)}")
         rules = fields.get("atari")
         return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
 

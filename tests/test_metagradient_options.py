@@ -80,8 +80,8 @@ class Optional(Algorithm):
     normalize: bool = False
     exploring: bool = False
 
-    def hold(self, theta: Params, rollout: Rollout) -> Held:
-        held = super().hold(theta, rollout)
+    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> Held:
+        held = super().hold(theta, rollout, eta)
         if not self.exploring:
             return held
         following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])

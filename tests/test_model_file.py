@@ -69,7 +69,7 @@ def test_contents_that_fit_their_checksum_but_are_none_of_a_model_are_named() ->
 
 def test_another_version_of_the_format_is_named() -> None:
     newer = ModelFile({"format": 3}).to_bytes()
-    with pytest.raises(DamagedFileError, match="its format is not 1"):
+    with pytest.raises(DamagedFileError, match="its format must be 2, which this version reads, got 3"):
         ModelFile.from_bytes(newer)
 
 

@@ -74,7 +74,7 @@ GRADIENT_SEEDS = range(1, 9)
 def test_rmsprop_equals_the_one_of_stable_baselines3(rate: Tensor | float, scale: float) -> None:
     gradients = [random_params(seed, scale) for seed in GRADIENT_SEEDS]
     expected = torch_run(lambda p: RMSpropTFLike(p, lr=0.1, alpha=0.9, eps=1e-5), random_params(0), gradients)
-    actual = run(RMSProp(0.9, 1e-5), random_params(0), gradients, rate)
+    actual = run(RMSProp.tensorflow(1e-5, 0.9), random_params(0), gradients, rate)
     torch.testing.assert_close(actual, expected, rtol=1e-14, atol=1e-14)
 
 
@@ -94,7 +94,9 @@ def test_adam_equals_the_one_of_torch_up_to_epsilon() -> None:
 @pytest.mark.parametrize(
     ("optimizer", "rule", "second"),
     [
-        (RMSProp(0.7, 1e-2), Rule("rmsprop", 0.1, epsilon=1e-2, decay=0.7), 1.0),
+        (RMSProp.tensorflow(1e-2, 0.7), Rule("rmsprop", 0.1, epsilon=1e-2, decay=0.7), 1.0),
+        (RMSProp.pytorch(1e-2, 0.7), Rule("rmsprop", 0.1, epsilon=1e-4, decay=0.7), 0.0),
+        (RMSProp(), Rule("rmsprop", 0.1, epsilon=1e-10, decay=0.99), 0.0),
         (Adam(0.8, 0.7, 1e-2), Rule("adam", 0.1, epsilon=1e-2, beta1=0.8, beta2=0.7), 0.0),
     ],
 )

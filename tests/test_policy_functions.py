@@ -60,7 +60,7 @@ CASES: dict[str, tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any
 }
 each_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 
-STEP = 1e-5
+STEP = 1e-6
 
 
 def _model(case: tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any]]) -> DGVFA2C:

@@ -251,7 +251,8 @@ CHANGES: dict[str, Any] = {
     "auxiliary_coefficient": 4.0,
     "gamma": 0.5,
     "gae_lambda": 0.5,
-    "encoder_mode": "joint",
+    "auxiliary_weighting": "fixed",
+    "encoder_mode": "auxiliary",
 }
 
 

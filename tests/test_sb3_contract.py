@@ -118,7 +118,8 @@ def test_a_policy_saved_alone_acts_the_same(tmp_path: Path) -> None:
             torch.manual_seed(1)
             expected = model.policy.predict(observation, deterministic=deterministic)[0]
             torch.manual_seed(1)
-            assert np.array_equal(loaded.predict(observation, deterministic=deterministic)[0], expected)
+            actual = loaded.predict(observation, deterministic=deterministic)[0]
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)  # weights may lie elsewhere in memory
 
 
 def test_parameters_come_and_go_by_name() -> None:

@@ -88,7 +88,7 @@ def configurations(draw: st.DrawFn) -> tuple[str, DummyVecEnv, dict[str, Any]]:
         "normalize_advantage": st.booleans(),
         "learning_rate": st.sampled_from([1e-3, lambda remaining: 1e-3 * remaining]),
         "auxiliary_task": st.sampled_from(["discovered", "random", "reward-prediction", "none"]),
-        "encoder_mode": st.sampled_from([None, "auxiliary", "joint"]),
+        "encoder_mode": st.sampled_from(["auxiliary", "joint"]),
         "question_discount": st.sampled_from([None, 0.0, 0.9]),
         "question_window": st.sampled_from([1, 2]),
         "objective": st.sampled_from(["sum", "end"]),

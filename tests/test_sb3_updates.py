@@ -14,6 +14,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy, MultiInputActor
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.optimizers import SGD
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
 
@@ -110,3 +111,82 @@ def test_an_update_is_that_of_a2c(
         own = dict(ours.policy.named_parameters())[name]
         difference = (own - value).abs().max().item()
         assert difference <= 1e-6 + 2e-3 * moved, f"{name}: moved {moved:g}, differs by {difference:g}"
+
+
+_NAMES = (
+    ("mlp_extractor.policy_net.", "features_extractor.encoder.layers."),
+    ("mlp_extractor.value_net.", "vf_features_extractor.encoder.layers."),
+)
+"""Beginnings of parameters' names in A2C's `MlpPolicy`, and in ours."""
+
+
+def _our_name(name: str) -> str:
+    return next((ours + name.removeprefix(theirs) for theirs, ours in _NAMES if name.startswith(theirs)), name)
+
+
+@pytest.mark.parametrize("batch", [8, 40])
+def test_the_defaults_without_a_task_are_a2cs(batch: int) -> None:
+    """Networks, initial scale and the update, from the first on; only n_steps and the device are given."""
+    given: dict[str, Any] = {"n_steps": batch, "seed": 0, "device": "cpu"}
+    env = Samples(BOX, spaces.Discrete(3))
+    ours = DGVFA2C("MlpPolicy", env, auxiliary_task="none", compile=False, **given)
+    theirs = A2C("MlpPolicy", Samples(BOX, spaces.Discrete(3)), **given)
+    own, wanted = dict(ours.policy.named_parameters()), dict(theirs.policy.named_parameters())
+    assert {_our_name(name): value.shape for name, value in wanted.items()} == {k: v.shape for k, v in own.items()}
+    for name, value in wanted.items():
+        assert own[_our_name(name)].norm().item() == pytest.approx(value.norm().item(), rel=1e-4), name
+    with torch.no_grad():
+        for name, value in wanted.items():
+            value.copy_(own[_our_name(name)])
+    before = {name: value.detach().clone() for name, value in wanted.items()}
+    _, callback = ours._setup_learn(batch)
+    theirs._setup_learn(batch)
+    assert ours.env is not None
+    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
+    ours.rollout_buffer.size()  # fills it
+    theirs.rollout_buffer = ours.rollout_buffer._buffer  # type: ignore[attr-defined]
+    theirs.train()
+    ours.train()
+    own = dict(ours.policy.named_parameters())
+    for name, value in theirs.policy.named_parameters():
+        step, expected = (after - before[name] for after in (own[_our_name(name)], value))
+        clear = expected.abs() > 1e-6  # far above rounding
+        ratio = step[clear] / expected[clear]
+        assert clear.any(), name
+        # √s + ε is at most √2 times √(s + ε²)
+        assert ratio.min() > 0.99, name
+        assert ratio.max() < 1.01 * 2**0.5, name
+
+
+@pytest.mark.parametrize("coefficient", [0.5, 2.0])
+def test_each_encoder_has_its_own_weight_of_the_auxiliary_task(coefficient: float) -> None:
+    """Steps of plain gradient descent, by the auxiliary task's weight: none, a fixed one, and one from gradients."""
+
+    def step(weighting: str, coefficient: float) -> tuple[dict[str, torch.Tensor], DGVFA2C]:
+        model = DGVFA2C(
+            "MlpPolicy", Samples(BOX, spaces.Discrete(3)), inner_optimizer=SGD(), max_grad_norm=None, learning_rate=1.0,
+            auxiliary_task="random", auxiliary_weighting=weighting, auxiliary_coefficient=coefficient, questions=6,
+            n_steps=8, seed=0, device="cpu", compile=False,
+        )  # fmt: skip
+        before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
+        model.learn(8)
+        return {name: before[name] - p.detach() for name, p in model.policy.named_parameters()}, model
+
+    main, _ = step("fixed", 0.0)
+    fixed, _ = step("fixed", 1.0)
+    weighted, model = step("gradient-norm", coefficient)
+    assert model.metrics is not None
+    assert model.metrics.auxiliary_gradient.item() == pytest.approx(
+        coefficient * model.metrics.main_gradient.item(), rel=1e-4
+    )
+    factors = []
+    for encoder in ("features_extractor.", "vf_features_extractor."):
+        names = [name for name in main if name.startswith(encoder)]
+        auxiliary = torch.cat([(fixed[name] - main[name]).flatten() for name in names]).double()
+        found = torch.cat([(weighted[name] - main[name]).flatten() for name in names]).double()
+        factor = (found @ auxiliary) / (auxiliary @ auxiliary)
+        torch.testing.assert_close(found, factor * auxiliary, rtol=1e-3, atol=1e-6)
+        factors.append(factor.item())
+    assert max(factors) > 1.5 * min(factors) > 0
+    for head in ("action_net.weight", "value_net.weight"):
+        torch.testing.assert_close(weighted[head], main[head])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import claims
 from generated import DOCS, capital, check, table, write
+from own_tasks_section import own_tasks_section
 from result_tables import RESULTS, SOLVED, Experiment, count_of, figure_of, mean_interval, number
 
 from dgvf_agents.experiments.figures import FIGURES
@@ -32,6 +33,7 @@ TITLES = {
     "learning-rate": "Two learning rates",
     "low-rate": "Short unrolls and few questions at a low learning rate",
     "atari-laptop/Pong": "Pong on two cores",
+    "own-tasks": "Default settings on tasks from outside",
 }
 """Of the sections, in their order, by the folder of their tables; its first part is the name of the experiment."""
 
@@ -39,6 +41,28 @@ TITLES = {
 def section(experiment: Experiment) -> str:
     """An experiment's picture and table."""
     name, provenance = experiment.name, experiment.provenance
+    parts = [
+        f"## {TITLES[name]}\n",
+        f"{capital(FIGURES[experiment.figure].summary)}.\n",
+        *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
+        own_tasks_section(experiment) if name == "own-tasks" else _returns(experiment),
+    ]
+    hours, runs = provenance["wall_seconds"] / 3600, sum(made["runs"] for made in provenance["made_with"])
+    optimizers = sorted({c.get("rms_prop", "tensorflow") for c in provenance["configurations"].values()})
+    parts.append(
+        f"`{provenance['command']}`: {runs} runs, {hours:.1f} hours in all: {_machine(provenance['made_with'])}. "
+        f"Inner optimizer: {' and '.join(_RMS_PROP[rule] for rule in optimizers)}.\n"
+    )
+    if provenance["missing"]:
+        parts.append(f"Not run yet: {_missing(provenance['missing'])}.\n")
+    return "\n".join(parts)
+
+
+_RMS_PROP = {"pytorch": "PyTorch's RMSProp", "tensorflow": "TensorFlow's RMSProp (`--rms-prop tensorflow`)"}
+
+
+def _returns(experiment: Experiment) -> str:
+    """Final and average returns, and steps to what counts as solved; what a search chose."""
     rows = []
     for world in experiment.worlds:
         for label in experiment.results.settings(world):
@@ -58,24 +82,13 @@ def section(experiment: Experiment) -> str:
             )
     returns = ("Final return", "its interquartile mean", "Average return")
     headings = ("World", "Setting", "Seeds", *returns, "Steps to, by seed", "End there")
-    parts = [
-        f"## {TITLES[name]}\n",
-        f"{capital(FIGURES[experiment.figure].summary)}.\n",
-        *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
-        table(headings, rows, right=(2, 3, 4, 5)) + "\n",
-    ]
+    parts = [table(headings, rows, right=(2, 3, 4, 5)) + "\n"]
     chosen = [
         (reference_of(row.world).env, f"`{row.setting}`", number(row.final_return), number(row.average_return))
         for row in experiment.results.choices
     ]
     if chosen:
         parts.append(table(("World", "Chosen", "Final return", "Average return"), chosen, right=(2, 3)) + "\n")
-    hours, runs = provenance["wall_seconds"] / 3600, sum(made["runs"] for made in provenance["made_with"])
-    parts.append(
-        f"`{provenance['command']}`: {runs} runs, {hours:.1f} hours in all: {_machine(provenance['made_with'])}.\n"
-    )
-    if provenance["missing"]:
-        parts.append(f"Not run yet: {_missing(provenance['missing'])}.\n")
     return "\n".join(parts)
 
 

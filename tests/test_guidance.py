@@ -11,13 +11,18 @@ import numpy as np
 import pytest
 import torch
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, guidance
 from dgvf_agents.guidance import AuxiliaryDominanceWarning, ConstantCumulantsWarning, SmallInputsWarning
 from dgvf_agents.tasks import AuxiliaryTask
 from dgvf_agents.types import Params, Rollout
 
 SMALL: dict[str, Any] = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu", "n_steps": 1}
-UPDATES = 1_100
+PATIENCE, UPDATES = 40, 60
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guidance, "PATIENCE", PATIENCE)
 
 
 class Cells(gym.Env):
@@ -51,7 +56,7 @@ class Loud(AuxiliaryTask):
         return 1e8 * ((answers - 1e3) ** 2).mean()
 
 
-def trained(env: Any = "CartPole-v1", updates: int = UPDATES, log_interval: int = 100, **changes: Any) -> list[type]:
+def trained(env: Any = "CartPole-v1", updates: int = UPDATES, log_interval: int = 5, **changes: Any) -> list[type]:
     """The kinds of warnings that training gives, in their order."""
     with warnings.catch_warnings(record=True) as given:
         warnings.simplefilter("always")
@@ -97,7 +102,7 @@ LOUD: dict[str, Any] = {
 
 def test_an_auxiliary_task_that_drowns_the_main_task() -> None:
     assert trained(**LOUD) == [AuxiliaryDominanceWarning]  # once, although it goes on
-    assert trained(**LOUD, updates=900) == []  # not for long enough
+    assert trained(**LOUD, updates=PATIENCE - 5) == []  # not for long enough
     assert trained(**LOUD, encoder_mode="auxiliary") == []  # as it is meant to be
     assert trained(**{**LOUD, "auxiliary_weighting": "gradient-norm"}) == []
 

@@ -23,7 +23,7 @@ def own_tasks_section(experiment: Experiment) -> str:
         "Every method has its defaults, the same on every task: 8 environments, batches of 40 steps, `MlpPolicy`.\n"
         "Returns are the mean over the last tenth of training of the last 100 training episodes' mean return.\n"
         "*Ratio* is the default's mean return over A2C's, both normalized to 0 for the uniformly random policy; there\n"
-        "is none where A2C learns nothing, less than 0.02 on the scale on which the return that counts as solved is 1.\n"
+        "is none where A2C learns nothing, less than 0.02 where the return that counts as solved is 1.\n"
         "`auxiliary_coefficient` was chosen between 0.03 and 0.1 on CartPole-v1, which is among these tasks.\n",
         table(headings, _rows(experiment), right=(1, 2)) + "\n",
         "All tasks together, in normalized returns; the last column is the probability that a run with discovered\n"

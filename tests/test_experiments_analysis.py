@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
-from dgvf_agents.experiments.analysis import analyze, provenance
+from dgvf_agents.experiments.analysis import analyze, joined_provenance, provenance
 from dgvf_agents.experiments.cell import Cell, cells_of
 from dgvf_agents.experiments.cell_folder import FinishedMark, write_mark
 from dgvf_agents.experiments.figures import FIGURES
-from dgvf_agents.experiments.reproduce import draw
-from dgvf_agents.experiments.results import CellRow, Results
+from dgvf_agents.experiments.reproduce import draw, reproduce
+from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.results import CellRow, Results, read_provenance
 from dgvf_agents.experiments.run_metrics import Curve, RunMetrics
 from dgvf_agents.experiments.scale import SCALES
 from dgvf_agents.experiments.search import Search, best_setting
@@ -208,3 +210,32 @@ def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -
     results.write(tmp_path / "tables", {})
     assert draw("search", tmp_path / "tables").is_file()
     assert (tmp_path / "tables" / "search-coefficient.png").is_file()
+
+
+def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
+    """Seeds 0 and 1, then 2 and 3 from another folder: the tables of all four together."""
+    settings = FIGURES["gridworlds"].settings("puddle-world")
+    whole = cells_with_runs("gridworlds", "puddle-world", tmp_path / "whole", seeds=4)
+    analyze(FIGURES["gridworlds"], whole).write(tmp_path / "expected", provenance("all", whole, []))
+    for first in (0, 2):
+        cells = cells_of(settings, SCALES["full"], 2, tmp_path / f"part-{first}", first)
+        for cell in cells:
+            shutil.copytree(next(c.folder for c in whole if c.name == cell.name), cell.folder)
+        runs = tmp_path / f"part-{first}"
+        given = Reproduction(
+            "gridworlds", seeds=2, first_seed=first, worlds=("puddle-world",), out=runs, run=False,
+            results=tmp_path / "extended", extend=True,
+        )  # fmt: skip
+        reproduce(given, Console(quiet=True))
+    folder = tmp_path / "extended" / "gridworlds"
+    extended, expected = Results.read(folder), Results.read(tmp_path / "expected")
+    for table in ("cells", "curves", "bands", "summary", "comparisons"):
+        assert sorted(getattr(extended, table), key=repr) == sorted(getattr(expected, table), key=repr), table
+    told = read_provenance(folder)
+    assert sorted(run["run"] for run in told["runs"]) == sorted(cell.name for cell in whole)
+    assert sum(made["runs"] for made in told["made_with"]) == len(whole)
+    with pytest.raises(ValueError, match=r"must not hold these runs already, got .* seed 2 in both"):
+        reproduce(given, Console(quiet=True))
+    other = {name: {**config, "gamma": 0.5} for name, config in told["configurations"].items()}
+    with pytest.raises(ValueError, match=r"must have the configuration of puddle-world/.*, got another gamma"):
+        joined_provenance({**told, "runs": [], "configurations": other}, provenance("new", whole, []))

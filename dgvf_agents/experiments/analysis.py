@@ -35,20 +35,26 @@ BAND_POINTS = 150
 """Points of a mean curve at most."""
 
 
-def analyze(figure: Figure, cells: Sequence[Cell]) -> Results:
+def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = None) -> Results:
     """The tables of an experiment.
 
     Args:
         figure: says what is compared and chosen.
         cells: finished ones.
+        earlier: tables whose runs are to be in these as well, none of them among the cells.
 
     Raises:
         FileNotFoundError: a cell has no metrics.
         ValueError: runs of a world have no measure of return in common.
     """
+    earlier = earlier or Results()
     results = Results()
-    for world in dict.fromkeys(cell.setting.world for cell in cells):
-        _add_runs(results, [cell for cell in cells if cell.setting.world == world])
+    for world in dict.fromkeys([*earlier.worlds(), *(cell.setting.world for cell in cells)]):
+        results.cells.extend(row for row in earlier.cells if row.world == world)
+        results.curves.extend(row for row in earlier.curves if row.world == world)
+        if ours := [cell for cell in cells if cell.setting.world == world]:
+            _add_runs(results, ours)
+        _check_measures(results, world)
         _add_bands(results, world)
         rows = [row for row in results.cells if row.world == world]
         _add_statistics(results, world, figure.reference, {world: rows}, CellRow.value)
@@ -92,6 +98,39 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
         ],
         "configurations": {name: dataclasses.asdict(read_config(cell.folder)) for name, cell in first.items()},
     }
+
+
+def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """Where results come from that hold the runs of two provenances.
+
+    Raises:
+        ValueError: a run is in both, or a setting has another configuration in each.
+    """
+    both = sorted({run["run"] for run in earlier["runs"]} & {run["run"] for run in ours["runs"]})
+    if both:
+        raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
+    configurations = dict(earlier["configurations"])
+    for name, config in ours["configurations"].items():
+        known = {**configurations.setdefault(name, config), "seed": config["seed"]}
+        if differing := [field for field in config if known.get(field) != config[field]]:
+            raise ValueError(
+                f"results to be extended must have the configuration of {name}, got another {differing[0]}"
+            )
+    held = {run["run"] for run in ours["runs"]}
+    return {
+        "command": " && ".join(dict.fromkeys([earlier["command"], ours["command"]])),
+        "wall_seconds": earlier["wall_seconds"] + ours["wall_seconds"],
+        "made_with": [*earlier["made_with"], *ours["made_with"]],
+        "missing": [*(name for name in earlier["missing"] if name not in held), *ours["missing"]],
+        "runs": [*earlier["runs"], *ours["runs"]],
+        "configurations": configurations,
+    }
+
+
+def _check_measures(results: Results, world: str) -> None:
+    measures = sorted({row.measure for row in results.cells if row.world == world})
+    if len(measures) > 1:
+        raise ValueError(f"runs on {world} must have one measure of return in common, got {' and '.join(measures)}")
 
 
 def _add_runs(results: Results, cells: Sequence[Cell]) -> None:

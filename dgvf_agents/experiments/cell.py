@@ -85,10 +85,10 @@ class Cell:
         return f"{self.setting.folder_name} seed {self.seed}"
 
 
-def cells_of(settings: Sequence[Setting], scale: Scale, seeds: int, out: Path) -> list[Cell]:
-    """Every setting with seeds 0 … seeds - 1, the first seed of all settings first."""
+def cells_of(settings: Sequence[Setting], scale: Scale, seeds: int, out: Path, first_seed: int = 0) -> list[Cell]:
+    """Every setting with so many seeds from `first_seed` on, the first seed of all settings first."""
     return [
         Cell(setting, seed, setting.config(scale, seed), out / setting.folder_name / f"seed-{seed}")
-        for seed in range(seeds)
+        for seed in range(first_seed, first_seed + seeds)
         for setting in settings
     ]

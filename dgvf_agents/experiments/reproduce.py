@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from dgvf_agents.experiments.adopt import adopt
-from dgvf_agents.experiments.analysis import analyze, provenance
+from dgvf_agents.experiments.analysis import analyze, joined_provenance, provenance
 from dgvf_agents.experiments.cell import Cell, Setting, cells_of
 from dgvf_agents.experiments.cell_folder import CellState, state_of
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.figures import FIGURES
 from dgvf_agents.experiments.reproduction import Reproduction
-from dgvf_agents.experiments.results import Results, SummaryRow
+from dgvf_agents.experiments.results import Results, SummaryRow, read_provenance
 from dgvf_agents.experiments.scale import SCALES, Scale
 from dgvf_agents.experiments.search import Search
 from dgvf_agents.experiments.sweep import Failure, run_sweep
@@ -45,7 +45,8 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> Out
     """Train what is not finished yet, then write the tables and the picture.
 
     Raises:
-        ValueError: a setting of the reproduction is out of range, or a run's folder holds another configuration.
+        ValueError: a setting of the reproduction is out of range, a run's folder holds another configuration, or
+            results to be extended hold one of these runs already, or runs of another configuration.
         FileNotFoundError: a folder to adopt runs from is not there.
     """
     console = console or Console()
@@ -72,8 +73,13 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> Out
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if not finished or (missing and not reproduction.partial):
         return Outcome(failures, missing, None)
-    results = analyze(figure, finished)
-    results.write(reproduction.results_folder, provenance(reproduction.command, finished, missing))
+    made = provenance(reproduction.command, finished, missing)
+    earlier = None
+    if reproduction.extend and (reproduction.results_folder / "cells.csv").exists():
+        earlier = Results.read(reproduction.results_folder)
+        made = joined_provenance(read_provenance(reproduction.results_folder), made)
+    results = analyze(figure, finished, earlier)
+    results.write(reproduction.results_folder, made)
     draw(reproduction.figure, reproduction.results_folder)
     _print_summary(results, console)
     console.print(f"Tables and picture lie in [bold]{reproduction.results_folder}[/bold].")
@@ -94,7 +100,8 @@ def draw(figure: str, results: Path) -> Path:
 def _stage(
     reproduction: Reproduction, figure: Figure, scale: Scale, settings: Sequence[Setting], console: Console
 ) -> tuple[list[Cell], list[Failure]]:
-    cells = cells_of(settings, scale, scale.seeds or figure.seeds, reproduction.runs_folder)
+    seeds = scale.seeds or figure.seeds
+    cells = cells_of(settings, scale, seeds, reproduction.runs_folder, reproduction.first_seed)
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if not reproduction.run:

@@ -44,7 +44,9 @@ class Reproduction:
     scale: ScaleName = "full"
     """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `tiny` a smoke test."""
     seeds: int | None = None
-    """Seeds per setting, 0 and up; the figure and the scale decide when left out."""
+    """Seeds per setting; the figure and the scale decide when left out."""
+    first_seed: int = 0
+    """The lowest of them."""
     steps: int | None = None
     """Environment steps of every run; the preset and the scale decide when left out."""
     worlds: tuple[World, ...] | None = None
@@ -65,6 +67,8 @@ class Reproduction:
     """Whether runs that are not finished are trained."""
     partial: bool = False
     """Whether results are written although runs are missing."""
+    extend: bool = False
+    """Whether the runs behind the results that are there already, made elsewhere, stay part of the results."""
     search: SearchGrid = field(default_factory=SearchGrid)
     """What `search` tries."""
 
@@ -73,6 +77,8 @@ class Reproduction:
             raise ValueError(f"jobs must be >= 1, got {self.jobs!r}")
         if self.worlds is not None and not self.worlds:
             raise ValueError(f"worlds must name a world, got {self.worlds!r}")
+        if self.first_seed < 0:
+            raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
         if unknown := [task for task in self.tasks if task not in OWN_TASKS]:
             raise ValueError(f"tasks must be among {', '.join(OWN_TASKS)}, got {', '.join(unknown)}")
         if self.tasks and self.figure != "own-tasks":
@@ -118,6 +124,8 @@ class Reproduction:
         for name in ("seeds", "steps"):
             if (value := getattr(self, name)) is not None:
                 words += [f"--{name}", str(value)]
+        if self.first_seed:
+            words += ["--first-seed", str(self.first_seed)]
         if self.worlds is not None:
             words += ["--worlds", *self.worlds]
         if self.tasks:

@@ -172,6 +172,11 @@ _TABLES: dict[str, type] = {
 }
 
 
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """What `Results.write` was told of where results come from."""
+    return json.loads((folder / "provenance.json").read_text())
+
+
 def write_rows(path: Path, rows: Sequence[Any], row_type: type) -> None:
     """Write rows as CSV, atomically; None is an empty cell, numbers keep all their digits."""
     names = [column.name for column in dataclasses.fields(row_type)]

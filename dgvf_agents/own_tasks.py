@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from dataclasses import dataclass, fields
 from typing import Any, Literal, final
@@ -33,6 +34,17 @@ class OwnTask:
     """Return that counts as 1 in normalized returns: Gymnasium's reward threshold, or the best that is known."""
     wrapper: str | None = None
     """Import path of a wrapper, `module:Class`."""
+    needs: str | None = None
+    """Module that has to be installed."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the task can be played here."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+
+def _minigrid(name: str, random: float, solved: float) -> OwnTask:
+    return OwnTask(f"minigrid:MiniGrid-{name}", 100_000, random, solved, IMAGE_ONLY, "minigrid")
 
 
 OWN_TASKS: dict[str, OwnTask] = {
@@ -42,12 +54,13 @@ OWN_TASKS: dict[str, OwnTask] = {
         OwnTask("Acrobot-v1", 100_000, -499.0, -100.0),
         OwnTask("MountainCar-v0", 50_000, -200.0, -110.0),
         OwnTask("Pendulum-v1", 100_000, -1_230.0, -150.0),
-        OwnTask("minigrid:MiniGrid-Empty-8x8-v0", 100_000, 0.0, 0.96, IMAGE_ONLY),
-        OwnTask("minigrid:MiniGrid-Empty-Random-6x6-v0", 100_000, 0.0, 0.96, IMAGE_ONLY),
-        OwnTask("minigrid:MiniGrid-DistShift1-v0", 100_000, 0.0, 0.96, IMAGE_ONLY),
-        OwnTask("minigrid:MiniGrid-LavaGapS5-v0", 100_000, 0.0, 0.95, IMAGE_ONLY),
-        OwnTask("minigrid:MiniGrid-SimpleCrossingS9N1-v0", 100_000, 0.0, 0.96, IMAGE_ONLY),
-        OwnTask("minigrid:MiniGrid-Dynamic-Obstacles-5x5-v0", 100_000, -1.0, 0.9, IMAGE_ONLY),
+        OwnTask("LunarLander-v3", 100_000, -180.0, 200.0, needs="Box2D"),
+        _minigrid("Empty-8x8-v0", 0.0, 0.96),
+        _minigrid("Empty-Random-6x6-v0", 0.0, 0.96),
+        _minigrid("DistShift1-v0", 0.0, 0.96),
+        _minigrid("LavaGapS5-v0", 0.0, 0.95),
+        _minigrid("SimpleCrossingS9N1-v0", 0.0, 0.96),
+        _minigrid("Dynamic-Obstacles-5x5-v0", -1.0, 0.9),
     )
 }
 """By name, without the module."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,14 +17,12 @@ from dgvf_agents.own_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task
 from dgvf_agents.run_environments import training_environments
 from dgvf_agents.train import build
 
-MINIGRID = pytest.mark.skipif(importlib.util.find_spec("minigrid") is None, reason="minigrid is not installed")
-
-
-def parameters_of(task: OwnTask) -> list[pytest.MarkDecorator]:
-    return [MINIGRID] if task.env.startswith("minigrid:") else []
-
-
-TASKS = [pytest.param(name, task, marks=parameters_of(task), id=name) for name, task in OWN_TASKS.items()]
+TASKS = [
+    pytest.param(
+        name, task, id=name, marks=pytest.mark.skipif(not task.is_installed, reason=f"{task.needs} is not installed")
+    )
+    for name, task in OWN_TASKS.items()
+]
 
 
 @pytest.mark.parametrize("method", [method for method in OWN_TASK_METHODS if method != "sb3-a2c"])

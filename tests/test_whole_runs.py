@@ -196,4 +196,5 @@ def test_two_unrolls_are_those_of_the_transcription(
         for key, value in wanted.items():
             moved = (value - before[key]).abs().max()
             assert moved > 0, (name, key)
-            torch.testing.assert_close(own[key], value, rtol=0, atol=1e-6 * float(moved), msg=f"{name} {key}")
+            # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-6
+            torch.testing.assert_close(own[key], value, rtol=0, atol=1e-4 * float(moved), msg=f"{name} {key}")

@@ -25,11 +25,13 @@ from torch import Tensor
 from dgvf_agents.acting_ahead import ActingAhead, foreseeable
 from dgvf_agents.argument_checks import (
     check_counts,
+    check_flags,
     check_fractions,
     check_not_negative,
     check_positive,
     check_positive_if_given,
     check_positive_or_infinite,
+    check_seed,
     is_finite_number,
     is_integer,
 )
@@ -237,6 +239,9 @@ class DGVFA2C(OnPolicyAlgorithm):
         if n_envs is not None:
             check_counts(n_envs=n_envs)
         checked_value_at("learning_rate", learning_rate, 1.0)
+        check_seed(seed)
+        if policy_kwargs is not None and not isinstance(policy_kwargs, dict):
+            raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
         copies = _copies_of(env)
         if n_envs is not None and copies is not None and n_envs != copies:
             raise ValueError(f"n_envs must be left out where env is no id, or be its {copies}, got {n_envs!r}")
@@ -307,6 +312,14 @@ class DGVFA2C(OnPolicyAlgorithm):
             n_steps=self.n_steps,
             stats_window_size=self._stats_window_size,
         )
+        check_flags(
+            use_rms_prop=self.use_rms_prop,
+            use_sde=self.use_sde,
+            normalize_advantage=self.normalize_advantage,
+            mixed_precision=self.mixed_precision,
+            compile=self.compile,
+        )
+        check_seed(self.seed)
         check_positive(rms_prop_eps=self.rms_prop_eps, meta_epsilon=self.meta_epsilon)
         check_positive_or_infinite(meta_max_grad_norm=self.meta_max_grad_norm, meta_skip_norm=self.meta_skip_norm)
         check_positive_if_given(meta_max_discount_grad_norm=self.meta_max_discount_grad_norm)

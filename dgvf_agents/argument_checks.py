@@ -67,6 +67,25 @@ def check_not_negative(**values: Any) -> None:
             raise ValueError(f"{name} must be {_kind(value)}>= 0, got {value!r}")
 
 
+def check_flags(**values: Any) -> None:
+    """
+    Raises:
+        ValueError: one of them is neither True nor False; 'no' would count as true.
+    """
+    for name, value in values.items():
+        if not isinstance(value, bool):
+            raise ValueError(f"{name} must be True or False, got {value!r}")
+
+
+def check_seed(seed: Any) -> None:
+    """
+    Raises:
+        ValueError: it is neither an integer nor None.
+    """
+    if seed is not None and not is_integer(seed):
+        raise ValueError(f"seed must be an integer or None, got {seed!r}")
+
+
 def is_integer(value: Any) -> bool:
     """Whether it is an integer of Python's or NumPy's."""
     return isinstance(value, Integral) and not isinstance(value, bool)

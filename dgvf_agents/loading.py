@@ -41,6 +41,7 @@ def load_model(
         env = cls._wrap_env(env, attributes.get("verbose", 0))
         check_for_correct_spaces(env, attributes["observation_space"], attributes["action_space"])
         attributes["n_envs"] = env.num_envs
+    attributes["tensorboard_log"] = None  # a file does not decide where its reader's logs go
     model = cls(attributes["policy_class"], env, device=device, _init_setup_model=False)
     model.__dict__.update({**attributes, **changes})
     model._setup_model()

@@ -76,10 +76,13 @@ def normalized(advantages: Tensor) -> Tensor:
     """Advantages less their mean, divided by their standard deviation; zeros where they are all the same.
 
     The ε of 1e-8 that is usually added to the root stands inside it, squared: a root has an infinite derivative at 0.
+    Advantages are shifted by one of them first, which changes nothing but rounding: the mean of equal numbers may
+    differ from them by a rounding error, and that divided by ε is no longer small.
 
     Args:
         advantages: at least two, of any shape.
     """
+    advantages = advantages - advantages.detach().flatten()[0]
     return (advantages - advantages.mean()) * torch.rsqrt(advantages.var() + 1e-16)
 
 

@@ -57,14 +57,14 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
         TrainingInterruptedError: it was interrupted by Ctrl-C, after a checkpoint.
     """
     folder = RunFolder(path)
-    if folder.config_file.exists() and not resume:
-        raise FileExistsError(f"path must not hold a run already, got {path}; --resume goes on with it")
     device = device_named(config.device)
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.lock_file)
     try:
         with lock.acquire(timeout=0):
+            if folder.config_file.exists() and not resume:
+                raise FileExistsError(f"path must not hold a run already, got {path}; --resume goes on with it")
             try:
                 return _train(config, folder, device, show_progress)
             finally:

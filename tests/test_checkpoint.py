@@ -325,6 +325,8 @@ def test_two_processes_never_train_one_run(alone: Path) -> None:
         assert other.stdout.readline() == b"locked\n"
         with pytest.raises(ValueError, match="path must not be trained by another process"):
             train(CONFIG, alone, show_progress=False, resume=True)
+        with pytest.raises(ValueError, match="path must not be trained by another process"):  # not told to resume it
+            train(CONFIG, alone, show_progress=False)
         other.communicate()
 
 

@@ -139,5 +139,6 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_
     torch.testing.assert_close(result, (advantages - advantages.mean()) / (advantages.std() + 1e-8))
     same = torch.full((STEPS, COPIES), 3.0, requires_grad=True)
     assert not normalized(same).any()
+    assert not normalized(torch.full((7, 11), 0.1, dtype=torch.float32)).any()  # whose mean is rounded
     assert torch.autograd.grad(normalized(same).square().sum(), same)[0].isfinite().all()
     assert torch.autograd.gradcheck(normalized, advantages.requires_grad_())

@@ -368,3 +368,16 @@ def test_contents_that_cannot_be_unpickled_are_named_and_may_be_replaced(tmp_pat
     with pytest.raises(ValueError, match="policy_class"), pytest.warns(UserWarning, match="could not be unpickled"):
         DGVFA2C.load(path, device="cpu", trusted=True)
     DGVFA2C.load(path, device="cpu", custom_objects={"policy_class": MlpPolicy})
+
+
+def test_a_file_does_not_decide_where_logs_go(tmp_path: Path) -> None:
+    """Whoever writes a file must not make whoever loads it write to a folder of the author's choice."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    _model(tensorboard_log=str(theirs)).save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", _env())
+    assert loaded.tensorboard_log is None
+    loaded.learn(BATCH)
+    assert not theirs.exists()
+    DGVFA2C.load(tmp_path / "model", _env(), tensorboard_log=str(ours)).learn(BATCH)
+    assert list(ours.rglob("events*"))
+    assert not theirs.exists()

@@ -55,12 +55,12 @@ OWN_TASKS: dict[str, OwnTask] = {
         OwnTask("MountainCar-v0", 50_000, -200.0, -110.0),
         OwnTask("Pendulum-v1", 100_000, -1_230.0, -150.0),
         OwnTask("LunarLander-v3", 100_000, -180.0, 200.0, needs="Box2D"),
-        _minigrid("Empty-8x8-v0", 0.0, 0.96),
-        _minigrid("Empty-Random-6x6-v0", 0.0, 0.96),
-        _minigrid("DistShift1-v0", 0.0, 0.96),
-        _minigrid("LavaGapS5-v0", 0.0, 0.95),
-        _minigrid("SimpleCrossingS9N1-v0", 0.0, 0.96),
-        _minigrid("Dynamic-Obstacles-5x5-v0", -1.0, 0.9),
+        _minigrid("Empty-8x8-v0", 0.08, 0.96),
+        _minigrid("Empty-Random-6x6-v0", 0.28, 0.96),
+        _minigrid("DistShift1-v0", 0.01, 0.96),
+        _minigrid("LavaGapS5-v0", 0.05, 0.95),
+        _minigrid("SimpleCrossingS9N1-v0", 0.02, 0.96),
+        _minigrid("Dynamic-Obstacles-5x5-v0", -0.99, 0.9),
     )
 }
 """By name, without the module."""

@@ -182,6 +182,7 @@ _WORLDS: dict[World, TrainConfig] = {
     "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4, final_ent_coef=0.01),
     "puddle-world": TrainConfig(
         env="PuddleWorld-v0",
+        rms_prop="tensorflow",  # with PyTorch's, at this learning rate, policies stay on the path through the puddles
         env_kwargs={"reward_scale": 0.5, "start": "random", "max_episode_steps": 200},
         policy="PaperMlpPolicy",
         steps=5_000_000,

@@ -114,7 +114,7 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
     conf = ["--conf-file", str(EXAMPLE / "dgvf.yml")]
     run = train(config.env, 80, *conf, *NO_EVALUATION, settings=["compile:False"])
     model, expected = DGVFA2C.load(run / f"{config.env}.zip"), build(dataclasses.replace(config, seed=3))
-    for name in (*_PASSED_ON, "auxiliary_task", "policy_class"):
+    for name in (*_PASSED_ON, "auxiliary_task", "policy_class", "encoder_mode", "_optimizer"):
         assert getattr(model, name) == getattr(expected, name), name
     for progress in (1.0, 0.7, 0.0):
         assert model.lr_schedule(progress) == expected.lr_schedule(progress)

@@ -149,7 +149,9 @@ def _in_zoo(config: TrainConfig) -> dict[str, Any]:
     settings |= {name: getattr(config, name) for name in _SAME}
     given = {name: value for name, value in settings.items() if value not in (None, {})}
     if config.rms_prop == "tensorflow":  # a name that the zoo knows where it evaluates this
-        given["policy_kwargs"] = f"dict(optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(eps={config.rms_prop_eps}))"
+        given["policy_kwargs"] = (
+            f"dict(optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(eps={config.rms_prop_eps}))"
+        )
     return given | {"encoder_mode": config.encoder_mode_of_task, "max_grad_norm": config.max_grad_norm}
 
 

@@ -15,7 +15,7 @@ import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.agent_maps import AgentMaps, agent_in, agent_maps, question_maps
+from dgvf_agents.atlas.agent_maps import AgentMaps, agent_in, agent_maps, agent_on, question_maps
 from dgvf_agents.atlas.evolution import evolution
 from dgvf_agents.atlas.pictures import heat_map, limits_of, policy_map
 from dgvf_agents.atlas.reliance import erased, policy_return, reliance
@@ -319,3 +319,19 @@ def test_the_page_opens_in_a_browser_without_an_error(page: Path, tmp_path: Path
     dialog = shown[shown.index("<dialog") :]
     assert re.match(r"<dialog[^>]* open", dialog)
     assert f"Question {best['question']}: " in dialog
+
+
+def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:
+    """`MlpPolicy` has two: features are both, and what is read off them is what the policy computes."""
+    model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, compile=False, device="cpu")
+    observations = np.random.default_rng(0).random((300, 2), dtype=np.float32)
+    maps = agent_on(model, observations)
+    assert maps.features.shape == (300, 2 * model.policy.features_dim)
+    with torch.no_grad():
+        tensor = torch.from_numpy(observations)
+        expected = model.policy.get_distribution(tensor).distribution.logits
+        values = model.policy.predict_values(tensor).squeeze(-1)
+    np.testing.assert_allclose(maps.log_policy, expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(maps.values, values.numpy(), atol=1e-5)
+    for own, again in zip(maps.heads(maps.features), (maps.log_policy, maps.values), strict=True):
+        np.testing.assert_allclose(own, again, atol=1e-6)

@@ -100,7 +100,9 @@ def agent_on(model: DGVFA2C, observations: np.ndarray) -> AgentMaps:
 
     def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with torch.no_grad():
-            for_policy, for_value = policy.mlp_extractor(torch.from_numpy(features).float())
+            of_policy, of_value = _parts(policy, torch.from_numpy(features).float())
+            for_policy = policy.mlp_extractor.forward_actor(of_policy)
+            for_value = policy.mlp_extractor.forward_critic(of_value)
             log_policy = torch.log_softmax(policy.action_net(for_policy).double(), -1)
             return log_policy.numpy(), _array(policy.value_net(for_value).squeeze(-1))
 
@@ -122,10 +124,18 @@ def _in_batches(function: Callable[[Tensor], tuple[np.ndarray, ...]], observatio
 
 
 def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
+    """What answers are linear in: the policy's features, then the value's where it has an encoder of its own."""
     policy.set_training_mode(False)
     features = policy.extract_features(observations)
-    assert isinstance(features, Tensor)  # policy and value share the encoder
-    return features
+    return features if isinstance(features, Tensor) else torch.cat(features, -1)
+
+
+def _parts(policy: ActorCriticPolicy, features: Tensor) -> tuple[Tensor, Tensor]:
+    """The features of the policy and those of the value, which may be the same."""
+    if policy.share_features_extractor:
+        return features, features
+    of_policy, of_value = features.split(policy.features_dim, -1)
+    return of_policy, of_value
 
 
 def _answers(model: DGVFA2C, features: Tensor) -> Tensor:

@@ -28,6 +28,7 @@ from dgvf_agents.devices import check_device_name, device_named, device_to_look_
 from dgvf_agents.evaluate import evaluate
 from dgvf_agents.metagradient import InnerState, Unroll, meta_gradient
 from dgvf_agents.model_file import ModelFile, write_bytes
+from dgvf_agents.optimizers import RMSProp
 from dgvf_agents.probe import probe
 from dgvf_agents.run_environments import training_environments
 from dgvf_agents.run_folder import RunFolder
@@ -264,12 +265,14 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_meta_gradients_agree_with_those_of_float32_within_the_tolerance_of_bfloat16(storage: str) -> None:
-    exact, mixed = small_model(), small_model(mixed_precision=True)
+    """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, whose derivative rounding changes."""
+    optimizer = RMSProp.tensorflow()
+    exact, same, mixed = (small_model(inner_optimizer=optimizer, mixed_precision=m) for m in (False, False, True))
     assert torch.equal(exact._theta["packed"], mixed._theta["packed"])
     gradient = gradient_of(mixed, storage)
     assert {value.dtype for value in gradient.values()} == {torch.float32}
     assert 1e-4 < apart(gradient, gradient_of(exact)) < 0.1
-    assert apart(gradient_of(small_model(mixed_precision=False)), gradient_of(exact)) == 0.0
+    assert apart(gradient_of(same), gradient_of(exact)) == 0.0
 
 
 def test_updates_agree_with_those_of_float32_within_the_tolerance_of_bfloat16() -> None:

@@ -385,7 +385,7 @@ def test_equals_central_differences(case: Case) -> None:
 
 
 @crossed(
-    task=TASKS,
+    task=("hand_set_discount", "learned_discounts"),
     convention=("exact", "surrogate"),
     encoder_mode=("auxiliary", "joint"),
     optimizer=("sgd", "first"),
@@ -395,6 +395,13 @@ def test_equals_central_differences(case: Case) -> None:
 )
 def test_equals_central_differences_with_weights_from_gradients(case: Case) -> None:
     assert_central_differences(case)
+
+
+@crossed(task=("reward_prediction", "pixel_control"), encoder_mode=("auxiliary", "joint"), updates=(1, 3))
+def test_weights_from_gradients_are_free_of_the_scale_of_the_auxiliary_loss(case: Case) -> None:
+    """η only scales the loss of these tasks, which a fixed weight passes on and the other takes out again."""
+    fixed, weighted = (flat(computed(replace(case, optimizer="sgd", weighting=w))) for w in ("fixed", "gradient-norm"))
+    assert weighted.norm() < 1e-10 * fixed.norm()
 
 
 def assert_central_differences(case: Case) -> None:

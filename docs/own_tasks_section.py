@@ -27,7 +27,7 @@ def own_tasks_section(experiment: Experiment) -> str:
         "`auxiliary_coefficient` was chosen between 0.03 and 0.1 on CartPole-v1, which is among these tasks.\n",
         table(headings, _rows(experiment), right=(1, 2)) + "\n",
         "All tasks together, in normalized returns; the last column is the probability that a run with discovered\n"
-        "questions has the larger final return, averaged over tasks. Wall times include compilation, two runs at a time:\n",
+        "questions has the larger final return, averaged over tasks. Wall times include compiling, two runs at once:\n",
         table(
             ("Method", "Interquartile mean", "Mean", "Discovered is better", "Wall time of a run"), _overall(experiment)
         )

@@ -53,8 +53,8 @@ class Samples(gym.Env):
 
 def _updated(ours: DGVFA2C, theirs: A2C) -> None:
     """One rollout of ours, and one update of both on it."""
-    _, callback = ours._setup_learn(SETTINGS["n_steps"])
-    theirs._setup_learn(SETTINGS["n_steps"])
+    _, callback = ours._setup_learn(ours.n_steps)
+    theirs._setup_learn(ours.n_steps)
     assert ours.env is not None
     ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
     ours.rollout_buffer.size()  # fills it
@@ -139,14 +139,7 @@ def test_the_defaults_without_a_task_are_a2cs(batch: int) -> None:
         for name, value in wanted.items():
             value.copy_(own[_our_name(name)])
     before = {name: value.detach().clone() for name, value in wanted.items()}
-    _, callback = ours._setup_learn(batch)
-    theirs._setup_learn(batch)
-    assert ours.env is not None
-    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
-    ours.rollout_buffer.size()  # fills it
-    theirs.rollout_buffer = ours.rollout_buffer._buffer  # type: ignore[attr-defined]
-    theirs.train()
-    ours.train()
+    _updated(ours, theirs)
     own = dict(ours.policy.named_parameters())
     for name, value in theirs.policy.named_parameters():
         step, expected = (after - before[name] for after in (own[_our_name(name)], value))

@@ -143,8 +143,8 @@ class DGVFPolicy(ActorCriticPolicy):
 class MlpPolicy(DGVFPolicy):
     """For vectors: the networks of Stable-Baselines3's `MlpPolicy`, one for the policy and one for the value.
 
-    Their last hidden layers are the features that answers are linear in. One shared network learns CartPole-v1 much more
-    slowly, with or without questions: the value's gradient drowns the policy's.
+    Their last hidden layers are the features that answers are linear in. One shared network learns CartPole-v1 much
+    more slowly, with or without questions: the value's gradient drowns the policy's.
     """
 
     shares_default_extractor = False

@@ -137,7 +137,7 @@ def answer_loss(learner: Learner, heads: Params, features: Tensor, held: Held, e
 
 
 def auxiliary_weight(coefficient: float, main: Tensor, auxiliary: Tensor) -> Tensor:
-    """W = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), which makes the weighted gradient of L^ans c times that of L^RL.
+    """The weight w = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²): the weighted gradient of L^ans has c times L^RL's norm.
 
     It is free of the scale of rewards, cumulants and the number of questions, so that c means the same on every task.
     Differentiable in both gradients, at zero too.

@@ -159,9 +159,9 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
     enjoy = ["enjoy", "--env", PUDDLE, "-f", "logs", "--device", "cpu"]
     zoo.main([*enjoy, "-n", "5"])  # renders, without a display
     zoo.main([*enjoy, "-n", "1010", "--no-render"])
-    printed = re.findall(r"Episode Reward: (.*)", capsys.readouterr().out)
+    printed = [float(value) for value in re.findall(r"Episode Reward: (.*)", capsys.readouterr().out)]
     returns = _returns(model, PUDDLE, 1010, zoo.hyperparameters()[PUDDLE]["env_kwargs"])
-    assert printed == [f"{value:.2f}" for value in returns]
+    assert printed == pytest.approx(returns, abs=0.02)  # two decimals of a sum of rewards in float32
     assert len(set(printed)) >= 2
 
 

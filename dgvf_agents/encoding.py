@@ -1,14 +1,12 @@
 """Python values as JSON and named tensors, and back: a closed list of kinds, so that reading can run no code.
 
 Numbers, strings, lists and dicts stand for themselves; everything else is a JSON object whose `"kind"` says what it is.
-Arrays and tensors go into a table of tensors by their place in the value. A class goes by its import path, and only
-where it is a network, an optimizer or a buffer of PyTorch, of Stable-Baselines3 or of this package: nothing else is
-imported, looked up or called.
+Arrays and tensors go into a table of tensors by their place in the value. Types go by the names of `type_names`: no
+other type is imported, looked up or called.
 """
 
 from __future__ import annotations
 
-import importlib
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
@@ -18,27 +16,21 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3.common.buffers import BaseBuffer
-from torch import Tensor, nn
+from torch import Tensor
 
+from dgvf_agents.type_names import name_of, type_named
 from dgvf_envs.uniform_streams import generator_at
 
-PACKAGES = ("torch.nn", "torch.optim", "stable_baselines3", "dgvf_agents")
-"""Where classes may come from."""
-
-_BASES = (nn.Module, torch.optim.Optimizer, BaseBuffer)
-"""What classes may be."""
-
 _RECORDS = (
-    "stable_baselines3.common.utils.FloatSchedule",
-    "stable_baselines3.common.utils.ConstantSchedule",
-    "stable_baselines3.common.utils.LinearSchedule",
-    "dgvf_agents.schedules.GeometricSchedule",
-    "dgvf_agents.optimizers.SGD",
-    "dgvf_agents.optimizers.RMSProp",
-    "dgvf_agents.optimizers.Adam",
+    "FloatSchedule",
+    "ConstantSchedule",
+    "LinearSchedule",
+    "GeometricSchedule",
+    "SGD",
+    "RMSProp",
+    "Adam",
 )
-"""Classes whose objects are no more than their attributes."""
+"""Names of the types whose objects are no more than their attributes."""
 
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMBERS = (*_DTYPES, "bool")
@@ -78,10 +70,11 @@ class Encoder:
         for kind, encode in _ENCODERS.items():
             if isinstance(value, kind):
                 return encode(self, value, place)
-        name = path_of(type(value))
+        name = name_of(type(value))
         if name in _RECORDS:
-            return {"kind": "record", "class": name, "attributes": self._dict(_attributes(value), place)}
-        raise CannotEncodeError(f"{place} is a {name}, which is not a kind of value that can be written without pickle")
+            return {"kind": "record", "type": name, "attributes": self._dict(_attributes(value), place)}
+        path = path_of(type(value))
+        raise CannotEncodeError(f"{place} is a {path}, which is not a kind of value that can be written without pickle")
 
     def _items(self, values: Any, place: str) -> list[Any]:
         return [self.encode(value, f"{place}.{i}") for i, value in enumerate(values)]
@@ -127,12 +120,11 @@ class Encoder:
     def _deque(self, value: deque, place: str) -> Any:
         return {"kind": "deque", "items": self._items(value, place), "maxlen": value.maxlen}
 
-    def _class(self, value: type, place: str) -> Any:
-        try:
-            class_named(path_of(value))
-        except ValueError as error:
-            raise CannotEncodeError(f"{place} is {error}") from None
-        return {"kind": "class", "path": path_of(value)}
+    def _type(self, value: type, place: str) -> Any:
+        name = name_of(value)
+        if name is None:
+            raise CannotEncodeError(f"{place} is {path_of(value)}, which is not a type that files have a name for")
+        return {"kind": "type", "name": name}
 
     def _space(self, value: gym.Space, place: str) -> Any:
         arguments = _SPACES.get(type(value))
@@ -157,7 +149,7 @@ _ENCODERS: dict[type, Callable[[Encoder, Any, str], Any]] = {
     Tensor: Encoder._tensor,
     np.generic: Encoder._number,
     deque: Encoder._deque,
-    type: Encoder._class,
+    type: Encoder._type,
     gym.Space: Encoder._space,
     np.random.Generator: Encoder._generator,
     torch.dtype: Encoder._dtype,
@@ -212,10 +204,9 @@ def _decode_space(value: dict[str, Any], tensors: Tensors) -> gym.Space:
 
 
 def _decode_record(value: dict[str, Any], tensors: Tensors) -> Any:
-    if value["class"] not in _RECORDS:
-        raise ValueError(f"class of a record must be one of {_RECORDS}, got {value['class']!r}")
-    module, _, name = value["class"].rpartition(".")
-    kind: Any = getattr(importlib.import_module(module), name)
+    if value["type"] not in _RECORDS:
+        raise ValueError(f"type of a record must be one of {_RECORDS}, got {value['type']!r}")
+    kind: Any = type_named(value["type"])
     attributes = {name: decode(part, tensors) for name, part in value["attributes"].items()}
     frozen: bool = is_dataclass(kind)
     if frozen:
@@ -245,7 +236,7 @@ _DECODERS: dict[str, Callable[[dict[str, Any], Tensors], Any]] = {
     "array": lambda v, t: np.array(t[v["name"]].numpy()),
     "tensor": lambda v, t: t[v["name"]],
     "number": lambda v, t: _dtype(v["dtype"]).type(v["value"]),
-    "class": lambda v, t: class_named(v["path"]),
+    "type": lambda v, t: type_named(v["name"]),
     "generator": lambda v, t: generator_at(v["state"]),
     "torch.dtype": lambda v, t: _torch_dtype(v["name"]),
     "path": lambda v, t: Path(v["value"]),
@@ -254,27 +245,8 @@ _DECODERS: dict[str, Callable[[dict[str, Any], Tensors], Any]] = {
 }
 
 
-def class_named(path: str) -> type:
-    """A network, optimizer or buffer class by its import path.
-
-    Raises:
-        ValueError: the path leads out of `PACKAGES`, or to anything else.
-    """
-    module, _, name = str(path).rpartition(".")
-    inside = any(module == package or module.startswith(f"{package}.") for package in PACKAGES)
-    if not inside or not all(part.isidentifier() and not part.startswith("__") for part in str(path).split(".")):
-        raise ValueError(f"a class outside {', '.join(PACKAGES)}: {path!r}")
-    try:
-        found = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError:
-        found = None
-    if not isinstance(found, type) or not issubclass(found, _BASES) or path_of(found) != path:
-        raise ValueError(f"not a network, optimizer or buffer class: {path!r}")
-    return found
-
-
 def path_of(kind: type) -> str:
-    """The import path of a class."""
+    """The import path of a type, for people to read."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 

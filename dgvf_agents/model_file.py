@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dgvf_agents.atomic import write_whole
 
-FORMAT = 2
-"""The version of the layout and of what attributes mean; files of format 1 had TensorFlow's RMSProp by default."""
+FORMAT = 3
+"""The version of the layout and of what attributes mean."""
 
 _DOCUMENT, _TENSORS, _PICKLED = "model.json", "tensors.safetensors", "pickled/"
 _COMMENT = b"dgvf sha256 "

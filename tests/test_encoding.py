@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import sys
 import time
 from collections import OrderedDict, deque
@@ -22,10 +21,11 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
-from dgvf_agents.encoding import CannotEncodeError, Encoder, class_named, decode, path_of
+from dgvf_agents.encoding import CannotEncodeError, Encoder, decode
 from dgvf_agents.optimizers import SGD, Adam, RMSProp
 from dgvf_agents.policies import MlpPolicy
 from dgvf_agents.schedules import GeometricSchedule
+from dgvf_agents.type_names import _MODULES, name_of, type_named
 from tests.helpers import assert_same
 
 
@@ -190,7 +190,7 @@ def test_anything_else_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "path",
+    "name",
     [
         "os.system",
         "subprocess.Popen",
@@ -199,7 +199,12 @@ def test_anything_else_is_refused(value: Any) -> None:
         "torch.nn.functional.importlib.import_module",
         "torch.nn.Module.__init__.__globals__",
         "torch.nn.utils.parametrize.copy",
-        "torch.nn.Tanh",  # an alias: the class is torch.nn.modules.activation.Tanh
+        "torch.nn.modules.activation.Tanh",
+        "torch.nn.functional",
+        "torch.nn.init",
+        "torch.optim.lr_scheduler",
+        "dgvf_agents.policies.MlpPolicy",
+        "Monitor",
         "torch.hub.load",
         "torch.optim.lr_scheduler.LambdaLR",
         "stable_baselines3.common.save_util.load_from_pkl",
@@ -212,17 +217,29 @@ def test_anything_else_is_refused(value: Any) -> None:
         "tests.test_encoding.Mine",
     ],
 )
-def test_only_networks_optimizers_and_buffers_of_known_packages_are_found(path: str) -> None:
-    with pytest.raises(ValueError, match="class"):
-        class_named(path)
+def test_only_listed_types_are_found(name: str) -> None:
+    with pytest.raises(ValueError, match="type must be one of"):
+        type_named(name)
+
+
+@pytest.mark.parametrize("name", [name for names in _MODULES.values() for name in names])
+def test_listed_types_have_their_names(name: str) -> None:
+    assert name_of(type_named(name)) == name
+
+
+def test_types_of_the_same_name_are_not_mistaken_for_listed_ones() -> None:
+    mine = type("MlpPolicy", (), {})
+    assert name_of(mine) is None
+    with pytest.raises(CannotEncodeError, match="not a type that files have a name for"):
+        Encoder().encode(mine, "policy_class")
 
 
 def test_nothing_else_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "evil_module.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     for document in (
-        {"kind": "class", "path": "evil_module.Thing"},
-        {"kind": "record", "class": "evil_module.Thing", "attributes": {}},
+        {"kind": "type", "name": "evil_module.Thing"},
+        {"kind": "record", "type": "evil_module.Thing", "attributes": {}},
         {"kind": "space", "type": "evil_module.Thing", "arguments": {}, "generator": None},
         {"kind": "torch.dtype", "name": "hub"},
         {"kind": "number", "dtype": "object", "value": 1},
@@ -230,12 +247,12 @@ def test_nothing_else_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         {"kind": ["tuple"]},
         {"kind": "generator", "state": {"bit_generator": "evil_module"}},
     ):
-        with pytest.raises(ValueError, match=r"must be|class"):
+        with pytest.raises(ValueError, match="must be"):
             decode(document, {})
     assert "evil_module" not in sys.modules
 
 
 def test_a_record_is_one_of_a_few_classes() -> None:
     command = {"args": ["touch", "/tmp/x"]}
-    with pytest.raises(ValueError, match="class of a record must be one of"):
-        decode({"kind": "record", "class": path_of(subprocess.Popen), "attributes": command}, {})
+    with pytest.raises(ValueError, match="type of a record must be one of"):
+        decode({"kind": "record", "type": "subprocess.Popen", "attributes": command}, {})

@@ -1,6 +1,6 @@
 """Writes the model files that `test_saved_files` loads: `python -m tests.data.generate`.
 
-The files are committed and stay as they are: they show that files written by an earlier version can be read by this one.
+The files are committed and stay as they are: they show that this version reads files of an earlier one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.test_resume import SaveAt
 FOLDER = Path(__file__).parent
 
 
-def puddle_world():  # noqa: ANN201
+def puddle_world():  
     return make_vec("PuddleWorld-v0", 4, 0, env_kwargs={"max_episode_steps": 9, "start": "random"})
 
 

@@ -22,8 +22,8 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
-from dgvf_agents.acting_ahead import ActingAhead, foreseeable
-from dgvf_agents.argument_checks import (
+from dgvf_agents.core.argument_checks import (
+    check_choice,
     check_counts,
     check_flags,
     check_fractions,
@@ -35,42 +35,13 @@ from dgvf_agents.argument_checks import (
     is_finite_number,
     is_integer,
 )
-from dgvf_agents.compiling import Compiled
-from dgvf_agents.devices import device_of_model, upload
-from dgvf_agents.distributions import distribution_for
-from dgvf_agents.environment_actions import for_environment
-from dgvf_agents.extractors import PreprocessedEncoder, check_observation_space, window_space
-from dgvf_agents.guards import check_learned, check_metrics, step
-from dgvf_agents.guidance import Guidance
-from dgvf_agents.inner_optimizer import inner_optimizer_for
-from dgvf_agents.learner_state import LearnerState
-from dgvf_agents.loading import load_model
-from dgvf_agents.losses import ActorCriticWeights
-from dgvf_agents.meta_clipping import clip_meta_gradient
-from dgvf_agents.metagradient import (
-    AuxiliaryWeighting,
-    Convention,
-    EncoderMode,
-    Horizon,
-    InnerMetrics,
-    InnerState,
-    Learner,
-    Objective,
-    Storage,
-    Unroll,
-    check_choice,
-)
-from dgvf_agents.model_file import write_bytes
-from dgvf_agents.networks import QuestionNetwork, linear
-from dgvf_agents.optimizers import Optimizer, global_norm
-from dgvf_agents.packing import PackedLearner
-from dgvf_agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy
-from dgvf_agents.policy_functions import PolicyFunctions
-from dgvf_agents.rollout_builder import Arrays, RolloutBuilder
-from dgvf_agents.rollout_view import RolloutView, check_rollout_buffer_class, fill_buffer
-from dgvf_agents.saving import on_device, read_parameters, stored_file
-from dgvf_agents.schedules import checked_value_at
-from dgvf_agents.tasks import (
+from dgvf_agents.core.distributions import distribution_for
+from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, InnerMetrics, InnerState, Learner
+from dgvf_agents.core.losses import ActorCriticWeights
+from dgvf_agents.core.meta_clipping import clip_meta_gradient
+from dgvf_agents.core.networks import QuestionNetwork, linear
+from dgvf_agents.core.optimizers import Optimizer, global_norm
+from dgvf_agents.core.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
     GVFTask,
@@ -79,9 +50,28 @@ from dgvf_agents.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
-from dgvf_agents.training_state import random_state, replay_unroll, restore_log
-from dgvf_agents.types import Observations, Params, Rollout
-from dgvf_agents.update_log import record_update
+from dgvf_agents.core.types import Observations, Params, Rollout
+from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
+from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.execution.devices import device_of_model, upload
+from dgvf_agents.execution.packing import PackedLearner
+from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
+from dgvf_agents.rollout.checks import check_learned, check_metrics, step
+from dgvf_agents.rollout.environment_actions import for_environment
+from dgvf_agents.rollout.simulation import ActingAhead, foreseeable
+from dgvf_agents.sb3.extractors import PreprocessedEncoder, check_observation_space, window_space
+from dgvf_agents.sb3.functional_policy import PolicyFunctions
+from dgvf_agents.sb3.guidance import Guidance
+from dgvf_agents.sb3.inner_optimizer import inner_optimizer_for
+from dgvf_agents.sb3.logging import record_update
+from dgvf_agents.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy
+from dgvf_agents.sb3.rollout_buffer import RolloutView, check_rollout_buffer_class, fill_buffer
+from dgvf_agents.sb3.schedules import checked_value_at
+from dgvf_agents.storage.loading import load_model
+from dgvf_agents.storage.model_file import write_bytes
+from dgvf_agents.storage.saving import on_device, read_parameters, stored_file
+from dgvf_agents.storage.training_state import random_state, replay_unroll, restore_log
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_copies, make_vec
 
 Self = TypeVar("Self", bound="DGVFA2C")
@@ -100,7 +90,7 @@ class DGVFA2C(OnPolicyAlgorithm):
 
     It takes the arguments of Stable-Baselines3's A2C, in their order and with their defaults; the main task and the
     auxiliary task train the encoder jointly. The paper's own settings are the presets of `dgvf train`, which
-    `dgvf_agents.train.build` makes models of.
+    `dgvf_agents.runs.train.build` makes models of.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -216,13 +206,13 @@ class DGVFA2C(OnPolicyAlgorithm):
             unroll_length: L, inner updates per meta-update (paper: 10).
             objective: `"sum"` of the meta-losses along the unroll, or the one at its `"end"`.
             horizon: `"unrolled"`, or `"myopic"` (paper, appendix).
-            convention: `"exact"` or `"surrogate"`; see `dgvf_agents.metagradient`.
+            convention: `"exact"` or `"surrogate"`; see `dgvf_agents.core.inner_update`.
             storage: `"graph"` is faster, `"recompute"` takes less memory.
             meta_learning_rate: α of Adam on η; a number or a schedule.
             meta_epsilon: ε of that Adam.
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
-                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.meta_clipping`.
+                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.core.meta_clipping`.
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted. It
                 and `meta_max_grad_norm` may be infinite.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
@@ -336,7 +326,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         _check_auxiliary_task(self.auxiliary_task)
         if self.inner_optimizer is not None and not isinstance(self.inner_optimizer, Optimizer):
             raise ValueError(
-                f"inner_optimizer must be None or a dgvf_agents.optimizers.Optimizer, got {self.inner_optimizer!r}"
+                f"inner_optimizer must be None or a dgvf_agents.core.optimizers.Optimizer, got {self.inner_optimizer!r}"
             )
         check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
         check_choice("encoder_mode", self.encoder_mode, EncoderMode)
@@ -790,13 +780,13 @@ class DGVFA2C(OnPolicyAlgorithm):
     ) -> None:
         """Write the model and where it stands in training to a file, atomically.
 
-        The file holds JSON and tensors (`dgvf_agents.model_file`). What these cannot express, such as a function of the
-        user's, is pickled beside them, and `load` leaves it alone unless it is told to trust the file.
+        The file holds JSON and tensors (`dgvf_agents.storage.model_file`). What these cannot express, such as a
+        function of the user's, is pickled beside them, and `load` ignores it unless it is told to trust the file.
 
         A model may be saved at any time, by a callback too. Training that goes on from the file is bitwise that which
         goes on here, on the same machine and on the CPU, where the environment can give its state: those of
-        `dgvf_envs` can, under the wrappers that `dgvf_envs.env_state` names. With any other, episodes begin anew, and
-        so does the unroll.
+        `dgvf_envs` can, under the wrappers that `dgvf_envs.functional.env_state` names. With any other, episodes and
+        the unroll restart.
 
         Args:
             path: where to; gets the ending `.zip` where it has none. Or a file open for writing in binary.

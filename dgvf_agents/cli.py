@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
-from dgvf_agents import train_config
-from dgvf_agents.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.bench import agents as bench_agents
 from dgvf_agents.bench import atari as bench_atari
 from dgvf_agents.bench import envs as bench_envs
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs import config as train_config
+from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import GAMES, human_normalized_score
 
 Run = Annotated[Path, tyro.conf.Positional]
@@ -75,10 +75,10 @@ def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
 
 
 def _train(config: TrainConfig, path: Path, resume: bool) -> None:
-    from dgvf_agents.checkpoint import NothingToResumeError
-    from dgvf_agents.interrupts import TrainingInterruptedError
-    from dgvf_agents.run_folder import RunFolder
-    from dgvf_agents.train import train
+    from dgvf_agents.runs.checkpoint import NothingToResumeError
+    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.runs.interrupts import TrainingInterruptedError
+    from dgvf_agents.runs.train import train
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
     _tell_rules(config)
@@ -107,7 +107,7 @@ def _resume(run: Run, device: str | None = None) -> None:
         run: The run folder.
         device: Where to go on; where the run was so far when left out.
     """
-    from dgvf_agents.run_folder import RunFolder
+    from dgvf_agents.runs.folder import RunFolder
 
     config = RunFolder.existing(run).read_config()
     _train(config if device is None else dataclasses.replace(config, device=device), run, resume=True)
@@ -140,8 +140,8 @@ def _evaluate(
     run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
 ) -> None:
     """Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped."""
-    from dgvf_agents.evaluate import evaluate
-    from dgvf_agents.run_folder import RunFolder
+    from dgvf_agents.runs.evaluate import evaluate
+    from dgvf_agents.runs.folder import RunFolder
 
     config = RunFolder.existing(run).read_config()
     _tell_rules(config)
@@ -158,8 +158,8 @@ def _watch(
     run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None, questions: bool = False
 ) -> None:
     """Show a run's latest checkpoint at work in a window; with --questions, what a question asks, over the map."""
-    from dgvf_agents.run_folder import RunFolder
-    from dgvf_agents.watch import watch
+    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.runs.watch import watch
 
     _tell_rules(RunFolder.existing(run).read_config())
     watch(run, episodes, deterministic, seed, questions)
@@ -187,7 +187,7 @@ def _atlas(
         game_steps: Steps after which its recording stops.
     """
     from dgvf_agents.atlas.write_atlas import write_atlas
-    from dgvf_agents.run_folder import RunFolder
+    from dgvf_agents.runs.folder import RunFolder
 
     _tell_rules(RunFolder.existing(run).read_config())
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
@@ -197,7 +197,7 @@ def _atlas(
 @app.command(name="probe")
 def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
-    from dgvf_agents.probe import probe
+    from dgvf_agents.runs.probe import probe
 
     table = Table("steps", "spectral radius", "gain over L updates")
     for row in probe(run, seed, device):

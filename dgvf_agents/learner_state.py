@@ -6,9 +6,9 @@ from typing import Any, final
 
 import torch
 
-from dgvf_agents.optimizers import OptimizerState
-from dgvf_agents.packing import KEY, PackedLearner
-from dgvf_agents.types import Params
+from dgvf_agents.core.optimizers import OptimizerState
+from dgvf_agents.core.types import Params
+from dgvf_agents.execution.packing import KEY, PackedLearner
 
 
 @final

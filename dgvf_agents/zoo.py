@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.guards import NotFiniteError
-from dgvf_agents.schedules import geometric, linear
-from dgvf_agents.train_config import WORLDS, TrainConfig, preset
+from dgvf_agents.rollout.checks import NotFiniteError
+from dgvf_agents.runs.config import WORLDS, TrainConfig, preset
+from dgvf_agents.sb3.schedules import geometric, linear
 
 if TYPE_CHECKING:
     import optuna
@@ -198,7 +198,7 @@ _YAML_HEAD = """\
 #
 # in a folder with custom_envs.py, which registers the algorithm, or `python -m dgvf_agents.zoo train ...` anywhere.
 #
-# They are the presets of `dgvf train` with discovered questions (dgvf_agents/train_config.py), in the zoo's terms: what
+# They are the presets of `dgvf train` with discovered questions (dgvf_agents/runs/config.py), in the zoo's terms: what
 # is not named is a default of DGVFA2C; learning rates are annealed to the final ones where there are such, by the same
 # amount per step, and an entropy coefficient by the same factor. env_kwargs are for training: evaluation is in the
 # world as it is registered.

@@ -3,13 +3,13 @@
 import gymnasium as gym
 
 _PUDDLE_WORLD = {
-    "entry_point": "dgvf_envs.puddle_world:PuddleWorldEnv",
-    "vector_entry_point": "dgvf_envs.puddle_world:PuddleWorldVectorEnv",
+    "entry_point": "dgvf_envs.puddle_world.env:PuddleWorldEnv",
+    "vector_entry_point": "dgvf_envs.puddle_world.env:PuddleWorldVectorEnv",
     "max_episode_steps": 5000,
 }
 _COLLECT_OBJECTS = {
-    "entry_point": "dgvf_envs.collect_objects:CollectObjectsEnv",
-    "vector_entry_point": "dgvf_envs.collect_objects:CollectObjectsVectorEnv",
+    "entry_point": "dgvf_envs.collect_objects.env:CollectObjectsEnv",
+    "vector_entry_point": "dgvf_envs.collect_objects.env:CollectObjectsVectorEnv",
     "max_episode_steps": 40,
 }
 _SUTTON_1996 = {

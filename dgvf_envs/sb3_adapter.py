@@ -22,7 +22,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from dgvf_envs.dynamics_vector_env import DynamicsVectorEnv
+from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
 PARTIAL_RESET = (SyncVectorEnv, AsyncVectorEnv, AtariVectorEnv, DynamicsVectorEnv)
 """The vector environments known to honor `reset(options={"reset_mask": mask})`."""

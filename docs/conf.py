@@ -29,8 +29,8 @@ napoleon_use_rtype = False
 
 # Environments and worlds have a page of their own that is made from this very docstring.
 _ON_A_PAGE = {
-    "dgvf_envs.puddle_world.PuddleWorldEnv": "PuddleWorld-v0",
-    "dgvf_envs.collect_objects.CollectObjectsEnv": "CollectObjects-v0",
+    "dgvf_envs.puddle_world.env.PuddleWorldEnv": "PuddleWorld-v0",
+    "dgvf_envs.collect_objects.env.CollectObjectsEnv": "CollectObjects-v0",
 }
 
 _CODE = re.compile(r"(?<![`:])(`[^`]+`)(?!`)(?=(\w)?)")

@@ -121,7 +121,7 @@ updates that the agent would make next:
   make a meta-gradient grow.
 
 Jacobians are never formed: eigenvalues and singular values come from products with vectors
-([`dgvf_agents.stability`](api/stability.md)).
+([`dgvf_agents.runs.stability`](api/stability.md)).
 
 ## Measured
 """

@@ -8,9 +8,9 @@ import numpy as np
 from generated import table
 from result_tables import Experiment, interval, mean_interval, number
 
+from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
 from dgvf_agents.experiments.pictures import NAMES
 from dgvf_agents.experiments.worlds import reference_of
-from dgvf_agents.own_tasks import OWN_TASK_METHODS, OWN_TASKS
 
 REFERENCE = "sb3-a2c"
 OURS = "discovered"

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from dgvf_agents.types import Params, Rollout
+from dgvf_agents.core.types import Params, Rollout
 
 AnswerLoss = Callable[[Tensor, Tensor, Params, Rollout], Tensor]
 """L^ans of answers y(x_t) and next answers y(x_{t+1}), both `[T, B, answers]`, of η and of a rollout."""

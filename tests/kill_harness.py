@@ -24,12 +24,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgvf_agents import atomic
-from dgvf_agents import train as training
-from dgvf_agents.model_file import ModelFile
-from dgvf_agents.progress_log import STEPS
-from dgvf_agents.train_config import TrainConfig
-from dgvf_envs import puddle_world  # noqa: F401, loaded before forking
+import dgvf_envs.puddle_world  # noqa: F401, loaded before forking
+from dgvf_agents.runs import train as training
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.progress import STEPS
+from dgvf_agents.storage import atomic
+from dgvf_agents.storage.model_file import ModelFile
 
 STAGES = ("half written", "written", "on disk", "renamed")
 OWN = {"start_time", "seconds"}

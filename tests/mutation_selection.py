@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from dgvf_agents.tasks import NoTask
-from tests.test_metagradient import (  # noqa: F401
+from dgvf_agents.core.tasks import NoTask
+from tests.core.test_metagradient import (  # noqa: F401
     Case,
     test_a_gradient_needs_a_score,
     test_a_single_step_of_a_single_environment,

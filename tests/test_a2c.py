@@ -21,8 +21,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.a2c import TASKS
-from dgvf_agents.policies import MLPExtractor
-from dgvf_agents.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}

@@ -11,10 +11,10 @@ import pytest
 from dgvf_agents.atlas import write_atlas
 from dgvf_agents.atlas.game_atlas import GAME_STEPS
 from dgvf_agents.cli import main
-from dgvf_agents.evaluate import evaluate
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.train_config import METHODS, WORLDS, TrainConfig, preset
-from dgvf_agents.watch import watch
+from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
+from dgvf_agents.runs.evaluate import evaluate
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.watch import watch
 
 TINY = ["--steps", "1600", "--no-compile", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 

@@ -21,9 +21,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents import DGVFA2C, zoo
-from dgvf_agents.schedules import GeometricSchedule
-from dgvf_agents.train import _PASSED_ON, build
-from dgvf_agents.train_config import WORLDS, preset
+from dgvf_agents.runs.config import WORLDS, preset
+from dgvf_agents.runs.train import _PASSED_ON, build
+from dgvf_agents.sb3.schedules import GeometricSchedule
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "zoo"
 SMALL, PUDDLE = "CollectObjectsSmall-v0", "PuddleWorld-v0"

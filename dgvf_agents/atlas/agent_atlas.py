@@ -16,10 +16,10 @@ from dgvf_agents.atlas.evolution import Moment, evolution
 from dgvf_agents.atlas.ranking import Ranking, rank
 from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
 from dgvf_agents.atlas.states import WorldStates, enumerate_states
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.tasks import GVFTask
-from dgvf_agents.train_config import TrainConfig
-from dgvf_envs.dynamics import Dynamics
+from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_envs.functional.dynamics import Dynamics
 
 import dgvf_envs  # noqa: F401  # isort: skip, registers the environments
 

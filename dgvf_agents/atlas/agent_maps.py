@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.states import WorldStates
-from dgvf_agents.tasks import GVFTask
+from dgvf_agents.core.tasks import GVFTask
 
 
 @final

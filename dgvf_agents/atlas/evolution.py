@@ -13,9 +13,9 @@ from dgvf_agents.atlas.agent_maps import agent_in, agent_maps, question_maps
 from dgvf_agents.atlas.ranking import correlations
 from dgvf_agents.atlas.representation import Representation, describe, effective_rank
 from dgvf_agents.atlas.states import WorldStates
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.tasks import GVFTask
-from dgvf_agents.train import build
+from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.train import build
 
 
 @final

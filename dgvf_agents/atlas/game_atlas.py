@@ -20,9 +20,9 @@ from dgvf_agents.atlas.ranking import Ranking, rank
 from dgvf_agents.atlas.recorded_env import first_full_moment, recorded_env
 from dgvf_agents.atlas.reliance import Reliance, reliance_over
 from dgvf_agents.atlas.traces import Traces, trace
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.tasks import GVFTask
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.folder import RunFolder
 
 GRADIENT_MOMENTS = 240
 """Moments of a game at even distances at which each question shown large has its gradient drawn."""

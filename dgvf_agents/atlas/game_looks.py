@@ -12,8 +12,8 @@ from dgvf_agents.atlas.agent_maps import agent_in, agent_on, questions_about
 from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.evolution import effective_number, likeness, some_checkpoints, variation
 from dgvf_agents.atlas.representation import effective_rank
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.tasks import GVFTask
+from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.folder import RunFolder
 
 
 @final

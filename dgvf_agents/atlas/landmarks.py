@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgvf_envs.collect_objects import CollectObjects
-from dgvf_envs.collect_objects_view import room_numbers
-from dgvf_envs.puddle_world import PuddleWorld
+from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects.view import room_numbers
+from dgvf_envs.puddle_world.env import PuddleWorld
 
 NEAR_MOVES = 2
 """Moves within which a cell counts as near an object."""

@@ -7,7 +7,7 @@ from typing import Any
 import gymnasium as gym
 from stable_baselines3.common.monitor import Monitor
 
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import make_atari
 
 

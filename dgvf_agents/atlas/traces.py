@@ -10,7 +10,7 @@ import torch
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.agent_maps import AgentMaps, agent_on, questions_about
 from dgvf_agents.atlas.episode import Episode
-from dgvf_agents.returns import bootstrapped_returns
+from dgvf_agents.core.returns import bootstrapped_returns
 
 
 @final

@@ -15,8 +15,8 @@ from dgvf_agents.atlas.game_atlas import GAME_STEPS, read_game
 from dgvf_agents.atlas.page import AtlasPictures, Strip, render_page
 from dgvf_agents.atlas.pictures import Picture, heat_map, limits_of, policy_map, world_map
 from dgvf_agents.atlas.write_game_atlas import write_game_atlas
-from dgvf_agents.atomic import write_whole
-from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.storage.atomic import write_whole
 
 _STRIP_SIDE, _MOST_IN_STRIP = 110, 6
 _BESIDE = 4

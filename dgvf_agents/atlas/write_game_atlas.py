@@ -11,7 +11,7 @@ import numpy as np
 from dgvf_agents.atlas.game_atlas import GameAtlas
 from dgvf_agents.atlas.game_page import render_game_page
 from dgvf_agents.atlas.game_pictures import GamePictures, draw_game
-from dgvf_agents.atomic import write_whole
+from dgvf_agents.storage.atomic import write_whole
 
 
 def write_game_atlas(atlas: GameAtlas, folder: Path) -> Path:

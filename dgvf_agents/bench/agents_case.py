@@ -20,7 +20,7 @@ from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.memory import Peak, resident_mib, tensors_mib
 from dgvf_agents.bench.stopwatch import Stopwatch
 from dgvf_agents.bench.until_clock import learn_for, rate
-from dgvf_agents.policies import GridCNNExtractor, MLPExtractor
+from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 WARM_UP_STEPS = 3_200

@@ -15,7 +15,7 @@ from dgvf_agents.bench.atari_case import AGENTS
 from dgvf_agents.bench.own_process import measured_apart
 from dgvf_agents.bench.report import write_report
 from dgvf_agents.bench.tables import headed
-from dgvf_agents.devices import check_device_name, device_named
+from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_envs.atari.emulator import title_of
 
 

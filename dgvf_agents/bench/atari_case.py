@@ -16,15 +16,15 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atari_config import AtariMethod, atari_config
 from dgvf_agents.bench import atari_envs
 from dgvf_agents.bench.memory import Peak, tensors_mib
 from dgvf_agents.bench.stopwatch import Stopwatch, wait_for
 from dgvf_agents.bench.until_clock import learn_for, rate
-from dgvf_agents.metagradient import Unroll
-from dgvf_agents.run_environments import training_environments
-from dgvf_agents.train import build
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.core.unroll import Unroll
+from dgvf_agents.runs.atari_config import AtariMethod, atari_config
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.environments import training_environments
+from dgvf_agents.runs.train import build
 
 AGENTS = {
     "sb3": "SB3 A2C",

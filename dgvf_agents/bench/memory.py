@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dgvf_agents.devices import CPU
+from dgvf_agents.execution.devices import CPU
 
 
 @final

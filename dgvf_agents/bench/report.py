@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from dgvf_agents.atomic import replacing
-from dgvf_agents.devices import device_named
+from dgvf_agents.execution.devices import device_named
+from dgvf_agents.storage.atomic import replacing
 
 _PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 

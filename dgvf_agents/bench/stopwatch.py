@@ -8,7 +8,7 @@ from typing import Any, final
 
 import torch
 
-from dgvf_agents.devices import CPU
+from dgvf_agents.execution.devices import CPU
 
 
 @final

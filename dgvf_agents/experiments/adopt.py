@@ -22,7 +22,7 @@ from dgvf_agents.experiments.cell_folder import (
     write_mark,
 )
 from dgvf_agents.experiments.run_metrics import RunMetrics
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs.config import TrainConfig
 
 
 def adopt(cells: Sequence[Cell], places: Sequence[Path]) -> list[Cell]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import final
 
-from dgvf_agents.atari_config import ATARI_METHODS
 from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
+from dgvf_agents.runs.atari_config import ATARI_METHODS
 
 
 @final

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast, final
 
-from dgvf_agents.atari_config import AtariMethod, atari_config
+from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
 from dgvf_agents.experiments.scale import Scale
 from dgvf_agents.experiments.worlds import game_of_world
-from dgvf_agents.own_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
-from dgvf_agents.train_config import Method, TrainConfig, World, preset
+from dgvf_agents.runs.atari_config import AtariMethod, atari_config
+from dgvf_agents.runs.config import Method, TrainConfig, World, preset
 
 AnyMethod = AtariMethod | OwnTaskMethod
 """What any preset is called by."""

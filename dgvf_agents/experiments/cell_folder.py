@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
-from dgvf_agents.atomic import replacing
 from dgvf_agents.experiments.run_metrics import RunMetrics
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.storage.atomic import replacing
 
 RECORDING_FIELDS = (
     "device",

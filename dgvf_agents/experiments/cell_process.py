@@ -16,8 +16,8 @@ from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, lock_fi
 from dgvf_agents.experiments.provenance import hardware, versions
 from dgvf_agents.experiments.reference_run import REFERENCE, train_reference
 from dgvf_agents.experiments.run_metrics import RunMetrics
-from dgvf_agents.train import train
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.train import train
 
 LOCK_SECONDS = 10.0
 """How long to wait for another process to leave a cell: enough for those of a killed sweep to notice its end."""

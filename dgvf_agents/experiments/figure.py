@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dgvf_agents.experiments.cell import Setting
 from dgvf_agents.experiments.results import CellRow, ChoiceRow, Results
-from dgvf_agents.train_config import WORLDS
+from dgvf_agents.runs.config import WORLDS
 
 
 class Figure(ABC):

@@ -9,7 +9,7 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import METHODS
+from dgvf_agents.runs.config import METHODS
 
 
 @final

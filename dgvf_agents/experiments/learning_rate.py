@@ -9,7 +9,7 @@ from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
 from dgvf_agents.experiments.pictures import draw_curves_by
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.train_config import METHODS, World
+from dgvf_agents.runs.config import METHODS, World
 
 TRIED: dict[World, tuple[dict[str, Any], dict[str, Any]]] = {
     "collect-objects": ({"learning_rate": 0.0005}, {"learning_rate": 0.003}),

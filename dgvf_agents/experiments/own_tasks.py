@@ -7,9 +7,9 @@ from typing import final
 
 from dgvf_agents.experiments.cell import Setting, setting
 from dgvf_agents.experiments.figure import Figure
+from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
 from dgvf_agents.experiments.pictures import draw_curves
 from dgvf_agents.experiments.results import Results
-from dgvf_agents.own_tasks import OWN_TASK_METHODS, OWN_TASKS
 
 
 @final

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from matplotlib.ticker import EngFormatter
 
-from dgvf_agents.atari_config import PAPER_TABLE
 from dgvf_agents.experiments.cell import method_in
 from dgvf_agents.experiments.results import QUANTITIES, CellRow, Quantity, Results, SummaryRow
 from dgvf_agents.experiments.worlds import reference_of
-from dgvf_agents.plotting import (
+from dgvf_agents.runs.atari_config import PAPER_TABLE
+from dgvf_agents.runs.plotting import (
     CurvePanel,
     HeatMap,
     StudyLine,

@@ -8,10 +8,10 @@ import torch
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
-from dgvf_agents.progress_log import ProgressLog
-from dgvf_agents.run_environments import training_environments
-from dgvf_agents.run_folder import RunFolder
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.environments import training_environments
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.progress import ProgressLog
 
 REFERENCE = "sb3-a2c"
 """What stands for the agent in `TrainConfig.task`."""

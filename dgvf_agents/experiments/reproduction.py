@@ -11,11 +11,11 @@ from typing import Annotated, Literal, final
 
 import tyro
 
+from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.scale import ScaleName
 from dgvf_agents.experiments.search_grid import SearchGrid
 from dgvf_agents.experiments.worlds import game_of_world, world_of_game
-from dgvf_agents.own_tasks import OWN_TASKS
-from dgvf_agents.train_config import World
+from dgvf_agents.runs.config import World
 
 FigureName = Literal[
     "gridworlds",

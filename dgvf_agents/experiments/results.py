@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeVar, final, get_type_hints
 
-from dgvf_agents.atomic import replacing
 from dgvf_agents.experiments.run_metrics import Measure
+from dgvf_agents.storage.atomic import replacing
 
 Quantity = Literal["final", "average"]
 """`final`: mean over the last tenth of training; `average`: over all of it."""

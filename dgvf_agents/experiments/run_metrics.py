@@ -9,7 +9,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from dgvf_agents.run_folder import RunFolder
+from dgvf_agents.runs.folder import RunFolder
 
 Measure = Literal["evaluation", "training"]
 """`evaluation`: episodes in the world as evaluation has it; `training`: the last 100 training episodes."""

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal, final
 
-from dgvf_agents.train_config import TrainConfig
+from dgvf_agents.runs.config import TrainConfig
 
 ScaleName = Literal["tiny", "small", "full"]
 

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import final
 
-from dgvf_agents.own_tasks import OWN_TASKS
-from dgvf_agents.train_config import World
+from dgvf_agents.experiments.outside_tasks import OWN_TASKS
+from dgvf_agents.runs.config import World
 from dgvf_envs.atari import GAMES, PAPER
 from dgvf_envs.atari.emulator import title_of
 

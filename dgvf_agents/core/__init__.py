@@ -1,0 +1,1 @@
+"""The mathematics: pure functions over time-major tensors."""

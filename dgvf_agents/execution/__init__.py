@@ -1,0 +1,1 @@
+"""How the mathematics runs: parameters packed into one vector, compilation, devices."""

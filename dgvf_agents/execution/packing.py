@@ -1,0 +1,141 @@
+"""The core's functions on packed parameters: one vector in place of many named tensors.
+
+A compiled function pays for every tensor that goes in or out, and autograd for every one it keeps; small networks spend
+more time on that than on arithmetic. Packing happens inside the compiled functions, where taking a vector apart costs
+nothing, and leaves the core as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, final
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from dgvf_agents.core.inner_update import (
+    InnerMetrics,
+    InnerState,
+    Learner,
+    inner_update,
+    meta_loss_gradient,
+    scored_update,
+)
+from dgvf_agents.core.types import Observations, Params, Rollout
+
+KEY = "packed"
+"""The one name in a packed dict of parameters."""
+
+
+@final
+class Packing:
+    """How a tree of tensors lies in one vector."""
+
+    def __init__(self, tree: Any) -> None:
+        """
+        Args:
+            tree: nested dicts of tensors of one dtype, whose order and shapes are remembered.
+        """
+        leaves, self._spec = tree_flatten(tree)
+        self._shapes = [leaf.shape for leaf in leaves]
+        self._sizes = [leaf.numel() for leaf in leaves]
+        self.size = sum(self._sizes)
+        starts = [0, *accumulate(self._sizes)]
+        # strides of tensors that lie in one piece
+        self._layouts = [
+            (s, torch.empty(s, device="meta").stride(), o) for s, o in zip(self._shapes, starts, strict=False)
+        ]
+
+    def pack(self, tree: Any) -> Params:
+        """The tree as a dict of one vector; empty where the tree has no tensors."""
+        leaves = tree_flatten(tree)[0]
+        return {KEY: torch.cat([leaf.reshape(-1) for leaf in leaves])} if leaves else {}
+
+    def unpack(self, packed: Params) -> Any:
+        """The tree, its tensors views of the vector."""
+        pieces = packed[KEY].split(self._sizes) if self._sizes else ()
+        leaves = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
+        return tree_unflatten(leaves, self._spec)
+
+    def views(self, packed: Params) -> list[Tensor]:
+        """The tensors that `unpack` gives, as a list: quicker by far outside compiled functions, no good inside."""
+        if not packed:
+            return []
+        vector = packed[KEY]
+        start = vector.storage_offset()
+        return [vector.as_strided(shape, strides, start + offset) for shape, strides, offset in self._layouts]
+
+
+@final
+class PackedLearner:
+    """`inner_update` and `meta_loss_gradient` of a learner, on packed θ, η and optimizer statistics."""
+
+    def __init__(self, learner: Learner, eta: Params) -> None:
+        """
+        Args:
+            learner: the learner.
+            eta: η, for its names and shapes.
+        """
+        theta = learner.network.params()
+        self._learner = learner
+        self.theta = Packing(theta)
+        self.optimizer = Packing(learner.optimizer.init(theta))
+        self.eta = Packing(eta)
+
+    def update(
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    ) -> tuple[InnerState, InnerMetrics]:
+        """`inner_update`."""
+        named = self._named(state)
+        after, metrics = inner_update(self._learner, named, self.eta.unpack(eta), rollout, learning_rate)
+        return self.packed(after), metrics
+
+    def scored_update(
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
+        """`scored_update`, with zeros for the parameters that the score leaves out."""
+        named = self._named(state)
+        after, metrics, gradients, loss = scored_update(
+            self._learner, named, self.eta.unpack(eta), rollout, learning_rate
+        )
+        return self.packed(after), metrics, self._whole(gradients, named.theta), loss
+
+    def score(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+        """`meta_loss_gradient`, with zeros for the parameters it leaves out."""
+        named = self.theta.unpack(theta)
+        gradients, loss = meta_loss_gradient(self._learner, named, rollout)
+        return self._whole(gradients, named), loss
+
+    def vector(self, state: InnerState) -> Tensor:
+        """A packed state as one vector: θ, then the optimizer's statistics."""
+        return torch.cat([state.theta[KEY], *state.optimizer[KEY].values()])
+
+    def update_of_vector(self, eta: Params, rollout: Rollout, learning_rate: Tensor) -> Callable[[Tensor], Tensor]:
+        """`update` as a function of `vector`, from θ_{k-1} to θ_k."""
+
+        def after(vector: Tensor) -> Tensor:
+            theta, statistics = vector.split([self.theta.size, self.optimizer.size])
+            state = InnerState({KEY: theta}, {KEY: {KEY: statistics} if self.optimizer.size else {}})
+            return self.vector(self.update(state, eta, rollout, learning_rate)[0])
+
+        return after
+
+    def act(self, theta: Params, observations: Observations, drawn: Tensor) -> Tensor:
+        """Actions `[B, ...]` drawn from the policy for observations `[B, *obs]` with the noise drawn for them."""
+        named, learner = self.theta.unpack(theta), self._learner
+        features = learner.network.encode(named, observations, batch_dims=1)
+        noise = learner.network.noise(named, features, drawn)
+        return learner.distribution.sample(learner.network.policy_outputs(named, features), noise)
+
+    def _named(self, state: InnerState) -> InnerState:
+        return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
+
+    def _whole(self, gradients: Params, theta: Params) -> Params:
+        """Gradients packed like θ, zeros where a name is missing."""
+        return self.theta.pack({name: gradients.get(name, torch.zeros_like(v)) for name, v in theta.items()})
+
+    def packed(self, state: InnerState) -> InnerState:
+        """The state with packed members."""
+        return InnerState(self.theta.pack(state.theta), {KEY: self.optimizer.pack(state.optimizer)})

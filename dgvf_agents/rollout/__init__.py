@@ -1,0 +1,1 @@
+"""How experience is collected and laid out."""

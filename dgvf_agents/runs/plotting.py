@@ -1,0 +1,268 @@
+"""Pictures of results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Normalize, SymLogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import EngFormatter, FuncFormatter
+
+from dgvf_agents.storage.atomic import replacing
+
+
+def plot_learning_curve(
+    path: Path,
+    steps: Sequence[int],
+    returns: Sequence[float],
+    title: str,
+    optimal: float | None = None,
+    frames_per_step: int | None = None,
+) -> None:
+    """Write a learning curve as PNG, atomically.
+
+    Args:
+        path: the file.
+        steps: environment steps.
+        returns: mean return at each.
+        title: above the axes.
+        optimal: return of an optimal policy, drawn as a line; none when left out.
+        frames_per_step: on Atari; an axis above then counts frames.
+    """
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    axes.plot(steps, returns, color="#2c69b0", linewidth=1.8)
+    if optimal is not None:
+        axes.axhline(optimal, color="#5c6270", linewidth=1.0, linestyle="--")
+        axes.annotate("optimal", (0, optimal), (4, -12), textcoords="offset points", color="#5c6270", fontsize=9)
+    measure = "return of the last 100 episodes" if frames_per_step is None else "score of the last 100 whole games"
+    axes.set(title=title, ylabel=f"mean {measure}")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    _label_steps(axes, frames_per_step)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=150)
+
+
+def _label_steps(axes: Axes, frames_per_step: int | None) -> None:
+    """Say what the x axis counts; on Atari the agent's steps below and frames above."""
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    if frames_per_step is None:
+        axes.set_xlabel("environment steps")
+        return
+    axes.set_xlabel("agent steps")
+    count = frames_per_step
+    both_ways = (lambda steps: np.multiply(steps, count), lambda frames: np.divide(frames, count))
+    above = axes.secondary_xaxis("top", functions=both_ways)
+    above.set_xlabel(f"frames, {frames_per_step} per step")
+    above.xaxis.set_major_formatter(EngFormatter(sep=""))
+
+
+_GRAY = "#5c6270"
+_RED = "#c0392b"
+_LINEAR_BELOW = 10.0
+"""Magnitude of returns below which a logarithmic scale is linear."""
+
+
+@final
+@dataclass(frozen=True)
+class TrainingCurve:
+    """The seeds of one setting."""
+
+    label: str
+    """In the legend."""
+    color: str
+    points: Sequence[tuple[float, float]]
+    """Steps and mean return over seeds."""
+    interval: Sequence[tuple[float, float, float]]
+    """Steps, lower and upper end of the mean's interval; may be empty."""
+    seeds: Sequence[Sequence[tuple[float, float]]]
+    """Steps and return of every seed."""
+
+
+@final
+@dataclass(frozen=True)
+class CurvePanel:
+    """Learning curves on one world."""
+
+    title: str
+    ylabel: str
+    curves: Sequence[TrainingCurve]
+    optimal: float | None
+    """Return of an optimal policy; None for no line."""
+    logarithmic: bool = False
+    """Whether returns are drawn on a logarithmic scale."""
+    frames_per_step: int | None = None
+    """On Atari; an axis above then counts frames."""
+
+
+@final
+@dataclass(frozen=True)
+class StudyLine:
+    """A quantity over a parameter."""
+
+    label: str
+    """In the legend."""
+    dashed: bool
+    points: Sequence[tuple[float, float]]
+    """Parameter and mean over seeds, ascending."""
+    interval: Sequence[tuple[float, float, float]]
+    """Parameter, lower and upper end of the mean's interval; may be empty."""
+    seeds: Sequence[tuple[float, float]]
+    """Parameter and quantity of every seed."""
+
+
+@final
+@dataclass(frozen=True)
+class StudyPanel:
+    """A parameter study on one world."""
+
+    title: str
+    ylabel: str
+    lines: Sequence[StudyLine]
+    optimal: float | None
+    """Return of an optimal policy; None for no line."""
+    logarithmic: bool = False
+    """Whether returns are drawn on a logarithmic scale."""
+
+
+@final
+@dataclass(frozen=True)
+class HeatMap:
+    """A number over two parameters."""
+
+    title: str
+    cells: Mapping[tuple[float, float], float]
+    """By the values of both parameters, across and up."""
+    marked: tuple[float, float] | None
+    """Framed; none when left out."""
+    logarithmic: bool = False
+    """Whether colors follow a logarithmic scale."""
+
+
+def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str, columns: int = 3) -> None:
+    """Write learning curves as PNG, atomically: every seed faintly, the mean and its interval on top.
+
+    Args:
+        path: the file.
+        panels: in rows of `columns`.
+        title: above all of them.
+        columns: panels beside each other at most.
+    """
+    figure, grid = _figure(len(panels), title, columns)
+    for axes, panel in zip(grid, panels, strict=True):
+        for curve in panel.curves:
+            for seed in curve.seeds:
+                axes.plot(*zip(*seed, strict=True), color=curve.color, linewidth=0.7, alpha=0.3)
+            if curve.interval:
+                steps, low, high = zip(*curve.interval, strict=True)
+                axes.fill_between(steps, low, high, color=curve.color, alpha=0.15, linewidth=0)
+            axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.9, label=curve.label)
+        _dress(axes, panel)
+        axes.set_ylabel(panel.ylabel)
+        _label_steps(axes, panel.frames_per_step)
+    _legend(figure, grid)
+    _save(figure, path)
+
+
+def plot_studies(path: Path, panels: Sequence[StudyPanel], parameter: str) -> None:
+    """Write parameter studies as PNG, atomically: every seed a faint point, the mean and its interval on top."""
+    figure, grid = _figure(len(panels), None)
+    for axes, panel in zip(grid, panels, strict=True):
+        for line in panel.lines:
+            style, marker = ("--", "s") if line.dashed else ("-", "o")
+            if line.seeds:
+                values, quantities = zip(*line.seeds, strict=True)
+                axes.scatter(values, quantities, color=_RED, marker=marker, s=14, alpha=0.3, linewidths=0)
+            if line.interval:
+                values, low, high = zip(*line.interval, strict=True)
+                axes.fill_between(values, low, high, color=_RED, alpha=0.06 if line.dashed else 0.12, linewidth=0)
+            axes.plot(*zip(*line.points, strict=True), style, color=_RED, marker=marker, markersize=5, label=line.label)
+        _dress(axes, panel)
+        ticks = sorted({value for line in panel.lines for value, _ in line.points})
+        axes.set_xscale("log")
+        axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
+        axes.set_xticks([], minor=True)
+        axes.set(xlabel=parameter, ylabel=panel.ylabel)
+    _legend(figure, grid)
+    _save(figure, path)
+
+
+def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) -> None:
+    """Write numbers over two parameters as PNG, atomically.
+
+    Args:
+        path: the file.
+        maps: one panel each.
+        across: name of the first parameter.
+        up: name of the second parameter.
+    """
+    figure, grid = _figure(len(maps), None, columns=2)
+    for axes, heat_map in zip(grid, maps, strict=True):
+        xs, ys = (sorted({key[i] for key in heat_map.cells}) for i in range(2))
+        values = np.array([[heat_map.cells.get((x, y), np.nan) for x in xs] for y in ys])
+        low, high = float(np.nanmin(values)), float(np.nanmax(values))
+        norm = SymLogNorm(_LINEAR_BELOW, vmin=low, vmax=high) if heat_map.logarithmic else Normalize(low, high)
+        axes.imshow(values, origin="lower", cmap="cividis", norm=norm, aspect="auto")
+        for j, i in zip(*np.nonzero(~np.isnan(values)), strict=True):
+            color = "white" if norm(values[j, i]) < 0.55 else "black"
+            axes.text(i, j, f"{values[j, i]:.4g}", ha="center", va="center", fontsize=7.5, color=color)
+        if heat_map.marked is not None:
+            corner = (xs.index(heat_map.marked[0]) - 0.5, ys.index(heat_map.marked[1]) - 0.5)
+            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=_RED, linewidth=2.5))
+        axes.set(title=heat_map.title, xlabel=across, ylabel=up)
+        axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
+        axes.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
+    _save(figure, path)
+
+
+def _figure(panels: int, title: str | None, columns: int = 3) -> tuple[Figure, list[Axes]]:
+    columns = min(panels, columns)
+    rows = -(-panels // columns)
+    figure = Figure(figsize=(1.2 + 4.4 * columns, 0.4 + 3.7 * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    if title is not None:
+        figure.suptitle(title)
+    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(panels)]
+
+
+def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
+    if panel.optimal is not None:
+        axes.axhline(panel.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
+    if panel.logarithmic:
+        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+        if panel.optimal is not None:
+            axes.set_ylim(top=max(panel.optimal, -_LINEAR_BELOW))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.set_title(panel.title)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+
+
+_INCHES_OF_AN_ENTRY = 2.6
+"""Width of the legend's longest."""
+
+
+def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
+    """One for all panels, below them, with whatever any of them shows."""
+    entries: dict[str, Artist] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    fitting = max(1, int(figure.get_figwidth() / _INCHES_OF_AN_ENTRY))
+    columns = min(len(entries), fitting)
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
+
+
+def _save(figure: Figure, path: Path) -> None:
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130)

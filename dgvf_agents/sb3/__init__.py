@@ -1,0 +1,1 @@
+"""What Stable-Baselines3 and the core see of each other."""

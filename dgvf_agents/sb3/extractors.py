@@ -1,0 +1,274 @@
+"""Features extractors, as Stable-Baselines3 calls encoders: the paper's, and what joins them for Dict observations."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import Tensor, nn
+
+from dgvf_agents.core.argument_checks import UnsupportedSpaceError
+from dgvf_agents.core.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
+from dgvf_agents.core.types import Observations
+
+
+class EncoderExtractor(BaseFeaturesExtractor):
+    """A features extractor around one of the paper's encoders, which come with their own initial values."""
+
+    def __init__(self, observation_space: gym.Space, encoder: Encoder) -> None:
+        super().__init__(observation_space, encoder.features)
+        self.encoder = encoder
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.encoder(observations)
+
+
+@final
+class MLPExtractor(EncoderExtractor):
+    """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld).
+
+    Biases of the first layer are spread for points of a `Box`. Inputs that are one of many, as those of a `Discrete`
+    space, need none to differ: spread biases would drown what tells them apart.
+    """
+
+    def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
+        low, high = _bounds(observation_space)
+        spread = 1.0 if isinstance(observation_space, gym.spaces.Box) else 0.0
+        super().__init__(observation_space, MLPEncoder(len(low), hidden, low, high, spread))
+
+
+@final
+class TanhExtractor(EncoderExtractor):
+    """Two layers of 64 tanh units on the flattened observation, each network of Stable-Baselines3's `MlpPolicy`."""
+
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        hidden: tuple[int, ...] = (64, 64),
+        activation_fn: type[nn.Module] = nn.Tanh,
+    ) -> None:
+        inputs = get_flattened_obs_dim(observation_space)
+        super().__init__(observation_space, MLPEncoder(inputs, hidden, bias_spread=0.0, activation=activation_fn))
+
+
+@final
+class GridCNNExtractor(EncoderExtractor):
+    """Two 2x2 convolutions of 8 and 16 filters, then 512 ReLUs (paper: Collect-Objects)."""
+
+    def __init__(self, observation_space: gym.Space, features_dim: int = 512) -> None:
+        shape = observation_space.shape
+        if shape is None or len(shape) != 3:
+            raise UnsupportedSpaceError(
+                f"observation_space must have planes (channels, rows, columns), got {observation_space}"
+            )
+        super().__init__(observation_space, GridCNNEncoder(shape, hidden=features_dim))
+
+
+@final
+class AtariCNNExtractor(EncoderExtractor):
+    """Convolutions 32, 64, 64, then 512 ReLUs (paper: Atari)."""
+
+    def __init__(self, observation_space: gym.Space, features_dim: int = 512, normalized_image: bool = False) -> None:
+        """
+        Args:
+            observation_space: images (channels, height, width).
+            features_dim: width of the last layer.
+            normalized_image: whether pixels come scaled already, and are not to be divided by 255.
+
+        Raises:
+            UnsupportedSpaceError: observations are no images of at least 36 x 36.
+        """
+        shape = observation_space.shape
+        if not is_image_space(observation_space, check_channels=False, normalized_image=normalized_image):
+            raise UnsupportedSpaceError(
+                f"observation_space must have images, uint8 in [0, 255], got {observation_space}: pass "
+                "policy_kwargs={'normalize_images': False} where they are scaled already"
+            )
+        if shape is None or min(shape[1:]) < 36:
+            raise UnsupportedSpaceError(f"observation_space must have images of side >= 36, got {observation_space}")
+        super().__init__(observation_space, AtariCNNEncoder(shape[0], (shape[1], shape[2]), features_dim))
+
+
+@final
+class MultiInputExtractor(BaseFeaturesExtractor):
+    """Every image of a Dict through convolutions of its own, all else together through two layers of 128 ReLUs."""
+
+    def __init__(
+        self,
+        observation_space: gym.spaces.Dict,
+        cnn_output_dim: int = 256,
+        hidden: tuple[int, ...] = (128, 128),
+        normalized_image: bool = False,
+    ) -> None:
+        """
+        Args:
+            observation_space: a Dict of spaces, none of them a Dict.
+            cnn_output_dim: features of each image.
+            hidden: widths of the layers for what is no image.
+            normalized_image: whether pixels come scaled already.
+
+        Raises:
+            UnsupportedSpaceError: observations are not a Dict of such spaces.
+        """
+        if not isinstance(observation_space, gym.spaces.Dict):
+            raise UnsupportedSpaceError(f"observation_space must be a Dict for several inputs, got {observation_space}")
+        images = {
+            name: space
+            for name, space in observation_space.spaces.items()
+            if is_image_space(space, normalized_image=normalized_image)
+        }
+        vectors = {name: space for name, space in observation_space.spaces.items() if name not in images}
+        super().__init__(observation_space, len(images) * cnn_output_dim + (hidden[-1] if vectors else 0))
+        self.images = nn.ModuleDict()
+        for name, space in images.items():
+            kind, more = default_cnn(space), {}
+            if kind is AtariCNNExtractor:
+                more["normalized_image"] = normalized_image
+            self.images[name] = kind(space, cnn_output_dim, **more)
+        self._vectors = tuple(vectors)
+        if vectors:
+            low, high = (list(chain(*bounds)) for bounds in zip(*map(_bounds, vectors.values()), strict=True))
+            self.vectors = MLPEncoder(len(low), hidden, low, high)
+
+    def forward(self, observations: dict[str, Tensor]) -> Tensor:
+        parts = [cnn(observations[name]) for name, cnn in self.images.items()]
+        if self._vectors:
+            parts.append(self.vectors(torch.cat([observations[name].flatten(1) for name in self._vectors], 1)))
+        return torch.cat(parts, 1)
+
+
+def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:
+    """The Atari network for images large enough for it, the gridworld network otherwise."""
+    shape = space.shape or ()
+    return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= 36 else GridCNNExtractor
+
+
+def _bounds(space: gym.Space) -> tuple[list[float], list[float]]:
+    """The smallest and largest value of each input that Stable-Baselines3's preprocessing makes of an observation.
+
+    They are infinite where inputs are left as they are: those of spaces without bounds, and zeros and ones.
+    """
+    if isinstance(space, gym.spaces.Box) and not is_image_space(space):
+        return space.low.astype(np.float64).ravel().tolist(), space.high.astype(np.float64).ravel().tolist()
+    inputs = get_flattened_obs_dim(space)
+    return [-np.inf] * inputs, [np.inf] * inputs
+
+
+@final
+class PreprocessedEncoder(Encoder):
+    """Features extractors behind Stable-Baselines3's preprocessing, as a function of raw observations.
+
+    With two extractors, one for the policy and one for the value, features are those of the first, then the second's.
+    """
+
+    def __init__(
+        self,
+        extractor: BaseFeaturesExtractor,
+        space: gym.Space,
+        normalize_images: bool,
+        second: BaseFeaturesExtractor | None = None,
+        mixed_precision: bool = False,
+    ) -> None:
+        """
+        Args:
+            extractor: a features extractor.
+            space: of observations.
+            normalize_images: whether pixels are divided by 255.
+            second: another one, whose features follow.
+            mixed_precision: whether products and convolutions are of bfloat16 numbers. Parameters, their gradients and
+                the features that come out are float32 all the same.
+        """
+        super().__init__()
+        self.extractor = extractor
+        self.second = second
+        self._mixed_precision = mixed_precision
+        self.features = extractor.features_dim + (second.features_dim if second is not None else 0)
+        self.preprocess = _preprocessing(space, normalize_images)
+
+    def forward(self, observations: Observations) -> Tensor:
+        inputs: Any = self.preprocess(observations)
+        if not self._mixed_precision:
+            return self._extract(inputs)
+        some = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
+        # without its cache: that would hand a cast made outside of a functional transform to the inside of it
+        with torch.autocast(some.device.type, torch.bfloat16, cache_enabled=False):
+            features = self._extract(inputs)
+        return features.float()
+
+    def _extract(self, inputs: Any) -> Tensor:
+        features = self.extractor(inputs)
+        return features if self.second is None else torch.cat([features, self.second(inputs)], -1)
+
+
+def _preprocessing(space: gym.Space, normalize_images: bool) -> Callable[[Any], Any]:
+    """Stable-Baselines3's `preprocess_obs` for one space, with its sizes as plain numbers: NumPy's do not compile."""
+    if isinstance(space, gym.spaces.Dict):
+        parts = {name: _preprocessing(inner, normalize_images) for name, inner in space.spaces.items()}
+        return lambda observations: {name: part(observations[name]) for name, part in parts.items()}
+    if isinstance(space, gym.spaces.Discrete):
+        return partial(_one_hot, choices=(int(space.n),))
+    if isinstance(space, gym.spaces.MultiDiscrete):
+        return partial(_one_hot, choices=tuple(int(n) for n in space.nvec))
+    if normalize_images and is_image_space(space):
+        return lambda observations: observations.float() / 255.0
+    return lambda observations: observations.float()
+
+
+def _one_hot(observations: Tensor, choices: tuple[int, ...]) -> Tensor:
+    numbers = observations.long().reshape(len(observations), len(choices)).unbind(1)
+    return torch.cat([nn.functional.one_hot(n, c).float() for n, c in zip(numbers, choices, strict=True)], 1)
+
+
+def window_space(space: gym.Space, window: int) -> gym.Space:
+    """The space of j observations joined along their first axis.
+
+    Raises:
+        ValueError: observations of this space cannot be joined.
+    """
+    if window == 1:
+        return space
+    if isinstance(space, gym.spaces.Dict):
+        joined = ((name, window_space(inner, window)) for name, inner in space.spaces.items())
+        return gym.spaces.Dict(OrderedDict(joined))  # Gymnasium sorts any other dict
+    if isinstance(space, gym.spaces.Discrete):
+        return gym.spaces.MultiDiscrete([int(space.n)] * window)
+    if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim == 1:
+        return gym.spaces.MultiDiscrete(np.tile(space.nvec, window))
+    if isinstance(space, gym.spaces.Box) and space.shape:
+        return gym.spaces.Box(
+            np.concatenate([space.low] * window),
+            np.concatenate([space.high] * window),
+            dtype=space.dtype,
+        )
+    if isinstance(space, gym.spaces.MultiBinary):
+        return gym.spaces.MultiBinary((window * space.shape[0], *space.shape[1:]))
+    raise ValueError(f"question_window must be 1 for observations of {space}, got {window!r}")
+
+
+def check_observation_space(space: gym.Space) -> None:
+    """
+    Raises:
+        ValueError: observations of this space are not supported.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        for name, inner in space.spaces.items():
+            if isinstance(inner, gym.spaces.Dict):
+                raise ValueError(
+                    f"observation_space must not have a Dict within a Dict, got {inner} as {name!r}: flatten it"
+                )
+            check_observation_space(inner)
+        return
+    known = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
+    if not isinstance(space, known):
+        names = ", ".join(kind.__name__ for kind in known)
+        raise ValueError(f"observation_space must be one of {names}, or a Dict of them, got {space}")
+    if np.any(getattr(space, "start", 0)):
+        raise ValueError(f"observation_space must count from 0, got {space}: shift observations in a wrapper")

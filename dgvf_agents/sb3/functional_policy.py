@@ -1,0 +1,223 @@
+"""A Stable-Baselines3 policy, and the answer head beside it, as pure functions of named parameters."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from typing import Any, final
+
+import gymnasium as gym
+import torch
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import is_image_space
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from dgvf_agents.core.networks import encode_with, inside, split_encoder
+from dgvf_agents.core.types import Observations, Params, map_observations
+from dgvf_agents.sb3.extractors import PreprocessedEncoder
+
+_ENCODERS = (("vf_features_extractor.", "encoder.second."), ("features_extractor.", "encoder.extractor."))
+"""Beginnings of names in a policy, and in θ."""
+
+_OWN = ("forward", "evaluate_actions", "get_distribution", "predict_values", "extract_features")
+"""Methods of a policy that updates do without."""
+
+
+@final
+class PolicyFunctions:
+    """An `ActorCriticPolicy` with an answer head as a `FunctionalAgent`.
+
+    θ has the policy's own names, but for those of features extractors, which begin with `encoder.`, and the answer
+    head's, which begin with `answers.`. Acting and updates go through the policy's modules (features extractors,
+    `mlp_extractor`, `action_net`, `value_net`) rather than its methods.
+    """
+
+    def __init__(
+        self, policy: ActorCriticPolicy, answers: nn.Linear | None = None, mixed_precision: bool = False
+    ) -> None:
+        """
+        Args:
+            policy: any actor-critic policy.
+            answers: the answer head; `None` for no answers.
+            mixed_precision: whether the encoder's products are of bfloat16 numbers; those of the heads never are.
+
+        Raises:
+            ValueError: parts outside the features extractors act differently in training.
+        """
+        policy.set_training_mode(False)
+        shared = policy.share_features_extractor
+        self._policy, self._answers = policy, answers
+        self._encoder = PreprocessedEncoder(
+            policy.features_extractor,
+            policy.observation_space,
+            policy.normalize_images,
+            None if shared else policy.vf_features_extractor,
+            mixed_precision,
+        )
+        self._training_encoder = copy.deepcopy(self._encoder).train()
+        self._actor = _Method(policy.mlp_extractor, "forward_actor")
+        self._critic = _Method(policy.mlp_extractor, "forward_critic")
+        self._parameters = {_in_theta(name): parameter for name, parameter in policy.named_parameters()}
+        if answers is not None:
+            self._parameters |= {f"answers.{name}": parameter for name, parameter in answers.named_parameters()}
+        persistent = policy.state_dict().keys()
+        self._statistics = {_in_theta(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
+        _check_heads(policy)
+        _warn_of_own_methods(policy)
+
+    @property
+    def features(self) -> int:
+        """F: width of the features."""
+        return self._encoder.features
+
+    @property
+    def random_in_training(self) -> bool:
+        """Whether features in training differ from call to call, as dropout makes them."""
+        return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self._encoder.modules())
+
+    def inputs(self, observations: Observations) -> tuple[Observations, bool]:
+        """Preprocessed observations, of one batch axis, and whether preprocessing divided integers by 255.
+
+        Args:
+            observations: `[T, B, *obs]`.
+        """
+        flat = map_observations(lambda tensor: tensor.flatten(0, 1), observations)
+        space = self._policy.observation_space
+        spaces = space.spaces.values() if isinstance(space, gym.spaces.Dict) else [space]
+        return self._encoder.preprocess(flat), self._policy.normalize_images and any(map(is_image_space, spaces))
+
+    def params(self) -> Params:
+        return {name: parameter.detach() for name, parameter in self._parameters.items()}
+
+    def show(self, values: Sequence[Tensor]) -> None:
+        """Let the policy's own parameters have these values, in the order of `params`, without copying them."""
+        with torch.no_grad():
+            for parameter, value in zip(self._parameters.values(), values, strict=True):
+                parameter.data = value
+
+    def statistics(self) -> Params:
+        """Copies of the encoder's running statistics, by name; empty for most."""
+        return {name: buffer.clone() for name, buffer in self._statistics.items()}
+
+    def update_statistics(self, observations: Observations) -> None:
+        """Let running statistics take a batch `[T, B, *obs]` in; nothing where there are none."""
+        if not self._statistics:
+            return
+        self._encoder.train()
+        with torch.no_grad():
+            encode_with(self._encoder, {}, observations, 2)
+        self._encoder.eval()
+
+    @property
+    def encoder_widths(self) -> list[int]:
+        return [self._policy.features_dim] * (1 if self._policy.share_features_extractor else 2)
+
+    def split(self, params: Params) -> tuple[Params, Params]:
+        return split_encoder(params)
+
+    def encode(self, params: Params, observations: Observations, batch_dims: int = 2, training: bool = False) -> Tensor:
+        own = inside(params, "encoder.")
+        if training:  # in training they change in place: copies, which are thrown away
+            own |= {name: value.clone() for name, value in own.items() if f"encoder.{name}" in self._statistics}
+        return encode_with(self._training_encoder if training else self._encoder, own, observations, batch_dims)
+
+    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
+        latent = self._latent(params, features)
+        outputs = _apply(self._policy.action_net, params, "action_net.", latent)
+        if "log_std" not in params:
+            return outputs
+        if self._exploring:
+            variance = self._variance(params, latent if held is None else self._latent(*held))
+            return torch.cat([outputs, 0.5 * torch.log(variance)], -1)
+        return torch.cat([outputs, params["log_std"].expand_as(outputs)], -1)
+
+    def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
+        """What a Gaussian samples with: `drawn` `[B, A]`; with gSDE that of exploration matrices `[B, latent, A]`."""
+        if not self._exploring:
+            return drawn
+        latent = self._latent(params, features)
+        return (latent[:, None] @ drawn)[:, 0] * torch.rsqrt(self._variance(params, latent))
+
+    def values(self, params: Params, features: Tensor) -> Tensor:
+        size = 0 if self._policy.share_features_extractor else self._policy.features_dim
+        latent = functional_call(self._critic, _under("module.", params), (features[..., size:],))
+        return _apply(self._policy.value_net, params, "value_net.", latent).squeeze(-1)
+
+    def answer(self, params: Params, features: Tensor) -> Tensor:
+        if self._answers is None:
+            return features.new_zeros((*features.shape[:-1], 0))
+        return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
+
+    @property
+    def _exploring(self) -> bool:
+        return isinstance(self._policy.action_dist, StateDependentNoiseDistribution)
+
+    def _latent(self, params: Params, features: Tensor) -> Tensor:
+        """What the policy head is linear in."""
+        own = features if self._policy.share_features_extractor else features[..., : self._policy.features_dim]
+        return functional_call(self._actor, _under("module.", params), (own,))
+
+    def _variance(self, params: Params, latent: Tensor) -> Tensor:
+        """Of actions under gSDE (Raffin et al. 2022, section 3.1)."""
+        log_std, distribution = params["log_std"], self._policy.action_dist
+        assert isinstance(distribution, StateDependentNoiseDistribution)
+        if distribution.use_expln:  # the branch not taken is kept from overflowing, so that its gradient is 0, not NaN
+            above = torch.log1p(log_std.clamp(min=0.0) + distribution.epsilon) + 1.0
+            std = torch.where(log_std > 0.0, above, torch.exp(log_std.clamp(max=0.0)))
+        else:
+            std = torch.exp(log_std)
+        if not distribution.full_std:
+            std = std.expand(-1, distribution.action_dim)
+        return (latent * latent) @ (std * std) + distribution.epsilon
+
+
+@final
+class _Method(nn.Module):
+    """A module whose call is a method of another's."""
+
+    def __init__(self, module: nn.Module, method: str) -> None:
+        super().__init__()
+        self.module, self._method = module, method
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return getattr(self.module, self._method)(inputs)
+
+
+def _under(prefix: str, params: Params) -> Params:
+    """Parameters of the layers between features and heads, under another prefix."""
+    return {f"{prefix}{name}": value for name, value in inside(params, "mlp_extractor.").items()}
+
+
+def _apply(module: nn.Module, params: Params, prefix: str, inputs: Tensor) -> Tensor:
+    if type(module) is nn.Linear:  # without the cost of a functional call
+        return nn.functional.linear(inputs, params[f"{prefix}weight"], params.get(f"{prefix}bias"))
+    return functional_call(module, inside(params, prefix), (inputs,))
+
+
+def _in_theta(name: str) -> str:
+    for own, functional in _ENCODERS:
+        if name.startswith(own):
+            return functional + name.removeprefix(own)
+    return name
+
+
+def _check_heads(policy: ActorCriticPolicy) -> None:
+    kinds: tuple[Any, ...] = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
+    for name, module in policy.named_modules():
+        if isinstance(module, kinds) and not _in_theta(f"{name}.").startswith("encoder."):
+            raise ValueError(
+                f"policy must have dropout and batch normalization in its features extractor only, got {name}: {module}"
+            )
+
+
+def _warn_of_own_methods(policy: ActorCriticPolicy) -> None:
+    own = [name for name in _OWN if getattr(type(policy), name) is not getattr(ActorCriticPolicy, name)]
+    if own:
+        warnings.warn(
+            f"{type(policy).__name__} has its own {', '.join(own)}: predict() and rollout_buffer use it, updates go "
+            "through the policy's modules (features_extractor, mlp_extractor, action_net, value_net) and do not",
+            stacklevel=2,
+        )

@@ -1,0 +1,72 @@
+"""Numbers that change along training, as Stable-Baselines3 has them.
+
+A schedule is a function of the progress that remains, 1 at the beginning and 0 at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import final
+
+from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.common.utils import LinearSchedule
+
+from dgvf_agents.core.argument_checks import check_not_negative
+
+
+@final
+class GeometricSchedule:
+    """From `start` to `end` by the same factor per step: as long from 0.3 to 0.1 as from 0.03 to 0.01.
+
+    For what acts by its order of magnitude, as an entropy coefficient does beside rewards.
+    """
+
+    def __init__(self, start: float, end: float) -> None:
+        """
+        Args:
+            start: the value at the beginning > 0.
+            end: the value at the end > 0.
+
+        Raises:
+            ValueError: one of them is not positive.
+        """
+        for name, value in (("start", start), ("end", end)):
+            if not value > 0.0:
+                raise ValueError(f"{name} must be > 0, got {value!r}")
+        self.start, self.end = float(start), float(end)
+
+    def __call__(self, progress_remaining: float) -> float:
+        """The value."""
+        return self.start**progress_remaining * self.end ** (1.0 - progress_remaining)
+
+    def __repr__(self) -> str:
+        return f"GeometricSchedule(start={self.start}, end={self.end})"
+
+
+def linear(start: float, end: float | None) -> float | LinearSchedule:
+    """From `start` to `end` by the same amount per step; `start` throughout where there is no `end`."""
+    return start if end is None else LinearSchedule(start, end, 1.0)
+
+
+def geometric(start: float, end: float | None) -> float | GeometricSchedule:
+    """A `GeometricSchedule`; `start` throughout where there is no `end`."""
+    return start if end is None else GeometricSchedule(start, end)
+
+
+def value_at(number: float | Schedule, progress_remaining: float) -> float:
+    """What a number or a schedule is now."""
+    return float(number(progress_remaining) if callable(number) else number)
+
+
+def checked_value_at(name: str, number: float | Schedule, progress_remaining: float) -> float:
+    """`value_at` of the argument `name`.
+
+    Raises:
+        ValueError: it is not a finite number ≥ 0.
+    """
+    value = float(number(progress_remaining)) if callable(number) else number
+    if callable(number) and not (math.isfinite(value) and value >= 0.0):
+        where = f"got {value!r} where {progress_remaining:g} of the progress remains"
+        raise ValueError(f"{name} must give finite numbers >= 0, {where}")
+    check_not_negative(**{name: value})
+    return float(value)

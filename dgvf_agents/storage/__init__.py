@@ -1,0 +1,1 @@
+"""The model file and what is written to it."""

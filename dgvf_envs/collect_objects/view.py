@@ -1,0 +1,147 @@
+"""What Collect-Objects looks like: rooms and doors, the objects with their order, the agent and its trail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from dgvf_envs.rendering.renderer import AGENT, FAINT, INK, LINE, PAPER, Canvas, Color, EpisodeSnapshot, Overlay, View
+
+if TYPE_CHECKING:
+    import pygame
+
+    from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+
+AGENT_COLOR: Color = AGENT
+FIRST_COLOR: Color = (240, 178, 50)
+SECOND_COLOR: Color = (122, 84, 190)
+FLOOR_COLOR: Color = PAPER
+WALL_COLOR: Color = (70, 78, 96)
+
+_ROOM_TINTS: tuple[Color, ...] = ((250, 243, 232), (235, 243, 250), (238, 247, 238), (247, 238, 246))
+_DOOR: Color = (226, 214, 196)
+_WHITE: Color = (255, 255, 255)
+
+
+@final
+class CollectObjectsView(View["CollectObjectsState"]):
+    """Draws a `CollectObjects` world; row 0 is at the top."""
+
+    title = "Collect-Objects"
+
+    def __init__(self, world: CollectObjects) -> None:
+        self.world = world
+        self._rooms = room_numbers(world.map.free & ~world.map.doors)
+
+    def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState]) -> None:
+        import pygame
+
+        free, doors = self.world.map.free, self.world.map.doors
+        for row, column in np.ndindex(self.world.map.shape):
+            rect = self._cell(canvas, row, column)
+            if not free[row, column]:
+                color = WALL_COLOR
+            elif doors[row, column]:
+                color = _DOOR
+            else:
+                color = _ROOM_TINTS[self._rooms[row, column] % len(_ROOM_TINTS)]
+            canvas.surface.fill(color, rect)
+            if free[row, column]:
+                pygame.draw.rect(canvas.surface, LINE, rect, 1)
+
+    def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
+        import pygame
+
+        if overlay.values.shape != self.world.map.shape:
+            raise ValueError(f"values must have the map's shape {self.world.map.shape}, got {overlay.values.shape}")
+        image = overlay.image()
+        for row, column in self.world.map.cells:
+            red, green, blue, alpha = (int(channel) for channel in image[row, column])
+            rect = self._cell(canvas, row, column)
+            tile = pygame.Surface(rect.size)
+            tile.fill((red, green, blue))
+            tile.set_alpha(alpha)
+            canvas.surface.blit(tile, rect)
+
+    def draw_objects(self, canvas: Canvas, state: CollectObjectsState, size: float = 1.0) -> None:
+        world = self.world
+        objects = (
+            (world.first_cell, state.first, FIRST_COLOR, "1"),
+            (world.second_cell, state.second, SECOND_COLOR, "2"),
+        )
+        for index, present, color, name in objects:
+            cell = self._cell(canvas, *world.map.cells[index])
+            less = round((size - 1.0) * cell.width)
+            self._draw_object(canvas, cell.inflate(less, less), color, name, bool(present))
+
+    def center(self, canvas: Canvas, state: CollectObjectsState) -> tuple[float, float]:
+        return self._cell(canvas, *self.world.map.cells[state.agent]).center
+
+    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState]) -> None:
+        import pygame
+
+        self.draw_objects(canvas, snapshot.state)
+        centers = [self.center(canvas, past) for past in snapshot.trail]
+        if len(centers) > 1:
+            pygame.draw.lines(canvas.surface, AGENT_COLOR, False, centers, max(1, round(0.5 * canvas.unit)))
+        canvas.disc(AGENT_COLOR, *centers[-1], 0.29 * self._side(canvas))
+
+    def draw_panel(
+        self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState], top: float, overlaid: bool
+    ) -> None:
+        import pygame
+
+        unit, (_, first, second) = canvas.unit, snapshot.state
+        rows = (
+            (FIRST_COLOR, "1", "first, +1", "next" if first else "taken"),
+            (SECOND_COLOR, "2", "second, +2", "taken" if not second else "later" if first else "next"),
+        )
+        for color, name, words, status in rows:
+            rect = pygame.Rect(canvas.panel.left, round(top - 3 * unit), round(6 * unit), round(6 * unit))
+            self._draw_object(canvas, rect, color, name, status != "taken")
+            canvas.text(words, rect.right + 1.2 * unit, top, 3.4)
+            shade = {"next": INK, "later": FAINT, "taken": FAINT}[status]
+            canvas.text(status, canvas.panel.right, top, 3.2, shade, align="right")
+            top += 7.5 * unit
+        if not overlaid:
+            canvas.disc(AGENT_COLOR, canvas.panel.left + 3 * unit, top, 1.9 * unit)
+            canvas.text("agent", canvas.panel.left + 7.2 * unit, top, 3.4)
+
+    def _draw_object(self, canvas: Canvas, rect: pygame.Rect, color: Color, name: str, present: bool) -> None:
+        """A disc for the first object, a diamond for the second; only its outline once it is taken."""
+        import pygame
+
+        radius, (x, y) = 0.36 * rect.width, rect.center
+        width = 0 if present else max(1, round(0.06 * rect.width))
+        if name == "1":
+            pygame.draw.circle(canvas.surface, color, (x, y), radius, width)
+        else:
+            r = 1.15 * radius
+            pygame.draw.polygon(canvas.surface, color, [(x, y - r), (x + r, y), (x, y + r), (x - r, y)], width)
+        canvas.text(name, x, y, 0.42 * rect.width / canvas.unit, _WHITE if present else color, align="center")
+
+    def _side(self, canvas: Canvas) -> float:
+        return canvas.map.width / max(self.world.map.shape)
+
+    def _cell(self, canvas: Canvas, row: int, column: int) -> pygame.Rect:
+        """Where a cell is; neighbors share their edge whatever the rounding."""
+        import pygame
+
+        side, (rows, columns) = self._side(canvas), self.world.map.shape
+        left = canvas.map.centerx - columns * side / 2
+        top = canvas.map.centery - rows * side / 2
+        x, y = round(left + column * side), round(top + row * side)
+        return pygame.Rect(x, y, round(left + (column + 1) * side) - x, round(top + (row + 1) * side) - y)
+
+
+def room_numbers(inside: np.ndarray) -> np.ndarray:
+    """Number the connected parts of `inside` `[rows, columns]`, from 0; -1 outside."""
+    rooms = np.where(inside, np.arange(inside.size).reshape(inside.shape), -1)
+    while True:
+        padded = np.pad(rooms, 1, constant_values=-1)
+        neighbors = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
+        grown = np.where(inside, np.maximum.reduce([rooms, *neighbors]), -1)
+        if (grown == rooms).all():
+            return np.unique(rooms, return_inverse=True)[1].reshape(rooms.shape) - int((rooms < 0).any())
+        rooms = grown

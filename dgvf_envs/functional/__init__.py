@@ -1,0 +1,1 @@
+"""Worlds as pure functions over arrays, and the Gymnasium environments that run them."""

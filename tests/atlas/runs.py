@@ -1,0 +1,42 @@
+"""Tiny trained runs for the tests of the atlas, made once."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import gymnasium as gym
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.states import WorldStates, enumerate_states
+from dgvf_agents.runs.config import Method, World, preset
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.train import train
+
+QUESTIONS = 5
+
+
+def tiny_run(path: Path, world: World, method: Method, steps: int = 240) -> Path:
+    """Train for a moment, uncompiled; three checkpoints."""
+    config = dataclasses.replace(
+        preset(world, method),
+        steps=steps,
+        questions=QUESTIONS,
+        n_envs=8,
+        unroll_length=2,
+        meta_learning_rate=0.01,
+        compile=False,
+        log_every=steps,
+        checkpoint_every=steps // 3,
+        evaluate_every=10 * steps,
+    )
+    train(config, path, show_progress=False)
+    return path
+
+
+def model_of(run: Path) -> DGVFA2C:
+    return DGVFA2C.load(RunFolder(run).latest_checkpoint(), device="cpu")
+
+
+def states_of(env_id: str, **options: object) -> WorldStates:
+    return enumerate_states(gym.make(env_id, **options).unwrapped.dynamics)

@@ -1,0 +1,337 @@
+"""The atlas of tiny trained runs, from its maps to its page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+import dgvf_envs  # noqa: F401, registers the environments
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.agent_maps import AgentMaps, agent_in, agent_maps, agent_on, question_maps
+from dgvf_agents.atlas.evolution import evolution
+from dgvf_agents.atlas.pictures import heat_map, limits_of, policy_map
+from dgvf_agents.atlas.reliance import erased, policy_return, reliance
+from dgvf_agents.atlas.write_atlas import write_atlas
+from dgvf_agents.cli import main
+from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.planning import expected_return
+from dgvf_envs.rendering.renderer import DIVERGING, INK, Canvas
+from tests.atlas.pages import CHROMIUM, Reader, decoded, opened
+from tests.atlas.runs import QUESTIONS, model_of, states_of, tiny_run
+
+SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "discovered": tiny_run(folder / "discovered", "collect-objects-small", "discovered"),
+        "random": tiny_run(folder / "random", "collect-objects-small", "random"),
+        "prediction": tiny_run(folder / "prediction", "collect-objects-small", "reward-prediction"),
+        "square": tiny_run(folder / "square", "puddle-world", "discovered"),
+    }
+
+
+@pytest.fixture(scope="module")
+def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("atlas")
+    return write_atlas(runs["discovered"], [runs["random"], runs["prediction"]], out, kinds=3, checkpoints=2)
+
+
+class TestMaps:
+    def test_are_in_single_precision_whatever_the_agent_was_trained_in(self, tmp_path: Path) -> None:
+        states = states_of(SQUARE)
+        asked = []
+        for mixed in (False, True):
+            model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, mixed_precision=mixed, compile=False)
+            model.save(tmp_path / f"{mixed}.dgvf")
+            asked.append(question_maps(agent_in(tmp_path / f"{mixed}.dgvf"), states))
+        for one, other in zip(*asked, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+    def test_are_the_networks_of_what_the_environment_shows(self, runs: dict[str, Path]) -> None:
+        """Walk at random; every number on the maps is that of the observation met there."""
+        model, states = model_of(runs["discovered"]), states_of(SMALL)
+        asked, agent = question_maps(model, states), agent_maps(model, states)
+        env = gym.make(SMALL)
+        env.action_space.seed(0)
+        observation, _ = env.reset(seed=0)
+        met = set()
+        for _ in range(400):
+            observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
+            row, column = np.argwhere(observation[0])[0]
+            state = states.panels[0 if observation[1].any() else 1].layout[row, column]
+            met.add(int(state))
+            self.check(model, observation, asked, agent, state, terminated)
+            if terminated or truncated:
+                observation, _ = env.reset()
+        assert len(met) > 40
+
+    def test_are_the_networks_over_the_square_too(self, runs: dict[str, Path]) -> None:
+        model, states = model_of(runs["square"]), states_of(SQUARE)
+        asked, agent = question_maps(model, states), agent_maps(model, states)
+        layout = states.panels[0].layout
+        for row, column in ((0, 0), (7, 30), (20, 20), (40, 3)):
+            point = (column / (len(layout) - 1), row / (len(layout) - 1))
+            observation, _ = gym.make(SQUARE, start=point).reset(seed=0)
+            self.check(model, observation, asked, agent, layout[row, column], False)
+
+    @staticmethod
+    def check(model, observation, asked, agent, state, terminated) -> None:
+        seen = torch.from_numpy(observation)[None]
+        assert isinstance(model.task, GVFTask)
+        with torch.no_grad():
+            cumulants, _ = model.task.network.ask(model.learner_state.named_eta(), seen[None])
+            policy, value = model.policy.get_distribution(seen).distribution, model.policy.predict_values(seen)
+            answers = model.answer_net(model.policy.extract_features(seen))
+        np.testing.assert_allclose(asked.cumulants[state], cumulants[0, 0].numpy(), rtol=1e-4, atol=1e-5)
+        assert (asked.discounts[state] == 0.9).all()
+        assert np.isnan(asked.answers[state]).all() == terminated
+        if not terminated:
+            np.testing.assert_allclose(asked.answers[state], answers[0].numpy(), rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(np.exp(agent.log_policy[state]), policy.probs[0].numpy(), rtol=1e-4, atol=1e-5)
+            assert agent.values[state] == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
+
+    def test_need_questions(self, runs: dict[str, Path]) -> None:
+        with pytest.raises(ValueError, match="run must have questions"):
+            question_maps(model_of(runs["prediction"]), states_of(SMALL))
+
+
+class TestReliance:
+    def test_erased_features_are_uncorrelated_with_the_answer(self) -> None:
+        rng = np.random.default_rng(0)
+        features, acting = rng.normal(size=(50, 6)) @ rng.normal(size=(6, 6)), np.arange(50) > 3
+        answer = features @ rng.normal(size=6) + 2.0
+        left = erased(features, answer, acting)
+        answered = answer[acting] - answer[acting].mean()
+        assert np.abs((left[acting] - left[acting].mean(axis=0)).T @ answered).max() < 1e-9
+        np.testing.assert_array_equal(left[~acting], features[~acting])
+        np.testing.assert_allclose(left[acting].mean(axis=0), features[acting].mean(axis=0))
+
+    def test_what_is_uncorrelated_with_the_answer_stays(self) -> None:
+        one, other = np.array([1.0, 1.0, -1.0, -1.0]), np.array([1.0, -1.0, 1.0, -1.0])
+        left = erased(np.stack([one + other, 3.0 * other], axis=1), 5.0 * one - 2.0, np.ones(4, dtype=bool))
+        np.testing.assert_allclose(left, np.stack([other, 3.0 * other], axis=1), atol=1e-12)
+        features = np.stack([one, other], axis=1)
+        assert erased(features, np.full(4, 3.0), np.ones(4, dtype=bool)) is features
+
+    def test_is_what_the_heads_make_of_it(self) -> None:
+        """Logits (x_0, 0) and v = x_1, so that the policy relies on the first and the value on the second alone."""
+        states = states_of(SMALL)
+        acting = states.acting
+        rng = np.random.default_rng(0)
+        x = rng.normal(size=(len(acting), 2))
+        x[acting] = np.linalg.qr(x[acting] - x[acting].mean(axis=0))[0] * np.sqrt(acting.sum())  # uncorrelated
+
+        def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            logits = np.concatenate([2.0 * features[:, :1], np.zeros((len(features), 3))], axis=1)
+            return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), features[:, 1]
+
+        agent = AgentMaps(x, *heads(x), heads)
+        answers = np.where(acting[:, None], x @ np.array([[3.0, 0.0, 1.0], [0.0, -0.1, 1.0]]), np.nan)
+        result = reliance(agent, answers, states, horizon=40)
+        np.testing.assert_allclose(result.policy[1], 0.0, atol=1e-9)
+        np.testing.assert_allclose(result.value, [0.0, 1.0, 0.5], atol=1e-9)
+        uniform = np.log(0.25)
+        kl = (np.exp(agent.log_policy) * (agent.log_policy - uniform)).sum(axis=1)[acting].mean()
+        assert result.policy[0] == pytest.approx(kl)  # without x_0 all actions are alike
+        assert result.return_lost is not None
+        own = policy_return(states.table, np.exp(agent.log_policy), 40)
+        world = states.world
+        assert isinstance(world, CollectObjects)
+        assert own - result.return_lost[0] == pytest.approx(expected_return(world, "random", 40))
+        assert result.return_lost[1] == pytest.approx(0.0, abs=1e-9)
+
+    def test_the_return_is_that_of_episodes(self, runs: dict[str, Path]) -> None:
+        model, states = model_of(runs["random"]), states_of(SMALL)
+        exact = policy_return(states.table, np.exp(agent_maps(model, states).log_policy), 40)
+        env = gym.make_vec(SMALL, num_envs=1000)
+        observations, _ = env.reset(seed=0)
+        torch.manual_seed(0)
+        returns, running = np.zeros(1000), np.ones(1000, dtype=bool)
+        for _ in range(40):
+            actions, _ = model.predict(observations)
+            observations, rewards, terminated, truncated, _ = env.step(actions)
+            returns += rewards * running
+            running &= ~(terminated | truncated)
+        assert not running.any()
+        assert returns.mean() == pytest.approx(exact, abs=4 * returns.std() / np.sqrt(1000))
+
+
+class TestPictures:
+    def test_colors_are_those_of_the_values(self) -> None:
+        states = states_of(SMALL)
+        values = np.zeros(len(states.place))
+        hot, cold = states.panels[0].layout[1, 1], states.panels[1].layout[7, 7]
+        values[hot], values[cold] = 2.0, -2.0
+        picture = heat_map(states, values, side=90)  # cells of 10 pixels, a gap of 10 between the maps
+        assert (picture.low, picture.high, picture.width, picture.height) == (-2.0, 2.0, 190, 90)
+        pixels = decoded(picture.png)
+        assert tuple(pixels[15, 15]) == DIVERGING[-1]
+        assert tuple(pixels[75, 175]) == DIVERGING[0]
+        assert tuple(pixels[75, 75]) == tuple(pixels[15, 115]) == DIVERGING[2]
+        assert tuple(pixels[5, 5]) == (70, 78, 96)  # a wall
+        assert (pixels[21:29, 61:69] != DIVERGING[2]).any()  # the first object
+
+    def test_limits_are_those_asked_for(self) -> None:
+        states = states_of(SQUARE)
+        values = states.position[:, 1]
+        assert limits_of(values) == (0.0, 1.0)
+        assert limits_of(np.array([3.0, np.nan, 3.0])) == (2.5, 3.5)
+        wide = decoded(heat_map(states, values, (-9.0, 1.0), side=80).png)
+        usual = decoded(heat_map(states, values, side=80).png)
+        assert usual[75, 40, 2] > usual[75, 40, 0]  # blue below
+        assert wide[75, 40, 0] > wide[75, 40, 2]  # all of it is near the warm end
+
+    @pytest.mark.parametrize("env_id", [SMALL, SQUARE])
+    def test_arrows_point_along_the_policy(self, env_id: str) -> None:
+        """The head is the wide end."""
+        states = states_of(env_id)
+        place = {SMALL: (1, 1), SQUARE: (21, 21)}[env_id]
+        state = states.panels[0].layout[place]
+        here = type(states.panels[0].example)(*(field[state].item() for field in states.states))
+        x, y = (round(c) for c in states.view.center(Canvas.of_map(400), here))
+        for action in range(4):
+            policy = np.zeros((len(states.place), len(states.moves)))
+            policy[:, action] = 1.0
+            pixels = decoded(policy_map(states, np.zeros(len(states.place)), policy, side=400).png)
+            ink = np.abs(pixels[y - 8 : y + 9, x - 8 : x + 9].astype(int) - INK).max(axis=-1) < 40
+            right, down = np.sign(states.moves[action])
+            toward = np.arange(-8, 9) * (right or down)
+            widths = ink.sum(axis=0 if right else 1)
+            assert widths[toward > 0].sum() > 1.3 * widths[toward < 0].sum() > 0
+
+
+class TestEvolution:
+    def test_begins_with_the_run_s_own_beginning(self, runs: dict[str, Path]) -> None:
+        """Random questions are never trained: the untrained agent of the configuration has the very same."""
+        moments = evolution(RunFolder(runs["random"]), states_of(SMALL))
+        assert [moment.steps for moment in moments] == [0, 80, 160, 240]
+        for moment in moments:
+            np.testing.assert_array_equal(moment.cumulants, moments[-1].cumulants)
+            assert moment.likeness(moments[-1]) == pytest.approx(1.0)
+        assert moments[0].representation != moments[-1].representation
+
+    def test_discovered_questions_change(self, runs: dict[str, Path]) -> None:
+        moments = evolution(RunFolder(runs["discovered"]), states_of(SMALL))
+        first, last = moments[0].cumulants, moments[-1].cumulants
+        assert first is not None
+        assert last is not None
+        assert np.abs(first - last).max() > 1e-3
+        assert moments[0].variation == pytest.approx(first.std(axis=0).mean())
+        assert 1.0 <= moments[-1].distinct <= QUESTIONS
+
+    @pytest.mark.parametrize(("most", "expected"), [(1, [240]), (2, [80, 240]), (3, [80, 160, 240])])
+    def test_takes_as_many_checkpoints_as_asked(self, runs: dict[str, Path], most: int, expected: list[int]) -> None:
+        moments = evolution(RunFolder(runs["prediction"]), states_of(SMALL), most)
+        assert [moment.steps for moment in moments[1:]] == expected
+        assert all(moment.cumulants is None and np.isnan(moment.variation) for moment in moments)
+
+
+class TestPage:
+    def test_is_whole_in_itself(self, page: Path) -> None:
+        html = page.read_text()
+        reader = Reader(html)
+        assert len(reader.pictures) > 2 * QUESTIONS
+        for address in reader.pictures:
+            assert address.startswith("data:image/png;base64,")
+            assert decoded(base64.b64decode(address.removeprefix("data:image/png;base64,"))).size > 0
+        assert all(address.startswith(("data:", "#")) for address in reader.addresses)
+        assert not re.search(r"https?://|@import|url\(", html)
+
+    def test_shows_every_question_and_every_agent(self, page: Path) -> None:
+        reader = Reader(page.read_text())
+        numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
+        assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
+        record = json.loads((page.parent / "atlas.json").read_text())
+        for question in record["questions"]:
+            assert question["headline"] in reader.text
+        for label in ("discovered questions, seed 0", "random questions, seed 0", "reward prediction, seed 0"):
+            assert label in reader.text
+        assert [agent["task"] for agent in record["agents"]] == ["discovered", "random", "reward-prediction"]
+        assert [moment["steps"] for moment in record["agents"][0]["moments"]] == [0, 80, 240]
+        assert "discounts" not in {found.get("alt") for found in reader.attributes}
+
+    def test_pictures_lie_beside_it(self, page: Path) -> None:
+        names = {file.name for file in (page.parent / "pictures").iterdir()}
+        assert {"world.png", "policy.png", "evolution.png"} <= names
+        for number in range(QUESTIONS):
+            assert {f"question-{number:03d}-cumulant.png", f"question-{number:03d}-answer.png"} <= names
+        assert all((page.parent / "pictures" / name).read_bytes().startswith(b"\x89PNG") for name in names)
+        assert not list(page.parent.rglob("*.tmp*"))
+
+    def test_is_written_beside_the_run_by_the_command(
+        self, runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    ) -> None:
+        run = shutil.copytree(runs["square"], tmp_path / "run")
+        main(["atlas", str(run), "--kinds", "1", "--checkpoints", "1"])
+        assert "atlas" in capsys.readouterr().out
+        text = Reader((run / "atlas" / "index.html").read_text()).text
+        assert "places of the" in text
+        assert "object 1" not in text
+
+    def test_shows_discounts_that_are_learned(self, runs: dict[str, Path]) -> None:
+        model, states = model_of(runs["discovered"]), states_of(SMALL)
+        head = torch.nn.Linear(model.task.network.encoder.features, QUESTIONS)
+        model.task.network.discounts, model.task.discount = head, None
+        named = model.learner_state.named_eta()
+        named |= {"discounts.weight": head.weight.detach(), "discounts.bias": head.bias.detach()}
+        model.learner_state.named_eta = lambda: named  # type: ignore[method-assign]
+        maps = question_maps(model, states)
+        assert ((maps.discounts > 0) & (maps.discounts < 1)).all()
+        assert np.ptp(maps.discounts, axis=0).min() > 0
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["prediction"], "run must have questions"),
+            (["square", "--beside", "discovered"], "beside must be runs on PuddleWorld"),
+            (["discovered", "--kinds", "0"], "kinds must be >= 1, got 0"),
+            (["discovered", "--checkpoints", "0"], "checkpoints must be >= 1, got 0"),
+            (["nothing"], "run must be a folder"),
+        ],
+    )
+    def test_bad_input_is_named(
+        self, arguments: list[str], message: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as stop:
+            main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_the_page_opens_in_a_browser_without_an_error(page: Path, tmp_path: Path) -> None:
+    """The script runs too: an address that names a question opens it."""
+    best = json.loads((page.parent / "atlas.json").read_text())["questions"][0]
+    shown = opened(f"{page.as_uri()}#question-{best['question']}", tmp_path)
+    dialog = shown[shown.index("<dialog") :]
+    assert re.match(r"<dialog[^>]* open", dialog)
+    assert f"Question {best['question']}: " in dialog
+
+
+def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:
+    """`MlpPolicy` has two: features are both, and what is read off them is what the policy computes."""
+    model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, compile=False, device="cpu")
+    observations = np.random.default_rng(0).random((300, 2), dtype=np.float32)
+    maps = agent_on(model, observations)
+    assert maps.features.shape == (300, 2 * model.policy.features_dim)
+    with torch.no_grad():
+        tensor = torch.from_numpy(observations)
+        expected = model.policy.get_distribution(tensor).distribution.logits
+        values = model.policy.predict_values(tensor).squeeze(-1)
+    np.testing.assert_allclose(maps.log_policy, expected.numpy(), atol=1e-5)
+    np.testing.assert_allclose(maps.values, values.numpy(), atol=1e-5)
+    for own, again in zip(maps.heads(maps.features), (maps.log_policy, maps.values), strict=True):
+        np.testing.assert_allclose(own, again, atol=1e-6)

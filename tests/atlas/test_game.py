@@ -1,0 +1,432 @@
+"""The atlas of runs on images: a recorded game, what was asked along it, where questions look, and the page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.captions import explain
+from dgvf_agents.atlas.episode import Episode, picture_of, record
+from dgvf_agents.atlas.event_landmarks import landmarks_of_game
+from dgvf_agents.atlas.frame_pictures import HEAT_COLORS, cells, heat_levels, heat_png, heated, peak_of
+from dgvf_agents.atlas.game_captions import describe_in_game
+from dgvf_agents.atlas.game_pictures import overview
+from dgvf_agents.atlas.key_moments import key_moments
+from dgvf_agents.atlas.line_charts import HEIGHT, chart
+from dgvf_agents.atlas.recorded_env import first_full_moment, recorded_env
+from dgvf_agents.atlas.saliency import cumulant_saliency
+from dgvf_agents.atlas.traces import Traces, trace
+from dgvf_agents.atlas.write_atlas import write_atlas
+from dgvf_agents.cli import main
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_envs.atari import MODERN, PAPER, make_atari, make_atari_vec
+from dgvf_envs.rendering.renderer import DIVERGING
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv
+from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run
+from tests.atlas.pages import CHROMIUM, Reader, decoded, opened
+from tests.atlas.runs import model_of
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return {
+        "discovered": trained_run(folder / "discovered", tiny_config()),
+        "random": untrained_run(folder / "random", tiny_config("random")),
+        "prediction": untrained_run(folder / "prediction", tiny_config("reward-prediction")),
+        "points": untrained_run(folder / "points", tiny_config("random", env="CartPole-v1", policy="MlpPolicy")),
+    }
+
+
+@pytest.fixture(scope="module")
+def model(runs: dict[str, Path]) -> DGVFA2C:
+    return model_of(runs["discovered"])
+
+
+@pytest.fixture(scope="module")
+def episode(runs: dict[str, Path], model: DGVFA2C) -> Episode:
+    return record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), seed=5)
+
+
+@pytest.fixture(scope="module")
+def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("atlas")
+    return write_atlas(runs["discovered"], [runs["random"], runs["prediction"]], out, kinds=2, game_seed=5)
+
+
+class TestEpisode:
+    def test_is_what_the_environment_does_with_these_actions(self, episode: Episode) -> None:
+        env = gym.make("DotGame-v0")
+        seen = [env.reset(seed=5)[0]]
+        for t, action in enumerate(episode.actions.tolist()):
+            observation, reward, terminated, truncated, _ = env.step(action)
+            seen.append(observation)
+            assert (reward, terminated, truncated) == (
+                episode.rewards[t],
+                episode.terminated[t],
+                episode.truncated[t],
+            )
+        assert terminated or truncated
+        assert episode.over
+        np.testing.assert_array_equal(episode.frames, np.stack(seen))
+        np.testing.assert_array_equal(episode.observations, np.stack(seen).transpose(0, 3, 1, 2))
+
+    def test_is_the_same_for_the_same_seed(self, runs: dict[str, Path], model: DGVFA2C, episode: Episode) -> None:
+        config = RunFolder(runs["discovered"]).read_config()
+        torch.manual_seed(123)
+        again, other = (record(model, recorded_env(config), seed) for seed in (5, 6))
+        np.testing.assert_array_equal(again.observations, episode.observations)
+        assert other.observations.shape != episode.observations.shape or (other.actions != episode.actions).any()
+
+    def test_stops_where_told(self, runs: dict[str, Path], model: DGVFA2C, episode: Episode) -> None:
+        env = recorded_env(RunFolder(runs["discovered"]).read_config())
+        short = record(model, env, seed=5, most=3)
+        assert (short.steps, short.over, short.cut.tolist()) == (3, False, [False, False, True])
+        np.testing.assert_array_equal(short.observations, episode.observations[:4])
+
+    def test_of_atari_goes_on_where_a_life_is_lost(self) -> None:
+        model = atari_model("Breakout")
+        config = TrainConfig(env="Breakout", atari=PAPER)
+        game = record(model, recorded_env(config), seed=1, most=110, first=first_full_moment(config))
+        env = make_atari("Breakout", PAPER, render_mode="rgb_array")
+        observation, info = env.reset(seed=1)
+        lives = [info["lives"]]
+        for t, action in enumerate(game.actions.tolist()):
+            np.testing.assert_array_equal(game.observations[t], observation)
+            np.testing.assert_array_equal(game.frames[t], env.render())
+            observation, _, terminated, _, info = env.step(action)
+            lives.append(info["lives"])
+            assert game.terminated[t] == terminated == (lives[-1] < lives[-2])
+            if terminated:
+                env.reset()
+        assert game.terminated.any()
+        assert not game.over
+        assert game.frames.shape == (111, 210, 160, 3)
+        assert game.action_names == ("NOOP", "FIRE", "RIGHT", "LEFT")
+        assert game.first == 3  # the first observation without black frames
+        assert game.observations[game.first].reshape(4, -1).max(axis=1).min() > 0
+        assert game.observations[game.first - 1, 0].max() == 0
+
+    def test_scores_are_not_clipped(self) -> None:
+        game = record(atari_model("Alien"), recorded_env(TrainConfig(env="Alien", atari=PAPER)), most=40)
+        assert game.rewards.max() >= 10.0
+        assert game.score == game.rewards.sum()
+
+    def test_is_played_under_the_rules_of_the_run(self) -> None:
+        assert recorded_env(TrainConfig(env="Breakout", atari=MODERN)).action_space == gym.spaces.Discrete(18)
+        assert recorded_env(TrainConfig(env="Breakout", atari=PAPER)).action_space == gym.spaces.Discrete(4)
+
+    def test_pictures_are_colors_or_the_latest_channel(self) -> None:
+        observation = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
+        assert (picture_of(observation) == observation[3][..., None]).all()
+        np.testing.assert_array_equal(picture_of(observation[:3])[1, 2], observation[:3, 1, 2])
+
+    @pytest.mark.parametrize("name", ["most", "first"])
+    def test_bad_numbers_are_named(self, name: str, model: DGVFA2C) -> None:
+        with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+            record(model, gym.make("DotGame-v0"), **{name: 0})
+
+
+def atari_model(game: str) -> DGVFA2C:
+    env = GymnasiumVecEnv(make_atari_vec(game, 1, PAPER, threads=1))
+    return DGVFA2C(
+        "CnnPolicy",
+        env,
+        seed=0,
+        device="cpu",
+        questions=3,
+        question_discount=None,
+        compile=False,
+        policy_kwargs={"features_extractor_kwargs": {"features_dim": 16}},
+    )
+
+
+class TestTraces:
+    def test_are_the_networks_moment_by_moment(self, model: DGVFA2C, episode: Episode) -> None:
+        found = trace(model, episode)
+        for moment, observation in enumerate(torch.from_numpy(episode.observations)):
+            with torch.no_grad():
+                u, g = model.task.network.ask(model.learner_state.named_eta(), observation[None, None])
+                y = model.answer_net(model.policy.extract_features(observation[None]))
+                v = model.policy.predict_values(observation[None])
+            if moment:
+                np.testing.assert_allclose(found.cumulants[moment], u[0, 0].numpy(), rtol=1e-4, atol=1e-6)
+                np.testing.assert_allclose(found.discounts[moment], g[0, 0].numpy(), rtol=1e-4, atol=1e-6)
+            if moment < episode.steps:
+                np.testing.assert_allclose(found.answers[moment], y[0].numpy(), rtol=1e-4, atol=1e-6)
+                assert found.values[moment] == pytest.approx(v.item(), rel=1e-4, abs=1e-6)
+        assert np.isnan(found.cumulants[0]).all()
+        assert np.isnan(found.discounts[0]).all()
+        assert np.isnan(found.answers[-1]).all()
+        assert np.isnan(found.values[-1])
+
+    @pytest.mark.parametrize("most", [4, 1000])
+    def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, most: int) -> None:
+        """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
+        episode = record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), 5, most)
+        found = trace(model, episode)
+        last = torch.from_numpy(episode.observations[-1:])
+        with torch.no_grad():
+            following = model.answer_net(model.policy.extract_features(last))[0].double().numpy()
+        if episode.terminated[-1]:
+            following = np.zeros_like(following)
+        for t in reversed(range(episode.steps)):
+            following = found.cumulants[t + 1] + found.discounts[t + 1] * following
+            np.testing.assert_allclose(found.outcomes[t], following, rtol=1e-4, atol=1e-6)
+        assert np.isnan(found.outcomes[-1]).all()
+
+    def test_outcomes_end_with_each_life(self, model: DGVFA2C, episode: Episode) -> None:
+        ends = episode.terminated.copy()
+        ends[1] = True
+        found = trace(model, Episode(**{**vars(episode), "terminated": ends}))
+        np.testing.assert_allclose(found.outcomes[1], found.cumulants[2])
+
+    def test_truth_is_the_share_of_the_outcomes_that_answers_explain(self) -> None:
+        outcomes = np.array([[9.0, 1.0, 2.0], [0.0, 1.0, 2.0], [1.0, 3.0, 2.0], [2.0, 5.0, 2.0], [np.nan] * 3])
+        answers = np.where(np.arange(3) == 1, 3.0, outcomes)
+        answers[0] = 100.0  # before the moments that are looked at
+        found = Traces(outcomes, outcomes, answers, outcomes, None, 1)  # type: ignore[arg-type]
+        np.testing.assert_allclose(found.truth, [1.0, 0.0, np.nan])
+        assert found._replace(cumulants=outcomes[:-1]).extremes(1) == (3, 1)
+
+    def test_need_questions(self, runs: dict[str, Path], episode: Episode) -> None:
+        with pytest.raises(ValueError, match="run must have questions"):
+            trace(model_of(runs["prediction"]), episode)
+
+
+class TestSaliency:
+    def test_of_an_agent_is_per_full_range_of_its_pixels(self, model: DGVFA2C, episode: Episode) -> None:
+        chosen, question = episode.observations[1:4], 2
+        found = cumulant_saliency(model, chosen, question)
+        eta = model.learner_state.named_eta()
+        jacobian = torch.func.jacrev(lambda o: model.task.network.ask(eta, o[None])[0][0, :, question])(
+            torch.from_numpy(chosen).float()
+        )
+        own = jacobian[range(3), range(3)].abs().numpy()
+        np.testing.assert_allclose(found, 255.0 * own, rtol=1e-4, atol=1e-7)
+        assert found.max() > 0
+
+    @pytest.mark.parametrize("question", [-1, QUESTIONS])
+    def test_question_must_be_there(self, question: int, model: DGVFA2C, episode: Episode) -> None:
+        with pytest.raises(ValueError, match=rf"question must lie in \[0, {QUESTIONS - 1}\], got {question}"):
+            cumulant_saliency(model, episode.observations, question)
+
+
+class TestMoments:
+    def test_lie_at_even_distances_and_at_others(self) -> None:
+        assert key_moments(100, 4, (7, 34)) == [1, 7, 34, 67, 100]
+        assert key_moments(3, 240, (2,)) == [1, 2, 3]
+        assert key_moments(5, 1, (2,)) == [2, 5]
+        with pytest.raises(ValueError, match="even must be >= 1, got 0"):
+            key_moments(5, 0, ())
+
+
+class TestPictures:
+    def test_heat_is_in_proportion(self) -> None:
+        levels = heat_levels(np.array([[0.0, 0.5, 1.0, 7.0]]), 1.0)
+        assert levels.tolist() == [[0, 8, 15, 15]]
+        np.testing.assert_array_equal(decoded(heat_png(levels)), HEAT_COLORS[levels])
+        assert HEAT_COLORS[0].tolist() == [0, 0, 0]
+        assert (np.diff(HEAT_COLORS.astype(int).sum(axis=1)) > 0).all()
+
+    def test_heat_lies_over_its_part_of_the_frame(self) -> None:
+        frame = np.full((4, 6, 3), 100, np.uint8)
+        drawn = heated(frame, np.array([[0, 0], [0, 15]], np.uint8), scale=2)
+        assert drawn.shape == (8, 12, 3)
+        grey = drawn[0, 0]
+        assert (grey == grey[0]).all()
+        assert grey[0] < 100
+        assert (drawn[4:, 6:] > 200).all()
+        assert (drawn[:4] == grey).all()
+        assert (drawn[:, :6] == grey).all()
+
+    def test_cells_are_means_where_pictures_are_large(self) -> None:
+        large = np.random.default_rng(0).random((2, 84, 64))
+        assert cells(large).shape == (2, 42, 32)
+        assert cells(large)[1, 3, 5] == pytest.approx(large[1, 6:8, 10:12].mean())
+        for kept in (large[:, :40], large[:, :83]):
+            assert cells(kept) is kept
+
+    def test_a_single_pixel_is_no_peak(self) -> None:
+        saliency = np.ones((10, 20, 20))
+        saliency[0, 0, 0] = 1000.0
+        assert peak_of(saliency) == pytest.approx(1.0)
+
+    def test_overview_goes_from_blue_to_red(self) -> None:
+        drawn = overview(np.array([[50.0, 1.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), first=1)
+        assert drawn.shape == (2, 4, 3)
+        assert drawn[0].tolist() == [list(DIVERGING[i]) for i in (4, 0, 2, 4)]
+        assert (drawn[1] == DIVERGING[2]).all()
+
+
+class TestCharts:
+    def test_lines_share_a_scale_and_have_gaps(self) -> None:
+        drawn = chart(np.array([9.0, 0.0, np.nan, 1.0]), np.array([np.nan, 2.0, 2.0, 0.5]), first=1)
+        assert (drawn.low, drawn.high) == (0.0, 2.0)
+        assert drawn.paths == (f"M0 -350L1 {HEIGHT}M3 50", "M1 0L2 0L3 75")
+
+    def test_no_peak_is_lost(self) -> None:
+        line = np.zeros(5000)
+        line[[17, 3210]] = 1.0, -1.0
+        path = chart(line, columns=50).paths[0]
+        assert "L17 0L" in path
+        assert f"L3210 {HEIGHT}L" in path
+        assert path.count("L") < 250
+
+
+class TestCaptions:
+    def test_name_what_goes_along_with_a_cumulant(self) -> None:
+        game = moving_dot()
+        landmarks = landmarks_of_game(game)
+        for values, more in (
+            (game.rewards, "score"),
+            (game.terminated, "lose a life or the game"),
+            (game.actions == 1, "have chosen UP"),
+            (np.arange(len(game.actions)) % 7, "see things move further right"),
+        ):
+            term = explain(np.asarray(values, dtype=float)[game.first - 1 :], landmarks)[0]
+            assert term.words == more
+            assert term.explained > 0.9
+        caption = describe_in_game(-game.rewards[1:], np.full(41, 0.9), 0.25, landmarks, first=2)
+        assert caption.headline == "Will I not score?"
+        assert "Highest at step 2 (-0), lowest at step 10 (-1)." in caption.facts
+        assert "Its answers explain 25% of how what came varies." in caption.facts
+
+    def test_a_cumulant_that_stays_asks_nothing(self) -> None:
+        caption = describe_in_game(np.full(9, 0.3), np.full(9, 0.9), float("nan"), ())
+        assert caption.headline.startswith("Nothing")
+
+
+def moving_dot() -> Episode:
+    """A dot that goes right seven times over, one pixel a step; it jumps back without being seen to."""
+    steps = 42
+    observations = np.zeros((steps + 1, 1, 16, 16), np.uint8)
+    for t in range(steps):  # what changes at step t is a pixel that comes and goes at column t % 7
+        observations[t + 1] = observations[t]
+        observations[t + 1, 0, 8, 2 * (t % 7)] ^= 255
+    nothing = np.zeros(steps, dtype=bool)
+    rewards, ends, actions = np.zeros(steps), nothing.copy(), np.zeros(steps, dtype=int)
+    rewards[[9, 25]], ends[[14, 30, 41]], actions[[3, 11, 20]] = 1.0, True, 1
+    actions[[5, 6, 17, 30]] = 2
+    frames = observations.transpose(0, 2, 3, 1).repeat(3, axis=3)
+    return Episode(observations, frames, actions, rewards, ends, nothing, True, ("STAY", "UP", "DOWN"), first=2)
+
+
+class TestPage:
+    def test_is_whole_in_itself(self, page: Path) -> None:
+        html = page.read_text()
+        reader = Reader(html)
+        assert all(address.startswith(("data:", "#")) for address in reader.addresses)
+        assert not re.search(r"https?://|@import|url\(", html)
+        for address in filter(None, reader.pictures):
+            assert picture(address).size > 0
+
+    def test_has_every_frame_and_gradient(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
+        shown = record_of(page)
+        assert shown["steps"] == episode.steps <= LENGTH
+        np.testing.assert_array_equal(np.stack([picture(frame) for frame in shown["frames"]]), episode.frames)
+        assert 1 <= len(shown["questions"]) <= 2
+        for number, question in shown["questions"].items():
+            assert sorted(int(moment) for moment in question["heat"]) == list(range(1, episode.steps + 1))
+            found = cumulant_saliency(model, episode.observations[1:], int(number)).sum(axis=1)
+            for moment, address in question["heat"].items():
+                levels = heat_levels(found[int(moment) - 1], peak_of(found))
+                np.testing.assert_array_equal(picture(address), HEAT_COLORS[levels])
+            assert len(question["u"]) == episode.steps + 1
+            assert question["u"][0] is None
+
+    def test_shows_every_question_and_every_agent(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
+        reader = Reader(page.read_text())
+        numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
+        assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
+        record = json.loads((page.parent / "atlas.json").read_text())
+        found = trace(model, episode)
+        for question in record["questions"]:
+            assert question["headline"] in reader.text
+            assert question["cumulants"][1:] == pytest.approx(found.cumulants[1:, question["question"]], rel=1e-4)
+            assert question["answers"][:-1] == pytest.approx(found.answers[:-1, question["question"]], rel=1e-4)
+        assert [(look["label"], look["steps"]) for look in record["looks"]] == [
+            ("this run", 40),
+            ("this run", 80),
+            ("random, seed 0", 0),
+            ("reward-prediction, seed 0", 0),
+        ]
+        assert record["looks"][1]["likeness"] == pytest.approx(1.0)
+        assert record["looks"][0]["likeness"] < 1.0
+        assert record["game"]["score"] == episode.score
+
+    def test_pictures_lie_beside_it(self, page: Path) -> None:
+        files = {file.name: file.read_bytes() for file in (page.parent / "pictures").iterdir()}
+        assert "all-cumulants.png" in files
+        for number in record_of(page)["questions"]:
+            stem = f"question-{int(number):03d}"
+            assert {f"{stem}.png", f"{stem}-highest.png", f"{stem}-lowest.png"} <= files.keys()
+        assert all(decoded(png).size > 0 for png in files.values())
+
+    def test_is_written_by_the_command_for_an_atari_run(self, tmp_path: Path) -> None:
+        run = RunFolder(tmp_path / "run")
+        (run.path / "checkpoints").mkdir(parents=True)
+        run.write_config(TrainConfig(env="Breakout", atari=PAPER, steps=0 + 1))
+        atari_model("Breakout").save(run.checkpoint_file(1))
+        page = write_atlas(run.path, kinds=1, game_steps=8)
+        assert page == run.path / "atlas" / "index.html"
+        shown = record_of(page)
+        assert len(shown["frames"]) == 9
+        assert picture(shown["frames"][0]).shape == (210, 160, 3)
+        (question,) = shown["questions"].values()
+        assert picture(question["heat"]["8"]).shape == (42, 42, 3)
+        assert "4 frames of the observation" in Reader(page.read_text()).text
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["prediction"], "run must have questions"),
+            (["points"], "run must be on Collect-Objects, on PuddleWorld or on images"),
+            (["discovered", "--beside", "points"], "beside must be runs on DotGame-v0"),
+            (["discovered", "--kinds", "0"], "kinds must be >= 1, got 0"),
+        ],
+    )
+    def test_bad_input_is_named(
+        self, arguments: list[str], message: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        with pytest.raises(SystemExit) as stop:
+            main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
+        assert stop.value.code == 2
+        assert message in capsys.readouterr().err.replace("\n", " ")
+
+    def test_a_game_of_one_step_has_a_page_too(self, runs: dict[str, Path], tmp_path: Path) -> None:
+        run = shutil.copytree(runs["discovered"], tmp_path / "run")
+        assert record_of(write_atlas(run, kinds=1, checkpoints=1, game_steps=1))["steps"] == 1
+
+    @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+    def test_opens_in_a_browser_without_an_error(self, page: Path, tmp_path: Path) -> None:
+        """The script runs too: an address that names a step shows it, with the first question's gradient over it."""
+        shown = opened(f"{page.as_uri()}#step-3", tmp_path)
+        assert re.search(r'<b id="step">3</b>', shown)
+        heat = re.search(r'<img class="heat"[^>]*>', shown)
+        assert heat is not None
+        assert "hidden" not in heat.group()
+        record = record_of(page)
+        assert next(iter(record["questions"].values()))["heat"]["3"] in heat.group()
+        assert record["frames"][3] in shown[: shown.index('class="heat"')]
+
+
+def record_of(page: Path) -> dict:
+    found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
+
+
+def picture(address: str) -> np.ndarray:
+    assert address.startswith("data:image/png;base64,")
+    return decoded(base64.b64decode(address.removeprefix("data:image/png;base64,")))

@@ -1,0 +1,113 @@
+"""`dgvf bench agents` through its real main, with tiny settings."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import torch._dynamo.config
+
+from dgvf_agents.bench import agents, agents_case
+from dgvf_agents.cli import main
+
+SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
+
+
+@torch._dynamo.config.patch(disable=True)
+def test_tables_and_report_of_cases_measured_here_and_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the slow test below, without the processes and compilers that make it slow."""
+    measures = {name: getattr(agents_case, name) for name in ("speed", "parts", "growth", "lasting", "products")}
+    monkeypatch.setattr(agents, "_case", lambda case: {**case, **measures[case["measure"]](case)})
+    monkeypatch.setattr(agents_case, "WARM_UP_STEPS", 160)
+    output = tmp_path / "report.json"
+    main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
+    report = json.loads(output.read_text())
+    speed, parts, *growth, lasting, products = report["rows"]
+    assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
+    assert all(rate > 0 for rate in (*speed["steps_per_s"].values(), products["gflops"]))
+    times = parts["ms_per_iteration"]
+    assert list(times) == ["none", "discovered"]
+    assert all(list(agent) == ["acting", "update"] and min(agent.values()) > 0 for agent in times.values())
+    assert times["discovered"]["update"] > times["none"]["update"]
+    assert [(row["unroll_length"], row["questions"], row["storage"]) for row in growth] == [
+        (2, 128, "graph"),
+        (2, 128, "recompute"),
+        (10, 8, "graph"),
+    ]
+    graph, recompute, _ = growth
+    assert graph["copies_mib"] == recompute["copies_mib"] > 0
+    assert recompute["gflop_per_update"] > graph["gflop_per_update"] > 0
+    assert all(row["ms_per_update"] > 0 for row in growth)
+    assert lasting["early_mib"] > 0
+    shown = capsys.readouterr().out
+    assert "Milliseconds per iteration" in shown
+    assert "Growth with unroll length L and questions D" in shown
+    assert f"{products['gflops']:.0f} GFLOP/s" in shown
+
+
+def test_the_page_shows_acting_beside_the_update_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    monkeypatch.syspath_prepend(docs)
+    training = importlib.import_module("generate_benchmark_page").training
+    report = json.loads((docs / "results" / "bench-agents.json").read_text())
+    report["rows"] = [row for row in report["rows"] if row["measure"] != "parts"]
+    assert "Milliseconds of an iteration" not in training(report)
+    times = {"none": {"acting": 1.25, "update": 2.5}, "discovered": {"acting": 3.0, "update": 41.0}}
+    row = {"measure": "parts", "world": "PuddleWorld-v0", "threads": 2, "ms_per_iteration": times}
+    page = training({**report, "rows": [*report["rows"], row]})
+    assert "Our A2C, acting" in page
+    shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()]
+    assert ["PuddleWorld-v0", "2", "1.25", "2.50", "3.00", "41.00"] in shown
+
+
+def test_operations_are_those_of_the_matrix_products_and_convolutions() -> None:
+    """2 m n k of a product of m x k and k x n, and 2 per weight and output place of a convolution."""
+    with agents_case._Operations() as counter:
+        torch.randn(3, 4) @ torch.randn(4, 5) + 1.0
+    assert counter.total == 2 * 3 * 4 * 5
+    with agents_case._Operations() as counter:
+        torch.nn.functional.conv2d(torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3))
+    assert counter.total == 2 * (2 * 4 * 4 * 4) * (3 * 3 * 3)
+
+
+def test_a_case_in_a_process_of_its_own_answers_or_says_why_not() -> None:
+    case = {"measure": "products", "seconds": 0.01, "threads": 1}
+    assert agents._case(case).items() > case.items()
+    with pytest.raises(RuntimeError, match=r"(?s)case .*'nothing'.* failed:.*KeyError: 'nothing'"):
+        agents._case({**case, "measure": "nothing"})
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures_and_writes_its_report(tmp_path: Path) -> None:
+    output = tmp_path / "report.json"
+    small = ["--threads", "1", "--seconds", "0.2", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
+    small += ["--iterations", "10"]
+    main(["bench", "agents", *small, "--worlds", "PuddleWorld-v0", "--output", str(output)])
+    report = json.loads(output.read_text())
+    speed, parts, *growth, lasting, products = report["rows"]
+    assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
+    assert all(rate > 0 for rate in speed["steps_per_s"].values())
+    assert list(parts["ms_per_iteration"]) == ["none", "discovered"]
+    assert [(row["unroll_length"], row["storage"]) for row in growth] == [(2, "graph"), (2, "recompute"), (10, "graph")]
+    assert all(row["copies_mib"] > 0 for row in growth)
+    assert all(row["gflops"] > 0 for row in (*growth, products))
+    assert 0 < lasting["early_mib"] <= lasting["late_mib"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seconds": 0.0}, "seconds must be > 0, got 0.0"),
+        ({"iterations": 9}, "iterations must be >= 10, got 9"),
+        ({"repetitions": 0}, "repetitions must be >= 1, got 0"),
+        ({"worlds": ("Pong-v5",)}, r"worlds must be among .*got \['Pong-v5'\]"),
+    ],
+)
+def test_bad_settings_are_named(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        agents.AgentsBenchmark(**changes)

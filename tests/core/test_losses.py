@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.distributions import Categorical, SquashedGaussian
+from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized, regression_loss
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+STEPS, COPIES, ACTIONS, FEATURES = 4, 3, 3, 5
+
+
+class LinearAgent:
+    """Policy and value linear in random features, as in the paper."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.x = torch.randn(STEPS, COPIES, FEATURES, generator=generator)
+        self.policy = torch.randn(ACTIONS, FEATURES, generator=generator).requires_grad_()
+        self.value = torch.randn(FEATURES, generator=generator).requires_grad_()
+        self.actions = torch.randint(ACTIONS, (STEPS, COPIES), generator=generator)
+        self.returns = torch.randn(STEPS, COPIES, generator=generator)
+        self.advantages = self.returns - (self.x @ self.value).detach()
+
+    def loss(self, weights: ActorCriticWeights) -> ActorCriticLoss:
+        outputs, values = self.x @ self.policy.T, self.x @ self.value
+        return actor_critic_loss(
+            Categorical(ACTIONS), outputs, values, self.actions, self.returns, self.advantages, weights
+        )
+
+    def negative_gradients(self, weights: ActorCriticWeights) -> tuple[Tensor, Tensor]:
+        """In θ^π and θ^v."""
+        of_policy, of_value = torch.autograd.grad(self.loss(weights).total, (self.policy, self.value))
+        return -of_policy, -of_value
+
+
+def test_the_negative_gradient_is_the_value_update_of_the_paper() -> None:
+    """(G^v_t - v(x_t)) ∂v(x_t)/∂θ^v, times 2 c_v and averaged: the loss is c_v times a squared error."""
+    agent, value_weight = LinearAgent(), 0.6
+    _, update = agent.negative_gradients(ActorCriticWeights(value_weight, 0.02))
+    expected = torch.zeros(FEATURES)
+    for t, b in product(range(STEPS), range(COPIES)):
+        error = agent.returns[t, b] - (agent.value * agent.x[t, b]).sum()
+        expected += 2 * value_weight * error * agent.x[t, b] / (STEPS * COPIES)
+    torch.testing.assert_close(update, expected.detach())
+
+
+def test_the_negative_gradient_is_the_policy_update_of_the_paper() -> None:
+    """(G^v_t - v(x_t)) ∂log π(a_t|x_t)/∂θ^π, averaged, and c_H times the entropy's gradient.
+
+    For a softmax ∂log π(a)/∂z_i = [a = i] - π_i and ∂H/∂z_i = -π_i (log π_i + H).
+    """
+    agent, entropy_weight = LinearAgent(), 0.02
+    update, _ = agent.negative_gradients(ActorCriticWeights(0.6, entropy_weight))
+    expected = torch.zeros(ACTIONS, FEATURES)
+    for t, b in product(range(STEPS), range(COPIES)):
+        scores = [math.exp(float(agent.policy[i].detach() @ agent.x[t, b])) for i in range(ACTIONS)]
+        pi = [score / sum(scores) for score in scores]
+        entropy = -sum(p * math.log(p) for p in pi)
+        for i in range(ACTIONS):
+            of_log_pi = float(agent.actions[t, b] == i) - pi[i]
+            of_entropy = -pi[i] * (math.log(pi[i]) + entropy)
+            factor = float(agent.advantages[t, b]) * of_log_pi + entropy_weight * of_entropy
+            expected[i] += factor * agent.x[t, b] / (STEPS * COPIES)
+    torch.testing.assert_close(update, expected)
+
+
+def test_parts_of_the_loss() -> None:
+    agent = LinearAgent()
+    loss = agent.loss(ActorCriticWeights(0.6, 0.02))
+    reference = torch.distributions.Categorical(logits=agent.x @ agent.policy.T)
+    torch.testing.assert_close(loss.policy, -(agent.advantages * reference.log_prob(agent.actions)).mean())
+    torch.testing.assert_close(loss.value, (agent.advantages**2).mean(), check_stride=False)
+    torch.testing.assert_close(loss.entropy, reference.entropy().mean())
+    torch.testing.assert_close(loss.total, loss.policy + 0.6 * loss.value - 0.02 * loss.entropy)
+
+
+def test_without_weights_only_the_policy_learns() -> None:
+    agent = LinearAgent()
+    of_policy, of_value = agent.negative_gradients(ActorCriticWeights(0.0, 0.0))
+    assert of_policy.any()
+    assert not of_value.any()
+
+
+def test_an_entropy_weight_of_its_own_takes_the_place_of_the_usual_one() -> None:
+    agent = LinearAgent()
+    outputs, values = agent.x @ agent.policy.T, agent.x @ agent.value
+    rest = (agent.actions, agent.returns, agent.advantages, ActorCriticWeights(0.6, 0.02), torch.tensor(0.3))
+    loss = actor_critic_loss(Categorical(ACTIONS), outputs, values, *rest)
+    torch.testing.assert_close(loss.total, loss.policy + 0.6 * loss.value - 0.3 * loss.entropy)
+
+
+def test_an_entropy_without_closed_form_is_estimated_from_the_actions() -> None:
+    """-log π(a|x) over actions drawn from the policy: a squashed Gaussian's."""
+    generator, distribution = torch.Generator().manual_seed(0), SquashedGaussian(2)
+    outputs = torch.randn(STEPS, COPIES, 4, generator=generator)
+    actions = torch.rand(STEPS, COPIES, 2, generator=generator) * 1.8 - 0.9
+    zeros = torch.zeros(STEPS, COPIES)
+    loss = actor_critic_loss(distribution, outputs, zeros, actions, zeros, zeros, ActorCriticWeights(0.0, 0.1))
+    mean, log_std = outputs.chunk(2, -1)
+    gaussian = torch.distributions.Normal(mean, log_std.exp())
+    squashed = torch.distributions.TransformedDistribution(gaussian, torch.distributions.TanhTransform())
+    expected = -squashed.log_prob(actions).sum(-1).mean()
+    torch.testing.assert_close(loss.entropy, expected, rtol=1e-5, atol=0)  # 1e-6 keeps the density finite at the ends
+    torch.testing.assert_close(loss.total, -0.1 * loss.entropy)
+
+
+@pytest.mark.parametrize("tail", [(), (5,), (2, 3)])
+def test_regression_is_a_mean_over_time_and_batch_and_a_sum_over_the_rest(tail: tuple[int, ...]) -> None:
+    predictions, targets = torch.randn(STEPS, COPIES, *tail), torch.randn(STEPS, COPIES, *tail)
+    total = 0.0
+    for t, b in product(range(STEPS), range(COPIES)):
+        pairs = zip(predictions[t, b].flatten().tolist(), targets[t, b].flatten().tolist(), strict=True)
+        total += sum(0.5 * (target - y) ** 2 for y, target in pairs)
+    assert float(regression_loss(predictions, targets)) == pytest.approx(total / (STEPS * COPIES), rel=1e-12)
+
+
+def test_targets_of_another_shape_are_refused() -> None:
+    """They would be broadcast, and a loss of something else come out."""
+    with pytest.raises(ValueError, match=r"targets must have the predictions' shape \(4, 3, 1\), got \(4, 3\)"):
+        regression_loss(torch.zeros(4, 3, 1), torch.zeros(4, 3))
+
+
+@pytest.mark.parametrize("name", ["value", "entropy"])
+@pytest.mark.parametrize("value", [-0.5, math.nan])
+def test_invalid_weights(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be >= 0, got {value}"):
+        ActorCriticWeights(**{name: value})
+
+
+def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_are_the_same() -> None:
+    advantages = 3.0 + 2.0 * torch.randn(STEPS, COPIES, generator=torch.Generator().manual_seed(1))
+    result = normalized(advantages)
+    torch.testing.assert_close(result, (advantages - advantages.mean()) / (advantages.std() + 1e-8))
+    same = torch.full((STEPS, COPIES), 3.0, requires_grad=True)
+    assert not normalized(same).any()
+    assert not normalized(torch.full((7, 11), 0.1, dtype=torch.float32)).any()  # whose mean is rounded
+    assert torch.autograd.grad(normalized(same).square().sum(), same)[0].isfinite().all()
+    assert torch.autograd.gradcheck(normalized, advantages.requires_grad_())

@@ -1,0 +1,439 @@
+"""What the meta-gradient's main tests leave at its default: returns, advantages, networks, scoring; and refusals."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from dgvf_agents.core.inner_update import InnerState, Learner, inner_update, meta_loss_gradient, scored_update
+from dgvf_agents.core.losses import ActorCriticWeights
+from dgvf_agents.core.networks import AgentNetwork
+from dgvf_agents.core.optimizers import SGD
+from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import Storage, Unroll, meta_gradient
+from tests.core.test_metagradient import (
+    ACTIONS,
+    QUESTIONS,
+    Case,
+    algorithm,
+    computed,
+    flat,
+    learner_of,
+    learning_rate,
+    problem,
+    relative_error,
+    state_of,
+)
+from tests.core_oracles import Algorithm, Held, alive, encode, head
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+# --- options, against the transcription with the same options ---------------------------------------------------------
+
+
+def mixed_returns(
+    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, cut: Tensor, trace: float
+) -> Tensor:
+    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
+    rows = []
+    for t in range(len(rewards)):
+        row = []
+        for b in range(rewards.shape[1]):
+            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
+            for w in range(t, len(rewards)):
+                gained = gained + discount * rewards[w, b]
+                discount = discount * discounts[w, b]
+                if cut[w, b]:
+                    mixture = mixture + weight * (gained + discount * next_values[w, b])
+                    break
+                mixture = mixture + (1 - trace) * weight * (gained + discount * values[w + 1, b])
+                weight *= trace
+            row.append(mixture)
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+@dataclass(frozen=True)
+class Optional(Algorithm):
+    """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
+
+    trace: float = 1.0
+    normalize: bool = False
+    exploring: bool = False
+
+    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> Held:
+        held = super().hold(theta, rollout, eta)
+        if not self.exploring:
+            return held
+        following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
+        values = head(theta, "value", following)[..., 0]
+        return held._replace(next_values=values, next_answers=head(theta, "answers", following))
+
+    def rl_loss(self, theta: Params, x: Tensor, held: Held, rollout: Rollout) -> Tensor:
+        discounts = self.discount * alive(rollout)
+        returns = mixed_returns(rollout.rewards, discounts, held.values, held.next_values, rollout.cut, self.trace)
+        advantages = returns - held.values
+        if self.normalize:
+            advantages = (advantages - advantages.mean()) / advantages.std()
+        logits = head(theta, "policy", x)
+        if self.exploring:
+            logits = logits * torch.exp(0.3 * held.values)[..., None]
+        log_pi = torch.log_softmax(logits, -1)
+        log_pi_of_a = log_pi.gather(-1, rollout.actions[..., None])[..., 0]
+        entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
+        bonus = entropy_weight * -(log_pi.exp() * log_pi).sum(-1)
+        value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
+        return (self.value_weight * value_error - advantages * log_pi_of_a - bonus).mean()
+
+
+class ExploringNetwork:
+    """A network that uses all that it may be given.
+
+    Its encoder adds a running statistic to observations and has the opposite sign outside training; its softmax is the
+    sharper, the greater the value of a state, which a gradient is not to shape for that sake.
+    """
+
+    def __init__(self, network: AgentNetwork) -> None:
+        self._network = network
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2, training: bool = False) -> Tensor:
+        params = dict(params)
+        x = self._network.encode(params, observations + params.pop("encoder.shift"), batch_dims)
+        return x if training else -x
+
+    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
+        sharpness = torch.exp(0.3 * self._network.values(*(held or (params, features))))
+        return self._network.policy_outputs(params, features) * sharpness[..., None]
+
+
+def gradient_of(learner: Learner, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
+    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    return meta_gradient(update, score, state_of(case), problem(case.task).eta, rollouts, learning_rate(case))
+
+
+def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Params:
+    slow, given = algorithm(case), problem(case.task)
+    # not by replace(): it is a dataclass with more fields
+    slow = Optional(**{name: getattr(slow, name) for name in slow.__dataclass_fields__}, **options)
+    return slow.meta_gradients(given.theta, given.statistics(case.optimizer), given.eta, rollouts)["sum"]
+
+
+@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+@pytest.mark.parametrize(
+    ("changes", "options"),
+    [
+        ({}, {}),
+        ({"trace": 0.0}, {"trace": 0.0}),
+        ({"trace": 0.7}, {"trace": 0.7}),
+        ({"normalize_advantages": True}, {"normalize": True}),
+        ({"normalize_advantages": True, "trace": 0.9}, {"normalize": True, "trace": 0.9}),
+    ],
+)
+def test_returns_and_advantages(convention: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
+    case = Case(convention=convention, encoder_mode="joint")
+    rollouts = problem(case.task).rollouts[:3]
+    gradient = gradient_of(replace(learner_of(case), **changes), case, rollouts)
+    assert relative_error(gradient, transcribed(case, rollouts, **options)) < 1e-10
+
+
+def test_a_batch_may_bring_its_own_entropy_weight() -> None:
+    case = Case()
+    rollouts = tuple(
+        batch._replace(entropy_weight=torch.tensor(0.1 * k)) for k, batch in enumerate(problem(case.task).rollouts[:3])
+    )
+    assert relative_error(gradient_of(learner_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
+
+
+@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+@pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
+def test_networks_are_given_statistics_and_what_is_held_and_told_when_they_train(
+    convention: str, encoder_mode: str
+) -> None:
+    case = Case(convention=convention, encoder_mode=encoder_mode)
+    rollouts = tuple(
+        batch._replace(statistics={"encoder.shift": torch.tensor(0.2 * (k + 1))})
+        for k, batch in enumerate(problem(case.task).rollouts[:3])
+    )
+    learner = replace(learner_of(case), network=ExploringNetwork(problem(case.task).network))
+    gradient = gradient_of(learner, case, rollouts)
+    # the questions see observations without a shift
+    shifted = tuple(b._replace(observations=b.observations + b.statistics["encoder.shift"]) for b in rollouts)
+    assert relative_error(gradient, transcribed(case, shifted, exploring=True)) < 1e-10
+
+
+@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+def test_encoders_without_parameters_stay_out_of_gradients(convention: str) -> None:
+    """Observations are the features then: θ is the heads, and η reaches the main task through nothing."""
+    case = Case(optimizer="sgd", convention=convention)
+    given = problem(case.task)
+    with torch.random.fork_rng():
+        network = AgentNetwork(torch.nn.Flatten(), 5, ACTIONS, QUESTIONS)
+    learner = replace(learner_of(case), network=network)
+    start, rollout = InnerState(network.params(), {}), given.rollouts[0]
+    state, _ = inner_update(learner, start, given.eta, rollout, learning_rate(case))
+    expected, _ = algorithm(case).update(start.theta, given.statistics("sgd"), given.eta, rollout)
+    torch.testing.assert_close(state.theta, expected)
+    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    gradient = meta_gradient(update, score, start, given.eta, given.rollouts[:3], learning_rate(case))
+    assert list(gradient) == list(given.eta)
+    assert not flat(gradient).any()
+
+
+class Unread(AuxiliaryTask):
+    """Discovered questions whose η has a parameter that nothing reads."""
+
+    discovers = True
+
+    def __init__(self, task: DiscoveredGVFs) -> None:
+        self.task = task
+
+    @property
+    def answers(self) -> int:
+        return self.task.answers
+
+    def initial_meta_params(self) -> Params:
+        return {"unread": torch.ones(2, 3), **self.task.initial_meta_params()}
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        return self.task.loss(answers, bootstraps, {k: p for k, p in eta.items() if k != "unread"}, rollout)
+
+
+@pytest.mark.parametrize("horizon", ["unrolled", "myopic"])
+def test_the_meta_gradient_of_what_nothing_reads_is_zero(horizon: str) -> None:
+    case, given = Case(horizon=horizon), problem("hand_set_discount")
+    learner = replace(learner_of(case), task=Unread(given.task))
+    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    eta = {"unread": torch.ones(2, 3), **given.eta}
+    gradient = meta_gradient(
+        update, score, state_of(case), eta, given.rollouts[:3], learning_rate(case), horizon=horizon
+    )
+    torch.testing.assert_close(gradient.pop("unread"), torch.zeros(2, 3))
+    torch.testing.assert_close(gradient, computed(case), rtol=0, atol=0)
+
+
+# --- scoring ----------------------------------------------------------------------------------------------------------
+
+
+def no_score(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    raise AssertionError("the score is kept")
+
+
+@pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
+def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, length: int) -> None:
+    """Whatever is stored in between, and however many copies lie side by side."""
+    case = Case(updates=5, convention="surrogate")
+    learner, given = learner_of(case), problem(case.task)
+    update, score, both = (partial(f, learner) for f in (inner_update, meta_loss_gradient, scored_update))
+    apart = Unroll(update, score, state_of(case), given.eta)
+    kept = no_score if storage == "graph" else score
+    together = Unroll(update, kept, state_of(case), given.eta, scored_update=both, storage=storage, length=length)
+    assert not any(value.requires_grad for value in apart.state.theta.values())
+    for k, batch in enumerate(given.rollouts[:6]):
+        loss = apart.score(batch) if k else None
+        expected = apart.update(batch, learning_rate(case))
+        metrics, loss_of_both = together.score_and_update(batch, learning_rate(case))
+        torch.testing.assert_close(metrics, expected)
+        if loss is not None:
+            torch.testing.assert_close(loss_of_both, loss)
+        assert together.updates == k + 1
+        torch.testing.assert_close(together.state, apart.state)
+        assert not any(t.requires_grad for t in (loss_of_both, *metrics, *together.state.theta.values()))
+    # the sixth update was not scored: the gradient is that of the first five
+    gradient = together.gradient()
+    torch.testing.assert_close(gradient, apart.gradient())
+    torch.testing.assert_close(gradient, computed(case))
+
+
+def _begun(case: Case, eta: Params, storage: Storage, length: int) -> tuple[Callable[..., Any], Unroll]:
+    """The inner update, and an unroll of it that has not taken any."""
+    learner = learner_of(case)
+    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    return update, Unroll(update, score, state_of(case), eta, storage=storage, length=length)
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_histories_lead_from_the_first_state_to_the_last(storage: Storage) -> None:
+    case, given = Case(), problem("hand_set_discount")
+    update, unroll = _begun(case, given.eta, storage, 3)
+    start, steps = unroll.history
+    torch.testing.assert_close(start, state_of(case), rtol=0, atol=0)
+    assert steps == []
+    for k in range(3):
+        unroll.update(given.rollouts[k], torch.tensor(0.1 * (k + 1)))
+    start, steps = unroll.history
+    torch.testing.assert_close(start, state_of(case), rtol=0, atol=0)
+    state = state_of(case)
+    for rollout, rate in steps:
+        state, _ = update(state, given.eta, rollout, rate)
+    torch.testing.assert_close(state, unroll.state, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: Storage) -> None:
+    """The next update starts there; what is handed out hangs on no graph."""
+    case, given = Case(), problem("hand_set_discount")
+    update, unroll = _begun(case, given.eta, storage, 2)
+    unroll.update(given.rollouts[0], learning_rate(case))
+    elsewhere = tree_map_only(Tensor, lambda t: (1.01 * t).requires_grad_(), unroll.state)
+    unroll.go_on_from(elsewhere)
+    torch.testing.assert_close(unroll.state, elsewhere, rtol=0, atol=0)
+    assert not any(t.requires_grad for t in tree_leaves(unroll.state))
+    unroll.update(given.rollouts[1], learning_rate(case))
+    expected, _ = update(elsewhere, given.eta, given.rollouts[1], learning_rate(case))
+    torch.testing.assert_close(unroll.state, expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("storage", "calls"), [("graph", 3), ("recompute", 6)])
+def test_what_is_kept_is_not_computed_again_and_what_is_recomputed_is_not_kept(storage: str, calls: int) -> None:
+    """Graphs keep every update and its score, which is as large as θ; recomputing does each of them twice."""
+    case, given, counts = Case(updates=3), problem("hand_set_discount"), Counter[str]()
+    learner = learner_of(case)
+
+    def counted(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            counts[function.__name__] += 1
+            return function(learner, *arguments)
+
+        return call
+
+    gradient = meta_gradient(
+        counted(inner_update), counted(meta_loss_gradient), state_of(case), given.eta, given.rollouts[:4],
+        learning_rate(case), storage=storage,
+    )  # fmt: skip
+    assert counts == {"inner_update": calls, "meta_loss_gradient": calls}
+    torch.testing.assert_close(gradient, computed(case))
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def test_updates_keep_the_precision_of_what_they_are_given() -> None:
+    """Whatever PyTorch's default is, which is double precision here."""
+    case = Case(optimizer="sgd")
+    given = problem(case.task)
+    network, questions = (copy.deepcopy(module).float() for module in (given.network, given.task.network))
+    learner = replace(learner_of(case), network=network, task=DiscoveredGVFs(questions, 0.8))
+    theta, eta = ({k: p.float() for k, p in params.items()} for params in (given.theta, given.eta))
+    rollouts = tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, given.rollouts[:2])
+    state, metrics = inner_update(learner, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
+    scores, loss = meta_loss_gradient(learner, state.theta, rollouts[1])
+    for value in (*state.theta.values(), *metrics, *scores.values(), loss):
+        assert value.dtype == torch.float32
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [1e-2, 10.0])
+def test_explained_variance_is_free_of_the_rewards_scale(scale: float) -> None:
+    """1 - Var(G - v) / Var(G), as scikit-learn's `explained_variance_score`; without values all of it is lost."""
+    case = Case(optimizer="sgd", ends=False)
+    given, learner = problem(case.task, ends=False), learner_of(case)
+    rollout = given.rollouts[0]._replace(rewards=scale * given.rollouts[0].rewards)
+    theta = {k: scale * p if k.startswith("value.") else p for k, p in given.theta.items()}
+    expected, actual = (
+        inner_update(learner, InnerState(params, {}), given.eta, batch, learning_rate(case))[1].explained_variance
+        for params, batch in ((given.theta, given.rollouts[0]), (theta, rollout))
+    )
+    assert 0.01 < abs(float(expected)) < 10
+    torch.testing.assert_close(actual, expected)
+
+
+def test_returns_that_do_not_vary_have_no_explained_variance_to_divide_by() -> None:
+    case = Case(optimizer="sgd")
+    given, learner = problem(case.task), learner_of(case)
+    theta = {k: torch.zeros_like(p) if k.startswith("value.") else p for k, p in given.theta.items()}
+    rollout = given.rollouts[0]._replace(rewards=torch.zeros(4, 3))
+    _, metrics = inner_update(learner, InnerState(theta, {}), given.eta, rollout, learning_rate(case))
+    assert metrics.explained_variance == 1.0
+
+
+# --- what is allowed, and what the errors say -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"discount": 0.0}, {"discount": 1.0}, {"trace": 0.0}, {"trace": 1.0}, {"auxiliary_coefficient": 0.0}],
+    ids=str,
+)
+def test_ends_of_ranges_are_allowed(changes: dict[str, float]) -> None:
+    learner = replace(learner_of(Case()), **changes)
+    assert all(getattr(learner, name) == value for name, value in changes.items())
+    assert replace(learner, max_gradient_norm=1e-3).max_gradient_norm == 1e-3
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"discount": 1.5}, "discount must lie in [0, 1], got 1.5"),
+    ({"discount": -0.1}, "discount must lie in [0, 1], got -0.1"),
+    ({"trace": 1.5}, "trace must lie in [0, 1], got 1.5"),
+    ({"trace": -0.1}, "trace must lie in [0, 1], got -0.1"),
+    ({"auxiliary_coefficient": -0.5}, "auxiliary_coefficient must be >= 0, got -0.5"),
+    ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0 or None, got 0.0"),
+    ({"encoder_mode": "both"}, "encoder_mode must be one of ('auxiliary', 'joint'), got 'both'"),
+    ({"convention": "exakt"}, "convention must be one of ('exact', 'surrogate'), got 'exakt'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[str(changes) for changes, _ in REFUSED])
+def test_refusals_of_learners(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=r"must") as refusal:
+        replace(learner_of(Case()), **changes)
+    assert str(refusal.value) == message
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "mean"}, "objective must be one of ('sum', 'end'), got 'mean'"),
+        ({"horizon": "far"}, "horizon must be one of ('unrolled', 'myopic'), got 'far'"),
+        ({"storage": "disk"}, "storage must be one of ('graph', 'recompute'), got 'disk'"),
+    ],
+)
+def test_refusals_of_choices(changes: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=r"must") as refusal:
+        computed(Case(**changes), learner_of(Case()), state_of(Case()))
+    assert str(refusal.value) == message
+
+
+def test_refusals_of_calls_out_of_order() -> None:
+    case, given = Case(), problem("hand_set_discount")
+    learner = learner_of(case)
+    unroll = Unroll(partial(inner_update, learner), partial(meta_loss_gradient, learner), state_of(case), given.eta)
+    calls = {
+        "score() was called before any update: call update() first": lambda: unroll.score(given.rollouts[0]),
+        "gradient() was called without any scored update: call update() and score() first": unroll.gradient,
+        "score_and_update() needs an unroll made with scored_update=": lambda: unroll.score_and_update(
+            given.rollouts[0], learning_rate(case)
+        ),
+    }
+    for message, call in calls.items():
+        with pytest.raises(RuntimeError) as refusal:
+            call()
+        assert str(refusal.value) == message
+
+
+# --- defaults ---------------------------------------------------------------------------------------------------------
+
+
+def test_defaults_are_those_of_the_paper() -> None:
+    """Multi-step returns, advantages as they are, only the answers training the encoder (sections 3.4 and 4.2)."""
+    given = problem("hand_set_discount")
+    learner = Learner(given.network, learner_of(Case()).distribution, given.task, SGD())
+    assert (learner.discount, learner.trace, learner.normalize_advantages) == (0.99, 1.0, False)
+    assert (learner.auxiliary_coefficient, learner.max_gradient_norm) == (1.0, None)
+    assert (learner.encoder_mode, learner.convention) == ("auxiliary", "exact")
+    assert learner.weights == ActorCriticWeights(0.5, 0.01)

@@ -1,0 +1,250 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from dgvf_agents.core.optimizers import (
+    SGD,
+    Adam,
+    Optimizer,
+    OptimizerState,
+    RMSProp,
+    clip_by_global_norm,
+    global_norm,
+)
+from dgvf_agents.core.types import Params
+from tests.core_oracles import Rule, Statistics, optimizer_step
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+OPTIMIZERS: tuple[Optimizer, ...] = (
+    SGD(),
+    RMSProp(0.7, 1e-3),
+    RMSProp(0.7, 1e-3, differentiable_moment=False),
+    RMSProp(0.0, 1e-5),
+    Adam(0.8, 0.7, 1e-2),
+    Adam(0.0, 0.0, 1e-5),
+    Adam(0.8, 0.7, 1e-2, weight_decay=0.3),
+    RMSProp(0.7, 1e-3, initial_moment=0.0),
+)
+every_optimizer = pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
+
+
+def random_params(seed: int, scale: float = 1.0) -> Params:
+    generator = torch.Generator().manual_seed(seed)
+    shapes = {"weight": (3, 2), "bias": (3,), "scalar": ()}
+    return {name: scale * torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+
+
+def run(optimizer: Optimizer, params: Params, gradients: list[Params], rate: Tensor | float) -> list[Params]:
+    """Parameters after each step."""
+    state, history = optimizer.init(params), []
+    for gradient in gradients:
+        params, state = optimizer.step(params, gradient, state, rate)
+        history.append(params)
+    return history
+
+
+def torch_run(
+    optimizer: Callable[[list[Tensor]], torch.optim.Optimizer], params: Params, gradients: list[Params]
+) -> list[Params]:
+    """The same with an optimizer of torch's kind, which writes in place."""
+    leaves = {k: p.clone().requires_grad_() for k, p in params.items()}
+    stepper, history = optimizer(list(leaves.values())), []
+    for gradient in gradients:
+        for k, leaf in leaves.items():
+            leaf.grad = gradient[k].clone()
+        stepper.step()
+        history.append({k: leaf.detach().clone() for k, leaf in leaves.items()})
+    return history
+
+
+GRADIENT_SEEDS = range(1, 9)
+
+
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1, dtype=torch.float64)])
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_rmsprop_equals_the_one_of_stable_baselines3(rate: Tensor | float, scale: float) -> None:
+    gradients = [random_params(seed, scale) for seed in GRADIENT_SEEDS]
+    expected = torch_run(lambda p: RMSpropTFLike(p, lr=0.1, alpha=0.9, eps=1e-5), random_params(0), gradients)
+    actual = run(RMSProp.tensorflow(1e-5, 0.9), random_params(0), gradients, rate)
+    torch.testing.assert_close(actual, expected, rtol=1e-14, atol=1e-14)
+
+
+def test_sgd_equals_the_one_of_torch() -> None:
+    gradients = [random_params(seed) for seed in GRADIENT_SEEDS]
+    expected = torch_run(lambda p: torch.optim.SGD(p, lr=0.1), random_params(0), gradients)
+    torch.testing.assert_close(run(SGD(), random_params(0), gradients, 0.1), expected, rtol=1e-14, atol=1e-14)
+
+
+def test_adam_equals_the_one_of_torch_up_to_epsilon() -> None:
+    """Torch's adds ε to the root, ours ε² inside it: the same where gradients are much larger."""
+    gradients = [random_params(seed) for seed in GRADIENT_SEEDS]
+    expected = torch_run(lambda p: torch.optim.Adam(p, lr=0.1, eps=1e-8), random_params(0), gradients)
+    torch.testing.assert_close(run(Adam(epsilon=1e-8), random_params(0), gradients, 0.1), expected, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule", "second"),
+    [
+        (RMSProp.tensorflow(1e-2, 0.7), Rule("rmsprop", 0.1, epsilon=1e-2, decay=0.7), 1.0),
+        (RMSProp.pytorch(1e-2, 0.7), Rule("rmsprop", 0.1, epsilon=1e-4, decay=0.7), 0.0),
+        (RMSProp(), Rule("rmsprop", 0.1, epsilon=1e-10, decay=0.99), 0.0),
+        (Adam(0.8, 0.7, 1e-2), Rule("adam", 0.1, epsilon=1e-2, beta1=0.8, beta2=0.7), 0.0),
+    ],
+)
+def test_from_fresh_statistics_on_they_follow_their_formulas(optimizer: Optimizer, rule: Rule, second: float) -> None:
+    params = expected = random_params(0)
+    statistics = Statistics(
+        0, tree_map(torch.zeros_like, params), tree_map(lambda p: torch.full_like(p, second), params)
+    )
+    gradients = [random_params(seed) for seed in GRADIENT_SEEDS]
+    for gradient, actual in zip(gradients, run(optimizer, params, gradients, 0.1), strict=True):
+        expected, statistics = optimizer_step(rule, expected, gradient, statistics)
+        torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-14)
+
+
+def taken_apart(optimizer: Optimizer, state: OptimizerState) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
+    """Two steps as a function of tensors: parameters, both gradients, statistics, learning rate."""
+    arguments = (random_params(0), random_params(1), random_params(2), state, torch.tensor(0.1))
+    tensors, structure = tree_flatten(arguments)
+
+    def two_steps(*tensors: Tensor) -> list[Tensor]:
+        params, first, second, state, rate = tree_unflatten(list(tensors), structure)
+        params, state = optimizer.step(params, first, state, rate)
+        return tree_flatten(optimizer.step(params, second, state, rate))[0]
+
+    return [tensor.detach().clone().requires_grad_() for tensor in tensors], two_steps
+
+
+def amid_training(optimizer: Optimizer) -> OptimizerState:
+    state = optimizer.init(random_params(0))
+    for seed in (3, 4):
+        _, state = optimizer.step(random_params(0), random_params(seed), state, 0.1)
+    return state
+
+
+@pytest.mark.parametrize("optimizer", [SGD(), RMSProp(0.7, 1e-3), Adam(0.8, 0.7, 1e-2)], ids=str)
+def test_gradients_through_steps(optimizer: Optimizer) -> None:
+    tensors, two_steps = taken_apart(optimizer, amid_training(optimizer))
+    assert torch.autograd.gradcheck(two_steps, tensors)
+
+
+@every_optimizer
+def test_finite_at_zero_gradients_and_zero_statistics(optimizer: Optimizer) -> None:
+    tensors, two_steps = taken_apart(optimizer, tree_map(torch.zeros_like, amid_training(optimizer)))
+    with torch.no_grad():
+        for tensor in tensors[3:9]:  # both gradients
+            tensor.zero_()
+    outputs = two_steps(*tensors)
+    differentiable = [output for output in outputs if output.requires_grad]
+    gradients = torch.autograd.grad([o.sum() for o in differentiable], tensors, allow_unused=True)
+    assert all(output.isfinite().all() for output in outputs)
+    assert all(gradient.isfinite().all() for gradient in gradients if gradient is not None)
+
+
+@every_optimizer
+def test_arguments_are_left_as_they_are(optimizer: Optimizer) -> None:
+    arguments = (random_params(0), random_params(1), amid_training(optimizer), torch.tensor(0.1))
+    before = tree_map(torch.clone, arguments)
+    optimizer.step(*arguments)
+    torch.testing.assert_close(arguments, before, rtol=0, atol=0)
+
+
+@every_optimizer
+def test_statistics_are_structured_alike_from_the_first_step_on(optimizer: Optimizer) -> None:
+    params = random_params(0)
+    state = optimizer.init(params)
+    after, later = optimizer.step(params, random_params(1), state, 0.1)
+    assert tree_flatten(later)[1] == tree_flatten(state)[1]
+    assert list(after) == list(params)
+    for old, new in zip(tree_flatten(state)[0], tree_flatten(later)[0], strict=True):
+        assert (old.shape, old.dtype) == (new.shape, new.dtype)
+
+
+def test_a_held_second_moment_blocks_its_part_of_the_gradient_and_nothing_else() -> None:
+    """∂θ/∂g is -α / √(s + ε), and with the moment another α (1 - ρ) g² / (s + ε)^{3/2}; ∂θ/∂s_old alike."""
+    rho, epsilon, rate = 0.7, 1e-2, 0.1
+    g, old = (random_params(1)["weight"].requires_grad_(), (random_params(2)["weight"] ** 2).requires_grad_())
+    s = (rho * old + (1 - rho) * g**2 + epsilon).detach()
+    steps = {}
+    for through in (True, False):
+        optimizer = RMSProp(rho, epsilon, differentiable_moment=through)
+        state = {"second_moment": {"weight": old}}
+        steps[through], after = optimizer.step({"weight": torch.zeros(3, 2)}, {"weight": g}, state, rate)
+        of_g, of_old = torch.autograd.grad(
+            steps[through]["weight"].sum(), (g, old), allow_unused=True, materialize_grads=True
+        )
+        part = float(through)
+        torch.testing.assert_close(of_g, -rate * s**-0.5 + part * rate * (1 - rho) * g**2 * s**-1.5)
+        torch.testing.assert_close(of_old, part * rate * rho * g * s**-1.5 / 2)
+        torch.testing.assert_close(after["second_moment"]["weight"], s - epsilon)
+    torch.testing.assert_close(steps[True], steps[False], rtol=0, atol=0)
+
+
+def test_global_norm() -> None:
+    params = random_params(0)
+    expected = math.sqrt(sum(float((p**2).sum()) for p in params.values()))
+    assert float(global_norm(params)) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("most", [0.1, 1.0, 100.0])
+def test_clipping_equals_that_of_torch(most: float) -> None:
+    gradients = random_params(0)
+    leaves = {k: torch.zeros_like(g) for k, g in gradients.items()}
+    for k, leaf in leaves.items():
+        leaf.grad = gradients[k].clone()
+    torch.nn.utils.clip_grad_norm_(leaves.values(), most)  # divides by the norm + 1e-6
+    clipped = clip_by_global_norm(gradients, most)
+    torch.testing.assert_close(clipped, {k: leaf.grad for k, leaf in leaves.items()}, rtol=1e-5, atol=0)
+    norm = float(global_norm(gradients))
+    assert float(global_norm(clipped)) == pytest.approx(min(norm, most), rel=1e-14)
+
+
+@pytest.mark.parametrize("most", [0.5, 100.0])
+def test_gradient_of_clipping(most: float) -> None:
+    names, tensors = zip(*random_params(0).items(), strict=True)
+    tensors = [tensor.requires_grad_() for tensor in tensors]
+
+    def clip(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(clip_by_global_norm(dict(zip(names, tensors, strict=True)), most).values())
+
+    assert torch.autograd.gradcheck(clip, tensors)
+    assert torch.autograd.gradcheck(lambda *tensors: global_norm(dict(zip(names, tensors, strict=True))), tensors)
+
+
+def test_norm_and_clipping_at_zero() -> None:
+    zero = {"a": torch.zeros(3, requires_grad=True), "b": torch.zeros((), requires_grad=True)}
+    norm = global_norm(zero)
+    assert norm == 0
+    of_norm = torch.autograd.grad(norm, zero.values())
+    assert not any(gradient.any() for gradient in of_norm)
+    clipped = clip_by_global_norm(zero, 1.0)
+    assert not any(tensor.any() for tensor in clipped.values())
+    of_clipped = torch.autograd.grad([tensor.sum() for tensor in clipped.values()], list(zero.values()))
+    assert all((gradient == 1).all() for gradient in of_clipped)  # nothing is scaled down at zero
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "message"),
+    [
+        (RMSProp, {"decay": 1.0}, r"decay must be in \[0, 1\), got 1\.0"),
+        (RMSProp, {"decay": -0.1}, r"decay must be in \[0, 1\), got -0\.1"),
+        (RMSProp, {"decay": math.nan}, r"decay must be in \[0, 1\), got nan"),
+        (RMSProp, {"epsilon": 0.0}, r"epsilon must be > 0, got 0\.0"),
+        (RMSProp, {"epsilon": math.nan}, r"epsilon must be > 0, got nan"),
+        (Adam, {"beta1": 1.0}, r"beta1 must be in \[0, 1\), got 1\.0"),
+        (Adam, {"beta2": 1.5}, r"beta2 must be in \[0, 1\), got 1\.5"),
+        (Adam, {"epsilon": -1e-5}, r"epsilon must be > 0, got -1e-05"),
+    ],
+)
+def test_invalid_arguments(kind: Callable[..., Optimizer], arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(**arguments)

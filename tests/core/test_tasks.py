@@ -1,0 +1,323 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from itertools import product
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
+from dgvf_agents.core.tasks import (
+    AuxiliaryTask,
+    DiscoveredGVFs,
+    GVFTask,
+    NoTask,
+    PixelControl,
+    RandomGVFs,
+    RewardPrediction,
+)
+from dgvf_agents.core.types import Params, Rollout
+from tests.core_oracles import (
+    gvf_loss,
+    pixel_control_loss,
+    random_rollout,
+    reward_prediction_loss,
+    slow_pixel_changes,
+    slow_window,
+)
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+STEPS, COPIES, QUESTIONS, ACTIONS = 5, 3, 4, 3
+
+
+def rollout_of(shape: tuple[int, ...] = (5,), seed: int = 0, ends: bool = True) -> Rollout:
+    return random_rollout(seed, steps=STEPS, copies=COPIES, shape=shape, actions=ACTIONS, ends=ends)
+
+
+def question_network(inputs: int = 5, learned: bool = False) -> QuestionNetwork:
+    return QuestionNetwork(MLPEncoder(inputs, (7, 6)), 6, QUESTIONS, learned)
+
+
+def discovered(discount: float | None = 0.9, window: int = 1, inputs: int = 5) -> DiscoveredGVFs:
+    network = question_network(inputs * window, learned=discount is None)
+    return DiscoveredGVFs(network, discount, window)
+
+
+def shaken(eta: Params) -> Params:
+    """η away from its initial value, with a gradient."""
+    return {name: (p + 0.3 * torch.randn_like(p)).requires_grad_() for name, p in eta.items()}
+
+
+def answers_and_bootstraps(width: int) -> tuple[Tensor, Tensor]:
+    answers, bootstraps = torch.randn(2, STEPS, COPIES, width)
+    return answers.requires_grad_(), bootstraps
+
+
+# --- general value functions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("discount", [0.0, 0.8, None])
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gvf_loss_and_its_gradients_equal_the_transcription(
+    discount: float | None, window: int, ends: bool, seed: int
+) -> None:
+    task, rollout = discovered(discount, window), rollout_of(seed=seed, ends=ends)
+    eta, (answers, bootstraps) = shaken(task.initial_meta_params()), answers_and_bootstraps(QUESTIONS)
+    inputs = [answers, bootstraps.requires_grad_(), *eta.values()]
+    loss = task.loss(answers, bootstraps, eta, rollout)
+    expected = gvf_loss(discount, window)(answers, bootstraps, eta, rollout)
+    torch.testing.assert_close(loss, expected)
+    assert loss.shape == ()
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs))
+
+
+@pytest.mark.parametrize("discount", [0.8, None])
+@pytest.mark.parametrize("window", [1, 3])
+def test_the_answer_loss_reaches_all_of_eta(discount: float | None, window: int) -> None:
+    """Through cumulants, and through learned discounts; without this nothing is ever discovered."""
+    task = discovered(discount, window)
+    eta, (answers, bootstraps) = shaken(task.initial_meta_params()), answers_and_bootstraps(QUESTIONS)
+    loss = task.loss(answers, bootstraps, eta, rollout_of())
+    gradients = dict(zip(eta, torch.autograd.grad(loss, list(eta.values())), strict=True))
+    assert all(gradient.any() for gradient in gradients.values())
+    assert {name.split(".")[0] for name in gradients} == {"encoder", "cumulants"} | (
+        {"discounts"} if discount is None else set()
+    )
+
+
+def test_no_question_asks_beyond_the_end_of_an_episode() -> None:
+    """What bootstraps hold where nothing is cut has no part, nor has their value where an episode terminated."""
+    task, rollout = discovered(), rollout_of()
+    eta, (answers, bootstraps) = task.initial_meta_params(), answers_and_bootstraps(QUESTIONS)
+    loss = task.loss(answers, bootstraps, eta, rollout)
+    for elsewhere, value in ((~rollout.cut, torch.nan), (rollout.terminated, 1e6)):
+        changed = torch.where(elsewhere[..., None], value, bootstraps)
+        torch.testing.assert_close(task.loss(answers, changed, eta, rollout), loss, rtol=0, atol=0)
+    changed = torch.where(rollout.truncated[..., None], bootstraps + 1, bootstraps)
+    assert not torch.isclose(task.loss(answers, changed, eta, rollout), loss)
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
+@pytest.mark.parametrize("window", [1, 2, 3, 9])
+def test_windows_join_future_observations_of_one_episode(shape: tuple[int, ...], window: int) -> None:
+    rollout = rollout_of(shape, seed=1)
+    windows = discovered(0.9, window, math.prod(shape)).windows(rollout)
+    assert windows.shape == (STEPS, COPIES, shape[0] * window, *shape[1:])
+    for t, b in product(range(STEPS), range(COPIES)):
+        parts = [rollout.next_observations[w, b] for w in slow_window(rollout.cut, t, b, window)]
+        assert torch.equal(windows[t, b], torch.cat(parts))
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_windows_never_cross_the_end_of_an_episode(window: int) -> None:
+    rollout = rollout_of((1,), seed=2)
+    ends = rollout.terminated | rollout.truncated
+    episode = ends.long().cumsum(0) - ends.long()  # counts the ends before each step
+    marked = rollout._replace(next_observations=episode[..., None].double())
+    windows = discovered(0.9, window, 1).windows(marked)
+    assert episode.max() > 0
+    assert torch.equal(windows, episode[..., None].expand_as(windows).double())
+
+
+@pytest.mark.parametrize("discount", [0.8, None])
+def test_questions_along_a_rollout(discount: float | None) -> None:
+    task, rollout = discovered(discount), rollout_of()
+    eta = shaken(task.initial_meta_params())
+    cumulants, discounts = task.ask(eta, rollout)
+    expected, learned = task.network.ask(eta, rollout.next_observations)
+    assert torch.equal(cumulants, expected)
+    assert torch.equal(discounts, torch.full_like(cumulants, discount) if learned is None else learned)
+
+
+@pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
+def test_gvf_tasks_differ_in_whether_they_discover(kind: type[GVFTask]) -> None:
+    network = question_network()
+    task = kind(network, 0.9)
+    assert task.discovers is (kind is DiscoveredGVFs)
+    assert task.answers == QUESTIONS
+    eta = task.initial_meta_params()
+    torch.testing.assert_close(eta, network.params(), rtol=0, atol=0)
+    answers, bootstraps = answers_and_bootstraps(QUESTIONS)
+    other = RandomGVFs(network, 0.9) if kind is DiscoveredGVFs else DiscoveredGVFs(network, 0.9)
+    losses = [made.loss(answers, bootstraps, eta, rollout_of()) for made in (task, other)]
+    assert torch.equal(*losses)
+
+
+# --- reward prediction ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_reward_prediction_equals_the_transcription(seed: int) -> None:
+    task, rollout = RewardPrediction(), rollout_of(seed=seed)
+    answers, bootstraps = answers_and_bootstraps(task.answers)
+    loss = task.loss(answers, torch.full_like(bootstraps, torch.nan), {}, rollout)
+    torch.testing.assert_close(loss, reward_prediction_loss(answers, bootstraps, {}, rollout))
+    by_hand = (answers.detach()[..., 0] - rollout.rewards) ** 2
+    torch.testing.assert_close(loss, by_hand.sum() / (STEPS * COPIES))
+
+
+# --- pixel control ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("shape", "grid"), [((1, 4, 4), 2), ((3, 6, 4), 2), ((2, 6, 9), 3), ((3, 4, 4), 4), ((1, 5, 7), 1)]
+)
+def test_pixel_changes_equal_the_slow_loop(shape: tuple[int, int, int], grid: int) -> None:
+    rollout = rollout_of(shape)
+    changes = PixelControl(ACTIONS, grid, scale=0.5).cumulants(rollout)
+    assert changes.shape == (STEPS, COPIES, grid * grid)
+    torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5))
+
+
+@pytest.mark.parametrize(("shape", "grid", "border"), [((2, 8, 8), 2, 2), ((1, 5, 5), 3, 1), ((3, 10, 6), 2, 1)])
+def test_pixels_of_the_border_belong_to_no_cell(shape: tuple[int, int, int], grid: int, border: int) -> None:
+    rollout = rollout_of(shape)
+    task = PixelControl(ACTIONS, grid, scale=0.5, border=border)
+    changes = task.cumulants(rollout)
+    torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5, border))
+    following = rollout.next_observations.clone()
+    following[..., :border, :] = following[..., -border:, :] = torch.nan
+    following[..., :border] = following[..., -border:] = torch.nan
+    assert torch.equal(task.cumulants(rollout._replace(next_observations=following)), changes)
+
+
+def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
+    task = PixelControl.over((4, 84, 84), 6)
+    assert (task.grid, task.border, task.discount, task.answers) == (20, 2, 0.9, 20 * 20 * 6)
+    still = torch.zeros(1, 1, 4, 84, 84, dtype=torch.uint8)
+    after = still.clone()
+    after[..., 2 + 4 * 3 : 2 + 4 * 4, 2 + 4 * 19 : 2 + 4 * 20] = 255  # cell (3, 19), in all four frames
+    rollout = rollout_of((4, 84, 84))._replace(rewards=torch.zeros(1, 1), observations=still, next_observations=after)
+    expected = torch.zeros(1, 1, 20, 20)
+    expected[..., 3, 19] = 1.0
+    torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
+
+
+@pytest.mark.parametrize("shape", [(4, 83, 83), (4, 84, 80), (1, 4, 4)])
+def test_images_that_cells_do_not_fill_are_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"square images of 4 n \+ 4 pixels a side .*, got {shape[1]} x {shape[2]}"):
+        PixelControl.over(shape, ACTIONS)
+
+
+def test_cells_are_counted_row_by_row() -> None:
+    still = rollout_of((1, 4, 6))
+    still = still._replace(observations=torch.zeros(STEPS, COPIES, 1, 4, 6))
+    after = torch.zeros_like(still.observations)
+    after[:, :, 0, 1, 3] = -8.0  # in the upper right of 2 x 2 cells of 2 x 3 pixels
+    changes = PixelControl(ACTIONS, 2, scale=0.5).cumulants(still._replace(next_observations=after))
+    assert torch.equal(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, COPIES, 4))
+
+
+def test_pixels_of_bytes_change_by_at_most_one() -> None:
+    """Differences of bytes would wrap around if they were taken before the conversion."""
+    black, white = (torch.full((STEPS, COPIES, 1, 4, 4), level, dtype=torch.uint8) for level in (0, 255))
+    rollout = rollout_of((1, 4, 4))
+    task = PixelControl(ACTIONS, 2)
+    for before, after in ((black, white), (white, black)):
+        changes = task.cumulants(rollout._replace(observations=before, next_observations=after))
+        torch.testing.assert_close(changes, torch.ones(STEPS, COPIES, 4))
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_pixel_control_and_its_gradients_equal_the_transcription(ends: bool, seed: int) -> None:
+    task, rollout = PixelControl(ACTIONS, 2, discount=0.8, scale=0.5), rollout_of((3, 4, 6), seed, ends)
+    assert task.answers == 4 * ACTIONS
+    answers, bootstraps = answers_and_bootstraps(task.answers)
+    inputs = [answers, bootstraps.requires_grad_()]
+    loss = task.loss(answers, bootstraps, {}, rollout)
+    expected = pixel_control_loss(ACTIONS, 2, 0.8, 0.5)(answers, bootstraps, {}, rollout)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs))
+
+
+def test_pixel_control_trains_the_action_taken_towards_a_target_without_gradient() -> None:
+    task, rollout = PixelControl(ACTIONS, 2), rollout_of((1, 4, 4))
+    answers, bootstraps = answers_and_bootstraps(task.answers)
+    (gradient,) = torch.autograd.grad(task.loss(answers, bootstraps, {}, rollout), answers)
+    trained = gradient.unflatten(-1, (4, ACTIONS)) != 0
+    taken = torch.nn.functional.one_hot(rollout.actions, ACTIONS).bool()
+    assert torch.equal(trained, taken[:, :, None].expand_as(trained))
+
+
+# --- none -------------------------------------------------------------------------------------------------------------
+
+
+def test_no_task() -> None:
+    task = NoTask()
+    answers, bootstraps = answers_and_bootstraps(task.answers)
+    loss = task.loss(answers, bootstraps, {}, rollout_of())
+    assert (task.answers, float(loss), loss.shape, loss.dtype) == (0, 0.0, (), torch.float64)
+
+
+@pytest.mark.parametrize("task", [NoTask(), RewardPrediction(), PixelControl(ACTIONS)])
+def test_hand_made_tasks_have_nothing_to_discover(task: AuxiliaryTask) -> None:
+    assert not task.discovers
+    assert task.initial_meta_params() == {}
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
+@pytest.mark.parametrize(
+    ("discount", "window", "learned", "message"),
+    [
+        (0.9, 0, False, r"window must be >= 1, got 0"),
+        (1.0, 1, False, r"discount must lie in \[0, 1\), got 1\.0"),
+        (-0.1, 1, False, r"discount must lie in \[0, 1\), got -0\.1"),
+        (math.nan, 1, False, r"discount must lie in \[0, 1\), got nan"),
+        (None, 1, False, r"discount must be a number in \[0, 1\) where .* does not learn it, got None"),
+        (0.9, 1, True, r"discount must be None where the question network learns it, got 0\.9"),
+    ],
+)
+def test_invalid_questions(
+    kind: type[GVFTask], discount: float | None, window: int, learned: bool, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        kind(question_network(learned=learned), discount, window)
+
+
+@pytest.mark.parametrize("questions", [0, -2])
+def test_there_must_be_questions(questions: int) -> None:
+    with pytest.raises(ValueError, match=f"questions must be >= 1, got {questions}"):
+        QuestionNetwork(MLPEncoder(5, (7, 6)), 6, questions, learned_discounts=False)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PixelControl(0), r"actions must be >= 1, got 0"),
+        (lambda: PixelControl(ACTIONS, grid=0), r"grid must be >= 1, got 0"),
+        (lambda: PixelControl(ACTIONS, border=-1), r"border must be >= 0, got -1"),
+        (lambda: PixelControl(ACTIONS, discount=1.0), r"discount must lie in \[0, 1\), got 1\.0"),
+        (lambda: PixelControl(ACTIONS, discount=math.nan), r"discount must lie in \[0, 1\), got nan"),
+    ],
+)
+def test_invalid_pixel_control(make: Callable[[], PixelControl], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ((1, 4, 5), r"grid must divide the image of 4 x 5 pixels, got 2"),
+        ((1, 5, 4), r"grid must divide the image of 5 x 4 pixels, got 2"),
+        ((4,), r"observations must be images \(channels, height, width\) for pixel control, got \(4,\)"),
+        ((4, 4), r"observations must be images \(channels, height, width\) for pixel control, got \(4, 4\)"),
+    ],
+)
+def test_images_that_pixel_control_cannot_take(shape: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        PixelControl(ACTIONS, 2).cumulants(rollout_of(shape))
+
+
+def test_a_border_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="grid must divide the image of 4 x 4 pixels less a border of 2, got 1"):
+        PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4)))

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgvf_envs.collect_objects.grid_map import FOUR_ROOMS_9, FOUR_ROOMS_13, MOVES, GridMap
+from tests.oracles import Rooms
+
+NOWHERE = (-1, -1)
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> tuple[str, ...]:
+    """Any rectangle with a free cell; walls need not surround it."""
+    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    sign = st.sampled_from("## .S")
+    lines = [draw(st.lists(sign, min_size=columns, max_size=columns)) for _ in range(rows)]
+    lines[draw(st.integers(0, rows - 1))][draw(st.integers(0, columns - 1))] = " "
+    return tuple("".join(line) for line in lines)
+
+
+@given(maps())
+def test_cells_moves_and_distances_are_those_of_a_walk_over_the_text(lines: tuple[str, ...]) -> None:
+    grid, rooms = GridMap(lines), Rooms(lines, NOWHERE, NOWHERE)
+    cells = rooms.cells()
+    assert [tuple(cell) for cell in grid.cells.tolist()] == cells
+    assert grid.shape == (len(lines), len(lines[0]))
+    for i, cell in enumerate(cells):
+        assert grid.free[cell]
+        assert grid.index[cell] == i
+        assert [cells[j] for j in grid.next_cell[i]] == [rooms.move(cell, action) for action in range(4)]
+        reachable = rooms.distances_from(cell)
+        assert grid.distances[i].tolist() == [reachable.get(other, math.inf) for other in cells]
+    assert grid.free.sum() == len(cells)
+    assert (grid.index == -1).sum() == grid.free.size - len(cells)
+    assert grid.marked("S") == [cell for cell in cells if lines[cell[0]][cell[1]] == "S"]
+
+
+def test_the_classic_map() -> None:
+    """Sutton, Precup & Singh (1999): four rooms, four doors, 104 cells; two cells are 20 moves apart at most."""
+    grid = GridMap.parse("four-rooms-13")
+    assert grid.shape == (13, 13)
+    assert len(grid.cells) == 104
+    assert grid.distances.max() == 20
+    assert sorted(map(tuple, np.argwhere(grid.doors).tolist())) == [(3, 6), (6, 2), (7, 9), (10, 6)]
+
+
+def test_the_small_map() -> None:
+    grid = GridMap.parse("four-rooms-9")
+    assert grid.shape == (9, 9)
+    assert np.isfinite(grid.distances).all()
+    assert sorted(map(tuple, np.argwhere(grid.doors).tolist())) == [(2, 4), (4, 2), (4, 6), (6, 4)]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [("four-rooms-13", FOUR_ROOMS_13), ("four-rooms-9", FOUR_ROOMS_9), ("#1 \n 2.", "#1 \n 2.")]
+)
+def test_a_map_is_read_from_its_name_its_text_or_its_lines(name: str, text: str) -> None:
+    lines = text.strip("\n").split("\n")
+    assert GridMap.parse(name) == GridMap.parse(text) == GridMap.parse(lines) == GridMap(tuple(lines))
+
+
+@pytest.mark.parametrize(("action", "step"), list(enumerate([(-1, 0), (1, 0), (0, -1), (0, 1)])))
+def test_actions_are_up_down_left_right(action: int, step: tuple[int, int]) -> None:
+    grid = GridMap(("   ", "   ", "   "))
+    assert MOVES[action] == step
+    reached = grid.cells[grid.next_cell[grid.index[1, 1], action]]
+    assert tuple(reached) == (1 + step[0], 1 + step[1])
+
+
+@pytest.mark.parametrize(
+    ("layout", "message"),
+    [
+        (["   ", "  "], r"^layout .* rectangle .* \[2, 3\]"),
+        ([], r"^layout .* rectangle .* \[\]"),
+        ("", r"^layout .* rectangle .* \[0\]"),
+        (["..x", ".?."], r"^layout .* \['\?', 'x'\]"),
+        ("four-rooms-11", "^layout .*'four-rooms-13'"),
+        (["##", "##"], "^layout .* walls only"),
+    ],
+)
+def test_bad_maps_are_named(layout: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GridMap.parse(layout)

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.functional.dynamics import Dynamics, Transition, select
+from dgvf_envs.puddle_world.env import PuddleWorld
+from tests.helpers import TINY_MAP
+
+BATCH = 64
+WORLDS: dict[str, Dynamics] = {
+    "gaussian": PuddleWorld(),
+    "gaussian, random start, normal noise": PuddleWorld(start="random", noise_distribution="normal", reward_scale=0.1),
+    "capsules": PuddleWorld(puddles="sutton-1996", start="random", stay=False),
+    "no puddles": PuddleWorld(puddles="none", goal=(0.5, 0.5), goal_threshold=0.2),
+    "planes": CollectObjects(),
+    "rgb, remove": CollectObjects(layout=TINY_MAP, observation="rgb", wrong_order="remove"),
+    "state, terminate": CollectObjects(layout=TINY_MAP, observation="state", wrong_order="terminate"),
+}
+each_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
+
+
+class Pair(NamedTuple):
+    number: Any
+    flag: Any
+
+
+def random_states(world: Dynamics, rng: np.random.Generator) -> Any:
+    """Any states of the world, also ones that play does not reach."""
+    if isinstance(world, CollectObjects):
+        states = world.states()
+        rows = rng.integers(len(states.agent), size=BATCH)
+        return type(states)(*(field[rows] for field in states))
+    return type(world.reset(np.zeros((1, 2))))(*rng.random((2, BATCH)))
+
+
+def random_step(world: Dynamics, rng: np.random.Generator) -> tuple[Any, np.ndarray, np.ndarray]:
+    """The arguments of `step`."""
+    actions = rng.integers(int(world.action_space.n), size=BATCH)
+    return random_states(world, rng), actions, rng.random((BATCH, world.step_draws))
+
+
+def to_torch(arrays: Any) -> Any:
+    return type(arrays)(*map(torch.from_numpy, arrays))
+
+
+def assert_close(actual: Any, expected: Any) -> None:
+    """Tensors equal arrays: integers and booleans exactly, floating point to 1e-12."""
+    for one, other in zip(actual, expected, strict=True):
+        if isinstance(other, tuple):
+            assert_close(one, other)
+        else:
+            np.testing.assert_allclose(np.asarray(one), other, rtol=1e-12, atol=1e-12)
+
+
+@given(st.data())
+def test_select_takes_the_chosen_rows(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 8))
+    rows = [
+        np.array(data.draw(st.lists(values, min_size=n, max_size=n)))
+        for values in (st.booleans(), *2 * (st.integers(-9, 9), st.booleans()))
+    ]
+    mask, chosen, otherwise = rows[0], Pair(*rows[1:3]), Pair(*rows[3:])
+    expected = [
+        [new if m else old for m, new, old in zip(mask, *fields, strict=True)]
+        for fields in zip(chosen, otherwise, strict=True)
+    ]
+    on_numpy = select(np, mask, chosen, otherwise)
+    on_torch = select(torch, torch.from_numpy(mask), to_torch(chosen), to_torch(otherwise))
+    assert isinstance(on_numpy, Pair)
+    assert [field.tolist() for field in on_numpy] == [field.tolist() for field in on_torch] == expected
+
+
+@each_world
+@given(seed=st.integers(0, 2**32 - 1))
+def test_torch_and_numpy_agree(world: Dynamics, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    states, actions, uniforms = random_step(world, rng)
+    starts = rng.random((BATCH, world.reset_draws))
+    twin = world.on(torch, dtype=torch.float64)
+    after = world.step(states, actions, uniforms)
+    assert_close(twin.step(to_torch(states), torch.from_numpy(actions), torch.from_numpy(uniforms)), after)
+    assert_close(twin.reset(torch.from_numpy(starts)), world.reset(starts))
+    on_torch, on_numpy = twin.observe(to_torch(after.state)), world.observe(after.state)
+    np.testing.assert_array_equal(on_torch.numpy(), on_numpy)
+    assert str(on_torch.dtype) == f"torch.{on_numpy.dtype}"
+
+
+@each_world
+def test_functions_leave_their_arguments_alone(world: Dynamics) -> None:
+    rng = np.random.default_rng(0)
+    states, actions, uniforms = random_step(world, rng)
+    before = copy.deepcopy((states, actions, uniforms))
+    after = world.step(states, actions, uniforms)
+    observations = world.observe(states)
+    observations[...] = 0
+    for field in (*after.state, after.reward, after.terminated):
+        field[...] = 0
+    np.testing.assert_equal((states, actions, uniforms), before)
+    assert world.observe(states).any()  # the cleared ones were the caller's own
+
+
+@each_world
+def test_a_copy_in_another_namespace_leaves_the_world_alone(world: Dynamics) -> None:
+    twin = world.on(torch)
+    assert world.xp is np
+    assert twin.xp is torch
+    states = to_torch(random_states(world, np.random.default_rng(0)))
+    assert isinstance(world.constants[0], np.ndarray)
+    reset = twin.reset(torch.zeros(BATCH, world.reset_draws))
+    after = twin.step(reset, torch.zeros(BATCH, dtype=torch.long), torch.zeros(BATCH, world.step_draws))
+    assert after.reward.dtype == torch.float32
+    assert all(tensor.dtype in (torch.float32, torch.int64, torch.bool) for tensor in after.state)
+    assert isinstance(twin.observe(states), torch.Tensor)
+    assert isinstance(twin.on(np).constants[0], np.ndarray)
+
+
+@each_world
+def test_everything_stays_on_the_chosen_device(world: Dynamics) -> None:
+    """The meta device computes nothing, and refuses tensors that were left on the processor."""
+    twin = world.on(torch, device="meta")
+    state = twin.reset(torch.empty(BATCH, world.reset_draws, device="meta"))
+    action = torch.empty(BATCH, dtype=torch.long, device="meta")
+    after = twin.step(state, action, torch.empty(BATCH, world.step_draws, device="meta"))
+    results = (*after.state, after.reward, after.terminated, after.success, twin.observe(after.state))
+    assert {tensor.device.type for tensor in results} == {"meta"}
+    assert {len(tensor) for tensor in results} == {BATCH}
+
+
+@pytest.mark.parametrize("namespace", [np, torch], ids=["numpy", "torch"])
+@each_world
+def test_worlds_can_be_copied_and_pickled(world: Dynamics, namespace: ModuleType) -> None:
+    world = world if namespace is np else world.on(torch, dtype=torch.float64)
+    states, actions, uniforms = random_step(world.on(np, dtype=np.float64), np.random.default_rng(1))
+    if namespace is torch:
+        states, actions, uniforms = to_torch(states), torch.from_numpy(actions), torch.from_numpy(uniforms)
+    expected = world.step(states, actions, uniforms)
+    for twin in (copy.deepcopy(world), pickle.loads(pickle.dumps(world))):
+        assert twin.xp is namespace
+        assert twin == world
+        assert_close(twin.step(states, actions, uniforms), expected)
+
+
+def rollout(world: Dynamics, state: Any, actions: Any, uniforms: Any, resets: Any) -> list[Transition]:
+    """Steps with resets of what has ended, as a compiled rollout would do it. Arrays `[T, B, ...]`."""
+    transitions = []
+    for t in range(len(actions)):
+        after = world.step(state, actions[t], uniforms[t])
+        state = select(world.xp, after.terminated, world.reset(resets[t]), after.state)
+        transitions.append(after._replace(state=(*state, world.observe(state))))
+    return transitions
+
+
+@pytest.mark.parametrize("name", ["gaussian, random start, normal noise", "state, terminate"])
+def test_rollout_compiles_without_graph_breaks(name: str) -> None:
+    world, rng, steps = WORLDS[name], np.random.default_rng(2), 12
+    start = world.reset(rng.random((BATCH, world.reset_draws)))
+    actions = rng.choice([1, 3], size=(steps, BATCH))
+    uniforms, resets = (rng.random((steps, BATCH, draws)) for draws in (world.step_draws, world.reset_draws))
+    expected = rollout(world, start, actions, uniforms, resets)
+    twin = world.on(torch, dtype=torch.float64)
+    arguments = (to_torch(start), *map(torch.from_numpy, (actions, uniforms, resets)))
+    eager = rollout(twin, *arguments)
+    compiled = torch.compile(lambda *a: rollout(twin, *a), fullgraph=True, backend="eager")(*arguments)
+    assert any(after.terminated.any() for after in expected), "no reset was tried"
+    for on_numpy, one, other in zip(expected, eager, compiled, strict=True):
+        assert_close(one, on_numpy)
+        assert_close(other, on_numpy)
+        for tensor, same in zip((*one.state, *one[1:]), (*other.state, *other[1:]), strict=True):
+            assert torch.equal(tensor, same)

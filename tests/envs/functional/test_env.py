@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.utils import seeding
+
+from dgvf_envs.collect_objects.env import CollectObjectsEnv
+from dgvf_envs.puddle_world.env import PuddleWorldEnv
+from tests.helpers import (
+    TINY_MAP,
+    VARIANTS,
+    WORLD_IDS,
+    assert_same,
+    episode,
+    flat,
+    random_policy,
+    registered_world,
+    rooms_of,
+)
+from tests.oracles import PuddleWalk
+
+each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
+each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda env: pickle.loads(pickle.dumps(env)),
+}
+
+
+def trajectory(env: gym.Env, actions: list[int]) -> list[Any]:
+    return [flat(env.step(action)) for action in actions]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345])
+def test_puddle_world_draws_two_numbers_a_step_from_its_seed(seed: int) -> None:
+    env, (rng, _) = PuddleWorldEnv(), seeding.np_random(seed)
+    observation, info = env.reset(seed=seed)
+    assert info == {}
+    x, y = 0.2, 0.4
+    for action in np.random.default_rng(seed).integers(5, size=100).tolist():
+        np.testing.assert_array_equal(observation, np.array([x, y], dtype=np.float32))
+        x, y, reward, terminated = PuddleWalk().step(x, y, action, *rng.random(2).tolist())
+        observation, *rest = env.step(action)
+        assert_same(rest, [reward, terminated, False, {"is_success": terminated}], rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345])
+def test_collect_objects_draws_one_number_a_reset_from_its_seed(seed: int) -> None:
+    env, (rng, _) = CollectObjectsEnv(observation="state"), seeding.np_random(seed)
+    rules = rooms_of(env.dynamics)
+    for k in range(5):
+        observation, _ = env.reset(seed=seed if k == 0 else None)
+        state = rules.starts()[int(rng.random() * len(rules.starts()))]
+        for action in np.random.default_rng(k).integers(4, size=60).tolist():
+            assert observation.tolist() == [*state[0], *state[1:]]
+            state, reward, terminated, success = rules.step(state, action)
+            observation, *rest = env.step(action)
+            assert_same(rest, [reward, terminated, False, {"is_success": success}])
+
+
+@each_variant
+def test_equal_seeds_give_equal_trajectories_and_others_do_not(env_id: str, options: dict[str, Any]) -> None:
+    def run(seed: int) -> list[Any]:
+        env = gym.make(env_id, max_episode_steps=15, **options)
+        return [flat(result) for result in episode(env, random_policy(env, seed=7), seed, steps=60)]
+
+    first = run(3)
+    assert_same(run(3), first)
+    deterministic = options.get("noise") == 0.0
+    differs = any(not np.array_equal(one[0], other[0]) for one, other in zip(first, run(4), strict=False))
+    assert differs != deterministic
+
+
+@each_variant
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_in_mid_episode_go_on_alike(env_id: str, options: dict[str, Any], copied: Callable) -> None:
+    env = gym.make(env_id, **options)
+    env.reset(seed=0)
+    actions = [0, 1, 1, 3, 2, 3, 3, 0]
+    trajectory(env, actions[:3])
+    twin = copied(env)
+    expected = trajectory(env, actions)
+    assert_same(trajectory(twin, actions), expected)
+    assert_same(flat(twin.reset()), flat(env.reset()))  # the random streams go on alike too
+
+
+@each_world
+@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
+def test_copies_after_rendering_go_on_alike(env_id: str, copied: Callable) -> None:
+    env = gym.make(env_id, render_mode="rgb_array", screen_size=96)
+    env.reset(seed=0)
+    env.step(1)
+    env.render()
+    twin = copied(env)
+    for action in (3, 1, 0):
+        assert_same(flat(twin.step(action)), flat(env.step(action)))
+        np.testing.assert_array_equal(twin.render(), env.render())
+
+
+@each_variant
+def test_observations_are_the_callers_own(env_id: str, options: dict[str, Any]) -> None:
+    """Keeping what was returned is safe, and so is writing into it."""
+    env, twin = (gym.make(env_id, **options).unwrapped for _ in range(2))
+    kept = [env.reset(seed=0)[0]]
+    expected = [twin.reset(seed=0)[0].copy()]
+    for action in (1, 3, 1, 3, 0, 0, 2):
+        kept.append(env.step(action)[0])
+        expected.append(twin.step(action)[0].copy())
+    assert_same(kept, expected)
+    kept[-1][...] = 0
+    assert_same(kept[:-1], expected[:-1])
+    assert_same(env.step(1)[0], twin.step(1)[0])
+    assert not any(np.shares_memory(one, other) for i, one in enumerate(kept) for other in kept[:i])
+
+
+@each_variant
+def test_values_have_the_types_that_gymnasium_names(env_id: str, options: dict[str, Any]) -> None:
+    env = gym.make(env_id, **options)
+    for observation, *rest in episode(env, random_policy(env, seed=0), seed=0, steps=30):
+        assert env.observation_space.contains(observation)
+        assert observation.dtype == env.observation_space.dtype
+        if len(rest) > 1:
+            assert [type(value) for value in rest] == [float, bool, bool, dict]
+            assert type(rest[-1]["is_success"]) is bool
+
+
+def test_success_is_solving_the_task_not_ending_the_episode() -> None:
+    """Second object first, under `wrong_order="terminate"`: terminated, not solved."""
+    env = CollectObjectsEnv(layout=["1S2"], wrong_order="terminate")
+    env.reset(seed=0)
+    assert_same(env.step(3)[1:], (0.0, True, False, {"is_success": False}))
+    env.reset()
+    assert_same(env.step(2)[1:], (1.0, False, False, {"is_success": False}))
+    env.step(3)
+    assert_same(env.step(3)[1:], (2.0, True, False, {"is_success": True}))
+
+
+@each_world
+@pytest.mark.parametrize("kind", [int, np.int8, np.uint8, np.int32, np.int64])
+def test_actions_may_be_any_integer(env_id: str, kind: type) -> None:
+    env, twin = gym.make(env_id), gym.make(env_id)
+    env.reset(seed=0), twin.reset(seed=0)
+    for action in (1, 3, 0):
+        assert_same(flat(env.step(kind(action))), flat(twin.step(action)))
+    assert_same(flat(env.step(np.array(2))), flat(twin.step(2)))
+    assert_same(flat(env.step(True)), flat(twin.step(1)))
+
+
+@each_world
+@pytest.mark.parametrize("action", [-1, 5, 1.0, "up", None, np.array([1]), np.float64(1.0), [1]], ids=repr)
+def test_wrong_actions_are_named(env_id: str, action: Any) -> None:
+    env = gym.make(env_id).unwrapped
+    env.reset(seed=0)
+    before = copy.deepcopy(env)
+    most = int(registered_world(env_id).action_space.n) - 1
+    with pytest.raises(InvalidAction, match=rf"^action must be an integer in \[0, {most}\], got ") as caught:
+        env.step(action)
+    assert repr(action) in str(caught.value)
+    assert_same(flat(env.step(1)), flat(before.step(1)))  # nothing happened
+
+
+@each_world
+def test_step_before_reset_is_an_error(env_id: str) -> None:
+    with pytest.raises(ResetNeeded, match=r"^step\(\) was called before reset\(\)"):
+        gym.make(env_id).unwrapped.step(0)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "options", "action"),
+    [
+        ("PuddleWorld-v0", {"start": (0.9, 0.95), "goal_threshold": 0.14}, 1),
+        ("CollectObjects-v0", {"layout": ["S12"]}, 3),
+    ],
+)
+def test_step_after_the_end_is_an_error_until_reset(env_id: str, options: dict[str, Any], action: int) -> None:
+    env = gym.make(env_id, **options).unwrapped
+    env.reset(seed=0)
+    while not env.step(action)[2]:
+        pass
+    with pytest.raises(ResetNeeded, match=r"^step\(\) was called after the episode terminated"):
+        env.step(action)
+    env.reset()
+    env.step(action)
+
+
+@each_world
+def test_truncation_is_gymnasiums_time_limit(env_id: str) -> None:
+    env = gym.make(env_id, max_episode_steps=3)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
+    env.unwrapped.step(0)  # the world itself goes on
+
+
+@each_world
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"render_mode": "ansi"}, r"^render_mode .*\['human', 'rgb_array'\].* 'ansi'"),
+        ({"screen_size": 5}, "^screen_size .* got 5"),
+        ({"screen_size": 100_000}, "^screen_size .* got 100000"),
+    ],
+)
+def test_bad_rendering_options_are_named(env_id: str, options: dict[str, Any], message: str) -> None:
+    entry = {"PuddleWorld-v0": PuddleWorldEnv, "CollectObjects-v0": CollectObjectsEnv}[env_id]
+    with pytest.raises(ValueError, match=message):
+        entry(**options)
+
+
+@each_world
+def test_a_render_mode_is_needed_to_render(env_id: str) -> None:
+    env = gym.make(env_id)
+    env.reset(seed=0)
+    with pytest.warns(UserWarning, match=rf"render\(\) was called without a render mode.*{env_id}"):
+        assert env.render() is None
+    with pytest.raises(ResetNeeded, match=r"^render\(\) was called before reset\(\)"):
+        gym.make(env_id, render_mode="rgb_array").unwrapped.render()
+
+
+def test_a_map_of_your_own() -> None:
+    env = gym.make("CollectObjects-v0", layout=TINY_MAP, observation="state")
+    starts = {tuple(env.reset(seed=seed)[0].tolist()) for seed in range(20)}
+    assert starts == {(1, 1, 1, 1), (3, 3, 1, 1)}

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+import subprocess
+import sys
+import warnings
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.utils.env_checker import check_env as gymnasium_check_env
+from stable_baselines3.common.env_checker import check_env as sb3_check_env
+
+import dgvf_envs
+from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsEnv
+from dgvf_envs.functional.env import DynamicsEnv
+from dgvf_envs.functional.vector_env import DynamicsVectorEnv
+from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldEnv
+from tests.helpers import COLLECT_IDS, ENV_IDS, VARIANTS, assert_same, episode, flat, random_policy, registered_world
+
+each_id = pytest.mark.parametrize("env_id", ENV_IDS)
+each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
+
+
+@each_variant
+def test_gymnasiums_checker_is_content(env_id: str, options: dict[str, Any]) -> None:
+    """Without a warning (they are errors here); opens a window, and renders arrays, by the spec's own means."""
+    gymnasium_check_env(gym.make(env_id, screen_size=64, **options).unwrapped)
+
+
+@each_variant
+def test_stable_baselines_checker_is_content(env_id: str, options: dict[str, Any]) -> None:
+    env = gym.make(env_id, render_mode="rgb_array", screen_size=64, **options)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sb3_check_env(env, warn=True, skip_render_check=False)
+    messages = [str(warning.message) for warning in caught]
+    if options.get("observation") == "rgb":  # one pixel a cell is what it is for
+        assert len(messages) == 1
+        assert "minimal resolution for an image is 36x36" in messages[0]
+    else:
+        assert messages == []
+
+
+@each_variant
+def test_gymnasiums_passive_checker_is_content(env_id: str, options: dict[str, Any]) -> None:
+    env = gym.make(env_id, max_episode_steps=20, render_mode="rgb_array", screen_size=64, **options)
+    results = list(episode(env, random_policy(env, seed=0), seed=0, steps=50))
+    assert any(len(result) > 2 and result[3] for result in results)
+    env.render()
+    env.close()
+
+
+@each_variant
+def test_a_spec_makes_the_same_environment_again(env_id: str, options: dict[str, Any]) -> None:
+    env = gym.make(env_id, max_episode_steps=6, **options)
+    twins = [gym.make(env.spec)]
+    if not any(dataclasses.is_dataclass(puddle) for puddle in options.get("puddles", ())):  # JSON has no records
+        twins.append(gym.make(EnvSpec.from_json(env.spec.to_json())))
+    results = [flat(result) for result in episode(env, random_policy(env, seed=0), seed=3, steps=20)]
+    for twin in twins:
+        assert twin.unwrapped.observation_space == env.unwrapped.observation_space
+        assert_same([flat(r) for r in episode(twin, random_policy(twin, seed=0), seed=3, steps=20)], results)
+
+
+@each_id
+def test_a_vector_spec_makes_the_same_environment_again(env_id: str) -> None:
+    env = gym.make_vec(env_id, num_envs=3, max_episode_steps=6, autoreset_mode="SameStep")
+    assert isinstance(env, DynamicsVectorEnv)
+    for twin in (gym.make_vec(env.spec), gym.make_vec(EnvSpec.from_json(env.spec.to_json()))):
+        assert type(twin) is type(env)
+        assert (twin.num_envs, twin.max_episode_steps) == (3, 6)
+        assert twin.metadata == env.metadata
+        env.reset(seed=0), twin.reset(seed=0)
+        for _ in range(10):
+            actions = env.action_space.sample()
+            assert_same(flat(twin.step(actions)), flat(env.step(actions)))
+
+
+@each_id
+def test_the_registered_time_limits_are_the_papers(env_id: str) -> None:
+    limit = 40 if env_id in COLLECT_IDS else 5000
+    assert gym.spec(env_id).max_episode_steps == limit
+    assert gym.make_vec(env_id).max_episode_steps == limit
+
+
+@each_id
+def test_both_shells_of_an_id_hold_the_same_world(env_id: str) -> None:
+    env, vector = gym.make(env_id).unwrapped, gym.make_vec(env_id, num_envs=2)
+    assert isinstance(env, DynamicsEnv)
+    assert env.dynamics == vector.dynamics == registered_world(env_id)
+    assert env.observation_space == vector.single_observation_space
+    assert env.action_space == vector.single_action_space
+
+
+def test_the_registered_worlds() -> None:
+    expected = {
+        "PuddleWorld-v0": PuddleWorld(),
+        "PuddleWorldSutton-v0": PuddleWorld(
+            puddles="sutton-1996", noise=0.01, noise_distribution="normal", start="random", stay=False
+        ),
+        "CollectObjects-v0": CollectObjects("four-rooms-13"),
+        "CollectObjectsOpposite-v0": CollectObjects("four-rooms-13", ((2, 10), (10, 2))),
+        "CollectObjectsSmall-v0": CollectObjects("four-rooms-9", ((2, 6), (6, 2))),
+    }
+    assert {env_id: registered_world(env_id) for env_id in ENV_IDS} == expected
+    default = registered_world("CollectObjects-v0")
+    cells = default.map.cells[[default.first_cell, default.second_cell]]
+    assert cells.tolist() == [[2, 10], [9, 10]]
+
+
+def test_registration_may_be_repeated() -> None:
+    before = {env_id: gym.registry[env_id] for env_id in ENV_IDS}
+    importlib.reload(dgvf_envs)
+    assert {env_id: gym.registry[env_id] for env_id in ENV_IDS} == before
+
+
+def test_gym_make_imports_the_package_and_little_else() -> None:
+    """In a fresh interpreter; nothing that draws or learns is loaded by an environment that does neither."""
+    program = (
+        "import sys, gymnasium\n"
+        "env = gymnasium.make('dgvf_envs:PuddleWorld-v0')\n"
+        "env.reset(seed=0), env.step(1)\n"
+        "gymnasium.make_vec('dgvf_envs:CollectObjects-v0', num_envs=2).reset(seed=0)\n"
+        "print([name for name in ('pygame', 'torch', 'stable_baselines3', 'dgvf_agents') if name in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("env_class", "world"), [(PuddleWorldEnv, PuddleWorld), (CollectObjectsEnv, CollectObjects)])
+def test_documented_arguments_and_defaults_are_the_codes(env_class: type[DynamicsEnv], world: type) -> None:
+    """The table of arguments, from which the documentation is made."""
+    table = inspect.getdoc(env_class).partition("## Arguments")[2].partition("##")[0]
+    documented = dict(re.findall(r"^\| `(\w+)` \| `(.+?)` \|", table, flags=re.MULTILINE))
+    defaults = {field.name: field.default for field in dataclasses.fields(world) if field.init}
+    if world is CollectObjects:
+        defaults["objects"] = ((2, 10), (9, 10))  # of the default map, which has no signs for them
+    defaults["screen_size"] = inspect.signature(env_class).parameters["screen_size"].default
+    defaults["max_episode_steps"] = gym.spec(ENV_IDS[0] if world is PuddleWorld else COLLECT_IDS[0]).max_episode_steps
+    assert {name: ast.literal_eval(value) for name, value in documented.items()} == defaults
+
+
+@each_id
+def test_unknown_options_are_an_error(env_id: str) -> None:
+    for make in (gym.make, gym.make_vec):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'nois'"):
+            make(env_id, nois=0.1)
+
+
+@each_id
+def test_many_episodes_stay_within_the_spaces(env_id: str) -> None:
+    env = gym.make_vec(env_id, num_envs=50, max_episode_steps=30)
+    observation, _ = env.reset(seed=0)
+    policy = random_policy(env, seed=0)
+    for _ in range(100):
+        assert env.observation_space.contains(observation)
+        observation, rewards, terminated, truncated, _ = env.step(policy(observation))
+        assert np.isfinite(rewards).all()
+        assert rewards.dtype == np.float64
+        assert terminated.dtype == truncated.dtype == np.bool_

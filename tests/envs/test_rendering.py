@@ -1,0 +1,526 @@
+from __future__ import annotations
+
+import sys
+import types
+import warnings
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pygame
+import pytest
+from gymnasium.wrappers import HumanRendering, RenderCollection
+from gymnasium.wrappers.vector import HumanRendering as VectorHumanRendering
+from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
+
+from dgvf_envs.rendering.renderer import AGENT, GOAL, Color, Overlay
+from tests.helpers import ENV_IDS, VARIANTS, WORLD_IDS
+
+SIZE = 192
+NOWHERE = np.full((2, 2), np.nan)
+
+each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
+each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
+
+
+@pytest.fixture(autouse=True)
+def pygame_is_left_as_it_was() -> Iterator[None]:
+    yield
+    pygame.quit()
+
+
+@pytest.fixture
+def pygame_init_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`pygame.init()` starts every part of pygame, sound included."""
+
+    def refuse() -> None:
+        raise AssertionError("pygame.init() was called")
+
+    monkeypatch.setattr(pygame, "init", refuse)
+
+
+def make(env_id: str, mode: str = "rgb_array", **options: Any) -> gym.Env:
+    return gym.make(env_id, **{"render_mode": mode, "screen_size": SIZE, **options})
+
+
+def make_vec(env_id: str, n: int, mode: str = "rgb_array", **options: Any) -> gym.vector.VectorEnv:
+    return gym.make_vec(env_id, num_envs=n, **{"render_mode": mode, "screen_size": SIZE, **options})
+
+
+def places(picture: np.ndarray, color: Color) -> np.ndarray:
+    """`[K, 2]`: (x, y) of the pixels of about this color in the map, the square on the left."""
+    near = np.abs(picture[:, :SIZE].astype(int) - color).max(axis=-1) < 12
+    return np.argwhere(near)[:, ::-1]
+
+
+def center(picture: np.ndarray, color: Color) -> np.ndarray:
+    return places(picture, color).mean(axis=0)
+
+
+def window_is_open() -> bool:
+    return pygame.display.get_init() and pygame.display.get_surface() is not None
+
+
+def window_pixels() -> np.ndarray:
+    return pygame.surfarray.array3d(pygame.display.get_surface())
+
+
+class TestPictures:
+    @each_variant
+    def test_are_arrays_of_the_size_asked_for(self, env_id: str, options: dict[str, Any]) -> None:
+        env = make(env_id, **options)
+        env.reset(seed=0)
+        picture = env.render()
+        assert picture.dtype == np.uint8
+        assert picture.shape[0] == SIZE
+        assert picture.shape[1] > SIZE  # a square and a panel
+        assert picture.shape[2] == 3
+        np.testing.assert_array_equal(env.render(), picture)  # looking changes nothing
+        picture[...] = 0
+        assert env.render().any()
+
+    @each_world
+    @pytest.mark.parametrize("size", [64, 100, 601])
+    def test_come_in_any_size(self, env_id: str, size: int) -> None:
+        env = make(env_id, screen_size=size)
+        env.reset(seed=0)
+        assert env.render().shape == (size, round(1.42 * size), 3)
+
+    @each_world
+    def test_change_with_the_state(self, env_id: str) -> None:
+        env = make(env_id)
+        env.reset(seed=0)
+        pictures = [env.render()]
+        for action in (1, 1, 0, 2):
+            env.step(action)
+            pictures.append(env.render())
+        for one, other in pairwise(pictures):
+            assert (one[:, :SIZE] != other[:, :SIZE]).any(), "the map"
+            assert (one[:, SIZE:] != other[:, SIZE:]).any(), "the panel: step, reward, return"
+
+    @pytest.mark.parametrize(("action", "shift"), [(0, (-1, 0)), (1, (1, 0)), (2, (0, 1)), (3, (0, -1))])
+    def test_puddle_world_is_drawn_with_y_upward(self, action: int, shift: tuple[int, int]) -> None:
+        before, after = (make("PuddleWorld-v0", noise=0.0, start=start) for start in ((0.5, 0.3), (0.5, 0.3)))
+        before.reset(seed=0), after.reset(seed=0)
+        for _ in range(5):
+            after.step(action)
+        moved = places(after.render(), AGENT).mean(axis=0) - center(before.render(), AGENT)
+        assert (np.sign(np.round(moved / 4)) == shift).all()
+
+    @pytest.mark.parametrize("place", [(0.1, 0.2), (0.9, 0.3), (0.2, 0.8)])
+    def test_puddle_worlds_walker_is_where_it_is(self, place: tuple[float, float]) -> None:
+        env = make("PuddleWorld-v0", start=place, puddles="none")
+        env.reset(seed=0)
+        x, y = center(env.render(), AGENT) / SIZE
+        assert (x, 1.0 - y) == pytest.approx(place, abs=0.06)  # the map has a margin
+
+    def test_puddle_world_shows_the_goal_and_the_reward(self) -> None:
+        env = make("PuddleWorld-v0", screen_size=600)
+        env.reset(seed=0)
+        picture = env.render()[:, :600].astype(int)
+        darkest = np.argwhere(picture.sum(axis=-1) == picture.sum(axis=-1).min()).mean(axis=0)
+        assert (darkest[1] / 600, 1.0 - darkest[0] / 600) == pytest.approx((0.392, 0.592), abs=0.03)
+        y, x = np.argwhere(np.abs(picture - GOAL).max(axis=-1) < 12).mean(axis=0) / 600
+        assert x > 0.9
+        assert y < 0.1
+
+    @pytest.mark.parametrize(("action", "shift"), [(0, (0, -1)), (1, (0, 1)), (2, (-1, 0)), (3, (1, 0))])
+    def test_collect_objects_is_drawn_with_row_0_at_the_top(self, action: int, shift: tuple[int, int]) -> None:
+        layout = ["1.2", ".S.", "..."]
+        after = make("CollectObjects-v0", layout=layout)
+        after.reset(seed=0)
+        before = after.render()
+        after.step(action)
+        moved = center(after.render(), AGENT) - center(before, AGENT)
+        assert (np.sign(np.round(moved / 4)) == shift).all()
+
+    def test_collect_objects_shows_what_is_left(self) -> None:
+        """Walking to and fro without an object leaves other pixels than taking it does."""
+        env = make("CollectObjects-v0", layout=["1S.2"])
+        pictures = []
+        for first_moves in ((3, 2), (2, 3)):
+            env.reset(seed=0)
+            for action in first_moves:
+                env.step(action)
+            pictures.append(env.render())
+        cell = SIZE // 4
+        quarter = (slice(None), slice(0, cell))
+        assert (pictures[0][quarter] != pictures[1][quarter]).mean() > 0.05
+        assert (pictures[0][:, 3 * cell : 4 * cell] == pictures[1][:, 3 * cell : 4 * cell]).all()
+
+    def test_the_trail_is_drawn_and_starts_anew(self) -> None:
+        env = make("PuddleWorld-v0", noise=0.0, puddles="none")
+        env.reset(seed=0)
+        at_start = len(places(env.render(), AGENT))
+        for _ in range(8):
+            env.step(1)
+        assert len(places(env.render(), AGENT)) > 1.5 * at_start
+        env.reset()
+        assert len(places(env.render(), AGENT)) == at_start
+
+    @each_world
+    def test_need_no_display_and_no_sound(self, env_id: str, pygame_init_is_refused: None) -> None:
+        env = make(env_id)
+        env.reset(seed=0)
+        env.step(1)
+        env.render()
+        assert not pygame.display.get_init()
+        assert not pygame.mixer.get_init()
+        env.close()
+
+    @each_world
+    def test_survive_someone_elses_pygame_quit(self, env_id: str) -> None:
+        env = make(env_id)
+        env.reset(seed=0)
+        expected = env.render()
+        for start_again in (lambda: None, pygame.font.init):
+            pygame.quit()
+            start_again()
+            np.testing.assert_array_equal(env.render(), expected)
+
+    @each_world
+    def test_are_collected_by_gymnasium(self, env_id: str) -> None:
+        env = RenderCollection(make(env_id))
+        env.reset(seed=0)
+        for action in (1, 3, 1):
+            env.step(action)
+        frames = env.render()
+        assert len(frames) == 4
+        assert all((one != other).any() for one, other in pairwise(frames))
+
+
+class TestWindow:
+    @each_world
+    def test_opens_and_closes_twice(self, env_id: str, pygame_init_is_refused: None) -> None:
+        env = make(env_id, "human").unwrapped
+        env.close()  # nothing to close yet
+        for _ in range(2):
+            env.reset(seed=0)
+            assert window_is_open()
+            assert env.render() is None
+            env.step(1)
+            assert pygame.display.get_surface().get_size() == (round(1.42 * SIZE), SIZE)
+            assert not pygame.mixer.get_init()
+            env.close()
+            assert not pygame.display.get_init()
+            env.close()
+
+    @each_world
+    def test_shows_every_step(self, env_id: str) -> None:
+        env = make(env_id, "human")
+        env.reset(seed=0)
+        first = window_pixels()
+        env.step(1)
+        second = window_pixels()
+        assert (first != second).any()
+        array = make(env_id)
+        array.reset(seed=0), array.step(1)
+        np.testing.assert_array_equal(second.swapaxes(0, 1), array.render())
+        env.close()
+
+    @each_world
+    @pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
+    def test_closed_by_hand_lets_the_program_go_on(self, env_id: str, vector: bool) -> None:
+        env = make_vec(env_id, 2, "human") if vector else make(env_id, "human")
+        action = np.ones(2, dtype=int) if vector else 1
+        env.reset(seed=0)
+        pygame.event.post(pygame.event.Event(pygame.QUIT))
+        env.step(action)
+        assert not window_is_open()
+        env.step(action)
+        env.reset(seed=0)
+        assert not window_is_open()
+        env.close()
+
+    @each_world
+    @pytest.mark.parametrize("size", [(500, 240), (90, 300), (40, 40)])
+    def test_fills_any_size_that_it_is_given(self, env_id: str, size: tuple[int, int]) -> None:
+        env = make(env_id, "human")
+        env.reset(seed=0)
+        pygame.display.set_mode(size, pygame.RESIZABLE)
+        env.step(1)
+        assert pygame.display.get_surface().get_size() == size
+        assert len(np.unique(window_pixels().reshape(-1, 3), axis=0)) > 20
+        env.close()
+
+    @each_world
+    def test_shares_the_screen_with_others(self, env_id: str) -> None:
+        """Pygame has one window: when another environment closes it, ours opens it again."""
+        env, other = make(env_id, "human"), make("PuddleWorld-v0", "human")
+        env.reset(seed=0), other.reset(seed=0)
+        other.close()
+        env.step(1)
+        assert window_is_open()
+        pygame.quit()
+        env.step(1)
+        assert window_is_open()
+        env.close()
+
+    @each_world
+    @pytest.mark.parametrize("n", [1, 3])
+    def test_shows_the_copies_of_a_vector_environment(self, env_id: str, n: int, pygame_init_is_refused: None) -> None:
+        env = make_vec(env_id, n, "human")
+        env.reset(seed=0)
+        before = window_pixels()
+        env.step(np.ones(n, dtype=int))
+        assert env.render() is None
+        changed = (before != window_pixels()).any(axis=-1)
+        columns = rows = 1 if n == 1 else 2
+        width, height = changed.shape[0] // columns, changed.shape[1] // rows
+        tiles = [
+            changed[c * width : (c + 1) * width, r * height : (r + 1) * height]
+            for r in range(rows)
+            for c in range(columns)
+        ]
+        assert [tile.any() for tile in tiles] == [i < n for i in range(rows * columns)]
+        env.close()
+        assert not pygame.display.get_init()
+
+    @each_world
+    def test_works_through_gymnasiums_wrapper(self, env_id: str) -> None:
+        env = HumanRendering(make(env_id))
+        env.reset(seed=0)
+        assert window_is_open()
+        env.step(1)
+        env.close()
+
+
+class TestVectorPictures:
+    @pytest.mark.parametrize("env_id", ENV_IDS)
+    def test_are_one_frame_a_copy(self, env_id: str) -> None:
+        env, scalar = make_vec(env_id, 3), make(env_id)
+        env.reset(seed=5)
+        env.step(np.array([0, 1, 2]))
+        frames = env.render()
+        assert isinstance(frames, tuple)
+        assert len(frames) == 3
+        for i, frame in enumerate(frames):
+            scalar.reset(seed=5 + i)
+            scalar.step(i)
+            np.testing.assert_array_equal(frame, scalar.render())
+
+    @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
+    def test_start_anew_with_the_episode(self, mode: str) -> None:
+        env = make_vec("CollectObjects-v0", 2, layout=["S12"], autoreset_mode=mode)
+        env.reset(seed=0)
+        at_start = env.render()
+        env.step(np.array([3, 2]))
+        env.step(np.array([3, 2]))
+        if mode == "NextStep":
+            assert (env.render()[0] != at_start[0]).any()  # the last state of the episode is shown
+            env.step(np.array([3, 2]))
+        np.testing.assert_array_equal(env.render()[0], at_start[0])
+        assert (env.render()[1] != at_start[1]).any()
+
+    def test_human_rendering_of_gymnasium(self) -> None:
+        pytest.importorskip("cv2")
+        for env_id in WORLD_IDS:
+            env = VectorHumanRendering(make_vec(env_id, 3))
+            env.reset(seed=0)
+            before = window_pixels()
+            env.step(np.ones(3, dtype=int))
+            assert (before != window_pixels()).any()
+            env.close()
+
+    @each_world
+    def test_record_video_of_gymnasium(self, env_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The frames that reach the encoder; the encoder itself is another package."""
+        clips = record_clips(monkeypatch)
+        env = VectorRecordVideo(
+            make_vec(env_id, 4, max_episode_steps=3), str(tmp_path / "videos"), episode_trigger=lambda episode: True
+        )
+        env.reset(seed=0)
+        for _ in range(7):
+            env.step(np.ones(4, dtype=int))
+        env.close()
+        height, width = SIZE, round(1.42 * SIZE)
+        assert [len(frames) for frames, _ in clips] == [4, 4]
+        for frames, path in clips:
+            assert {frame.shape for frame in frames} == {(2 * height, 2 * width, 3)}
+            assert (frames[0] != frames[1]).any()
+            assert Path(path).parent == tmp_path / "videos"
+
+
+def record_clips(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[np.ndarray], str]]:
+    """Stand in for MoviePy; the clips that Gymnasium writes are kept here."""
+    clips: list[tuple[list[np.ndarray], str]] = []
+
+    class ImageSequenceClip:
+        def __init__(self, frames: list[np.ndarray], fps: int) -> None:
+            assert fps == 30
+            self.frames = frames
+
+        def write_videofile(self, path: str, logger: object) -> None:
+            clips.append((list(self.frames), path))
+
+    for name in ("moviepy", "moviepy.video", "moviepy.video.io", "moviepy.video.io.ImageSequenceClip"):
+        module = types.ModuleType(name)
+        module.ImageSequenceClip = ImageSequenceClip  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, name, module)
+    return clips
+
+
+class TestOverlay:
+    """Values that an agent draws over the map."""
+
+    @staticmethod
+    def pictures(env_id: str, overlay: Overlay | None, **options: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Without and with the overlay."""
+        env = make(env_id, **options)
+        env.reset(seed=0)
+        plain = env.render()
+        env.unwrapped.overlay = lambda: overlay
+        return plain, env.render()
+
+    @each_world
+    def test_is_asked_for_in_every_frame(self, env_id: str) -> None:
+        env, asked = make(env_id), []
+        shape = (13, 13)
+
+        def hook() -> Overlay | None:
+            asked.append(len(asked))
+            return None if len(asked) == 1 else Overlay(np.full(shape, len(asked), dtype=float), low=0.0, high=5.0)
+
+        env.reset(seed=0)
+        plain = env.render()
+        env.unwrapped.overlay = hook
+        assert env.unwrapped.overlay is hook
+        frames = [env.render() for _ in range(3)]
+        assert asked == [0, 1, 2]
+        np.testing.assert_array_equal(frames[0], plain)
+        assert (frames[1] != plain).any()
+        assert (frames[2] != frames[1]).any()
+        env.unwrapped.overlay = None
+        np.testing.assert_array_equal(env.render(), plain)
+
+    @each_world
+    def test_is_drawn_over_every_copy(self, env_id: str) -> None:
+        env = make_vec(env_id, 2)
+        env.reset(seed=0)
+        plain = env.render()
+        env.overlay = lambda: Overlay(np.ones((13, 13)))
+        assert env.overlay is not None
+        assert all((one != other).mean() > 0.2 for one, other in zip(plain, env.render(), strict=True))
+
+    @each_world
+    def test_draws_nothing_where_there_is_no_number(self, env_id: str) -> None:
+        values = np.full((13, 13), np.nan)
+        plain, overlaid = self.pictures(env_id, Overlay(values))
+        difference = np.abs(overlaid[:, :SIZE].astype(int) - plain[:, :SIZE])
+        assert difference.max() <= 8  # the rim of a letter that is drawn twice
+        assert (overlaid[:, SIZE:] != plain[:, SIZE:]).any()  # its color scale
+
+    @pytest.mark.parametrize("cell", [(1, 1), (1, 11), (11, 1), (5, 8)])
+    def test_has_a_value_for_each_cell_of_a_grid(self, cell: tuple[int, int]) -> None:
+        values = np.full((13, 13), np.nan)
+        values[cell] = 1.0
+        plain, overlaid = self.pictures("CollectObjects-v0", Overlay(values))
+        changed = np.argwhere((plain != overlaid)[:, :SIZE].any(axis=-1)) / SIZE * 13
+        assert changed.mean(axis=0) == pytest.approx(np.array(cell) + 0.5, abs=0.5)
+        assert np.ptp(changed, axis=0).max() < 1.1
+
+    @pytest.mark.parametrize(("row", "column"), [(0, 0), (0, 3), (3, 0)])
+    def test_has_row_0_at_the_bottom_of_the_square(self, row: int, column: int) -> None:
+        values = np.full((4, 4), np.nan)
+        values[row, column] = 1.0
+        plain, overlaid = self.pictures("PuddleWorld-v0", Overlay(values), start=(0.5, 0.5), puddles="none")
+        changed = np.argwhere((plain != overlaid)[:, :SIZE].any(axis=-1)) / SIZE
+        y, x = changed.mean(axis=0)
+        assert (x > 0.5) == (column > 1)
+        assert (y < 0.5) == (row > 1)
+
+    def test_must_have_the_shape_of_the_grid(self) -> None:
+        with pytest.raises(ValueError, match=r"^values must have the map's shape \(13, 13\), got \(9, 13\)"):
+            self.pictures("CollectObjects-v0", Overlay(np.zeros((9, 13))))
+
+    @pytest.mark.parametrize(
+        ("values", "given", "limits"),
+        [
+            ([[1.0, 3.0]], {}, (1.0, 3.0)),
+            ([[-1.0, 3.0]], {}, (-3.0, 3.0)),
+            ([[-5.0, 3.0]], {}, (-5.0, 5.0)),
+            ([[-5.0, -3.0]], {}, (-5.0, -3.0)),
+            ([[0.0, 2.0]], {}, (0.0, 2.0)),
+            ([[2.0, 2.0]], {}, (1.5, 2.5)),
+            ([[-5.0, 3.0]], {"low": -1.0}, (-1.0, 5.0)),
+            ([[1.0, 3.0]], {"low": -10.0, "high": 10.0}, (-10.0, 10.0)),
+            ([[np.nan, 3.0, 1.0, np.inf]], {}, (1.0, 3.0)),
+        ],
+    )
+    def test_limits(self, values: Any, given: dict[str, float], limits: tuple[float, float]) -> None:
+        assert Overlay(np.array(values), **given).limits == limits
+
+    def test_without_any_number_has_limits_too(self) -> None:
+        low, high = Overlay(NOWHERE).limits
+        assert low < high
+
+    def test_colors_run_from_blue_through_white_to_red(self) -> None:
+        image = Overlay(np.array([[-2.0, 0.0, 2.0, np.nan, 99.0, -np.inf]]), low=-2.0, high=2.0, opacity=0.5).image()
+        assert image.shape == (1, 6, 4)
+        (cold, neutral, warm, nothing, above, below), alphas = image[0, :, :3].astype(int), image[0, :, 3]
+        assert cold[2] > cold[0] + 50
+        assert warm[0] > warm[2] + 50
+        assert neutral.min() > 230
+        assert (above == warm).all()
+        assert (below == cold).all()
+        assert alphas.tolist() == [127, 127, 127, 0, 127, 127]
+        del nothing  # any color: it is transparent
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"values": np.zeros(3)}, r"^values must have two axes .* \(3,\)"),
+            ({"values": np.zeros((1, 2, 3))}, r"^values must have two axes .* \(1, 2, 3\)"),
+            ({"values": np.zeros((2, 2)), "opacity": 1.5}, r"^opacity .* 1\.5"),
+            ({"values": np.zeros((2, 2)), "opacity": -0.5}, r"^opacity .* -0\.5"),
+        ],
+    )
+    def test_bad_arguments_are_named(self, arguments: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            Overlay(**arguments)
+
+
+class TestPlay:
+    """`gymnasium.utils.play`, with a keyboard that the test presses."""
+
+    @staticmethod
+    def module() -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that Matplotlib is missing: it would plot, not play
+            from gymnasium.utils import play
+        return play
+
+    @pytest.mark.parametrize("env_id", ENV_IDS)
+    def test_the_games_keys_are_the_environments(self, env_id: str) -> None:
+        env = make(env_id)
+        env.reset(seed=0)
+        keys = env.get_wrapper_attr("get_keys_to_action")()
+        assert {key for combination in keys for key in combination} == self.module().PlayableGame(env).relevant_keys
+        assert set(keys.values()) == set(range(int(env.action_space.n)))
+
+    @pytest.mark.parametrize(
+        ("env_id", "keys"),
+        [
+            ("PuddleWorld-v0", {"LEFT": 0, "RIGHT": 1, "DOWN": 2, "UP": 3, "a": 0, "d": 1, "s": 2, "w": 3, "SPACE": 4}),
+            ("CollectObjects-v0", {"UP": 0, "DOWN": 1, "LEFT": 2, "RIGHT": 3, "w": 0, "s": 1, "a": 2, "d": 3}),
+        ],
+    )
+    def test_keys_become_actions(self, env_id: str, keys: dict[str, int]) -> None:
+        for key, action in keys.items():
+            assert self.played(env_id, getattr(pygame, f"K_{key}"), noop=(action + 1) % 4) == action
+
+    def played(self, env_id: str, key: int, noop: int) -> int:
+        """The action that `play` takes while a key is down."""
+        actions = []
+
+        def quit_after(_before: Any, _after: Any, action: int, *_: Any) -> None:
+            actions.append(action)
+            pygame.event.post(pygame.event.Event(pygame.QUIT))
+
+        pygame.display.init()
+        pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key))
+        self.module().play(make(env_id), callback=quit_after, seed=0, fps=1000, noop=noop)
+        return actions[0]

@@ -1,0 +1,475 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.wrappers import TransformObservation, TransformReward
+from gymnasium.wrappers.vector import TransformReward as VectorTransformReward
+from gymnasium.wrappers.vector import VectorizeTransformObservation
+from stable_baselines3 import A2C
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
+
+from dgvf_envs.functional.vector_env import DynamicsVectorEnv
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
+from tests.helpers import (
+    AUTORESET_MODES,
+    ENV_IDS,
+    SHORT_LIMITS,
+    WORLD_IDS,
+    Traveller,
+    assert_same,
+    each_mode,
+    each_variant,
+    flat,
+    own_vector_env,
+    skilled_policy,
+    sync_vector_env,
+)
+
+N = 4
+
+
+def dummy_vec_env(make: Callable[[], gym.Env], n: int = N) -> DummyVecEnv:
+    """The reference: Stable-Baselines3's own vector environment."""
+    return DummyVecEnv([make] * n)
+
+
+def stream(env: VecEnv, actions: np.ndarray, seed: int | None = 7) -> Iterator[Any]:
+    """Everything that a learner sees."""
+    if seed is not None:
+        env.seed(seed)
+    yield flat(env.reset())
+    yield flat(env.reset_infos)
+    for action in actions:
+        yield flat(env.step(action.copy()))
+        yield flat(env.reset_infos)
+
+
+def assert_same_streams(env: VecEnv, reference: VecEnv, actions: np.ndarray, seed: int | None = 7) -> list[Any]:
+    results = list(stream(reference, actions, seed))
+    for t, (one, other) in enumerate(zip(stream(env, actions, seed), results, strict=True)):
+        assert_same(one, other, f"item {t}", rtol=1e-6)  # rewards go through single precision
+    return results
+
+
+def ends(results: list[Any]) -> tuple[int, int]:
+    """How many episodes terminated, and how many ran out of time."""
+    infos = [info for result in results if len(result) == N for info in result[3] if isinstance(info, dict)]
+    last = [info for info in infos if "terminal_observation" in info]
+    by_time = sum(info["TimeLimit.truncated"] for info in last)
+    return len(last) - by_time, by_time
+
+
+def random_actions(n: int, steps: int, seed: int = 0, copies: int = N) -> np.ndarray:
+    return np.random.default_rng(seed).integers(n, size=(steps, copies))
+
+
+@each_mode
+@pytest.mark.parametrize("env_id", ENV_IDS)
+def test_our_environments_give_what_stable_baselines_own_give(env_id: str, mode: AutoresetMode) -> None:
+    limit = SHORT_LIMITS[env_id]
+    reference = dummy_vec_env(lambda: gym.make(env_id, max_episode_steps=limit))
+    env = GymnasiumVecEnv(own_vector_env(env_id, N, mode, max_episode_steps=limit))
+    env.seed(7)
+    observation, policy, actions = env.reset(), skilled_policy(env_id, N, seed=0), []
+    for _ in range(130):
+        actions.append(policy(observation))
+        observation = env.step(actions[-1])[0]
+    results = assert_same_streams(
+        GymnasiumVecEnv(own_vector_env(env_id, N, mode, max_episode_steps=limit)), reference, np.array(actions)
+    )
+    assert min(ends(results)) > 0, "episodes end both ways"
+
+
+@each_mode
+@each_variant
+def test_variants_too(env_id: str, options: dict[str, Any], mode: AutoresetMode) -> None:
+    reference = dummy_vec_env(lambda: gym.make(env_id, max_episode_steps=5, **options))
+    env = GymnasiumVecEnv(own_vector_env(env_id, N, mode, max_episode_steps=5, **options))
+    assert env.observation_space == reference.observation_space
+    assert env.action_space == reference.action_space
+    assert_same_streams(env, reference, random_actions(4, 22))
+
+
+@each_mode
+def test_any_sync_vector_env(mode: AutoresetMode) -> None:
+    """Dictionaries of observations; infos with numbers, text, arrays and dictionaries, present now and then."""
+    env = GymnasiumVecEnv(SyncVectorEnv([Traveller] * N, autoreset_mode=mode))
+    results = assert_same_streams(env, dummy_vec_env(Traveller), random_actions(3, 60))
+    assert min(ends(results)) > 0
+
+
+@each_mode
+def test_environments_that_reuse_their_buffers(mode: AutoresetMode) -> None:
+    """Stable-Baselines3 keeps an observation over the next step, so it must not be overwritten there."""
+    env = GymnasiumVecEnv(SyncVectorEnv([Traveller] * N, copy=False, autoreset_mode=mode))
+    env.seed(7)
+    actions = random_actions(3, 30)
+    kept = [env.reset()] + [env.step(action)[0] for action in actions]
+    reference = list(stream(dummy_vec_env(Traveller), actions))
+    assert_same(kept, [reference[0], *(result[0] for result in steps_of(reference))])
+
+
+def test_tuples_of_observations() -> None:
+    """Stable-Baselines3 holds dictionaries, not tuples: every mode gives what the dictionaries give."""
+
+    keys = list(Traveller.observation_space)
+
+    def as_tuple(observation: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
+        return tuple(observation[key] for key in keys)
+
+    def tupled() -> gym.Env:
+        return TransformObservation(Traveller(), as_tuple, gym.spaces.Tuple(as_tuple(Traveller.observation_space)))
+
+    def run(make: Callable[[], gym.Env], mode: AutoresetMode) -> list[Any]:
+        env = GymnasiumVecEnv(SyncVectorEnv([make] * N, autoreset_mode=mode))
+        return steps_of(list(stream(env, random_actions(3, 40))))
+
+    expected = run(Traveller, AutoresetMode.SAME_STEP)
+    for mode in AUTORESET_MODES:
+        for (observation, *rest, infos), (as_dict, *same_rest, same_infos) in zip(
+            run(tupled, mode), expected, strict=True
+        ):
+            assert_same(observation, as_tuple(as_dict))
+            assert_same(rest, same_rest)
+            for info, same in zip(infos, same_infos, strict=True):
+                if "terminal_observation" in same:
+                    same = {**same, "terminal_observation": as_tuple(same["terminal_observation"])}
+                assert_same(info, same)
+
+
+def test_async_vector_env() -> None:
+    env = GymnasiumVecEnv(AsyncVectorEnv([Traveller] * 2, context="spawn"))
+    try:
+        assert_same_streams(env, dummy_vec_env(Traveller, 2), random_actions(3, 40, copies=2))
+        assert env.get_attr("speed", indices=1) == [0.1]
+        env.set_attr("speed", 0.5)
+        assert env.get_attr("speed") == [0.5, 0.5]
+        with pytest.raises(ValueError, match=r"^indices must name all copies.*\[0\]"):
+            env.set_attr("speed", 0.2, indices=[0])
+        fuel = env.get_attr("fuel")
+        assert env.env_method("refuel", 2, extra=1) == [left + 3 for left in fuel]
+        assert env.env_method("refuel", 2, indices=1) == [fuel[1] + 2]
+    finally:
+        env.close()
+
+
+def test_async_without_shared_memory_is_refused_where_it_resets_twice() -> None:
+    """Its workers forget that they were reset by a mask, and reset once more at the next step."""
+    env = AsyncVectorEnv([Traveller], shared_memory=False, context="spawn")
+    try:
+        with pytest.raises(ValueError, match=r"AutoresetMode\.SAME_STEP"):
+            GymnasiumVecEnv(env)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "by_time"), [({"episodic_life": True}, False), ({"max_num_frames_per_episode": 100}, True)]
+)
+def test_atari_gives_one_stream_in_both_modes(options: dict[str, Any], by_time: bool) -> None:
+    pytest.importorskip("cv2")
+    from ale_py import AtariVectorEnv
+
+    actions, small = random_actions(4, 100), {"img_height": 20, "img_width": 20, "noop_max": 5}
+    next_step, same_step = (
+        list(stream(GymnasiumVecEnv(AtariVectorEnv("breakout", N, autoreset_mode=mode, **small, **options)), actions))
+        for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
+    )
+    np.testing.assert_array_equal(next_step[0], same_step[0])
+    ended = 0
+    for (*batches, infos), (*same_batches, same_infos) in zip(steps_of(next_step), steps_of(same_step), strict=True):
+        assert_same(batches, same_batches)
+        observation, rewards, done = batches
+        assert rewards.dtype == np.float32
+        for i, (info, same_info) in enumerate(zip(infos, same_infos, strict=True)):
+            for key in ("terminal_observation", "TimeLimit.truncated"):
+                assert_same(info.get(key), same_info.get(key))
+            if not done[i]:  # at an end, ALE tells SAME_STEP users of the new episode only
+                assert_same(info["lives"], same_info["lives"])
+            assert ("terminal_observation" in info) == done[i]
+            if done[i]:
+                ended += 1
+                assert info["TimeLimit.truncated"] == by_time
+                assert (info["terminal_observation"] != observation[i]).any()
+    assert ended >= N
+
+
+def steps_of(results: list[Any]) -> list[Any]:
+    return results[2::2]
+
+
+@each_mode
+def test_wrapped_rewards(mode: AutoresetMode) -> None:
+    reference = dummy_vec_env(lambda: TransformReward(gym.make("PuddleWorld-v0", max_episode_steps=6), lambda r: r / 8))
+    wrapped = VectorTransformReward(own_vector_env("PuddleWorld-v0", N, mode, max_episode_steps=6), lambda r: r / 8)
+    assert_same_streams(GymnasiumVecEnv(wrapped), reference, random_actions(5, 20))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED], ids=["NEXT_STEP", "DISABLED"])
+@pytest.mark.parametrize("make", [own_vector_env, sync_vector_env])
+def test_wrapped_observations(make: Callable[..., VectorEnv], mode: AutoresetMode) -> None:
+    space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    wrapping = {"func": lambda position: 2 * position - 1, "observation_space": space}
+    reference = dummy_vec_env(lambda: TransformObservation(gym.make("PuddleWorld-v0", max_episode_steps=6), **wrapping))
+    wrapped = VectorizeTransformObservation(
+        make("PuddleWorld-v0", N, mode, max_episode_steps=6), TransformObservation, **wrapping
+    )
+    assert_same_streams(GymnasiumVecEnv(wrapped), reference, random_actions(5, 20))
+
+
+class Foreign(VectorEnv):
+    """A vector environment of a class that the adapter does not know; it does honor the mask."""
+
+    def __init__(self, mode: Any = AutoresetMode.NEXT_STEP) -> None:
+        self.inner = SyncVectorEnv([Traveller] * N)
+        self.metadata = {"autoreset_mode": mode}
+        self.num_envs = N
+        self.single_observation_space, self.single_action_space = (
+            self.inner.single_observation_space,
+            self.inner.single_action_space,
+        )
+
+    def reset(self, **arguments: Any) -> Any:
+        return self.inner.reset(**arguments)
+
+    def step(self, actions: np.ndarray) -> Any:
+        return self.inner.step(actions)
+
+
+class TestRefusals:
+    def test_what_would_give_wrong_data(self) -> None:
+        cart_pole = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
+        with pytest.raises(ValueError, match=r"^env must autoreset .*CartPole.*NEXT_STEP.*vectorization_mode='sync'"):
+            GymnasiumVecEnv(cart_pole)
+
+    def test_an_unknown_class_is_accepted_on_the_users_word(self) -> None:
+        with pytest.raises(ValueError, match="partial_reset=True"):
+            GymnasiumVecEnv(Foreign())
+        env = GymnasiumVecEnv(Foreign(), partial_reset=True)
+        assert_same_streams(env, dummy_vec_env(Traveller), random_actions(3, 30))
+        with pytest.raises(ValueError, match=r"AutoresetMode\.SAME_STEP"):
+            GymnasiumVecEnv(sync_vector_env("PuddleWorld-v0", 2), partial_reset=False)
+
+    @pytest.mark.parametrize("mode", [None, "NextStep"])
+    def test_an_environment_that_does_not_tell_its_mode(self, mode: str | None) -> None:
+        with pytest.raises(ValueError, match=rf"autoreset_mode'\] must be an AutoresetMode, got {mode!r}"):
+            GymnasiumVecEnv(Foreign(mode), partial_reset=True)
+
+    def test_what_is_no_vector_environment(self) -> None:
+        with pytest.raises(TypeError, match=r"^env must be a gymnasium.vector.VectorEnv, got "):
+            GymnasiumVecEnv(gym.make("PuddleWorld-v0"))
+
+    def test_waiting_for_a_step_that_was_not_asked_for(self) -> None:
+        env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", 2))
+        env.reset()
+        with pytest.raises(RuntimeError, match=r"step_async"):
+            env.step_wait()
+        env.step(np.zeros(2, dtype=int))
+        with pytest.raises(RuntimeError, match=r"step_async"):
+            env.step_wait()
+
+
+class TestPerEnvironmentAccess:
+    @staticmethod
+    def both() -> tuple[GymnasiumVecEnv, DummyVecEnv]:
+        reference = dummy_vec_env(lambda: TransformReward(Traveller(), float))
+        env = GymnasiumVecEnv(SyncVectorEnv([lambda: TransformReward(Traveller(), float)] * N))
+        env.seed(0), reference.seed(0)
+        env.reset(), reference.reset()
+        return env, reference
+
+    @pytest.mark.parametrize("indices", [None, 2, [0, 3], (1,), range(2)], ids=repr)
+    def test_is_that_of_stable_baselines(self, indices: Any) -> None:
+        env, reference = self.both()
+        assert env.get_attr("fuel", indices) == reference.get_attr("fuel", indices)
+        for both in (env, reference):
+            both.set_attr("speed", 0.7, indices)
+        chosen = list(range(N)) if indices is None else [indices] if isinstance(indices, int) else list(indices)
+        assert env.get_attr("speed") == [0.7 if i in chosen else 0.1 for i in range(N)]
+        answers = [both.env_method("refuel", 5, indices=indices, extra=2) for both in (env, reference)]
+        assert answers[0] == answers[1]
+        assert env.get_attr("calls") == reference.get_attr("calls") == [[7] if i in chosen else [] for i in range(N)]
+        for wrapper in (TransformReward, TransformObservation):
+            assert env.env_is_wrapped(wrapper, indices) == reference.env_is_wrapped(wrapper, indices)
+        assert env.has_attr("speed")
+        assert not env.has_attr("wings")
+
+    def test_of_one_batch_is_shared(self) -> None:
+        env = GymnasiumVecEnv(VectorTransformReward(own_vector_env("PuddleWorld-v0", N), lambda r: r))
+        world = env.get_attr("dynamics")
+        assert len(world) == N
+        assert world[0] is world[3]
+        assert env.get_attr("max_episode_steps", indices=[1, 2]) == [5000, 5000]
+        env.set_attr("render_label", "all")
+        assert env.get_attr("render_label", indices=0) == ["all"]
+        with pytest.raises(ValueError, match=r"^indices must name all copies.*\[0\]"):
+            env.set_attr("render_label", "one", indices=[0])
+        assert [len(seeds) for seeds in env.get_attr("np_random_seed", indices=[0, 1])] == [N, N]
+        assert env.env_is_wrapped(TransformReward) == [False] * N
+        with pytest.raises(AttributeError):
+            env.get_attr("wings")
+
+    def test_a_method_of_one_batch_is_called_once(self) -> None:
+        env = GymnasiumVecEnv(own_vector_env("CollectObjects-v0", N, render_mode="rgb_array", screen_size=64))
+        env.reset()
+        answers = env.env_method("render", indices=[0, 2])
+        assert [len(frames) for frames in answers] == [N, N]
+        assert answers[0] is answers[1]
+
+
+class TestSeedsAndOptions:
+    def test_seeds_are_used_once(self) -> None:
+        env, reference = TestPerEnvironmentAccess.both()
+        assert env.seed(3) == reference.seed(3) == [3, 4, 5, 6]
+        for _ in range(3):
+            assert_same(flat(env.reset()), flat(reference.reset()))
+        assert_same_streams(env, reference, random_actions(3, 12), seed=None)
+
+    def test_seeds_that_no_vector_environment_can_take_are_an_error(self) -> None:
+        env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", 2))
+        env._seeds = [3, 3]
+        with pytest.raises(ValueError, match=r"^seeds must be consecutive integers, got \[3, 3\]"):
+            env.reset()
+
+    def test_options_are_used_once(self) -> None:
+        env, reference = TestPerEnvironmentAccess.both()
+        for both in (env, reference):
+            both.set_options({"harbor": 1})
+            both.reset()
+            both.reset()
+        received = [options[1:] for options in env.get_attr("options")]
+        assert received == [options[1:] for options in reference.get_attr("options")] == [[{"harbor": 1}, None]] * N
+
+    def test_options_that_differ_are_an_error(self) -> None:
+        env, _ = TestPerEnvironmentAccess.both()
+        env.set_options([{"harbor": i} for i in range(N)])
+        with pytest.raises(ValueError, match=r"^options must be the same for all copies.*'harbor': 3"):
+            env.reset()
+
+
+class TestPictures:
+    @pytest.mark.parametrize("env_id", WORLD_IDS)
+    def test_are_those_of_the_copies(self, env_id: str) -> None:
+        env = GymnasiumVecEnv(own_vector_env(env_id, N, render_mode="rgb_array", screen_size=64))
+        reference = dummy_vec_env(lambda: gym.make(env_id, render_mode="rgb_array", screen_size=64))
+        env.seed(0), reference.seed(0)
+        env.reset(), reference.reset()
+        assert env.render_mode == "rgb_array"
+        assert env.metadata["render_modes"] == ["human", "rgb_array"]
+        assert_same(list(env.get_images()), list(reference.get_images()))
+        np.testing.assert_array_equal(env.render("rgb_array"), reference.render("rgb_array"))
+        assert env.render().shape == (2 * 64, 2 * 91, 3)
+
+    def test_of_sync_vector_env(self) -> None:
+        env = GymnasiumVecEnv(SyncVectorEnv([lambda: Traveller(render_mode="rgb_array")] * 2))
+        env.reset()
+        assert [image[0, 0, 0] for image in env.get_images()] == env.get_attr("fuel")
+
+    def test_need_a_render_mode(self) -> None:
+        env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", N))
+        env.reset()
+        with pytest.warns(UserWarning, match="render_mode must be 'rgb_array'"):
+            assert env.get_images() == [None] * N
+
+    @pytest.mark.parametrize("env_id", WORLD_IDS)
+    def test_human_mode_is_one_window(self, env_id: str) -> None:
+        import pygame
+
+        env = GymnasiumVecEnv(own_vector_env(env_id, N, render_mode="human", screen_size=64))
+        env.reset()
+        assert pygame.display.get_surface().get_size() == (91, 64)
+        assert env.render() is None
+        env.step(np.zeros(N, dtype=int))
+        env.close()
+        assert not pygame.display.get_init()
+
+
+class TestMakeVec:
+    @pytest.mark.parametrize("env_id", ENV_IDS)
+    def test_takes_our_own_vector_environment(self, env_id: str) -> None:
+        env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 6})
+        assert isinstance(env, VecMonitor)
+        assert isinstance(env.unwrapped, GymnasiumVecEnv)
+        assert isinstance(env.unwrapped.env, DynamicsVectorEnv)
+        assert env.unwrapped.env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+        reference = dummy_vec_env(lambda: gym.make(env_id, max_episode_steps=6))
+        assert_same_streams(env.unwrapped, reference, random_actions(4, 20))
+
+    def test_seeds_the_first_reset_and_the_actions(self) -> None:
+        one, same, other = (make_vec("PuddleWorldSutton-v0", N, seed=seed) for seed in (1, 1, 2))
+        np.testing.assert_array_equal(first := one.reset(), same.reset())
+        assert (first != other.reset()).any()
+        assert [one.action_space.sample() for _ in range(20)] == [same.action_space.sample() for _ in range(20)]
+        assert (one.reset() != first).any()
+
+    def test_imports_the_module_of_an_id(self) -> None:
+        assert make_vec("dgvf_envs:CollectObjects-v0", 2).reset().shape == (2, 3, 13, 13)
+
+    @pytest.mark.parametrize(
+        ("env_id", "wrapper"),
+        [("CartPole-v1", None), ("MountainCar-v0", None), ("PuddleWorld-v0", lambda env: TransformReward(env, abs))],
+    )
+    def test_falls_back_to_sync_vector_env(self, env_id: str, wrapper: Callable | None) -> None:
+        """Where the id's own resets on the next step only, where it has none, and where each copy is to be wrapped."""
+        env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 12}, wrapper_class=wrapper)
+        assert isinstance(env.unwrapped.env, SyncVectorEnv)
+        assert env.env_is_wrapped(TransformReward) == [wrapper is not None] * N
+        wrap = wrapper or (lambda env: env)
+        reference = dummy_vec_env(lambda: wrap(gym.make(env_id, max_episode_steps=12)))
+        results = assert_same_streams(env.unwrapped, reference, random_actions(2, 40))
+        assert sum(ends(results)) > 0
+
+    def test_monitors_episodes(self, tmp_path: Path) -> None:
+        folder = tmp_path / "new" / "folder"
+        env = make_vec("PuddleWorld-v0", 2, env_kwargs={"max_episode_steps": 4}, monitor_dir=str(folder))
+        env.seed(0)
+        env.reset()
+        rewards, infos = zip(*[env.step(np.zeros(2, dtype=int))[1::2] for _ in range(4)], strict=True)
+        env.close()
+        assert [path.name for path in folder.iterdir()] == ["monitor.csv"]
+        header, columns, *rows = (folder / "monitor.csv").read_text().splitlines()
+        assert header.startswith("#")
+        assert columns == "r,l,t"
+        np.testing.assert_allclose([float(row.split(",")[0]) for row in rows], np.sum(rewards, axis=0), rtol=1e-5)
+        assert [row.split(",")[1] for row in rows] == ["4", "4"]
+        assert [info["episode"]["l"] for info in infos[-1]] == [4, 4]
+
+    @pytest.mark.parametrize("n_envs", [0, -1])
+    def test_the_number_of_copies_is_checked(self, n_envs: int) -> None:
+        with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
+            make_vec("PuddleWorld-v0", n_envs)
+
+    def test_clipped_rewards_are_not_taken_for_scores_unsaid(self) -> None:
+        with pytest.warns(UserWarning, match=r"^ALE/Pong-v5 clips its rewards"):
+            make_vec("ALE/Pong-v5", 1).close()
+        make_vec("ALE/Pong-v5", 1, env_kwargs={"reward_clipping": False}).close()
+
+    def test_wrong_options_of_the_world_are_not_hidden(self) -> None:
+        with pytest.raises(ValueError, match=r"^noise .* -1\.0"):
+            make_vec("PuddleWorld-v0", 2, env_kwargs={"noise": -1.0})
+
+
+@pytest.mark.parametrize("env_id", WORLD_IDS)
+def test_stable_baselines_trains_saves_and_evaluates(env_id: str, tmp_path: Path) -> None:
+    env = make_vec(env_id, N, seed=0, env_kwargs={"max_episode_steps": 30})
+    model = A2C("MlpPolicy", env, seed=0)
+    before = [parameter.clone() for parameter in model.policy.parameters()]
+    model.learn(1000)
+    assert model.num_timesteps == 1000
+    assert len(model.ep_info_buffer) > 0
+    assert any((old != new).any() for old, new in zip(before, model.policy.parameters(), strict=True))
+    mean, _ = evaluate_policy(model, make_vec(env_id, N, seed=1, env_kwargs={"max_episode_steps": 30}), 8)
+    assert mean < -20.0 if env_id.startswith("Puddle") else 0.0 <= mean <= 3.0
+    model.save(tmp_path / "model")
+    observation = env.reset()
+    again = A2C.load(tmp_path / "model", env)
+    np.testing.assert_array_equal(
+        again.predict(observation, deterministic=True)[0], model.predict(observation, deterministic=True)[0]
+    )

@@ -1,0 +1,397 @@
+"""Devices by name, numbers that are the same on all of them, and products of bfloat16 numbers.
+
+What needs a CUDA device is skipped without one. The meta device stands for it where it can: its tensors hold no
+numbers, so that whatever waits for a number fails, and they refuse to meet tensors of the CPU.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.cli import main
+from dgvf_agents.core.inner_update import InnerState
+from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import Unroll, meta_gradient
+from dgvf_agents.execution.devices import check_device_name, device_named, device_to_look_on, upload
+from dgvf_agents.runs.checkpoint import load_checkpoint
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.environments import training_environments
+from dgvf_agents.runs.evaluate import evaluate
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.probe import probe
+from dgvf_agents.runs.train import train
+from dgvf_agents.storage.model_file import ModelFile, write_bytes
+from dgvf_envs.sb3_adapter import make_vec
+
+COPIES, STEPS = 4, 5
+BATCH = COPIES * STEPS
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "question_discount": None}
+TINY = TrainConfig(
+    n_envs=COPIES,
+    questions=4,
+    unroll_length=2,
+    steps=6 * BATCH,
+    compile=False,
+    evaluation_kwargs={"max_episode_steps": 9},
+    evaluation_episodes=2,
+    evaluate_every=6 * BATCH,
+    log_every=3 * BATCH,
+    checkpoint_every=3 * BATCH,
+)
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+
+
+def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:
+    env = make_vec("CollectObjectsSmall-v0", COPIES, 0)
+    kwargs = {"features_extractor_kwargs": {"features_dim": 32}}
+    return DGVFA2C("CnnPolicy", env, device=device, policy_kwargs=kwargs, **{**SMALL, **changes})
+
+
+class Keep(BaseCallback):
+    """Keeps every rollout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rollouts: list[Rollout] = []
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        assert isinstance(self.model, DGVFA2C)
+        assert self.model._rollout is not None
+        self.rollouts.append(self.model._rollout)
+
+
+@functools.cache
+def rollouts() -> tuple[Rollout, ...]:
+    """What a model collects on the CPU, four batches."""
+    keep = Keep()
+    small_model().learn(4 * BATCH, keep)
+    return tuple(keep.rollouts)
+
+
+def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
+    """The meta-gradient of an untrained model on the CPU's rollouts."""
+    state = InnerState(model._theta, model.learner_state.optimizer)
+    batches = tree_map_only(Tensor, lambda tensor: tensor.to(model.device), list(rollouts()))
+    packed, rate = model._packed, torch.tensor(1e-3, device=model.device)
+    return meta_gradient(packed.update, packed.score, state, model.learner_state.eta, batches, rate, storage=storage)  # type: ignore[arg-type]
+
+
+def apart(one: Params, other: Params) -> float:
+    """Norm of the difference over the norm."""
+    a, b = (torch.cat([value.cpu().flatten() for value in params.values()]) for params in (one, other))
+    return float((a - b).norm() / b.norm())
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for there, kind in ((True, "cuda"), (False, "cpu")):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
+        assert device_named("auto").type == kind
+        assert device_to_look_on(None, "cuda:1").type == kind
+        assert device_named("cpu") == device_named(torch.device("cpu")) == torch.device("cpu")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_named("cuda:1") == torch.device("cuda", 1)
+    with pytest.raises(ValueError, match="device must be one that PyTorch finds here, got 'cuda:2', and it finds 2"):
+        device_named("cuda:2")
+
+
+def test_devices_that_are_not_there_are_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    message = r"device must be one that PyTorch finds here, got 'cuda(:0)?', and it finds 0 CUDA devices"
+    with pytest.warns(UserWarning, match=message):
+        model = small_model("cuda")
+    assert model.device == torch.device("cpu")
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=message):
+        assert DGVFA2C.load(tmp_path / "model", device="cuda:0").device == torch.device("cpu")
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "puddle-world", "a2c", "--device", "cuda", "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert "device must be one that PyTorch finds here" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ValueError, match="device must be the name of one, as 'auto', 'cpu' or 'cuda', got 'gpu'"):
+        device_named("gpu")
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:", "cuda:x", "CPU", "meta", ""])
+def test_names_in_configurations(name: str) -> None:
+    for known in ("auto", "cpu", "cuda", "cuda:3"):
+        check_device_name(known)
+        assert TrainConfig(device=known).device == known
+    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got"):
+        TrainConfig(device=name)
+
+
+# --- runs that go from one device to another --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("devices") / "run"
+    train(TINY, path, show_progress=False)
+    return path
+
+
+def as_if_from_cuda(run: Path, to: Path) -> RunFolder:
+    """A copy of the run up to its middle, as one on a CUDA device would have left it."""
+    folder = RunFolder(to)
+    (to / "checkpoints").mkdir(parents=True)
+    folder.write_config(dataclasses.replace(TINY, device="cuda"))
+    (to / "progress.csv").write_bytes((run / "progress.csv").read_bytes())
+    source = RunFolder(run).checkpoints()[0]
+    file = ModelFile.from_bytes(source.read_bytes())
+    assert file.document["training"]["device"] == "cpu"
+    document = {**file.document, "training": {**file.document["training"], "device": "cuda"}}
+    write_bytes(to / "checkpoints" / source.name, dataclasses.replace(file, document=document).to_bytes())
+    return folder
+
+
+def test_a_run_goes_on_on_another_device_and_says_so(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    run = as_if_from_cuda(finished, tmp_path / "run")
+    evaluate(run.path, 2)  # looks at it on the CPU without a word
+    with pytest.raises(SystemExit):
+        main(["train", "--resume", str(run.path)])
+    assert "device must be one that PyTorch finds here" in " ".join(capsys.readouterr().err.split())
+    with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which goes on on 'cpu'"):
+        main(["train", "--resume", str(run.path), "--device", "cpu"])
+    assert run.is_finished()
+    assert run.read_config() == TINY  # where the next resumption would go on
+    one, other = (
+        load_checkpoint(RunFolder(path), lambda: training_environments(TINY)) for path in (run.path, finished)
+    )
+    assert one is not None
+    assert other is not None
+    assert torch.equal(one._theta["packed"], other._theta["packed"])  # it was no CUDA device after all
+
+
+def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert evaluate(finished, 2, device="cpu") == evaluate(finished, 2)
+    for look in (evaluate, probe):
+        with pytest.raises(ValueError, match="device must be one that PyTorch finds here, got 'cuda'"):
+            look(finished, device="cuda")
+
+
+def test_evaluation_is_of_an_episode_at_least(finished: Path) -> None:
+    with pytest.raises(ValueError, match="episodes must be >= 1, got 0"):
+        evaluate(finished, 0)
+
+
+def test_other_fields_of_a_resumed_run_must_be_the_same(finished: Path) -> None:
+    with pytest.raises(ValueError, match=r"config must be that .* mixed_precision \(False, not True\)"):
+        train(dataclasses.replace(TINY, mixed_precision=True), finished, show_progress=False, resume=True)
+    assert json.loads((finished / "config.json").read_text())["device"] == "cpu"
+
+
+# --- updates wait for no number and stay on their device --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
+    model = small_model(storage=storage)
+    packed = model._packed
+    state, eta, batches, rate, noise = tree_map_only(
+        Tensor,
+        lambda tensor: tensor.detach().to("meta"),
+        (
+            InnerState(model._theta, model.learner_state.optimizer),
+            model.learner_state.eta,
+            list(rollouts()[:3]),
+            torch.tensor(1e-3),
+            torch.zeros(COPIES),
+        ),
+    )
+    unroll = Unroll(
+        *(packed.update, packed.score, state, eta),
+        scored_update=packed.scored_update,
+        storage=storage,  # type: ignore[arg-type]
+        length=2,
+    )
+    for batch in batches[:2]:
+        metrics, _ = unroll.score_and_update(batch, rate)
+    unroll.score(batches[2])
+    gradient = unroll.gradient()
+    actions = packed.act(state.theta, batches[0].observations[0], noise)
+    results = tree_leaves((unroll.state, metrics, gradient, actions))
+    assert {tensor.device.type for tensor in results} == {"meta"}
+    assert {tensor.dtype for tensor in tree_leaves((unroll.state, metrics, gradient))} == {torch.float32}
+
+
+# --- products of bfloat16 numbers -------------------------------------------------------------------------------------
+
+
+class Products(TorchDispatchMode):
+    """The dtypes that matrix products and convolutions are of, by their largest operand's elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dtypes: dict[str, set[torch.dtype]] = {"encoder": set(), "heads": set()}
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = function.overloadpacket.__name__
+        if "convolution" in name:
+            self.dtypes["encoder"].add(args[0].dtype)
+        elif name in ("mm", "addmm"):
+            shapes = {size for one in args if isinstance(one, Tensor) for size in one.shape}
+            self.dtypes["encoder" if 16 * 7 * 7 in shapes else "heads"].add(args[-1].dtype)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_meta_gradients_agree_with_those_of_float32_within_the_tolerance_of_bfloat16(storage: str) -> None:
+    """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, whose derivative rounding changes."""
+    optimizer = RMSProp.tensorflow()
+    exact, same, mixed = (small_model(inner_optimizer=optimizer, mixed_precision=m) for m in (False, False, True))
+    assert torch.equal(exact._theta["packed"], mixed._theta["packed"])
+    gradient = gradient_of(mixed, storage)
+    assert {value.dtype for value in gradient.values()} == {torch.float32}
+    assert 1e-4 < apart(gradient, gradient_of(exact)) < 0.1
+    assert apart(gradient_of(same), gradient_of(exact)) == 0.0
+
+
+def test_updates_agree_with_those_of_float32_within_the_tolerance_of_bfloat16() -> None:
+    after = {}
+    for mixed in (False, True):
+        model = small_model(mixed_precision=mixed)
+        state = InnerState(model._theta, model.learner_state.optimizer)
+        with Products() as products:
+            new, metrics = model._packed.update(state, model.learner_state.eta, rollouts()[0], torch.tensor(1.0))
+        after[mixed] = {name: new.theta[name] - model._theta[name] for name in new.theta}, metrics
+        kinds = {torch.bfloat16} if mixed else {torch.float32}
+        assert products.dtypes == {"encoder": kinds, "heads": {torch.float32}}
+        assert {value.dtype for value in tree_leaves((new, metrics))} == {torch.float32}
+    assert 1e-4 < apart(after[True][0], after[False][0]) < 0.05
+    for one, other in zip(after[True][1], after[False][1], strict=True):
+        assert float(one) == pytest.approx(float(other), rel=0.03, abs=0.01)
+
+
+def test_a_model_of_mixed_precision_trains_and_is_saved_with_it(tmp_path: Path) -> None:
+    model = small_model(mixed_precision=True).learn(6 * BATCH)
+    assert model.meta_updates == 1
+    state = model.learner_state
+    held = tree_leaves((model._theta, state.optimizer, state.eta, state.optimizers.state_dict()["meta"]["state"]))
+    assert {value.dtype for value in held} == {torch.float32}
+    model.save(tmp_path / "model")
+    model.learn(3 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device="cpu")
+    assert resumed.mixed_precision
+    resumed.learn(3 * BATCH, reset_num_timesteps=False)
+    assert torch.equal(resumed._theta["packed"], model._theta["packed"])
+
+
+@pytest.mark.slow
+def test_compiled_updates_of_mixed_precision_are_those_of_eager_ones() -> None:
+    eager, compiled = (small_model(mixed_precision=True, compile=compile) for compile in (False, True))
+    assert apart(*(model.learn(9 * BATCH)._theta for model in (compiled, eager))) < 0.05
+    assert eager.meta_updates == compiled.meta_updates == 2
+
+
+# --- with a CUDA device -----------------------------------------------------------------------------------------------
+
+
+@needs_cuda
+def test_arrays_arrive_as_they_are() -> None:
+    array = np.arange(1_000_000, dtype=np.uint8).reshape(10, -1)
+    tensor = upload(array, torch.device("cuda"))
+    assert (tensor.device.type, tensor.dtype) == ("cuda", torch.uint8)
+    assert np.array_equal(tensor.cpu().numpy(), array)
+
+
+@needs_cuda
+def test_numbers_are_those_of_the_cpu() -> None:
+    here, there = small_model("cpu"), small_model("cuda")
+    there.set_parameters(here.get_parameters())
+    assert apart(gradient_of(there), gradient_of(here)) < 1e-3
+    assert gradient_of(there)["packed"].device.type == "cuda"
+    keeps = [Keep(), Keep()]
+    for model, keep in zip((here, there), keeps, strict=True):
+        model.learn(2 * BATCH, keep)
+    for name in ("actions", "rewards", "terminated", "truncated", "observations", "next_observations"):
+        one, other = (getattr(keep.rollouts[0], name) for keep in keeps)
+        assert torch.equal(one, other.cpu()), name
+    assert apart(there._theta, here._theta) < 1e-3
+
+
+@needs_cuda
+@pytest.mark.parametrize("mixed_precision", [False, True])
+def test_the_processor_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
+    model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # all is warm and compiled
+    update, waits = model.train, []
+
+    def watched() -> None:
+        before = model.meta_updates
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            torch.cuda.set_sync_debug_mode("warn")
+            update()
+            torch.cuda.set_sync_debug_mode("default")
+        waits.append((sum("synchroniz" in str(one.message) for one in seen), model.meta_updates - before))
+
+    model.train = watched  # type: ignore[method-assign]
+    model.learn(6 * BATCH, reset_num_timesteps=False)
+    assert {count for count, meta in waits if not meta} == {0}
+    assert {count for count, meta in waits if meta} == {1}
+
+
+@needs_cuda
+@pytest.mark.parametrize(("first", "then"), [("cuda", "cpu"), ("cpu", "cuda"), ("cuda", "cuda")])
+def test_files_go_from_device_to_device(first: str, then: str, tmp_path: Path) -> None:
+    model = small_model(first).learn(5 * BATCH)
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device=then)
+    assert (loaded.device.type, loaded._trained_on) == (then, first)
+    for trained in (model, loaded):
+        trained.learn(2 * BATCH, reset_num_timesteps=False)
+    assert apart(loaded._theta, model._theta) < 1e-3
+    model.set_parameters(loaded.get_parameters())
+    model.set_parameters(tmp_path / "model.zip")
+    model.learn(BATCH, reset_num_timesteps=False)
+
+
+@needs_cuda
+@pytest.mark.parametrize("change", [{}, {"mixed_precision": True}, {"storage": "recompute"}, {"compile": True}])
+def test_a_run_on_cuda(change: dict[str, Any], tmp_path: Path) -> None:
+    config = dataclasses.replace(TINY, device="cuda", **change)
+    train(config, tmp_path / "run", show_progress=False)
+    folder = RunFolder(tmp_path / "run")
+    assert folder.is_finished()
+    evaluate(folder.path, 2)
+    folder.checkpoints()[-1].unlink()
+    with pytest.warns(UserWarning, match="device was 'cuda' up to step 60"):
+        train(dataclasses.replace(config, device="cpu"), folder.path, show_progress=False, resume=True)
+
+
+@needs_cuda
+@pytest.mark.parametrize("task", ["discovered", "pixel-control"])
+def test_a_game_on_cuda(task: str, tmp_path: Path) -> None:
+    arguments = ["--game", "Breakout", "--n-envs", "4", "--n-steps", "5", "--unroll-length", "2", "--questions", "4"]
+    arguments += ["--steps", "160", "--no-compile", "--evaluation-episodes", "1", "--mixed-precision"]
+    main(["train", "atari", task, *arguments, "--device", "cuda", "--out", str(tmp_path / "run")])
+    assert RunFolder(tmp_path / "run").is_finished()

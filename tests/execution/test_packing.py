@@ -1,0 +1,106 @@
+"""Packed functions are the core's functions on vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
+from dgvf_agents.core.unroll import Unroll, meta_gradient
+from dgvf_agents.execution.packing import KEY, Packing
+
+
+def test_packing_and_unpacking_is_the_identity() -> None:
+    tree = {"a": {"x": torch.randn(2, 3), "y": torch.randn(())}, "b": {"z": torch.randn(4)}}
+    packing = Packing(tree)
+    back = packing.unpack(packing.pack(tree))
+    assert torch.equal(back["a"]["x"], tree["a"]["x"])
+    assert torch.equal(back["a"]["y"], tree["a"]["y"])
+    assert torch.equal(back["b"]["z"], tree["b"]["z"])
+    assert Packing({}).unpack(Packing({}).pack({})) == {}
+
+
+def test_views_are_what_unpacking_gives_and_lie_in_the_vector() -> None:
+    packing = Packing({"a": torch.zeros(2, 3), "b": torch.tensor(0.0), "c": torch.zeros(4)})
+    row = torch.arange(22.0).reshape(2, 11)[1]  # within a block, as copies of states are
+    views = packing.views({KEY: row})
+    for view, tensor in zip(views, packing.unpack({KEY: row}).values(), strict=True):
+        assert torch.equal(view, tensor)
+    views[2].zero_()
+    assert row.tolist() == [11.0, 12.0, 13.0, 14.0, 15.0, 16.0, 17.0, 0.0, 0.0, 0.0, 0.0]
+    assert Packing({}).views({}) == []
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
+    model.learn(30)
+    rollout, packed, learner = model._rollout, model._packed, model._learner
+    assert rollout is not None
+    eta = model.learner_state.named_eta()
+    theta = packed.theta.unpack(model._theta)
+    state = InnerState(theta, packed.optimizer.unpack(model.learner_state.optimizer[KEY]))
+    rollouts, rate = [rollout] * 4, torch.tensor(1e-2)
+
+    def update(*arguments):
+        return inner_update(learner, *arguments)
+
+    def score(*arguments):
+        return meta_loss_gradient(learner, *arguments)
+
+    named = meta_gradient(update, score, state, eta, rollouts, rate, storage=storage)  # type: ignore[arg-type]
+    vector = meta_gradient(
+        packed.update,
+        packed.score,
+        packed.packed(state),
+        packed.eta.pack(eta),
+        rollouts,
+        rate,
+        storage=storage,  # type: ignore[arg-type]
+    )
+    expected = packed.eta.pack(named)[KEY].numpy()
+    assert np.abs(expected).max() > 0
+    np.testing.assert_allclose(vector[KEY].numpy(), expected, rtol=1e-4, atol=1e-6 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
+    model.learn(30)
+    rollout, packed, rate = model._rollout, model._packed, torch.tensor(1e-2)
+    assert rollout is not None
+    state = InnerState(model._theta, model.learner_state.optimizer)
+    gradients, thetas = [], []
+    for at_once in (False, True):
+        unroll = Unroll(
+            packed.update,
+            packed.score,
+            state,
+            model.learner_state.eta,
+            scored_update=packed.scored_update,
+            storage=storage,  # type: ignore[arg-type]
+        )
+        for k in range(4):
+            if at_once:
+                unroll.score_and_update(rollout, rate)
+            else:
+                if k:
+                    unroll.score(rollout)
+                unroll.update(rollout, rate)
+        unroll.score(rollout)
+        thetas.append(unroll.state.theta[KEY])
+        gradients.append(unroll.gradient()[KEY])
+    assert gradients[0].abs().max() > 0
+    torch.testing.assert_close(thetas[0], thetas[1], rtol=1e-5, atol=1e-7)
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6 * float(gradients[0].abs().max()))
+
+
+def test_scoring_and_updating_at_once_must_be_provided_for() -> None:
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
+    model.learn(10)
+    state = InnerState(model._theta, model.learner_state.optimizer)
+    unroll = Unroll(model._packed.update, model._packed.score, state, model.learner_state.eta)
+    with pytest.raises(RuntimeError, match="scored_update"):
+        unroll.score_and_update(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]

@@ -1,0 +1,241 @@
+"""From run folders to tables and pictures, with returns that are known."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dgvf_agents.experiments.analysis import analyze, joined_provenance, provenance
+from dgvf_agents.experiments.cell import Cell, cells_of
+from dgvf_agents.experiments.cell_folder import FinishedMark, write_mark
+from dgvf_agents.experiments.figures import FIGURES
+from dgvf_agents.experiments.reproduce import draw, reproduce
+from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.results import CellRow, Results, read_provenance
+from dgvf_agents.experiments.run_metrics import Curve, RunMetrics
+from dgvf_agents.experiments.scale import SCALES
+from dgvf_agents.experiments.search import Search, best_setting
+from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.runs.config import TrainConfig, World, preset
+from tests.run_folders import write_run
+
+
+def cells_with_runs(figure: str, world: str, out: Path, seeds: int = 3, measure: str = "evaluation") -> list[Cell]:
+    """Curves that rise linearly to 10·setting + seed over ten points."""
+    settings = FIGURES[figure].settings(world)
+    cells = cells_of(settings, SCALES["full"], seeds, out)
+    for cell in cells:
+        top = 10 * settings.index(cell.setting) + cell.seed
+        total = cell.config.steps
+        write_run(cell.folder, cell.config, **{measure: {total * k // 10: top * k / 10 for k in range(1, 11)}})
+    return cells
+
+
+def test_the_average_return_is_the_area_under_the_curve() -> None:
+    rising = Curve(np.array([0, 50, 100]), np.array([0.0, 5.0, 10.0]))
+    assert rising.average_return(100) == pytest.approx(5.0)
+    late = Curve(np.array([50, 100]), np.array([2.0, 4.0]))  # constant before the first value
+    assert late.average_return(100) == pytest.approx(0.5 * 2.0 + 0.5 * 3.0)
+    early = Curve(np.array([0, 50]), np.array([0.0, 4.0]))  # and after the last
+    assert early.average_return(100) == pytest.approx(0.5 * 2.0 + 0.5 * 4.0)
+    uneven = Curve(np.array([10, 20, 100]), np.array([7.0, 7.0, 7.0]))
+    assert uneven.average_return(100) == pytest.approx(7.0)
+
+
+def test_the_final_return_is_the_mean_of_the_last_tenth() -> None:
+    curve = Curve(np.array([80, 90, 91, 95, 100]), np.array([99.0, 50.0, 1.0, 2.0, 6.0]))
+    assert curve.final_return(100) == pytest.approx(3.0)
+    assert Curve(np.array([10, 20]), np.array([1.0, 8.0])).final_return(100) == 8.0
+
+
+def test_metrics_are_read_by_measure(tmp_path: Path) -> None:
+    config = TrainConfig(steps=100)
+    write_run(tmp_path / "run", config, evaluation={50: 1.5}, training={20: 0.5, 100: 0.75}, seconds=40.0)
+    metrics = RunMetrics.read(tmp_path / "run")
+    assert (metrics.total_steps, metrics.seconds) == (100, 40.0)
+    assert metrics.curves["evaluation"].steps.tolist() == [50]
+    assert metrics.curves["training"].returns.tolist() == [0.5, 0.75]
+    (tmp_path / "run" / "progress.csv").write_text("time/total_timesteps\n")
+    with pytest.raises(ValueError, match="metrics must have a row"):
+        RunMetrics.read(tmp_path / "run")
+
+
+def test_tables_hold_every_run_and_its_returns(tmp_path: Path) -> None:
+    cells = cells_with_runs("gridworlds", "collect-objects-small", tmp_path)
+    results = analyze(FIGURES["gridworlds"], cells)
+    assert len(results.cells) == 12
+    for row in results.cells:
+        top = 10 * ["discovered", "random", "reward-prediction", "a2c"].index(row.setting) + row.seed
+        assert (row.steps, row.measure, row.final_return) == (1_000_000, "evaluation", pytest.approx(top))
+        assert row.average_return == pytest.approx(top * (0.1 * 0.1 + 0.9 * 0.55))
+    assert len(results.curves) == 120
+    final = {row.setting: row for row in results.summary if row.quantity == "final"}
+    assert (final["random"].seeds, final["random"].mean) == (3, pytest.approx(11.0))
+    assert (final["random"].mean_low, final["random"].mean_high) == (pytest.approx(10.0), pytest.approx(12.0))
+    assert final["a2c"].interquartile_mean == pytest.approx(31.0)
+    band = [row for row in results.bands if row.setting == "random"]
+    assert [row.mean for row in band] == pytest.approx([11 * k / 10 for k in range(1, 11)])
+    assert (band[-1].low, band[-1].high) == (pytest.approx(10.0), pytest.approx(12.0))
+    wins = {(row.other, row.quantity): row.probability for row in results.comparisons}
+    assert wins == {(o, q): 0.0 for o in ("random", "reward-prediction", "a2c") for q in ("final", "average")}
+    assert {row.setting for row in results.comparisons} == {"discovered"}
+    assert {row.world for row in results.summary} == {"collect-objects-small"}
+
+
+def test_worlds_together_are_normalized(tmp_path: Path) -> None:
+    cells = cells_with_runs("meta-objective", "collect-objects-small", tmp_path, seeds=2)
+    puddles = cells_with_runs("meta-objective", "puddle-world", tmp_path, seeds=2)
+    results = analyze(FIGURES["meta-objective"], [*cells, *puddles])
+    row = next(r for r in results.summary if (r.world, r.setting, r.quantity) == ("all", "end", "final"))
+    small = [(x - 0.331) / (3.0 - 0.331) for x in (10, 11)]
+    puddle = [(x + 12_888.0) / (12_888.0 - 36.7) for x in (10, 11)]
+    assert (row.seeds, row.mean) == (4, pytest.approx(np.mean(small + puddle)))
+    compared = next(r for r in results.comparisons if (r.world, r.quantity) == ("all", "final"))
+    assert (compared.setting, compared.other, compared.probability) == ("sum", "end", 0.0)
+
+
+def test_evaluation_counts_only_if_every_run_has_it(tmp_path: Path) -> None:
+    figure = FIGURES["meta-objective"]
+    cells = cells_with_runs("meta-objective", "collect-objects-small", tmp_path, seeds=1, measure="training")
+    write_run(cells[0].folder / "again", cells[0].config, {500_000: 9.0}, {500_000: 1.0})
+    shutil.copy(cells[0].folder / "again" / "progress.csv", cells[0].folder / "progress.csv")
+    assert [row.measure for row in analyze(figure, cells).cells] == ["training", "training"]
+    assert [row.measure for row in analyze(figure, cells[:1]).cells] == ["evaluation"]
+
+
+def test_training_does_not_count_where_its_rewards_are_others(tmp_path: Path) -> None:
+    cells = cells_with_runs("meta-objective", "puddle-world", tmp_path, seeds=1, measure="training")
+    with pytest.raises(ValueError, match=r"must have eval/mean_reward, .*got none in puddle-world/discovered seed 0"):
+        analyze(FIGURES["meta-objective"], cells)
+
+
+def test_runs_without_returns_are_named(tmp_path: Path) -> None:
+    cells = cells_of(FIGURES["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
+    for cell in cells:
+        write_run(cell.folder, cell.config)
+    with pytest.raises(
+        ValueError, match="must have finished an episode, got none in collect-objects/discovered seed 0"
+    ):
+        analyze(FIGURES["meta-objective"], cells)
+
+
+def test_tables_come_back_from_their_files_as_they_were(tmp_path: Path) -> None:
+    results = analyze(FIGURES["gridworlds"], cells_with_runs("gridworlds", "puddle-world", tmp_path / "runs", seeds=1))
+    assert results.bands[0].low is None
+    results.write(tmp_path / "tables", {"command": "dgvf"})
+    assert Results.read(tmp_path / "tables") == results
+    assert json.loads((tmp_path / "tables" / "provenance.json").read_text()) == {"command": "dgvf"}
+    assert not (tmp_path / "tables" / "choices.csv").exists()
+    with pytest.raises(FileNotFoundError, match="results must be a folder that `dgvf reproduce` wrote"):
+        Results.read(tmp_path)
+
+
+def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
+    cells = cells_with_runs("meta-objective", "collect-objects", tmp_path, seeds=2)
+    write_mark(cells[1].folder, FinishedMark(5.0, "dgvf reproduce", {"torch": "2"}, {"cores": 4}))
+    told = provenance("dgvf reproduce meta-objective", cells[:3], cells[3:])
+    assert told["wall_seconds"] == pytest.approx(60.0 + 5.0 + 60.0)
+    assert told["made_with"] == [
+        {"versions": None, "hardware": None, "runs": 2},
+        {"versions": {"torch": "2"}, "hardware": {"cores": 4}, "runs": 1},
+    ]
+    assert told["missing"] == [cells[3].name]
+    assert told["configurations"]["collect-objects/discovered,objective=end"]["objective"] == "end"
+
+
+@pytest.mark.parametrize("figure", [name for name in FIGURES if name != "search"])
+def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
+    usual = FIGURES[figure].worlds[-2:] if figure == "own-tasks" else ("collect-objects-small", "puddle-world")
+    worlds = ("atari/Breakout", "atari/Pong") if figure.startswith("atari-") else usual
+    cells = [cell for world in worlds for cell in cells_with_runs(figure, world, tmp_path / "runs", seeds=2)]
+    analyze(FIGURES[figure], cells).write(tmp_path / "tables", {})
+    shutil.rmtree(tmp_path / "runs")
+    picture = draw(figure, tmp_path / "tables")
+    assert picture == tmp_path / "tables" / f"{figure}.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def row(setting: str, final: float, average: float, seed: int = 0) -> CellRow:
+    return CellRow("puddle-world", setting, seed, 100, "evaluation", final, average)
+
+
+def test_the_search_takes_the_best_final_return_and_the_fastest_of_equals() -> None:
+    rows = [row("slow", -40.0, -500.0), row("fast", -40.7, -300.0), row("faster but worse", -41.0, -100.0)]
+    assert best_setting(rows).setting == "fast"
+    assert best_setting(rows[::2]).setting == "slow"
+    assert best_setting([row("a", 2.95, 1.0), row("b", 2.90, 2.0), row("c", 2.88, 3.0)]).setting == "b"
+
+
+def test_the_search_goes_by_means_over_seeds() -> None:
+    rows = [row("steady", -50.0, -90.0), row("steady", -50.0, -90.0, 1), row("lucky", -37.0, -60.0)]
+    rows.append(row("lucky", -5000.0, -5000.0, 1))
+    chosen = best_setting(rows)
+    assert (chosen.setting, chosen.final_return, chosen.average_return) == ("steady", -50.0, -90.0)
+    with pytest.raises(ValueError, match="rows must be of one world, got 0"):
+        best_setting([])
+
+
+@pytest.mark.parametrize("world", ["collect-objects", "collect-objects-small", "puddle-world"])
+def test_what_the_search_tries_may_be_the_preset(world: World) -> None:
+    usual = preset(world, "a2c")
+    grid = SearchGrid((usual.learning_rate,), (usual.final_ent_coef or usual.ent_coef,), (usual.auxiliary_coefficient,))
+    assert [found.folder_name for found in Search(grid).settings(world)] == [f"{world}/a2c"]
+
+
+def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -> None:
+    search = Search(SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.1, 1.0)))
+    first = cells_of(search.settings("collect-objects-small"), SCALES["full"], 2, tmp_path / "runs")
+    assert len(first) == 8
+    for cell in first:
+        good = (cell.config.learning_rate, cell.config.final_ent_coef) == (3e-3, 0.01)
+        assert cell.config.ent_coef == {0.01: 0.03, 0.03: 0.09}[cell.config.final_ent_coef or 0.0]  # thrice, as usual
+        write_run(cell.folder, cell.config, {1_000_000: 2.9 if good else 1.0})
+    then = search.follow_up("collect-objects-small", analyze(search, first).cells)
+    assert [s.config(SCALES["full"], 0).auxiliary_coefficient for s in then] == [0.1, 1.0]
+    second = cells_of(then, SCALES["full"], 2, tmp_path / "runs")
+    for cell in second:
+        assert (cell.config.task, cell.config.learning_rate) == ("discovered", 3e-3)
+        assert (cell.config.ent_coef, cell.config.final_ent_coef) == (0.03, 0.01)
+        write_run(cell.folder, cell.config, {1_000_000: cell.config.auxiliary_coefficient})
+    results = analyze(search, [*first, *second])
+    assert [(choice.searched, choice.setting) for choice in results.choices] == [
+        ("learning_rate final_ent_coef", "a2c learning_rate=0.003 final_ent_coef=0.01"),
+        ("auxiliary_coefficient", "discovered auxiliary_coefficient=1.0"),
+    ]
+    results.write(tmp_path / "tables", {})
+    assert draw("search", tmp_path / "tables").is_file()
+    assert (tmp_path / "tables" / "search-coefficient.png").is_file()
+
+
+def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
+    """Seeds 0 and 1, then 2 and 3 from another folder: the tables of all four together."""
+    settings = FIGURES["gridworlds"].settings("puddle-world")
+    whole = cells_with_runs("gridworlds", "puddle-world", tmp_path / "whole", seeds=4)
+    analyze(FIGURES["gridworlds"], whole).write(tmp_path / "expected", provenance("all", whole, []))
+    for first in (0, 2):
+        cells = cells_of(settings, SCALES["full"], 2, tmp_path / f"part-{first}", first)
+        for cell in cells:
+            shutil.copytree(next(c.folder for c in whole if c.name == cell.name), cell.folder)
+        runs = tmp_path / f"part-{first}"
+        given = Reproduction(
+            "gridworlds", seeds=2, first_seed=first, worlds=("puddle-world",), out=runs, run=False,
+            results=tmp_path / "extended", extend=True,
+        )  # fmt: skip
+        reproduce(given, Console(quiet=True))
+    folder = tmp_path / "extended" / "gridworlds"
+    extended, expected = Results.read(folder), Results.read(tmp_path / "expected")
+    for table in ("cells", "curves", "bands", "summary", "comparisons"):
+        assert sorted(getattr(extended, table), key=repr) == sorted(getattr(expected, table), key=repr), table
+    told = read_provenance(folder)
+    assert sorted(run["run"] for run in told["runs"]) == sorted(cell.name for cell in whole)
+    assert sum(made["runs"] for made in told["made_with"]) == len(whole)
+    with pytest.raises(ValueError, match=r"must not hold these runs already, got .* seed 2 in both"):
+        reproduce(given, Console(quiet=True))
+    other = {name: {**config, "gamma": 0.5} for name, config in told["configurations"].items()}
+    with pytest.raises(ValueError, match=r"must have the configuration of puddle-world/.*, got another gamma"):
+        joined_provenance({**told, "runs": [], "configurations": other}, provenance("new", whole, []))

@@ -1,0 +1,249 @@
+"""Settings, cells, the state of their folders, and runs that are handed in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from dgvf_agents.experiments.adopt import adopt
+from dgvf_agents.experiments.cell import Cell, cells_of, setting
+from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, mark_file, read_mark, state_of, write_mark
+from dgvf_agents.experiments.cell_process import run_cell
+from dgvf_agents.experiments.figures import FIGURES
+from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.scale import SCALES, Scale
+from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.experiments.worlds import REFERENCES
+from dgvf_agents.runs.config import WORLDS, TrainConfig, preset
+from dgvf_agents.runs.folder import RunFolder
+from tests.run_folders import write_run
+
+FULL, TINY = SCALES["full"], SCALES["tiny"]
+
+
+def one_cell(out: Path, seed: int = 0) -> Cell:
+    return cells_of([setting("collect-objects-small", "a2c")], FULL, seed + 1, out)[seed]
+
+
+def test_a_setting_is_a_preset_with_changes() -> None:
+    study = setting("puddle-world", "discovered", "two", questions=2)
+    expected = dataclasses.replace(preset("puddle-world", "discovered"), questions=2, seed=3)
+    assert study.config(FULL, seed=3) == expected
+
+
+def test_equal_settings_of_experiments_share_their_folder() -> None:
+    changed = setting("puddle-world", "discovered", unroll_length=25, questions=2)
+    assert changed.folder_name == "puddle-world/discovered,questions=2,unroll_length=25"
+    usual = preset("puddle-world", "discovered")
+    assert setting("puddle-world", "discovered", questions=usual.questions).folder_name == "puddle-world/discovered"
+    for world in (*WORLDS, "atari/Breakout"):
+        folders: dict[str, TrainConfig] = {}
+        for figure in FIGURES.values():
+            if figure.name == "own-tasks" or figure.name.startswith("atari-") != world.startswith("atari/"):
+                continue
+            settings = figure.settings(world)
+            assert len({s.label for s in settings}) == len(settings)
+            for s in settings:
+                config = s.config(FULL, 0)
+                assert folders.setdefault(s.folder_name, config) == config
+
+
+def test_experiments_ask_for_what_the_paper_varies() -> None:
+    def varied(name: str, field: str) -> list[object]:
+        configs = [s.config(FULL, 0) for s in FIGURES[name].settings("collect-objects")]
+        return [getattr(config, field) for config in configs]
+
+    tasks = FIGURES["own-tasks"].settings("CartPole-v1")
+    assert [s.method for s in tasks] == ["sb3-a2c", "discovered", "none", "random", "reward-prediction"]
+    assert {(s.config(FULL, 2).env, s.config(FULL, 2).seed) for s in tasks} == {("CartPole-v1", 2)}
+    assert varied("questions", "questions") == [2, 8, 32, 64, 128]
+    assert varied("unroll-length", "unroll_length") == [1, 2, 5, 10, 25, 50]
+    assert varied("meta-objective", "objective") == ["sum", "end"]
+    assert varied("convention", "convention") == ["exact", "surrogate"]
+    assert varied("gridworlds", "task") == ["discovered", "random", "reward-prediction", "none"]
+    assert varied("gridworlds", "encoder_mode") == [None] * 4
+    assert varied("joint", "encoder_mode") == ["joint", "joint", "joint", None]
+    assert varied("joint", "task") == varied("gridworlds", "task")
+    assert varied("learning-rate", "learning_rate") == [5e-4] * 4 + [3e-3] * 4
+    assert varied("learning-rate", "task") == 2 * varied("gridworlds", "task")
+    assert varied("low-rate", "unroll_length") == [10, 1, 2, 10]
+    assert varied("low-rate", "questions") == [128, 128, 128, 2]
+    assert set(varied("low-rate", "learning_rate")) == {5e-4}
+    assert set(varied("convention", "learning_rate")) == {5e-4}
+
+
+def test_scales_shrink_steps_and_seeds() -> None:
+    config = preset("puddle-world", "discovered")
+    assert FULL.apply(config) == config
+    assert SCALES["small"].apply(config).steps == config.steps // 4
+    assert Scale(steps=7).apply(config).steps == 7
+    tiny = TINY.apply(config)
+    assert (tiny.steps, tiny.compile) == (960, False)
+    assert tiny.env_kwargs["reward_scale"] == config.env_kwargs["reward_scale"]
+    assert tiny.evaluation_kwargs == {**config.evaluation_kwargs, "max_episode_steps": 40}
+
+
+def test_the_first_seed_of_all_settings_comes_first(tmp_path: Path) -> None:
+    cells = cells_of(FIGURES["meta-objective"].settings("puddle-world"), FULL, 2, tmp_path)
+    assert [(cell.setting.label, cell.seed) for cell in cells] == [("sum", 0), ("end", 0), ("sum", 1), ("end", 1)]
+    assert [cell.config.seed for cell in cells] == [0, 0, 1, 1]
+    assert cells[3].folder == tmp_path / "puddle-world" / "discovered,objective=end" / "seed-1"
+
+
+def test_returns_of_reference_are_those_of_the_documentation() -> None:
+    file = Path(__file__).parents[2] / "docs" / "environments" / "reference.json"
+    environments = json.loads(file.read_text())["environments"]
+    assert set(REFERENCES) == set(WORLDS)
+    for world, reference in REFERENCES.items():
+        known = environments[preset(world, "a2c").env]
+        assert reference.env == preset(world, "a2c").env
+        if "planned" in known:
+            optimal, random = known["planned"]["return"], known["random"]["return"]
+        else:
+            optimal, random = known["optimal_return"], known["random_return"]
+        assert reference.optimal == pytest.approx(optimal, rel=1e-3)
+        assert reference.random == pytest.approx(random, rel=5e-3)
+        assert (reference.normalized(reference.random), reference.normalized(reference.optimal)) == (0.0, 1.0)
+
+
+def test_a_run_is_missing_then_unfinished_then_finished(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    assert state_of(cell.folder, cell.config) is CellState.MISSING
+    write_run(cell.folder, cell.config, {8_000: 1.0}, checkpoint=False)
+    assert state_of(cell.folder, cell.config) is CellState.UNFINISHED
+    write_mark(cell.folder, FinishedMark(5.0, "dgvf", {"python": "3"}, {"cores": 2}))
+    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    assert read_mark(cell.folder) == FinishedMark(5.0, "dgvf", {"python": "3"}, {"cores": 2})
+
+
+def test_a_run_without_mark_is_finished_if_metrics_and_checkpoint_are_complete(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    write_run(cell.folder, cell.config, {8_000: 1.0}, seconds=77.0)
+    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    assert read_mark(cell.folder) == FinishedMark(77.0)
+    rows = RunFolder(cell.folder).progress_file.read_text().splitlines()
+    RunFolder(cell.folder).progress_file.write_text("\n".join(rows[:-1]) + "\n")
+    assert state_of(cell.folder, cell.config) is CellState.UNFINISHED
+
+
+def test_a_run_of_another_configuration_is_an_error_that_says_what_differs(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    write_run(cell.folder, dataclasses.replace(cell.config, gamma=0.5, log_every=1, checkpoint_every=3))
+    with pytest.raises(ValueError, match=r"got another gamma \(0\.5, not 0\.99\);"):
+        state_of(cell.folder, cell.config)
+    config_file = RunFolder(cell.folder).config_file
+    config_file.write_text(json.dumps({"no_such_setting": 1}))
+    with pytest.raises(ValueError, match=r"must have a configuration of this version: .*no_such_setting"):
+        state_of(cell.folder, cell.config)
+
+
+def test_finished_runs_of_plain_training_are_adopted(tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    cells = [one_cell(out, seed) for seed in range(4)]
+    write_run(elsewhere / "deep" / "zero", cells[0].config, {8_000: 1.0}, seconds=12.0)
+    write_run(elsewhere / "one", dataclasses.replace(cells[1].config, checkpoint_every=99), {8_000: 1.0})
+    write_run(elsewhere / "unfinished", cells[2].config, {8_000: 1.0}, checkpoint=False)
+    write_run(elsewhere / "other", dataclasses.replace(cells[3].config, gamma=0.5), {8_000: 1.0})
+    (elsewhere / "strange").mkdir()
+    (elsewhere / "strange" / "config.json").write_text('{"no_such_setting": 1}')
+    write_run(cells[0].folder, cells[0].config, checkpoint=False)  # half a run gives way
+    assert adopt(cells, [elsewhere]) == cells[:2]
+    states = [state_of(cell.folder, cell.config) for cell in cells]
+    assert states == [CellState.FINISHED, CellState.FINISHED, CellState.MISSING, CellState.MISSING]
+    assert read_mark(cells[0].folder) == FinishedMark(12.0)
+    assert not mark_file(elsewhere / "deep" / "zero").exists()
+    assert (elsewhere / "deep" / "zero" / "progress.csv").is_file()
+    assert not list(out.rglob("*.tmp"))
+    assert adopt(cells, [elsewhere]) == []
+
+
+def test_runs_that_tell_nothing_of_the_world_as_it_is_are_not_adopted(tmp_path: Path) -> None:
+    (cell,) = cells_of([setting("puddle-world", "a2c")], FULL, 1, tmp_path / "out")
+    write_run(tmp_path / "run", cell.config, training={80_000: -9.0})
+    assert adopt([cell], [tmp_path]) == []
+    write_run(tmp_path / "evaluated", cell.config, evaluation={80_000: -90.0})
+    assert adopt([cell], [tmp_path]) == [cell]
+
+
+def test_a_run_without_a_whole_end_is_not_adopted(tmp_path: Path) -> None:
+    (cell,) = cells_of([setting("puddle-world", "a2c")], FULL, 1, tmp_path / "out")
+    write_run(tmp_path / "run", cell.config, evaluation={80_000: -90.0})
+    (last,) = RunFolder(tmp_path / "run").checkpoints()
+    last.write_bytes(last.read_bytes()[:-1])
+    assert adopt([cell], [tmp_path / "run"]) == []
+
+
+def test_a_cell_that_is_being_trained_adopts_nothing(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path / "out")
+    write_run(tmp_path / "run", cell.config, {8_000: 1.0})
+    cell.folder.parent.mkdir(parents=True)
+    with (
+        FileLock(cell.folder.with_name("seed-0.lock")),
+        pytest.raises(ValueError, match=r"another process trains, got .*seed-0"),
+    ):
+        adopt([cell], [tmp_path / "run"])
+    assert not cell.folder.exists()
+
+
+def test_a_place_to_adopt_from_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"adopt must name folders, got .*nowhere"):
+        adopt([one_cell(tmp_path)], [tmp_path / "nowhere"])
+
+
+def test_a_cell_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    cell.folder.parent.mkdir(parents=True)
+    with FileLock(cell.folder.with_name("seed-0.lock")), pytest.raises(TimeoutError):
+        run_cell(cell.config, cell.folder, "dgvf", lock_seconds=0)
+    assert not cell.folder.exists()
+
+
+def test_commands_leave_out_where_files_lie(tmp_path: Path) -> None:
+    told = Reproduction("search", "small", 4, worlds=("puddle-world",), out=tmp_path, search=SearchGrid((1e-3, 3e-3)))
+    assert told.command == (
+        "dgvf reproduce search --scale small --seeds 4 --worlds puddle-world --learning-rates 0.001 0.003"
+    )
+    assert Reproduction("joint", steps=5).command == "dgvf reproduce joint --scale full --steps 5"
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Reproduction("joint", jobs=0), "jobs must be >= 1, got 0"),
+        (lambda: Reproduction("joint", worlds=()), "worlds must name a world"),
+        (lambda: Scale(steps=0), "steps must be >= 1, got 0"),
+        (lambda: Scale(seeds=-1), "seeds must be >= 1, got -1"),
+        (lambda: SearchGrid(entropies=()), "entropies must have a value"),
+    ],
+)
+def test_bad_settings_are_named(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_runs_are_copied_where_files_cannot_be_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from one disk to another."""
+
+    def refuse(*arguments: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.link", refuse)
+    cell, run = one_cell(tmp_path / "out"), tmp_path / "elsewhere"
+    write_run(run, cell.config, {8_000: 1.0})
+    assert adopt([cell], [run]) == [cell]
+    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    assert (cell.folder / "progress.csv").read_bytes() == (run / "progress.csv").read_bytes()
+    assert (cell.folder / "progress.csv").stat().st_ino != (run / "progress.csv").stat().st_ino
+
+
+def test_a_finished_cell_is_not_trained_again(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    write_run(cell.folder, cell.config, {8_000: 1.0})
+    write_mark(cell.folder, FinishedMark(12.0))
+    before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
+    run_cell(cell.config, cell.folder, "dgvf")
+    assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before

@@ -1,0 +1,81 @@
+"""Tasks from outside: the defaults are what trains on them, and returns are normalized by those of a random policy."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stable_baselines3 import A2C
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.experiments.cell_folder import CellState, state_of
+from dgvf_agents.experiments.cell_process import run_cell
+from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task_config
+from dgvf_agents.runs.environments import training_environments
+from dgvf_agents.runs.train import build
+
+TASKS = [
+    pytest.param(
+        name, task, id=name, marks=pytest.mark.skipif(not task.is_installed, reason=f"{task.needs} is not installed")
+    )
+    for name, task in OWN_TASKS.items()
+]
+
+
+@pytest.mark.parametrize("method", [method for method in OWN_TASK_METHODS if method != "sb3-a2c"])
+def test_the_agent_has_the_defaults_of_the_class(method: str) -> None:
+    """Every setting but what the task decides: the environment, the auxiliary task, the seed and the device."""
+    config = own_task_config("CartPole-v1", method)
+    built = build(config)
+    usual = DGVFA2C("MlpPolicy", training_environments(config), auxiliary_task=method, seed=config.seed)
+    for name in (
+        "learning_rate", "ent_coef", "n_steps", "gamma", "gae_lambda", "vf_coef", "max_grad_norm", "encoder_mode",
+        "auxiliary_coefficient", "auxiliary_weighting", "questions", "question_discount", "question_window",
+        "unroll_length", "objective", "horizon", "convention", "storage", "meta_learning_rate", "meta_epsilon",
+        "meta_max_grad_norm", "meta_max_discount_grad_norm", "meta_skip_norm", "mixed_precision", "compile",
+        "normalize_advantage", "policy_class", "_optimizer", "n_envs",
+    ):  # fmt: skip
+        assert getattr(built, name) == getattr(usual, name), name
+    assert [p.shape for p in built.policy.parameters()] == [p.shape for p in usual.policy.parameters()]
+
+
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_every_task_exists_and_is_played_in_parallel(name: str, task: OwnTask) -> None:
+    env = training_environments(own_task_config(name, "none"))
+    assert env.num_envs == 8
+    observations = env.reset()
+    assert np.isfinite(observations).all()
+    _, rewards, _, _ = env.step(np.stack([env.action_space.sample() for _ in range(8)]))
+    assert np.isfinite(rewards).all()
+
+
+def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
+    """Its metrics are those of A2C with nothing but the seed given."""
+    config = replace(own_task_config("CartPole-v1", "sb3-a2c"), steps=2_000, log_every=400, seed=3)
+    run_cell(config, tmp_path / "run", "a command")
+    assert state_of(tmp_path / "run", config) is CellState.FINISHED
+
+    model = A2C("MlpPolicy", training_environments(config), seed=3, device="cpu")
+    model.learn(2_000)
+    expected = float(np.mean([episode["r"] for episode in model.ep_info_buffer]))
+    with (tmp_path / "run" / "progress.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["time/total_timesteps"]) for row in rows] == [400, 800, 1_200, 1_600, 2_000]
+    assert float(rows[-1]["rollout/ep_rew_mean"]) == pytest.approx(expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "task"), TASKS)
+def test_the_random_policy_gets_what_returns_are_normalized_by(name: str, task: OwnTask) -> None:
+    env = training_environments(own_task_config(name, "none"), seed=0)
+    env.reset()
+    returns: list[float] = []
+    while len(returns) < 200:
+        _, _, _, infos = env.step(np.stack([env.action_space.sample() for _ in range(env.num_envs)]))
+        returns += [info["episode"]["r"] for info in infos if "episode" in info]
+    error = np.std(returns) / np.sqrt(len(returns))
+    print(f"{name}: {np.mean(returns):.3f} ± {error:.3f}")
+    assert np.mean(returns) == pytest.approx(task.random, abs=4 * error + 0.005 * abs(task.solved - task.random))

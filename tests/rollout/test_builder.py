@@ -1,0 +1,208 @@
+"""Rollouts are what the environments gave, true last observations included, and refuse what is not finite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dgvf_agents.core.types import Rollout
+from dgvf_agents.rollout.builder import RolloutBuilder, bootstrap_positions
+
+CPU = torch.device("cpu")
+
+
+def _filled(rewards: np.ndarray, seen: np.ndarray, device: torch.device = CPU) -> Rollout:
+    """A rollout of T steps of B copies, o_0 … o_T, where copy 1 is truncated at step 0 and terminated at step 2."""
+    steps, copies = rewards.shape
+    space = gym.spaces.Box(0, 255, seen.shape[2:], seen.dtype.type)
+    builder = RolloutBuilder(steps, copies, space, device=device)
+    for t in range(steps):
+        done = np.zeros(copies, dtype=bool)
+        infos: list[dict] = [{} for _ in range(copies)]
+        if t in (0, 2):
+            done[1] = True
+            infos[1] = {"terminal_observation": np.full(seen.shape[2:], 101.0 + t), "TimeLimit.truncated": t == 0}
+        observed = builder.observe(seen[t])
+        assert isinstance(observed, torch.Tensor)
+        assert (observed.device, observed.shape) == (device, seen.shape[1:])
+        builder.add(np.arange(copies), rewards[t], done, seen[t + 1], infos)
+    return builder.build()
+
+
+def test_a_rollout_holds_the_true_last_observations() -> None:
+    seen = np.arange(5 * 3 * 2, dtype=np.float32).reshape(5, 3, 2)
+    rollout = _filled(np.ones((4, 3)), seen)
+    expected = seen[1:].copy()
+    expected[0, 1], expected[2, 1] = 101.0, 103.0
+    assert np.array_equal(rollout.next_observations.numpy(), expected)
+    assert np.array_equal(rollout.observations.numpy(), seen[:-1])
+    assert torch.argwhere(rollout.truncated).tolist() == [[0, 1]]
+    assert torch.argwhere(rollout.terminated).tolist() == [[2, 1]]
+    assert rollout.cut.tolist()[-1] == [True] * 3
+
+
+@given(st.integers(1, 6), st.integers(1, 5), st.data())
+def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies: int, data: st.DataObject) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=steps * copies, max_size=steps * copies))
+    truncated = np.array(flags).reshape(steps, copies)
+    index, slot = bootstrap_positions(truncated)
+    early, quarter = int(truncated[:-1].sum()), (copies + 3) // 4
+    room = next(quarter * 4**k for k in range(9) if quarter * 4**k >= early)
+    assert len(index) == copies + room  # few shapes, whatever happens
+    for t, copy in np.ndindex(steps, copies):
+        if truncated[t, copy] or t == steps - 1:
+            assert index[slot[t, copy]] == t * copies + copy
+        else:
+            assert slot[t, copy] == 0
+
+
+def test_rollouts_handed_out_are_not_overwritten() -> None:
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(-1, 1, (1,), np.float32))
+    step = (np.zeros(2, dtype=np.int64), np.ones(2), np.zeros(2, dtype=bool))
+    buffer = np.zeros((2, 1))  # of an environment that writes over its observations
+    builder.observe(buffer)
+    buffer += 4
+    builder.add(*step, buffer, [{}, {}])
+    buffer += 4
+    first = builder.build()
+    builder.clear()
+    builder.observe(np.ones((2, 1)))
+    builder.add(*step, np.ones((2, 1)), [{}, {}])
+    assert (first.observations.sum(), first.next_observations.sum()) == (0, 8)
+    assert builder.build().observations.sum() == 2
+
+
+class Transfers(TorchDispatchMode):
+    """Counts the tensors of the CPU that are copied to another device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and result.device != CPU:
+            self.count += any(isinstance(one, torch.Tensor) and one.device == CPU for one in args)
+        return result
+
+
+def test_every_observation_goes_to_the_device_once_and_as_it_is() -> None:
+    """The meta device stands for one beside the CPU; it computes nothing, and refuses the CPU's tensors."""
+    meta, counts = torch.device("meta"), []
+    for steps in (4, 7):
+        seen = np.zeros((steps + 1, 3, 2, 5, 5), np.uint8)
+        with Transfers() as transfers:
+            rollout = _filled(np.ones((steps, 3)), seen, meta)
+        counts.append(transfers.count)
+        tensors = [field for field in rollout if isinstance(field, torch.Tensor)]
+        assert {tensor.device for tensor in tensors} == {meta}
+        for observations in (rollout.observations, rollout.next_observations):
+            assert isinstance(observations, torch.Tensor)
+            assert (observations.dtype, observations.shape) == (torch.uint8, (steps, *seen.shape[1:]))
+    once = 6 + 3  # actions, rewards, two kinds of ends, two for bootstraps; last observations, and whose they are
+    assert counts == [steps + 1 + once for steps in (4, 7)]
+
+
+def test_images_lie_with_their_channels_last_on_the_cpu() -> None:
+    seen = np.random.default_rng(0).integers(0, 256, (4, 2, 3, 6, 5), np.uint8)
+    space = gym.spaces.Box(0, 255, seen.shape[2:], np.uint8)
+    builder = RolloutBuilder(3, 2, space)
+    for t in range(3):
+        builder.observe(seen[t])
+        ended = [{"terminal_observation": seen[0, 0]}, {}]
+        builder.add(np.zeros(2), np.zeros(2), np.array([t == 1, False]), seen[t + 1], ended if t == 1 else [{}, {}])
+    rollout, following = builder.build(), seen[1:].copy()
+    following[1, 0] = seen[0, 0]
+    for observations, expected in ((rollout.observations, seen[:-1]), (rollout.next_observations, following)):
+        assert isinstance(observations, torch.Tensor)
+        assert np.array_equal(observations.numpy(), expected)
+        assert observations.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_half_filled_builder_goes_on_elsewhere() -> None:
+    seen, rewards = np.random.default_rng(0).random((4, 2, 3)), np.arange(6.0).reshape(3, 2)
+    space, over = gym.spaces.Box(0, 1, (3,), np.float32), {"terminal_observation": np.full(3, 0.5)}
+    builders = [RolloutBuilder(3, 2, space) for _ in range(2)]
+    for t in range(3):
+        if t == 2:
+            builders[1].set_state(builders[0].get_state())
+        for builder in builders if t == 2 else builders[:1]:
+            builder.observe(seen[t])
+            builder.add(np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], [over if t == 1 else {}, {}])
+    one, other = (builder.build() for builder in builders)
+    for name in one._fields[:-2]:
+        assert torch.equal(getattr(one, name), getattr(other, name)), name
+    assert one.next_observations[1, 0].tolist() == [0.5] * 3  # type: ignore[index]
+    assert one.terminated.sum() == 1
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_rewards_and_observations_must_be_finite(bad: float) -> None:
+    rewards, seen = np.ones((4, 3)), np.zeros((5, 3, 2), dtype=np.float32)
+    rewards[2, 0] = bad
+    with pytest.raises(ValueError, match=r"rewards must be finite.*copy 0"):
+        _filled(rewards, seen)
+    for t in (0, 2, 4):
+        wrong = seen.copy()
+        wrong[t, 2, 0] = bad
+        with pytest.raises(ValueError, match=r"observations must be finite.*copy 2"):
+            _filled(np.ones((4, 3)), wrong)
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32))
+    builder.observe(np.zeros((2, 1)))
+    infos: list[dict] = [{}, {"terminal_observation": np.array([bad])}]
+    builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
+    with pytest.raises(ValueError, match=r"observations must be finite.*copy 1"):
+        builder.build()
+
+
+@pytest.mark.parametrize(
+    ("by_time", "ends_are_seen", "why"),
+    [(True, True, "bootstrapped"), (True, False, "bootstrapped"), (False, True, "the auxiliary task looks at it")],
+)
+@pytest.mark.parametrize("last", [{}, {"terminal_observation": None}])
+def test_a_last_observation_that_is_needed_and_missing_is_named(
+    by_time: bool, ends_are_seen: bool, why: str, last: dict[str, Any]
+) -> None:
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32), ends_are_seen=ends_are_seen)
+    builder.observe(np.zeros((2, 1)))
+    infos: list[dict] = [{}, {"TimeLimit.truncated": by_time, **last}]
+    with pytest.raises(ValueError, match=rf"infos must hold terminal_observation .*copy 1 .*{why}"):
+        builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
+
+
+def test_a_last_observation_that_nothing_depends_on_may_be_missing() -> None:
+    builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), ends_are_seen=False)
+    for t, infos in enumerate([[{}, {}], [{"terminal_observation": np.array([7.0])}, {}]]):
+        builder.observe(np.full((2, 1), t))
+        builder.add(np.zeros(2), np.ones(2), np.array([t == 1, True]), np.full((2, 1), t + 1.0), infos)
+    rollout = builder.build()
+    assert rollout.terminated.tolist() == [[False, True], [True, True]]
+    assert rollout.next_observations.flatten().tolist() == [1.0, 1.0, 7.0, 2.0]  # type: ignore[union-attr]
+
+
+def test_dict_observations_and_actions_with_several_parts() -> None:
+    space = gym.spaces.Dict({"place": gym.spaces.Box(-9, 9, (2,), np.float64), "level": gym.spaces.Discrete(5)})
+    builder = RolloutBuilder(2, 2, space, (3,), np.float32)
+
+    def observed(t: int) -> dict[str, np.ndarray]:
+        return {"place": np.full((2, 2), t, np.float64), "level": np.full(2, t)}
+
+    over = {"terminal_observation": {"place": np.array([7.0, 8.0]), "level": 4}}
+    for t, infos in enumerate([[{}, over], [{}, {}]]):
+        done = np.array([False, bool(infos[1])])
+        builder.observe(observed(t))
+        builder.add(np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
+    rollout = builder.build({"encoder.mean": torch.ones(1)})
+    assert isinstance(rollout.observations, dict)
+    assert isinstance(rollout.next_observations, dict)
+    assert rollout.next_observations["place"][0].tolist() == [[1.0, 1.0], [7.0, 8.0]]
+    assert rollout.next_observations["level"].tolist() == [[1, 4], [2, 2]]
+    assert rollout.observations["level"].tolist() == [[0, 0], [1, 1]]
+    assert rollout.actions.shape == (2, 2, 3)
+    assert rollout.actions[1].unique().tolist() == [1.5]
+    assert rollout.statistics.keys() == {"encoder.mean"}

@@ -1,0 +1,278 @@
+"""What goes wrong while training is named, and leaves behind what was good."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecMonitor
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.cli import main
+from dgvf_agents.core.tasks import DiscoveredGVFs
+from dgvf_agents.core.types import Params
+from dgvf_agents.rollout.checks import NotFiniteError, step
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.interrupts import stop_requests
+from dgvf_envs.sb3_adapter import make_vec
+from tests.kill_harness import differences
+
+SMALL: dict[str, Any] = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu"}
+TINY = {"features_extractor_kwargs": {"hidden": (8,)}}
+
+
+def _model(env: Any, **changes: Any) -> DGVFA2C:
+    return DGVFA2C("MlpPolicy", env, **{**SMALL, "policy_kwargs": TINY, **changes})
+
+
+class Faulty(gym.Env):
+    """Fine until its 8th step, or its second reset; then as bad as it is told to be."""
+
+    action_space = gym.spaces.Discrete(2)
+    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+    render_mode = None
+
+    def __init__(self, fault: str, value: float = np.nan) -> None:
+        self.fault, self.value, self.steps, self.resets = fault, value, 0, 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        self.resets += 1
+        bad = self.fault == "first observation" and self.resets > 1
+        return np.full(2, self.value if bad else 0.0, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        late = self.steps >= 8
+        if late and self.fault == "error":
+            raise ZeroDivisionError("the simulator broke")
+        if late and self.fault == "exit":
+            os._exit(7)
+        if late and self.fault == "hang":
+            time.sleep(600)
+        observation = np.zeros(2, np.float32)
+        if late and self.fault == "observation":
+            observation[1] = self.value
+        reward = self.value if late and self.fault == "reward" else 1.0
+        return observation, float(reward), self.steps % 6 == 0, False, {}
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("fault", ["reward", "observation", "first observation"])
+def test_numbers_that_are_not_finite_are_named_before_they_are_learned_from(fault: str, value: float) -> None:
+    model = _model(Faulty(fault, value))
+    with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, the environment gave {value}"):
+        model.learn(40)
+    assert all(torch.isfinite(p).all() for p in model.policy.parameters())
+
+
+def test_an_environment_that_raises_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    model = _model(Faulty("error"))
+    with pytest.raises(ZeroDivisionError, match="the simulator broke"):
+        model.learn(40)
+    assert (model.num_timesteps, model._n_updates) == (7, 1)
+    model.save(tmp_path / "model")
+    for survivor in (model, DGVFA2C.load(tmp_path / "model", Faulty("none"), device="cpu")):
+        survivor.set_env(Faulty("none"))
+        survivor.learn(20, reset_num_timesteps=False)
+        assert survivor.num_timesteps == 27
+        assert all(torch.isfinite(p).all() for p in survivor.policy.parameters())
+
+
+def test_losses_are_watched_where_they_are_logged() -> None:
+    model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e30, max_grad_norm=None)
+    with pytest.raises(NotFiniteError, match=r"must be finite, got (nan|-?inf) in update \d+: a smaller learning_rate"):
+        model.learn(2000, log_interval=2)
+
+
+@pytest.mark.parametrize("updates", [1, 5])
+def test_training_that_has_diverged_never_returns(updates: int) -> None:
+    """Without any row logged, and where the last update is the one that spoils the parameters."""
+    model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e38, vf_coef=1e6)
+    with pytest.raises(NotFiniteError, match=r"must be finite( after|, got).* updates?.*: a smaller learning_rate"):
+        model.learn(updates * 20)
+
+
+class Exploding(DiscoveredGVFs):
+    """Questions whose derivative is not a number."""
+
+    def loss(self, answers: torch.Tensor, bootstraps: torch.Tensor, eta: Params, rollout: Any) -> torch.Tensor:
+        loss = super().loss(answers, bootstraps, eta, rollout)
+        zero = sum(((value - value.detach()) ** 2).sum() for value in eta.values())
+        return loss * (1 + torch.sqrt(zero))  # whose derivative at 0 is 0/0
+
+
+def test_a_meta_gradient_that_is_not_a_number_is_skipped_and_counted() -> None:
+    def task(model: DGVFA2C) -> DiscoveredGVFs:
+        return Exploding(model._question_network())
+
+    model = _model(make_vec("PuddleWorld-v0", 4, 0), auxiliary_task=task)
+    before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}
+    model.learn(7 * 20)
+    assert (model.meta_updates, model.meta_skipped) == (0, 3)
+    assert all(torch.equal(before[name], value) for name, value in model.learner_state.named_eta().items())
+
+
+def _subprocesses(faults: tuple[str, ...], start_method: str) -> SubprocVecEnv:
+    return SubprocVecEnv([lambda fault=fault: Faulty(fault) for fault in faults], start_method)
+
+
+def _close(env: SubprocVecEnv) -> None:
+    for process in env.processes:
+        process.kill()
+        process.join()
+    for remote in env.remotes:
+        remote.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("fault", "code", "start_method"),
+    [
+        ("exit", "7", "fork"),
+        ("error", "1", "fork"),
+        pytest.param("exit", "7", "forkserver", marks=pytest.mark.slow),  # its workers import everything anew
+    ],
+)
+def test_a_worker_that_dies_is_named(fault: str, code: str, start_method: str) -> None:
+    env = _subprocesses(("none", fault, "none"), start_method)
+    model = _model(VecMonitor(env))
+    try:
+        with pytest.raises(RuntimeError, match=rf"worker 1 \(exit code {code}\) of the SubprocVecEnv died"):
+            model.learn(100)
+        with pytest.raises(RuntimeError, match=r"worker 1 .* died"):
+            step(env, np.zeros(3, np.int64))
+        assert model._n_updates == 1
+    finally:
+        _close(env)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_worker_that_is_killed_while_another_works_is_named() -> None:
+    env = _subprocesses(("none", "hang", "none"), "fork")
+    env.reset()
+    try:
+        for _ in range(7):
+            step(env, np.zeros(3, np.int64))
+        os.kill(env.processes[0].pid or 0, signal.SIGKILL)
+        with pytest.raises(RuntimeError, match=r"worker 0 \(exit code -9\)"):
+            step(env, np.zeros(3, np.int64))
+    finally:
+        _close(env)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_living_workers_step_as_ever() -> None:
+    env = _subprocesses(("none", "none"), "fork")
+    try:
+        env.reset()
+        for _ in range(20):
+            observations, rewards, _, _ = step(VecMonitor(env), np.zeros(2, np.int64))
+            assert (observations.shape, rewards.tolist()) == ((2, 2), [1.0, 1.0])
+    finally:
+        env.close()
+
+
+def test_other_environments_are_stepped_directly() -> None:
+    class Doubled(VecEnvWrapper):
+        def reset(self) -> Any:
+            return self.venv.reset()
+
+        def step_wait(self) -> Any:
+            observations, rewards, dones, infos = self.venv.step_wait()
+            return observations, 2 * rewards, dones, infos
+
+    env = Doubled(make_vec("PuddleWorld-v0", 2, 0))
+    env.reset()
+    assert (step(env, np.zeros(2, np.int64))[1] < -1.5).all()
+
+
+TRAIN = [
+    "train",
+    "puddle-world",
+    "discovered",
+    "--no-compile",
+    "--questions",
+    "4",
+    "--n-envs",
+    "4",
+    "--log-every",
+    "200",
+]
+TRAIN += ["--steps", "3000"]
+
+
+def _dgvf(*arguments: str) -> subprocess.Popen[str]:
+    script = "from dgvf_agents.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def _until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+    run, alone = RunFolder(tmp_path / "a run"), tmp_path / "alone"
+    with _dgvf(*TRAIN, "--out", str(run.path)) as process:
+        _until(lambda: run.progress_file.is_file() and "200" in run.progress_file.read_text(), process)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 130, errors
+    assert "finishing the update" in errors
+    assert f"dgvf train --resume '{run.path}'" in errors
+    assert "Traceback" not in errors
+    (checkpoint,) = run.checkpoints()
+    assert 200 <= int(checkpoint.stem) < 3000
+    assert int(checkpoint.stem) % 20 == 0  # the update was finished
+    main(["train", "--resume", str(run.path)])
+    main([*TRAIN, "--out", str(alone)])
+    checkpoint.unlink()  # which the run left alone does not have
+    assert differences(alone, run.path) == []
+
+
+def test_a_failed_run_says_how_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(env: Any, actions: Any) -> Any:
+        if breaks.steps == 25:  # type: ignore[attr-defined]
+            raise ZeroDivisionError("the simulator broke")
+        breaks.steps += 1  # type: ignore[attr-defined]
+        return env.step(actions)
+
+    breaks.steps = 0  # type: ignore[attr-defined]
+    monkeypatch.setattr("dgvf_agents.a2c.step", breaks)
+    with pytest.raises(ZeroDivisionError):
+        main([*TRAIN, "--out", str(tmp_path), "--checkpoint-every", "40"])
+    assert f"To go on from the last checkpoint: dgvf train --resume {tmp_path}" in capsys.readouterr().err
+    assert [path.name for path in RunFolder(tmp_path).checkpoints()] == ["0000000040.zip", "0000000080.zip"]
+
+
+def test_only_the_main_thread_and_a_usual_ctrl_c_are_changed() -> None:
+    usual = signal.getsignal(signal.SIGINT)
+    with stop_requests() as request:
+        assert signal.getsignal(signal.SIGINT) is not usual
+        os.kill(os.getpid(), signal.SIGINT)
+        assert request.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is usual
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stop_requests() as request:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not request.asked
+    finally:
+        signal.signal(signal.SIGINT, usual)

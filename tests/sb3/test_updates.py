@@ -1,0 +1,185 @@
+"""With A2C's own settings an update is A2C's: the same rollout moves the same parameters to the same place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C
+from stable_baselines3.common.policies import ActorCriticPolicy, MultiInputActorCriticPolicy
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.optimizers import SGD
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+
+BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
+SETTINGS: dict[str, Any] = {
+    "n_steps": 8,
+    "learning_rate": 1e-2,
+    "ent_coef": 0.02,
+    "max_grad_norm": 0.5,
+    "gamma": 0.9,
+    "seed": 0,
+    "device": "cpu",
+}
+TF_LIKE = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.99, "eps": 1e-5}, "net_arch": [8]}
+
+
+class Samples(gym.Env):
+    """Random observations and rewards; episodes end in both ways."""
+
+    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+        self.episodes = 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.observation_space.seed(0 if seed is None else seed)
+        self.t, self.episodes = 0, self.episodes + 1
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        self.t += 1
+        over, terminates = self.t == 3, self.episodes % 2 == 0
+        return self.observation_space.sample(), float(self.t), over and terminates, over and not terminates, {}
+
+
+def _updated(ours: DGVFA2C, theirs: A2C) -> None:
+    """One rollout of ours, and one update of both on it."""
+    _, callback = ours._setup_learn(ours.n_steps)
+    theirs._setup_learn(ours.n_steps)
+    assert ours.env is not None
+    ours.collect_rollouts(ours.env, callback, ours.rollout_buffer, ours.n_steps)
+    ours.rollout_buffer.size()  # fills it
+    theirs.rollout_buffer = ours.rollout_buffer._buffer  # type: ignore[attr-defined]
+    theirs.train()
+    ours.train()
+
+
+CASES: dict[str, tuple[spaces.Space, spaces.Space, dict[str, Any]]] = {
+    "box": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {}),
+    "box of two axes": (BOX, spaces.Box(-5.0, 5.0, (2, 2), np.float32), {}),
+    "discrete": (spaces.Discrete(5), spaces.Discrete(3), {}),
+    "multi-discrete": (spaces.MultiDiscrete([3, 2]), spaces.MultiDiscrete([2, 4]), {}),
+    "multi-binary": (spaces.MultiBinary(4), spaces.MultiBinary(3), {}),
+    "dict": (spaces.Dict({"a": BOX, "b": spaces.Discrete(3)}), spaces.Discrete(3), {}),
+    "lambda": (BOX, spaces.Discrete(3), {"gae_lambda": 0.7}),
+    "normalized": (BOX, spaces.Discrete(3), {"normalize_advantage": True, "gae_lambda": 0.9}),
+    "gsde": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True}),
+    "gsde, few parameters": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True, "full_std": False}),
+    "gsde, squashed": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True, "squash_output": True}),
+    "gsde, expln": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True, "use_expln": True}),
+    "two extractors": (BOX, spaces.Discrete(3), {"share_features_extractor": False}),
+    "sgd": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {}}),
+    "adam": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-12}}),
+    "adamw": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"eps": 1e-12}}),
+    "rmsprop": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"eps": 1e-12}}),
+}
+
+
+@pytest.mark.parametrize(("observation_space", "action_space", "changes"), CASES.values(), ids=CASES.keys())
+def test_an_update_is_that_of_a2c(
+    observation_space: spaces.Space, action_space: spaces.Space, changes: dict[str, Any]
+) -> None:
+    of_policy = ("share_features_extractor", "optimizer_class", "optimizer_kwargs", "full_std", "squash_output")
+    kwargs = {**TF_LIKE, **{k: v for k, v in changes.items() if k in (*of_policy, "use_expln")}}
+    settings = {**SETTINGS, **{k: v for k, v in changes.items() if k not in kwargs}}
+    several = isinstance(observation_space, spaces.Dict)
+    policy = MultiInputActorCriticPolicy if several else ActorCriticPolicy
+    ours = DGVFA2C(
+        policy,
+        Samples(observation_space, action_space),
+        auxiliary_task="none",
+        compile=False,
+        policy_kwargs=kwargs,
+        **settings,
+    )
+    theirs = A2C(policy, Samples(observation_space, action_space), policy_kwargs=kwargs, **settings)
+    theirs.policy.load_state_dict(ours.policy.state_dict())
+    before = {name: value.clone() for name, value in theirs.policy.named_parameters()}
+    _updated(ours, theirs)
+    for name, value in theirs.policy.named_parameters():
+        moved = (value - before[name]).abs().max().item()
+        assert moved > 0 or "log_std" in name, name
+        own = dict(ours.policy.named_parameters())[name]
+        difference = (own - value).abs().max().item()
+        assert difference <= 1e-6 + 2e-3 * moved, f"{name}: moved {moved:g}, differs by {difference:g}"
+
+
+_NAMES = (
+    ("mlp_extractor.policy_net.", "features_extractor.encoder.layers."),
+    ("mlp_extractor.value_net.", "vf_features_extractor.encoder.layers."),
+)
+"""Beginnings of parameters' names in A2C's `MlpPolicy`, and in ours."""
+
+
+def _our_name(name: str) -> str:
+    return next((ours + name.removeprefix(theirs) for theirs, ours in _NAMES if name.startswith(theirs)), name)
+
+
+@pytest.mark.parametrize("batch", [8, 40])
+def test_the_defaults_without_a_task_are_a2cs(batch: int) -> None:
+    """Networks, initial scale and the update, from the first on; only n_steps and the device are given."""
+    given: dict[str, Any] = {"n_steps": batch, "seed": 0, "device": "cpu"}
+    env = Samples(BOX, spaces.Discrete(3))
+    ours = DGVFA2C("MlpPolicy", env, auxiliary_task="none", compile=False, **given)
+    theirs = A2C("MlpPolicy", Samples(BOX, spaces.Discrete(3)), **given)
+    own, wanted = dict(ours.policy.named_parameters()), dict(theirs.policy.named_parameters())
+    assert {_our_name(name): value.shape for name, value in wanted.items()} == {k: v.shape for k, v in own.items()}
+    for name, value in wanted.items():
+        assert own[_our_name(name)].norm().item() == pytest.approx(value.norm().item(), rel=1e-4), name
+    with torch.no_grad():
+        for name, value in wanted.items():
+            value.copy_(own[_our_name(name)])
+    before = {name: value.detach().clone() for name, value in wanted.items()}
+    _updated(ours, theirs)
+    own = dict(ours.policy.named_parameters())
+    for name, value in theirs.policy.named_parameters():
+        step, expected = (after - before[name] for after in (own[_our_name(name)], value))
+        clear = expected.abs() > 1e-6  # far above rounding
+        ratio = step[clear] / expected[clear]
+        assert clear.any(), name
+        # √s + ε is at most √2 times √(s + ε²)
+        assert ratio.min() > 0.99, name
+        assert ratio.max() < 1.01 * 2**0.5, name
+
+
+@pytest.mark.parametrize("coefficient", [0.5, 2.0])
+def test_each_encoder_has_its_own_weight_of_the_auxiliary_task(coefficient: float) -> None:
+    """Steps of plain gradient descent, by the auxiliary task's weight: none, a fixed one, and one from gradients."""
+
+    def step(weighting: str, coefficient: float) -> tuple[dict[str, torch.Tensor], DGVFA2C]:
+        model = DGVFA2C(
+            "MlpPolicy", Samples(BOX, spaces.Discrete(3)), inner_optimizer=SGD(), max_grad_norm=None, learning_rate=1.0,
+            auxiliary_task="random", auxiliary_weighting=weighting, auxiliary_coefficient=coefficient, questions=6,
+            n_steps=8, seed=0, device="cpu", compile=False,
+        )  # fmt: skip
+        before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
+        model.learn(8)
+        return {name: before[name] - p.detach() for name, p in model.policy.named_parameters()}, model
+
+    main, _ = step("fixed", 0.0)
+    fixed, _ = step("fixed", 1.0)
+    weighted, model = step("gradient-norm", coefficient)
+    assert model.metrics is not None
+    assert model.metrics.auxiliary_gradient.item() == pytest.approx(
+        coefficient * model.metrics.main_gradient.item(), rel=1e-4
+    )
+    factors = []
+    for encoder in ("features_extractor.", "vf_features_extractor."):
+        names = [name for name in main if name.startswith(encoder)]
+        auxiliary = torch.cat([(fixed[name] - main[name]).flatten() for name in names]).double()
+        found = torch.cat([(weighted[name] - main[name]).flatten() for name in names]).double()
+        factor = (found @ auxiliary) / (auxiliary @ auxiliary)
+        torch.testing.assert_close(found, factor * auxiliary, rtol=1e-3, atol=1e-6)
+        factors.append(factor.item())
+    assert max(factors) > 1.5 * min(factors) > 0
+    for head in ("action_net.weight", "value_net.weight"):
+        torch.testing.assert_close(weighted[head], main[head])

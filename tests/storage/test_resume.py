@@ -1,0 +1,449 @@
+"""Training that goes on from a file is bitwise training that never stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.logger import configure
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
+from torch import nn
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.storage.training_state import replay_unroll
+from dgvf_envs.sb3_adapter import make_vec
+
+COPIES, STEPS = 4, 5
+BATCH = COPIES * STEPS
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
+TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
+
+
+def puddle() -> VecEnv:
+    return make_vec("PuddleWorld-v0", COPIES, 0, env_kwargs={"max_episode_steps": 9, "start": "random"})
+
+
+def rooms() -> VecEnv:
+    return make_vec("CollectObjectsSmall-v0", COPIES, 0)
+
+
+def _model(env: VecEnv, policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
+    kwargs = TINY_NETWORK if policy == "MlpPolicy" else {"features_extractor_kwargs": {"features_dim": 16}}
+    return DGVFA2C(policy, env, **{**SMALL, "policy_kwargs": kwargs, **changes})
+
+
+def everything(model: DGVFA2C) -> dict[str, Any]:
+    """All that training changes, by name."""
+    named = {f"θ {name}": value for name, value in model.policy.state_dict().items()}
+    named |= {f"η {name}": value for name, value in model.learner_state.named_eta().items()}
+    optimizers = model.learner_state.optimizers.state_dict()
+    named |= {f"inner {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["inner"]))}
+    named |= {f"meta {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["meta"]))}
+    names = ("num_timesteps", "_n_updates", "meta_updates", "meta_skipped", "_last_obs", "_last_episode_starts")
+    named |= {name: getattr(model, name) for name in names}
+    named["episodes"] = [(float(e["r"]), e["l"]) for e in model.ep_info_buffer or ()]
+    named["actions"] = model._action_rng.bit_generator.state
+    named["metrics"] = None if model.metrics is None else list(model.metrics)
+    return named
+
+
+def assert_same_training(actual: DGVFA2C, expected: DGVFA2C) -> None:
+    one, other = everything(actual), everything(expected)
+    assert one.keys() == other.keys()
+    for name, value in other.items():
+        if isinstance(value, torch.Tensor | np.ndarray):
+            assert np.array_equal(np.asarray(one[name]), np.asarray(value), equal_nan=True), name
+        else:
+            assert one[name] == value, name
+
+
+class SaveAt(BaseCallback):
+    """Saves the model in the middle of things: at an environment step, or at the end of a rollout."""
+
+    def __init__(self, path: Path, steps: int, at_rollout_end: bool = False) -> None:
+        super().__init__()
+        self._path, self._steps, self._at_rollout_end = path, steps, at_rollout_end
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self._steps and not self._at_rollout_end:
+            self.model.save(self._path)
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.num_timesteps == self._steps and self._at_rollout_end:
+            self.model.save(self._path)
+
+
+TASKS = ("discovered", "random", "reward-prediction", "none")
+VARIANTS: dict[str, dict[str, Any]] = {
+    **{task: {"auxiliary_task": task} for task in TASKS},
+    "end objective": {"objective": "end"},
+    "recompute": {"storage": "recompute"},
+    "myopic": {"horizon": "myopic"},
+    "surrogate": {"convention": "surrogate"},
+    "adam": {"use_rms_prop": False},
+    "unroll of one": {"unroll_length": 1},
+}
+
+
+PLACES = [("discovered", updates) for updates in (1, 2, 3, 4, 7)] + [(variant, 5) for variant in VARIANTS]
+
+
+@pytest.mark.parametrize(("variant", "updates"), PLACES)
+def test_training_goes_on_from_a_file_as_if_never_stopped(variant: str, updates: int, tmp_path: Path) -> None:
+    model = _model(puddle(), **VARIANTS[variant]).learn(updates * BATCH)
+    model.save(tmp_path / "model")
+    model.learn(8 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    resumed.learn(8 * BATCH, reset_num_timesteps=False)
+    assert_same_training(resumed, model)
+    assert resumed.num_timesteps == (updates + 8) * BATCH
+    assert len(model.ep_info_buffer or ()) > 5  # episodes ended on the way
+
+
+@pytest.mark.parametrize(
+    ("steps", "at_rollout_end"),
+    [(5 * BATCH + COPIES, False), (5 * BATCH + 3 * COPIES, False), (6 * BATCH, False), (6 * BATCH, True)],
+)
+def test_a_callback_may_save_in_the_middle_of_a_rollout(steps: int, at_rollout_end: bool, tmp_path: Path) -> None:
+    path, total = tmp_path / "model.zip", 12 * BATCH
+    model = _model(puddle()).learn(total, SaveAt(path, steps, at_rollout_end))
+    resumed = DGVFA2C.load(path, puddle(), device="cpu")
+    assert resumed.num_timesteps == steps
+    resumed.learn(total - steps, reset_num_timesteps=False)
+    assert_same_training(resumed, model)
+
+
+class Drift(gym.Env):
+    """A point that actions push, for ten steps; gives its state."""
+
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps, self.place = 0, self.np_random.uniform(-1.0, 1.0, 2).astype(np.float32)
+        return self.place.copy(), {}
+
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.steps, self.place = self.steps + 1, np.clip(self.place + 0.1 * action, -1.0, 1.0).astype(np.float32)
+        return self.place.copy(), float(-np.abs(self.place).sum()), False, self.steps == 10, {}
+
+    def get_state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "place": self.place.copy(), "random": self.np_random}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.steps, self.place, self._np_random = state["steps"], state["place"].copy(), state["random"]
+
+
+def drift() -> VecEnv:
+    return DummyVecEnv([Drift for _ in range(COPIES)])
+
+
+PLACES_TO_SAVE = {
+    "between updates": (6 * BATCH, None),
+    "within a rollout": (5 * BATCH + 2 * COPIES, False),
+    "last step of a rollout": (6 * BATCH, False),
+    "end of a rollout": (6 * BATCH, True),
+}
+"""Environment steps, and whether a callback saves at the end of the rollout; `None` where no callback does."""
+
+
+def _saved_on_the_way(model: DGVFA2C, path: Path, total: int, steps: int, at_rollout_end: bool | None) -> DGVFA2C:
+    """The model after `total` steps, which was saved after `steps`; and some other use of the random generator."""
+    if at_rollout_end is None:
+        model.learn(steps).save(path)
+        model.learn(total - steps, reset_num_timesteps=False)
+    else:
+        model.learn(total, SaveAt(path, steps, at_rollout_end))
+    torch.manual_seed(99)
+    return model
+
+
+@pytest.mark.parametrize("place", PLACES_TO_SAVE)
+def test_exploration_matrices_are_those_of_training_that_never_stopped(place: str, tmp_path: Path) -> None:
+    path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
+    for frequency in (-1, 2):
+        model = _model(drift(), use_sde=True, sde_sample_freq=frequency, policy_kwargs={"net_arch": [4]})
+        model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
+        resumed = DGVFA2C.load(path, drift(), device="cpu")
+        assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+
+
+class Dropping(BaseFeaturesExtractor):
+    """Drops half of its units, by a module or by a function, which nothing can tell from outside."""
+
+    def __init__(self, space: spaces.Box, by_module: bool = True) -> None:
+        super().__init__(space, 16)
+        self.layer, self.dropout = nn.Linear(2, 16), nn.Dropout(0.5) if by_module else None
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        features = self.layer(observations).relu()
+        return nn.functional.dropout(features, 0.5, self.training) if self.dropout is None else self.dropout(features)
+
+
+@pytest.mark.parametrize(
+    ("place", "by_module", "changes"),
+    [
+        *((place, True, {}) for place in PLACES_TO_SAVE),
+        ("between updates", False, {}),
+        ("between updates", True, {"objective": "end"}),
+        ("between updates", True, {"unroll_length": 1}),
+    ],
+)
+def test_an_unroll_drops_the_same_units_when_it_is_taken_again(
+    place: str, by_module: bool, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
+    kwargs = {"features_extractor_class": Dropping, "features_extractor_kwargs": {"by_module": by_module}}
+    model = _model(puddle(), policy_kwargs=kwargs, **changes)
+    model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
+    resumed = DGVFA2C.load(path, puddle(), device="cpu", custom_objects={"policy_kwargs": kwargs})
+    assert resumed._pending_unroll is not None
+    assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+
+
+ENVIRONMENTS: dict[str, Callable[[], VecEnv]] = {
+    "DummyVecEnv": lambda: make_vec_env("PuddleWorld-v0", COPIES, 0, env_kwargs={"max_episode_steps": 9}),
+    "VecFrameStack": lambda: VecFrameStack(ENVIRONMENTS["DummyVecEnv"](), 2),
+    "VecNormalize": lambda: VecNormalize(ENVIRONMENTS["DummyVecEnv"]()),
+}
+
+
+@pytest.mark.parametrize("kind", ENVIRONMENTS)
+def test_training_goes_on_in_wrapped_environments(kind: str, tmp_path: Path) -> None:
+    model = _model(ENVIRONMENTS[kind]()).learn(5 * BATCH)
+    model.save(tmp_path / "model")
+    model.learn(5 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "model", ENVIRONMENTS[kind](), device="cpu")
+    assert_same_training(resumed.learn(5 * BATCH, reset_num_timesteps=False), model)
+
+
+def test_training_goes_on_with_planes_and_schedules(tmp_path: Path) -> None:
+    from stable_baselines3.common.utils import LinearSchedule
+
+    def learn(model: DGVFA2C, total: int) -> DGVFA2C:
+        return model.learn(total - model.num_timesteps, reset_num_timesteps=False)
+
+    total = 10 * BATCH
+    whole = learn(_model(rooms(), "CnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0)), total)
+    path = tmp_path / "model.zip"
+    again = _model(rooms(), "CnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0))
+    again.learn(total, SaveAt(path, 4 * BATCH))
+    assert_same_training(again, whole)
+    assert_same_training(learn(DGVFA2C.load(path, rooms(), device="cpu"), total), whole)
+
+
+CHANGES: dict[str, Any] = {
+    "ent_coef": 0.5,
+    "vf_coef": 3.0,
+    "max_grad_norm": 0.01,
+    "normalize_advantage": True,
+    "auxiliary_coefficient": 4.0,
+    "gamma": 0.5,
+    "gae_lambda": 0.5,
+    "auxiliary_weighting": "fixed",
+    "encoder_mode": "auxiliary",
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_attributes_take_effect_with_the_next_update(name: str, tmp_path: Path) -> None:
+    """In the middle of an unroll, which begins anew, be they changed while training or by `load`."""
+    changes = {name: CHANGES[name]}
+    model = _model(puddle()).learn(5 * BATCH)
+    model.save(tmp_path / "model")
+    setattr(model, name, CHANGES[name])
+    model.learn(5 * BATCH, reset_num_timesteps=False)
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", **changes)
+    loaded.learn(5 * BATCH, reset_num_timesteps=False)
+    assert_same_training(model, loaded)
+    unchanged = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu").learn(5 * BATCH, reset_num_timesteps=False)
+    assert (model.meta_updates, unchanged.meta_updates) == (2, 3)
+    weights = (torch.nn.utils.parameters_to_vector(m.policy.parameters()) for m in (model, unchanged))
+    assert not torch.allclose(*weights)
+
+
+class Annealing(BaseCallback):
+    """Lowers c_H before every rollout."""
+
+    def _on_rollout_start(self) -> None:
+        self.model.ent_coef = 0.5 / (1 + self.num_timesteps)
+
+    def _on_step(self) -> bool:
+        return True
+
+
+def test_a_coefficient_that_a_callback_anneals_interrupts_no_unroll_and_is_resumed_with(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(8 * BATCH, Annealing())
+    assert model.meta_updates == 2
+    model.save(tmp_path / "model")
+    model.learn(8 * BATCH, Annealing(), reset_num_timesteps=False)
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    assert_same_training(loaded.learn(8 * BATCH, Annealing(), reset_num_timesteps=False), model)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"gamma": 7.0}, r"^gamma must lie in \[0, 1\], got 7\.0"),
+        ({"ent_coef": -1.0}, r"^ent_coef must be >= 0, got -1\.0"),
+        ({"vf_coef": None}, "^vf_coef must be a finite number >= 0, got None"),
+        ({"n_steps": 4}, "^n_steps must stay 5 once a model is set up, got 4"),
+    ],
+)
+def test_attributes_that_cannot_take_effect_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+    model = _model(puddle()).learn(BATCH)
+    vars(model).update(changes)
+    with pytest.raises(ValueError, match=message):
+        model.learn(BATCH, reset_num_timesteps=False)
+
+
+def test_a_shorter_unroll_ends_at_once() -> None:
+    model = _model(puddle()).learn(3 * BATCH)
+    model.unroll_length = 1
+    assert model.learn(2 * BATCH, reset_num_timesteps=False).meta_updates == 2
+
+
+def test_a_loaded_model_that_is_saved_again_still_goes_on(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(5 * BATCH)
+    model.save(tmp_path / "first")
+    DGVFA2C.load(tmp_path / "first", puddle(), device="cpu").save(tmp_path / "second")
+    model.learn(4 * BATCH, reset_num_timesteps=False)
+    resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
+    assert_same_training(resumed.learn(4 * BATCH, reset_num_timesteps=False), model)
+
+
+@pytest.mark.parametrize("steps", [5 * BATCH, 5 * BATCH + 2 * COPIES])
+def test_a_model_that_is_loaded_without_environment_and_saved_again_still_goes_on(steps: int, tmp_path: Path) -> None:
+    total = 9 * BATCH
+    model = _model(puddle()).learn(total, SaveAt(tmp_path / "first.zip", steps))
+    DGVFA2C.load(tmp_path / "first", device="cpu").save(tmp_path / "second")
+    DGVFA2C.load(tmp_path / "second", device="cpu").save(tmp_path / "third")
+    resumed = DGVFA2C.load(tmp_path / "third", puddle(), device="cpu")
+    assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+
+
+def test_what_was_logged_outlives_a_model_that_is_only_loaded_and_saved(tmp_path: Path) -> None:
+    model = _model(puddle())
+    model.set_logger(configure(None, []))
+    model.learn(5 * BATCH)
+    model.logger.record("mine", 3.0)
+    model.save(tmp_path / "first")
+    DGVFA2C.load(tmp_path / "first", puddle(), device="cpu").save(tmp_path / "second")
+    resumed = DGVFA2C.load(tmp_path / "second", puddle(), device="cpu")
+    resumed.learn(BATCH, reset_num_timesteps=False)
+    assert resumed.logger.name_to_value["mine"] == 3.0
+
+
+@pytest.mark.parametrize("n_steps", [3, 8])
+def test_another_length_of_rollouts_is_refused_in_the_middle_of_one(n_steps: int, tmp_path: Path) -> None:
+    path = tmp_path / "model.zip"
+    _model(puddle()).learn(6 * BATCH, SaveAt(path, 5 * BATCH + 2 * COPIES))
+    with pytest.raises(ValueError, match=f"n_steps must be 5, .*middle of a rollout.* got {n_steps}: force_reset=True"):
+        DGVFA2C.load(path, puddle(), device="cpu", n_steps=n_steps)
+    DGVFA2C.load(path, device="cpu", n_steps=n_steps)  # to predict
+    loaded = DGVFA2C.load(path, puddle(), device="cpu", n_steps=n_steps, force_reset=True)
+    loaded.learn(4 * COPIES * n_steps, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 5 * BATCH + 2 * COPIES + 4 * COPIES * n_steps
+
+
+def _fill(model: DGVFA2C, value: float) -> None:
+    with torch.no_grad():
+        for parameter in model.policy.parameters():
+            parameter.fill_(value)
+
+
+def test_weights_that_are_written_after_loading_are_those_that_learning_goes_on_from(tmp_path: Path) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    ones = {name: torch.ones_like(value) for name, value in _model(puddle()).policy.state_dict().items()}
+    for write in (lambda model: _fill(model, 1.0), lambda model: model.policy.load_state_dict(ones)):
+        model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
+        assert model._pending_unroll is not None
+        write(model)
+        model.save(tmp_path / "written")
+        for one in (model, DGVFA2C.load(tmp_path / "written", puddle(), device="cpu")):
+            one.learn(BATCH, reset_num_timesteps=False)
+            assert all((p - 1.0).abs().max() < 1e-6 for p in one.policy.parameters())
+            assert one._unroll is not None
+            assert one._unroll.updates == 1  # it began anew
+
+
+def test_a_little_that_is_written_after_loading_is_kept_too(tmp_path: Path) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
+    with torch.no_grad():
+        model.policy.value_net.bias += 1e-6
+    before = model.policy.value_net.bias.item()
+    model.learn(BATCH, reset_num_timesteps=False)
+    assert model.policy.value_net.bias.item() == before
+    assert model._unroll is not None
+    assert model._unroll.updates == 3  # the stored two, which lead here but for that, and one more
+
+
+@pytest.mark.parametrize("changes", [{"gamma": 0.5, "vf_coef": 100.0}, {"auxiliary_coefficient": 5.0}])
+def test_settings_that_are_changed_on_loading_leave_the_loaded_weights_alone(
+    changes: dict[str, Any], tmp_path: Path
+) -> None:
+    _model(puddle()).learn(5 * BATCH).save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", **changes)
+    before, statistics = (
+        {name: value.clone() for name, value in everything(loaded).items() if name.startswith(kind)}
+        for kind in ("θ", "inner")
+    )
+    replay_unroll(loaded)
+    now = everything(loaded)
+    assert all(torch.equal(now[name], value) for name, value in {**before, **statistics}.items())
+    assert loaded._unroll is None
+    loaded.learn(4 * BATCH, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 9 * BATCH
+
+
+def test_a_shorter_unroll_does_not_take_a_longer_one_again(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(6 * BATCH)
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
+    loaded.unroll_length = 1
+    replay_unroll(loaded)
+    assert_same_training(loaded, model)
+    assert loaded._unroll is None
+
+
+def test_the_environment_begins_anew_where_it_must(tmp_path: Path) -> None:
+    model = _model(puddle()).learn(3 * BATCH)
+    model.save(tmp_path / "model")
+    assert DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")._last_obs is not None
+    assert DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", force_reset=True)._last_obs is None
+    other = make_vec("PuddleWorld-v0", COPIES)
+    assert DGVFA2C.load(tmp_path / "model", other, device="cpu")._last_obs is None
+    assert DGVFA2C.load(tmp_path / "model", other, device="cpu", force_reset=False)._last_obs is not None
+    fewer = DGVFA2C.load(tmp_path / "model", make_vec("PuddleWorld-v0", 2), device="cpu")
+    assert fewer.learn(4 * 2 * STEPS, reset_num_timesteps=False).num_timesteps == 3 * BATCH + 4 * 2 * STEPS
+
+
+@pytest.mark.slow
+def test_changed_attributes_are_compiled_anew() -> None:
+    compiled, eager = (_model(puddle(), compile=compile).learn(2 * BATCH) for compile in (True, False))
+    for model in (compiled, eager):
+        model.vf_coef = 3.0
+        model.learn(2 * BATCH, reset_num_timesteps=False)
+    weights = (torch.nn.utils.parameters_to_vector(m.policy.parameters()) for m in (compiled, eager))
+    torch.testing.assert_close(*weights, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_compiled_training_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
+    path, total = tmp_path / "model.zip", 30 * BATCH
+    for steps in (12 * BATCH, 12 * BATCH + 2 * COPIES):
+        model = _model(puddle(), compile=True).learn(total, SaveAt(path, steps))
+        resumed = DGVFA2C.load(path, puddle(), device="cpu")
+        assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)

@@ -1,0 +1,383 @@
+"""Models are saved without pickle, and loaded without running anything that a file holds."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import json
+import os
+import pickle
+import sys
+import warnings
+import zipfile
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C
+from stable_baselines3.common.callbacks import CheckpointCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from stable_baselines3.common.vec_env import VecEnv
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.a2c import TASKS
+from dgvf_agents.core.optimizers import SGD
+from dgvf_agents.core.tasks import RewardPrediction
+from dgvf_agents.sb3.extractors import window_space
+from dgvf_agents.sb3.policies import MlpPolicy
+from dgvf_agents.storage.model_file import DamagedFileError, ModelFile
+from dgvf_envs.sb3_adapter import make_vec
+from tests.sb3.test_updates import Samples
+
+BATCH = 4 * 5
+TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
+
+
+def _env(seed: int = 0) -> VecEnv:
+    return make_vec("PuddleWorld-v0", 4, seed)
+
+
+def _model(**changes: Any) -> DGVFA2C:
+    arguments = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu"}
+    return DGVFA2C("MlpPolicy", _env(), **{**arguments, "policy_kwargs": TINY, **changes})
+
+
+def _actions(model: OnPolicyAlgorithm) -> np.ndarray:
+    observations = np.random.default_rng(0).random((64, 2), dtype=np.float32)
+    return model.policy.get_distribution(torch.from_numpy(observations)).distribution.logits.detach().numpy()
+
+
+def _file(model: DGVFA2C) -> ModelFile:
+    buffer = io.BytesIO()
+    model.save(buffer)
+    return ModelFile.from_bytes(buffer.getvalue())
+
+
+@pytest.fixture
+def no_warnings() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "pixel-control"])
+def test_a_model_needs_no_pickle(task: str, no_warnings: None) -> None:
+    model = _model(auxiliary_task=task).learn(5 * BATCH)
+    file = _file(model)
+    assert file.pickled == {}
+    assert any(name.startswith("policy.") for name in file.tensors)  # a person finds the weights by name
+    loaded = DGVFA2C.load(io.BytesIO(file.to_bytes()), device="cpu")
+    assert np.array_equal(_actions(loaded), _actions(model))
+    assert (loaded.policy_class, loaded.policy_kwargs) == (MlpPolicy, TINY)
+    assert loaded.observation_space == model.observation_space
+
+
+@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+def test_parts_of_observations_that_are_not_in_order_of_their_names_keep_theirs(tmp_path: Path) -> None:
+    parts = OrderedDict(b=spaces.Box(-1, 1, (2,), np.float32), a=spaces.Box(-1, 1, (2,), np.float32))
+    env = Samples(spaces.Dict(parts), spaces.Discrete(3))
+    changes = {"questions": 4, "compile": False, "device": "cpu", "seed": 0}
+    model = DGVFA2C("MultiInputPolicy", env, **changes).learn(20)  # type: ignore[arg-type]
+    model.save(tmp_path / "model")
+    observations = {name: np.stack([part.sample() for _ in range(8)]) for name, part in parts.items()}
+    values = model.policy.predict_values(model.policy.obs_to_tensor(observations)[0])
+    for given in (None, env):
+        loaded = DGVFA2C.load(tmp_path / "model", given, device="cpu")
+        assert list(loaded.observation_space.spaces) == ["b", "a"]  # type: ignore[attr-defined]
+        assert torch.equal(loaded.policy.predict_values(loaded.policy.obs_to_tensor(observations)[0]), values)
+    joined = window_space(model.observation_space, 2)
+    assert list(joined.spaces) == ["b", "a"]  # type: ignore[attr-defined]
+
+
+def test_other_inner_optimizers_and_weights_of_a_custom_path_come_back(tmp_path: Path, no_warnings: None) -> None:
+    model = _model(inner_optimizer=SGD()).learn(2 * BATCH)
+    model.save(tmp_path / "deep" / "model.pth")
+    assert DGVFA2C.load(tmp_path / "deep" / "model.pth", device="cpu").inner_optimizer == SGD()
+    other = _model(inner_optimizer=SGD(), seed=1)
+    other.set_parameters(tmp_path / "deep" / "model.pth", device="cpu")
+    assert np.array_equal(_actions(other), _actions(model))
+
+
+def test_what_a_user_excludes_or_changes(tmp_path: Path) -> None:
+    model = _model(verbose=0).learn(2 * BATCH)
+    model.verbose = 2
+    model.note = {"mine": [1, 2]}  # type: ignore[attr-defined]
+    model.save(tmp_path / "model", exclude=["verbose"])
+    assert DGVFA2C.load(tmp_path / "model", device="cpu").verbose == 0
+    model.save(tmp_path / "model", exclude=["verbose"], include=["verbose"])
+    loaded = DGVFA2C.load(
+        tmp_path / "model.zip", device="cpu", custom_objects={"learning_rate": 0.5, "unknown": 1}, verbose=1
+    )
+    assert (loaded.verbose, loaded.learning_rate, loaded.note) == (1, 0.5, {"mine": [1, 2]})  # type: ignore
+    assert loaded.lr_schedule(1.0) == 0.5
+    assert not hasattr(loaded, "unknown")
+    with pytest.raises(ValueError, match="policy_kwargs must be those in the file"):
+        DGVFA2C.load(tmp_path / "model", device="cpu", policy_kwargs={})
+    with pytest.raises(ValueError, match="custom_objects must be a dict or None"):
+        DGVFA2C.load(tmp_path / "model", custom_objects=[])  # type: ignore[arg-type]
+
+
+def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(tmp_path: Path) -> None:
+    model = _model(learning_rate=lambda remaining: 1e-3 * remaining).learn(2 * BATCH)
+    model.save(tmp_path / "model")
+    with pytest.warns(
+        UserWarning, match=r"learning_rate was a function.* its last value.* custom_objects=.* trusted=T"
+    ):
+        loaded = DGVFA2C.load(tmp_path / "model", device="cpu")
+    assert loaded.lr_schedule(1.0) == model.lr_schedule(model._current_progress_remaining)
+    assert DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True).lr_schedule(0.5) == 5e-4
+    given = {"learning_rate": lambda remaining: remaining}
+    assert DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given).lr_schedule(0.5) == 0.5
+
+
+@pytest.mark.parametrize("name", ["ent_coef", "meta_learning_rate"])
+def test_other_schedules_become_their_last_value_too(name: str, tmp_path: Path) -> None:
+    def schedule(remaining: float) -> float:
+        return 0.25 + 0.5 * remaining
+
+    model = _model(**{name: schedule}).learn(2 * BATCH)
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=rf"{name} was a function.* its last value, 0\.25,.*custom_objects=.*'{name}'"):
+        loaded = DGVFA2C.load(tmp_path / "model", _env(), device="cpu")
+    assert getattr(loaded, name) == 0.25
+    loaded.learn(2 * BATCH, reset_num_timesteps=False)
+    assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True), name)(1.0) == 0.75
+    given = {name: schedule}
+    assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given), name) is schedule
+
+
+class MyExtractor(FlattenExtractor):
+    """A class that no list of packages has."""
+
+
+@pytest.mark.filterwarnings("ignore:.*has no parameters")
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"auxiliary_task": lambda model: RewardPrediction()}, "auxiliary_task"),
+        ({"policy_kwargs": {"features_extractor_class": MyExtractor}, "auxiliary_task": "none"}, "policy_kwargs"),
+    ],
+)
+def test_what_a_model_cannot_do_without_is_named(changes: dict[str, Any], name: str, tmp_path: Path) -> None:
+    model = _model(**changes).learn(2 * BATCH)
+    model.save(tmp_path / "model")
+    with pytest.raises(ValueError, match=rf"{name} \(.*custom_objects=\{{'{name}': ...\}}.*trusted=True"):
+        DGVFA2C.load(tmp_path / "model", device="cpu")
+    custom = {name: changes[name]}
+    for loaded in (
+        DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=custom),
+        DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True),
+    ):
+        assert np.array_equal(_actions(loaded), _actions(model))
+
+
+def test_an_attribute_of_the_users_is_left_out_with_a_warning(tmp_path: Path) -> None:
+    model = _model()
+    model.mine = MyExtractor  # type: ignore[attr-defined]
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="not restored: mine"):
+        loaded = DGVFA2C.load(tmp_path / "model", device="cpu")
+    assert not hasattr(loaded, "mine")
+    model.mine = sys._getframe()  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="mine cannot be saved"):
+        model.save(tmp_path / "model")
+    assert DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True).mine is MyExtractor  # type: ignore
+
+
+def test_what_is_no_model_is_named(tmp_path: Path) -> None:
+    (tmp_path / "model.zip").write_text("nothing")
+    with pytest.raises(DamagedFileError, match=r"model cannot be loaded as a model: its checksum"):
+        DGVFA2C.load(tmp_path / "model")
+    with pytest.raises(DamagedFileError, match=r"cannot be loaded as a model"):
+        _model().set_parameters(tmp_path / "model.zip")
+    with pytest.raises(FileNotFoundError):
+        DGVFA2C.load(tmp_path / "elsewhere")
+
+
+def test_callbacks_of_stable_baselines3_write_the_same_files(tmp_path: Path, no_warnings: None) -> None:
+    model = _model().learn(4 * BATCH, CheckpointCallback(10, str(tmp_path)))
+    found = sorted(path.name for path in tmp_path.iterdir())
+    assert found == ["rl_model_40_steps.zip", "rl_model_80_steps.zip"]
+    assert DGVFA2C.load(tmp_path / "rl_model_40_steps", device="cpu").num_timesteps == 40
+    assert model.num_timesteps == 80
+
+
+def _sb3_file(model: DGVFA2C, path: Path) -> Path:
+    OnPolicyAlgorithm.save(model, path)
+    return path
+
+
+def test_files_of_stable_baselines3_are_read_with_trust_or_with_what_they_pickle(tmp_path: Path) -> None:
+    model = _model().learn(3 * BATCH)
+    path = _sb3_file(model, tmp_path / "model.zip")
+    with pytest.raises(ValueError, match=r"policy_class.*observation_space.*as a pickle.*set_parameters\(path\)"):
+        DGVFA2C.load(path, device="cpu")
+    trusted = DGVFA2C.load(path, _env(), device="cpu", trusted=True)
+    names = ("policy_class", "policy_kwargs", "observation_space", "action_space")
+    custom = {name: getattr(model, name) for name in names}
+    with pytest.warns(UserWarning, match="not restored: .*ep_info_buffer"):
+        rebuilt = DGVFA2C.load(path, device="cpu", custom_objects=custom)
+    weighed = _model(seed=3)
+    weighed.set_parameters(path, device="cpu")
+    for loaded in (trusted, rebuilt, weighed):
+        assert np.array_equal(_actions(loaded), _actions(model))
+    assert trusted.learn(3 * BATCH, reset_num_timesteps=False).num_timesteps == 6 * BATCH
+
+
+@pytest.mark.filterwarnings("ignore:.*has no parameters")
+def test_weights_that_a2c_wrote_are_taken_by_a_model_with_the_same_policy(tmp_path: Path) -> None:
+    theirs = A2C("MlpPolicy", _env(), device="cpu", seed=1).learn(2 * BATCH)
+    theirs.save(tmp_path / "a2c")
+    with pytest.raises(ValueError, match=r"the same class and call set_parameters\(path\).*exact_match=False"):
+        DGVFA2C.load(tmp_path / "a2c", device="cpu")
+    ours = DGVFA2C(ActorCriticPolicy, _env(), compile=False, device="cpu", auxiliary_task="none")
+    with pytest.raises(ValueError, match="do not match"):
+        ours.set_parameters(tmp_path / "a2c")
+    ours.set_parameters(tmp_path / "a2c", exact_match=False)
+    ours.learn(BATCH, reset_num_timesteps=False)  # with the statistics of its own optimizer
+    ours.set_parameters(tmp_path / "a2c", exact_match=False)
+    assert np.array_equal(_actions(ours), _actions(theirs))
+
+
+def test_policies_from_before_there_were_two_names_for_an_extractor_are_read(tmp_path: Path) -> None:
+    model = _model().learn(2 * BATCH)
+    actions = _actions(model)
+    del model.policy.pi_features_extractor  # as in files of Stable-Baselines3 before 1.7
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="the policy in the file has no pi_features_extractor"):
+        loaded = DGVFA2C.load(tmp_path / "model", device="cpu")
+    assert np.array_equal(_actions(loaded), actions)
+
+
+def test_a_file_without_what_a_model_needs_says_what_is_missing(tmp_path: Path) -> None:
+    model = _model().learn(2 * BATCH)
+    model.save(tmp_path / "model", exclude=["action_space"])
+    with pytest.raises(ValueError, match=r"the file must hold action_space, which it does not"):
+        DGVFA2C.load(tmp_path / "model", device="cpu")
+    custom = {"action_space": model.action_space}
+    loaded = DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=custom)
+    assert np.array_equal(_actions(loaded), _actions(model))
+
+
+class Payload:
+    """Runs when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = mark
+
+    def __reduce__(self) -> tuple[Callable, tuple]:
+        return os.mkdir, (str(self._mark),)
+
+
+def _replaced(path: Path, name: str, contents: bytes) -> None:
+    with zipfile.ZipFile(path) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, old in {**members, name: b""}.items():
+            archive.writestr(member, contents if member == name else old)
+
+
+def _attacks(tmp_path: Path) -> dict[str, Path]:
+    """Files that run code where they are read carelessly, by what they are made of."""
+    payload = Payload(tmp_path / "ran")
+    pickled, torch_pickled = cloudpickle.dumps(payload), io.BytesIO()
+    torch.save(payload, torch_pickled)
+    model = _model().learn(BATCH)
+    paths = {}
+    for attribute in ("policy_class", "ep_info_buffer", "learning_rate"):
+        paths[f"sb3 {attribute}"] = path = _sb3_file(model, tmp_path / f"{attribute}.zip")
+        with zipfile.ZipFile(path) as archive:
+            data = json.loads(archive.read("data"))
+        data[attribute] = {":type:": "<class 'int'>", ":serialized:": base64.b64encode(pickled).decode()}
+        _replaced(path, "data", json.dumps(data).encode())
+    for member in ("policy.pth", "pytorch_variables.pth"):
+        for how, contents in (("torch", torch_pickled.getvalue()), ("raw", pickle.dumps(payload))):
+            paths[f"sb3 {member} {how}"] = path = _sb3_file(model, tmp_path / f"{how}-{member}.zip")
+            _replaced(path, member, contents)
+    file = _file(model)
+    for attribute in ("learning_rate", "policy_class", "mine"):
+        attributes = {k: v for k, v in file.document["attributes"].items() if k != attribute or k == "learning_rate"}
+        document = {**file.document, "attributes": attributes, "pickled": {attribute: "int"}}
+        paths[f"ours {attribute}"] = path = tmp_path / f"ours-{attribute}.zip"
+        path.write_bytes(ModelFile(document, file.tensors, {attribute: pickled}).to_bytes())
+    for attribute, value in {
+        "policy_class": {"kind": "class", "path": "subprocess.Popen"},
+        "policy_kwargs": {"features_extractor_class": {"kind": "class", "path": "evil_module.Extractor"}},
+        "inner_optimizer": {"kind": "record", "class": "subprocess.Popen", "attributes": {"args": "true"}},
+        "observation_space": {"kind": "space", "type": "os.system", "arguments": {}, "generator": None},
+    }.items():
+        document = {**file.document, "attributes": {**file.document["attributes"], attribute: value}}
+        paths[f"ours, names {attribute}"] = path = tmp_path / f"named-{attribute}.zip"
+        path.write_bytes(ModelFile(document, file.tensors).to_bytes())
+    return paths
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_no_file_runs_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evil_module.py").write_text("import os\nos.mkdir(os.path.join(os.path.dirname(__file__), 'ran'))\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    model = _model()
+    custom = {name: getattr(model, name) for name in ("policy_class", "policy_kwargs", "observation_space")}
+    custom["action_space"] = model.action_space
+    attacks = _attacks(tmp_path)
+    assert len(attacks) == 14
+    for name, path in attacks.items():
+        for attempt in (
+            lambda path=path: DGVFA2C.load(path, device="cpu"),
+            lambda path=path: DGVFA2C.load(path, _env(), device="cpu", custom_objects={**custom}),
+            lambda path=path: _model().set_parameters(path, device="cpu"),
+        ):
+            with contextlib.suppress(ValueError, TypeError, KeyError, pickle.UnpicklingError):
+                attempt()  # refusing is as good as not looking
+            assert not (tmp_path / "ran").exists(), name
+    assert "evil_module" not in sys.modules
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", ["sb3 ep_info_buffer", "ours mine"])
+def test_the_attacks_are_real(name: str, tmp_path: Path) -> None:
+    DGVFA2C.load(_attacks(tmp_path)[name], device="cpu", trusted=True)
+    assert (tmp_path / "ran").is_dir()
+
+
+def test_versions_of_here_and_of_the_file_are_shown_when_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _model().save(tmp_path / "model")
+    DGVFA2C.load(tmp_path / "model", device="cpu", print_system_info=True)
+    shown = capsys.readouterr().out
+    assert shown.index("CURRENT SYSTEM INFO") < shown.index("SAVED MODEL SYSTEM INFO")
+    assert shown.count(torch.__version__) == 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_contents_that_cannot_be_unpickled_are_named_and_may_be_replaced(tmp_path: Path) -> None:
+    file, path = _file(_model()), tmp_path / "spoilt.zip"
+    attributes = {k: v for k, v in file.document["attributes"].items() if k != "policy_class"}
+    document = {**file.document, "attributes": attributes, "pickled": {"policy_class": "type"}}
+    path.write_bytes(ModelFile(document, file.tensors, {"policy_class": b"no pickle"}).to_bytes())
+    with pytest.raises(ValueError, match="policy_class"), pytest.warns(UserWarning, match="could not be unpickled"):
+        DGVFA2C.load(path, device="cpu", trusted=True)
+    DGVFA2C.load(path, device="cpu", custom_objects={"policy_class": MlpPolicy})
+
+
+def test_a_file_does_not_decide_where_logs_go(tmp_path: Path) -> None:
+    """Whoever writes a file must not make whoever loads it write to a folder of the author's choice."""
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    _model(tensorboard_log=str(theirs)).save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", _env())
+    assert loaded.tensorboard_log is None
+    loaded.learn(BATCH)
+    assert not theirs.exists()
+    DGVFA2C.load(tmp_path / "model", _env(), tensorboard_log=str(ours)).learn(BATCH)
+    assert list(ours.rglob("events*"))
+    assert not theirs.exists()

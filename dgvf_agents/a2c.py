@@ -36,7 +36,14 @@ from dgvf_agents.core.argument_checks import (
     is_integer,
 )
 from dgvf_agents.core.distributions import distribution_for
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, InnerMetrics, InnerState, Learner
+from dgvf_agents.core.inner_update import (
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    InnerMetrics,
+    InnerState,
+    UpdateRule,
+)
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.meta_clipping import clip_meta_gradient
 from dgvf_agents.core.networks import QuestionNetwork, linear
@@ -54,7 +61,7 @@ from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.execution.devices import device_of_model, upload
-from dgvf_agents.execution.packing import PackedLearner
+from dgvf_agents.execution.packing import PackedFunctions
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout.checks import check_learned, check_metrics, step
@@ -72,7 +79,7 @@ from dgvf_agents.storage.loading import load_model
 from dgvf_agents.storage.model_file import write_bytes
 from dgvf_agents.storage.saving import on_device, read_parameters, stored_file
 from dgvf_agents.storage.training_state import random_state, replay_unroll, restore_log
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_copies, make_vec
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec
 
 Self = TypeVar("Self", bound="DGVFA2C")
 
@@ -236,7 +243,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         if n_envs is not None and copies is not None and n_envs != copies:
             raise ValueError(f"n_envs must be left out where env is no id, or be its {copies}, got {n_envs!r}")
         if isinstance(env, str):
-            wanted = default_copies(env) if n_envs is None else n_envs
+            wanted = default_num_envs(env) if n_envs is None else n_envs
             env = make_vec(env, wanted, seed) if wanted > 1 else env
         super().__init__(
             policy=policy,
@@ -348,7 +355,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self.set_random_seed(self.seed)
         self._setup_policy()
         self.task = self._build_task()
-        self.answer_net = linear(self._features_dim, self.task.answers, 1.0) if self.task.answers else None
+        self.answer_net = linear(self._features_dim, self.task.num_answers, 1.0) if self.task.num_answers else None
         if self.answer_net is not None:
             self.answer_net.to(self.device)
         self._functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
@@ -358,7 +365,7 @@ class DGVFA2C(OnPolicyAlgorithm):
         self._build_updates(eta)
         self._act = Compiled(self._packed.act, self.compile, self.device)
         theta = self._functions.params()
-        if self.task.answers and not self._functions.split(theta)[0]:
+        if self.task.num_answers and not self._functions.split(theta)[0]:
             kind = type(self.policy.features_extractor).__name__
             warnings.warn(
                 f"features_extractor_class {kind} has no parameters: answers cannot shape it, and layers of net_arch "
@@ -377,7 +384,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             self._distribution.action_shape,
             self._distribution.action_dtype,
             self.device,
-            self.task.sees_next,
+            self.task.needs_final_observation,
         )
         self._ahead: ActingAhead | None = None
         self._foreseen: np.ndarray | None = None
@@ -434,14 +441,14 @@ class DGVFA2C(OnPolicyAlgorithm):
         _check_settings(self.gamma, self.gae_lambda, self.vf_coef, self.auxiliary_coefficient, self.max_grad_norm)
         if self.normalize_advantage and self.n_steps * self.n_envs < 2:
             raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
-        self._learner = Learner(
+        self._learner = UpdateRule(
             network=self._functions,
             distribution=self._distribution,
             task=self.task,
             optimizer=self._optimizer,
             weights=ActorCriticWeights(self.vf_coef, self._entropy_weight()),
             discount=self.gamma,
-            trace=self.gae_lambda,
+            gae_lambda=self.gae_lambda,
             normalize_advantages=self.normalize_advantage,
             auxiliary_coefficient=self.auxiliary_coefficient,
             auxiliary_weighting=self.auxiliary_weighting,
@@ -450,7 +457,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             max_gradient_norm=self.max_grad_norm,
         )
         self._built_with = self._settings()
-        self._packed = PackedLearner(self._learner, eta)
+        self._packed = PackedFunctions(self._learner, eta)
         compiled = self.compile and not self._functions.random_in_training  # dynamo cannot trace it in a pullback
         self._update = Compiled(self._packed.update, compiled, self.device)
         self._score = Compiled(self._packed.score, compiled, self.device)

@@ -8,14 +8,14 @@ import torch
 
 from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params
-from dgvf_agents.execution.packing import KEY, PackedLearner
+from dgvf_agents.execution.packing import KEY, PackedFunctions
 
 
 @final
 class LearnerState:
     """Holds the tensors that change while learning, packed; `questions` and `optimizers` name them in state dicts."""
 
-    def __init__(self, packed: PackedLearner, optimizer: OptimizerState, eta: Params, meta_epsilon: float) -> None:
+    def __init__(self, packed: PackedFunctions, optimizer: OptimizerState, eta: Params, meta_epsilon: float) -> None:
         """
         Args:
             packed: knows how the tensors are packed.

@@ -269,7 +269,7 @@ def make_vec(
     return VecMonitor(venv, None if monitor_dir is None else os.path.join(monitor_dir, "monitor.csv"))
 
 
-def default_copies(env_id: str) -> int:
+def default_num_envs(env_id: str) -> int:
     """How many copies of an id agents make unless told: 16 of this package's worlds (paper), one of any other."""
     return 16 if _of_this_package(_spec(env_id)) else 1
 

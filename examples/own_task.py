@@ -13,7 +13,7 @@ class DistanceTask(AuxiliaryTask):
     """One answer: the Euclidean distance between o_t and o_{t+1}."""
 
     @property
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         return 1
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:

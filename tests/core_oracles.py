@@ -245,7 +245,7 @@ def optimizer_step(rule: Rule, theta: Params, g: Params, old: Statistics) -> tup
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------------
 
 
-class Held(NamedTuple):
+class StopGradientInputs(NamedTuple):
     """What the gradient of a pseudo-loss holds constant, all of it a function of θ."""
 
     features: Tensor
@@ -276,28 +276,28 @@ class Algorithm:
     auxiliary_coefficient: float = 0.7
     auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
 
-    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> Held:
+    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
         """What a gradient at θ holds constant; without η what L^RL alone does."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
-        held = Held(x, values, next_values, head(theta, "answers", following))
+        held = StopGradientInputs(x, values, next_values, head(theta, "answers", following))
         if eta is None or self.auxiliary_weighting == "fixed":
             return held
         return held._replace(weight=self.weight(theta, held, eta, rollout))
 
-    def feature_gradients(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> list[Tensor]:
+    def feature_gradients(self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout) -> list[Tensor]:
         """∂L^RL/∂x and ∂L^ans/∂x at x = x_t(θ)."""
         x = held.features + torch.zeros_like(held.features, requires_grad=True)
         main = self.rl_loss(theta, x, held, rollout)
         auxiliary = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
         return [torch.autograd.grad(loss, x, create_graph=True)[0] for loss in (main, auxiliary)]
 
-    def weight(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> Tensor:
+    def weight(self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """w = c ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), δ = 1e-8."""
         main, auxiliary = self.feature_gradients(theta, held, eta, rollout)
         return self.auxiliary_coefficient * (main**2).sum() ** 0.5 / ((auxiliary**2).sum() + 1e-16) ** 0.5
 
-    def rl_loss(self, theta: Params, x: Tensor, held: Held, rollout: Rollout) -> Tensor:
+    def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
         """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) held."""
         returns = slow_returns(rollout.rewards, self.discount * alive(rollout), held.next_values, rollout.cut)
         logits = head(theta, "policy", x)
@@ -308,14 +308,16 @@ class Algorithm:
         losses = -(returns - held.values) * log_pi_of_a
         return (losses + self.value_weight * value_error - self.entropy_weight * entropy).mean()
 
-    def inner_loss(self, theta: Params, held: Held, eta: Params, rollout: Rollout) -> Tensor:
+    def inner_loss(self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """L^RL(θ) + w · L^ans(θ, η), to be differentiated in θ alone; w = c unless gradients' norms decide."""
         x = encode(theta, rollout.observations)
         main = self.rl_loss(theta, held.features if self.encoder_mode == "auxiliary" else x, held, rollout)
         answers = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
         return main + (self.auxiliary_coefficient if held.weight is None else held.weight) * answers
 
-    def inner_gradient(self, theta: Params, held: Held, eta: Params, rollout: Rollout, create_graph: bool) -> Params:
+    def inner_gradient(
+        self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout, create_graph: bool
+    ) -> Params:
         """∇ of the inner loss in its first argument.
 
         The first argument is θ + 0, and what is differentiated in is the 0: whether or not `held` hangs on θ too, it is
@@ -334,7 +336,7 @@ class Algorithm:
         statistics: Statistics,
         eta: Params,
         rollout: Rollout,
-        held: Held | None = None,
+        held: StopGradientInputs | None = None,
         create_graph: bool = False,
     ) -> tuple[Params, Statistics]:
         """θ_{k-1} → θ_k; `held` in place of what θ_{k-1} itself would hold."""
@@ -383,8 +385,8 @@ class Algorithm:
         statistics: Statistics,
         eta: Params,
         rollouts: Sequence[Rollout],
-        held: Sequence[Held | None] | None = None,
-    ) -> tuple[list[Params], list[Held]]:
+        held: Sequence[StopGradientInputs | None] | None = None,
+    ) -> tuple[list[Params], list[StopGradientInputs]]:
         """θ_1 … θ_L, and what each update held.
 
         Args:

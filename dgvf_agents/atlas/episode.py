@@ -53,7 +53,7 @@ class Episode:
         return float(self.rewards.sum())
 
     @property
-    def cut(self) -> np.ndarray:
+    def segment_end(self) -> np.ndarray:
         """`[T]` boolean: returns are bootstrapped here, unless `terminated`: where episodes or the recording end."""
         return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)
 

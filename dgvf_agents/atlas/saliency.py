@@ -44,8 +44,8 @@ def cumulant_saliency(model: DGVFA2C, observations: np.ndarray, question: int) -
             number.
     """
     task, eta = question_task(model), model.learner_state.named_eta()
-    if not 0 <= question < task.answers:
-        raise ValueError(f"question must lie in [0, {task.answers - 1}], got {question!r}")
+    if not 0 <= question < task.num_answers:
+        raise ValueError(f"question must lie in [0, {task.num_answers - 1}], got {question!r}")
 
     def ask(seen: Tensor) -> Tensor:
         return task.network.ask(eta, seen[None])[0][0]

@@ -62,7 +62,7 @@ def trace(model: DGVFA2C, episode: Episode) -> Traces:
     cumulants, discounts, answers = (np.array(values) for values in asked)
     going_on = discounts[1:] * ~episode.terminated[:, None]
     told, factors, rest = (torch.from_numpy(values[:, None]) for values in (cumulants[1:], going_on, answers[1:]))
-    returns = bootstrapped_returns(told, factors, rest, torch.from_numpy(episode.cut[:, None]))
+    returns = bootstrapped_returns(told, factors, rest, torch.from_numpy(episode.segment_end[:, None]))
     nothing = np.full((1, cumulants.shape[1]), np.nan)
     cumulants[0] = discounts[0] = answers[-1] = np.nan
     outcomes = np.concatenate([returns[:, 0].numpy(), nothing])

@@ -9,7 +9,7 @@ These are pure functions of parameters. `dgvf_agents.core.unroll` strings them t
 
 **What "through the update" means.** An inner gradient holds some quantities constant: bootstraps, advantages, and in
 auxiliary-only mode the features under the main task's heads. Every loss here is therefore a function of heads and
-features on the one hand, differentiated in them, and of what is `Held` on the other. Under the `"exact"` convention the
+features, in which it is differentiated, and of `StopGradientInputs`. Under the `"exact"` convention the
 held values are those of θ itself, so what was constant for the inner gradient still depends on earlier parameters, and
 on η: the meta-gradient is that of the update *procedure*. Under the `"surrogate"` convention they are detached, as
 stop-gradients in the pseudo-losses would have it, to every order.
@@ -29,7 +29,7 @@ from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
-from dgvf_agents.core.returns import bootstrapped_returns, continuing, lambda_returns
+from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout, detach, map_observations
 
@@ -43,7 +43,7 @@ GRADIENT_FLOOR = 1e-8
 
 @final
 @dataclass(frozen=True)
-class Learner:
+class UpdateRule:
     """Everything that defines an inner update and the meta-loss, apart from numbers that change while learning."""
 
     network: FunctionalAgent
@@ -58,7 +58,7 @@ class Learner:
     """c_v and c_H of L^RL."""
     discount: float = 0.99
     """γ of the main task in [0, 1]."""
-    trace: float = 1.0
+    gae_lambda: float = 1.0
     """λ in [0, 1] of the main task's returns; 1 for the paper's multi-step returns."""
     normalize_advantages: bool = False
     """Whether a batch's advantages are given mean 0 and standard deviation 1."""
@@ -76,8 +76,8 @@ class Learner:
     def __post_init__(self) -> None:
         if not 0.0 <= self.discount <= 1.0:
             raise ValueError(f"discount must lie in [0, 1], got {self.discount!r}")
-        if not 0.0 <= self.trace <= 1.0:
-            raise ValueError(f"trace must lie in [0, 1], got {self.trace!r}")
+        if not 0.0 <= self.gae_lambda <= 1.0:
+            raise ValueError(f"gae_lambda must lie in [0, 1], got {self.gae_lambda!r}")
         if not self.auxiliary_coefficient >= 0.0:
             raise ValueError(f"auxiliary_coefficient must be >= 0, got {self.auxiliary_coefficient!r}")
         if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
@@ -115,7 +115,7 @@ class InnerMetrics(NamedTuple):
     """‖∂L^ans/∂x‖ at the features, weighted as in the inner gradient."""
 
 
-class Held(NamedTuple):
+class StopGradientInputs(NamedTuple):
     """What a gradient of a pseudo-loss holds constant."""
 
     heads: Params
@@ -126,11 +126,13 @@ class Held(NamedTuple):
     """`[K, F]`: x of the observations that returns are bootstrapped from."""
 
 
-def answer_loss(learner: Learner, heads: Params, features: Tensor, held: Held, eta: Params, rollout: Rollout) -> Tensor:
-    """L^ans of heads on features, bootstraps held."""
-    answers = learner.network.answer(heads, features)
-    bootstraps = learner.network.answer(held.heads, held.bootstraps)[rollout.bootstrap_slot]
-    return learner.task.loss(answers, bootstraps, eta, rollout)
+def answer_loss(
+    rule: UpdateRule, heads: Params, features: Tensor, stopped: StopGradientInputs, eta: Params, rollout: Rollout
+) -> Tensor:
+    """L^ans of heads on features, bootstraps held constant."""
+    answers = rule.network.answer(heads, features)
+    bootstraps = rule.network.answer(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
+    return rule.task.loss(answers, bootstraps, eta, rollout)
 
 
 def auxiliary_weight(coefficient: float, main: Tensor, auxiliary: Tensor) -> Tensor:
@@ -148,27 +150,29 @@ def auxiliary_weight(coefficient: float, main: Tensor, auxiliary: Tensor) -> Ten
 
 
 def main_loss(
-    learner: Learner, heads: Params, features: Tensor, held: Held, rollout: Rollout
+    rule: UpdateRule, heads: Params, features: Tensor, stopped: StopGradientInputs, rollout: Rollout
 ) -> tuple[ActorCriticLoss, Tensor]:
-    """L^RL of heads on features, returns and advantages held; and 1 - Var(G - v) / Var(G)."""
-    network = learner.network
-    bootstraps = network.values(held.heads, held.bootstraps)[rollout.bootstrap_slot]
-    discounts = continuing(learner.discount, rollout.terminated, rollout.rewards.dtype)
-    baselines = network.values(held.heads, held.features)
-    if learner.trace == 1.0:
-        returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.cut)
+    """L^RL of heads on features, returns and advantages held constant; and 1 - Var(G - v) / Var(G)."""
+    network = rule.network
+    bootstraps = network.values(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
+    discounts = per_step_discounts(rule.discount, rollout.terminated, rollout.rewards.dtype)
+    baselines = network.values(stopped.heads, stopped.features)
+    if rule.gae_lambda == 1.0:
+        returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.segment_end)
     else:
-        returns = lambda_returns(rollout.rewards, discounts, baselines, bootstraps, rollout.cut, learner.trace)
+        returns = lambda_returns(
+            rollout.rewards, discounts, baselines, bootstraps, rollout.segment_end, rule.gae_lambda
+        )
     advantages = returns - baselines
-    outputs = network.policy_outputs(heads, features, (held.heads, held.features))
+    outputs = network.policy_outputs(heads, features, (stopped.heads, stopped.features))
     loss = actor_critic_loss(
-        learner.distribution,
+        rule.distribution,
         outputs,
         network.values(heads, features),
         rollout.actions,
         returns,
-        normalized(advantages) if learner.normalize_advantages else advantages,
-        learner.weights,
+        normalized(advantages) if rule.normalize_advantages else advantages,
+        rule.weights,
         rollout.entropy_weight,
     )
     explained_variance = 1.0 - advantages.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
@@ -176,30 +180,30 @@ def main_loss(
 
 
 def inner_update(
-    learner: Learner, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
 ) -> tuple[InnerState, InnerMetrics]:
     """θ_{k-1} → θ_k; differentiable in θ_{k-1}, the optimizer's statistics and η."""
-    encoded = _encode(learner, state.theta, rollout)
-    return _update(learner, encoded, state, eta, rollout, learning_rate)
+    encoded = _encode(rule, state.theta, rollout)
+    return _update(rule, encoded, state, eta, rollout, learning_rate)
 
 
-def meta_loss_gradient(learner: Learner, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
     """∂L^RL(θ_k)/∂θ_k by name, on a batch that θ_k generated; and the loss.
 
     Unlike the inner loss it reaches the encoder, which is η's only path. It is a pseudo-loss too: with returns and
-    advantages held it gives the policy and value gradient at θ_k. The answer head has no part in it and is left out.
+    advantages held constant it gives the policy and value gradient at θ_k. The answer head has no part in it.
     """
     theta = detach(theta)
-    return _score(learner, _encode(learner, theta, rollout), theta, rollout)
+    return _score(rule, _encode(rule, theta, rollout), theta, rollout)
 
 
 def scored_update(
-    learner: Learner, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
 ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
     """`inner_update` and `meta_loss_gradient` of the same θ on the same batch, which is encoded once."""
-    encoded = _encode(learner, state.theta, rollout)
-    gradients, loss = _score(learner, encoded, state.theta, rollout)
-    return *_update(learner, encoded, state, eta, rollout, learning_rate), gradients, loss
+    encoded = _encode(rule, state.theta, rollout)
+    gradients, loss = _score(rule, encoded, state.theta, rollout)
+    return *_update(rule, encoded, state, eta, rollout, learning_rate), gradients, loss
 
 
 class _Encoded(NamedTuple):
@@ -217,13 +221,13 @@ class _Encoded(NamedTuple):
     """From a gradient in the features to one in the encoder's parameters."""
 
 
-def _encode(learner: Learner, theta: Params, rollout: Rollout) -> _Encoded:
-    encoder, _ = learner.network.split(theta)
+def _encode(rule: UpdateRule, theta: Params, rollout: Rollout) -> _Encoded:
+    encoder, _ = rule.network.split(theta)
     following = map_observations(lambda o: o.flatten(0, 1)[rollout.bootstrap_index], rollout.next_observations)
-    bootstraps = learner.network.encode({**theta, **rollout.statistics}, following, batch_dims=1)
+    bootstraps = rule.network.encode({**theta, **rollout.statistics}, following, batch_dims=1)
 
     def encode(params: Params) -> Tensor:
-        return learner.network.encode({**params, **rollout.statistics}, rollout.observations, training=True)
+        return rule.network.encode({**params, **rollout.statistics}, rollout.observations, training=True)
 
     if not encoder:  # an encoder without parameters, which nothing trains
         return _Encoded(encode(encoder), bootstraps, lambda gradient: ({},))
@@ -231,56 +235,56 @@ def _encode(learner: Learner, theta: Params, rollout: Rollout) -> _Encoded:
     return _Encoded(features, bootstraps, pull_back)
 
 
-def _held(encoded: _Encoded, heads: Params, convention: Convention) -> Held:
+def _stop_gradient_inputs(encoded: _Encoded, heads: Params, convention: Convention) -> StopGradientInputs:
     """What a gradient at θ holds constant."""
     if convention == "exact":
-        return Held(heads, encoded.features, encoded.bootstraps)
-    return Held(detach(heads), encoded.features.detach(), encoded.bootstraps.detach())
+        return StopGradientInputs(heads, encoded.features, encoded.bootstraps)
+    return StopGradientInputs(detach(heads), encoded.features.detach(), encoded.bootstraps.detach())
 
 
 def _update(
-    learner: Learner, encoded: _Encoded, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    rule: UpdateRule, encoded: _Encoded, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
 ) -> tuple[InnerState, InnerMetrics]:
-    _, heads = learner.network.split(state.theta)
-    held = _held(encoded, heads, learner.convention)
+    _, heads = rule.network.split(state.theta)
+    stopped = _stop_gradient_inputs(encoded, heads, rule.convention)
 
     def main(heads: Params, features: Tensor) -> tuple[Tensor, tuple[ActorCriticLoss, Tensor]]:
-        loss, explained_variance = main_loss(learner, heads, features, held, rollout)
+        loss, explained_variance = main_loss(rule, heads, features, stopped, rollout)
         return loss.total, (loss, explained_variance)
 
     def auxiliary(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
-        loss = answer_loss(learner, heads, features, held, eta, rollout)
+        loss = answer_loss(rule, heads, features, stopped, eta, rollout)
         return loss, loss
 
-    joint = learner.encoder_mode == "joint"
-    seen = encoded.features if joint else held.features
+    joint = rule.encoder_mode == "joint"
+    seen = encoded.features if joint else stopped.features
     of_main, (rl, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, seen)
     of_answers, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
-    weight, weighted = _weighted(learner, of_main[1], of_answers[1])
+    weight, weighted = _weighted(rule, of_main[1], of_answers[1])
     of_heads = {name: gradient + weight * of_answers[0][name] for name, gradient in of_main[0].items()}
     of_features = weighted + of_main[1] if joint else weighted
     gradients = {**encoded.pull_back(of_features)[0], **of_heads}
     norm, main_norm, auxiliary_norm = (
         global_norm(detach(part)) for part in (gradients, {"": of_main[1]}, {"": weighted})
     )
-    if learner.max_gradient_norm is not None:
-        gradients = clip_by_global_norm(gradients, learner.max_gradient_norm)
-    theta, optimizer = learner.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
+    if rule.max_gradient_norm is not None:
+        gradients = clip_by_global_norm(gradients, rule.max_gradient_norm)
+    theta, optimizer = rule.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
     parts = (rl.total + weight * answer, rl.policy, rl.value, rl.entropy, answer)
     metrics = InnerMetrics(*(m.detach() for m in (*parts, norm, explained, main_norm, auxiliary_norm)))
     return InnerState(theta, optimizer), metrics
 
 
-def _weighted(learner: Learner, main: Tensor, auxiliary: Tensor) -> tuple[Tensor | float, Tensor]:
+def _weighted(rule: UpdateRule, main: Tensor, auxiliary: Tensor) -> tuple[Tensor | float, Tensor]:
     """The weight of L^ans in the answer head's gradient, and ∂L^ans/∂x `[T, B, F]` weighted, each encoder by itself."""
-    coefficient = learner.auxiliary_coefficient
-    if learner.auxiliary_weighting == "fixed":
+    coefficient = rule.auxiliary_coefficient
+    if rule.auxiliary_weighting == "fixed":
         return coefficient, coefficient * auxiliary
-    if learner.convention == "surrogate":  # weights are constants of the pseudo-losses
+    if rule.convention == "surrogate":  # weights are constants of the pseudo-losses
         main, measured = main.detach(), auxiliary.detach()
     else:
         measured = auxiliary
-    widths = learner.network.encoder_widths
+    widths = rule.network.encoder_widths
     weights = [
         auxiliary_weight(coefficient, *parts)
         for parts in zip(main.split(widths, -1), measured.split(widths, -1), strict=True)
@@ -289,13 +293,13 @@ def _weighted(learner: Learner, main: Tensor, auxiliary: Tensor) -> tuple[Tensor
     return auxiliary_weight(coefficient, main, measured), torch.cat(weighted, -1)
 
 
-def _score(learner: Learner, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-    _, heads = learner.network.split(theta)
+def _score(rule: UpdateRule, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    _, heads = rule.network.split(theta)
     heads = {name: value.detach() for name, value in heads.items() if not name.startswith("answers.")}
-    held = _held(encoded, heads, "surrogate")
+    stopped = _stop_gradient_inputs(encoded, heads, "surrogate")
 
     def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
-        total = main_loss(learner, heads, features, held, rollout)[0].total
+        total = main_loss(rule, heads, features, stopped, rollout)[0].total
         return total, total
 
     gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)

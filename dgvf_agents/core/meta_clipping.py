@@ -22,25 +22,25 @@ DISCOUNTS = "discounts."
 """What the names of the discounts' parameters start with."""
 
 
-def clip_meta_gradient(gradient: Params, eta: Packing, most: float, most_of_discounts: float | None) -> Params:
+def clip_meta_gradient(gradient: Params, eta: Packing, max_norm: float, max_discount_norm: float | None) -> Params:
     """A packed meta-gradient, scaled down.
 
     Args:
         gradient: packed like η.
         eta: how η is packed.
-        most: norm > 0 of the cumulants' gradient, or of all of it.
-        most_of_discounts: norm > 0 of the discounts' gradient; `None` for one norm over all of η.
+        max_norm: norm > 0 of the cumulants' gradient, or of all of it.
+        max_discount_norm: norm > 0 of the discounts' gradient; `None` for one norm over all of η.
     """
-    if most_of_discounts is None:
-        return clip_by_global_norm(gradient, most)
-    return eta.pack(clip_separately(eta.unpack(gradient), most, most_of_discounts))
+    if max_discount_norm is None:
+        return clip_by_global_norm(gradient, max_norm)
+    return eta.pack(clip_separately(eta.unpack(gradient), max_norm, max_discount_norm))
 
 
-def clip_separately(gradient: Params, most: float, most_of_discounts: float) -> Params:
+def clip_separately(gradient: Params, max_norm: float, max_discount_norm: float) -> Params:
     """A meta-gradient by name, each of its groups scaled down where its norm is too large; either may be empty."""
     discounts = {name: value for name, value in gradient.items() if name.startswith(DISCOUNTS)}
     cumulants = {name: value for name, value in gradient.items() if name not in discounts}
     clipped: Params = {}
-    for group, norm in ((cumulants, most), (discounts, most_of_discounts)):
+    for group, norm in ((cumulants, max_norm), (discounts, max_discount_norm)):
         clipped |= clip_by_global_norm(group, norm) if group else {}
     return {name: clipped[name] for name in gradient}

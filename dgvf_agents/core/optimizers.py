@@ -166,10 +166,10 @@ def global_norm(tensors: Params) -> Tensor:
     return torch.where(some, torch.sqrt(torch.where(some, squares, 1.0)), 0.0)
 
 
-def clip_by_global_norm(gradients: Params, most: float) -> Params:
-    """The gradients, scaled down together where their norm exceeds `most` > 0."""
+def clip_by_global_norm(gradients: Params, max_norm: float) -> Params:
+    """The gradients, scaled down together where their norm exceeds `max_norm` > 0."""
     norm = global_norm(gradients)
-    factor = torch.where(norm > most, most / torch.clamp(norm, min=most), 1.0)
+    factor = torch.where(norm > max_norm, max_norm / torch.clamp(norm, min=max_norm), 1.0)
     return {k: g * factor for k, g in gradients.items()}
 
 

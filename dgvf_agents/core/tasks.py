@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dgvf_agents.core.losses import regression_loss
 from dgvf_agents.core.networks import QuestionNetwork
-from dgvf_agents.core.returns import bootstrapped_returns, continuing, window_index
+from dgvf_agents.core.returns import bootstrapped_returns, per_step_discounts, window_index
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 
 
@@ -23,12 +23,12 @@ class AuxiliaryTask(ABC):
 
     discovers: bool = False
     """Whether η is to be trained by the meta-gradient."""
-    sees_next: bool = True
+    needs_final_observation: bool = True
     """Whether the loss looks at `Rollout.next_observations`; if not, episodes' last observations may be missing."""
 
     @property
     @abstractmethod
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         """Width of the answer head."""
 
     def initial_meta_params(self) -> Params:
@@ -41,7 +41,7 @@ class AuxiliaryTask(ABC):
 
         Args:
             answers: `[T, B, answers]`: y(x_t), through which θ is trained.
-            bootstraps: `[T, B, answers]`: y at o_{t+1} under held parameters; valid where `rollout.cut`.
+            bootstraps: `[T, B, answers]`: y at o_{t+1} under held parameters; valid where `rollout.segment_end`.
             eta: the meta-parameters η; what the loss makes of them carries gradient.
             rollout: the experience.
         """
@@ -84,7 +84,7 @@ class GVFTask(AuxiliaryTask):
         self.window = window
 
     @property
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         return self.network.cumulants.out_features
 
     def initial_meta_params(self) -> Params:
@@ -102,7 +102,7 @@ class GVFTask(AuxiliaryTask):
         """o_{t+1:t+j}, joined along the first observation axis: `[T, B, j·n]` or `[T, B, j·C, H, W]`."""
         if self.window == 1:
             return rollout.next_observations
-        index = window_index(rollout.cut, self.window)
+        index = window_index(rollout.segment_end, self.window)
         copies = torch.arange(index.shape[1], device=index.device)[None, :, None]
 
         def join(following: Tensor) -> Tensor:
@@ -114,8 +114,8 @@ class GVFTask(AuxiliaryTask):
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
         """½ (G^y_t - y(x_t))², with G^y the multi-step discounted sum of cumulants (paper, section 3.4)."""
         cumulants, discounts = self.ask(eta, rollout)
-        discounts = continuing(discounts, rollout.terminated[..., None], discounts.dtype)
-        return regression_loss(answers, bootstrapped_returns(cumulants, discounts, bootstraps, rollout.cut))
+        discounts = per_step_discounts(discounts, rollout.terminated[..., None], discounts.dtype)
+        return regression_loss(answers, bootstrapped_returns(cumulants, discounts, bootstraps, rollout.segment_end))
 
 
 @final
@@ -134,10 +134,10 @@ class RandomGVFs(GVFTask):
 class RewardPrediction(AuxiliaryTask):
     """The next reward: (y(x_t) - R_{t+1})² (paper, section 4.3)."""
 
-    sees_next = False
+    needs_final_observation = False
 
     @property
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         return 1
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
@@ -202,7 +202,7 @@ class PixelControl(AuxiliaryTask):
         return cls(actions, (height - 2 * border) // cell, border=border)
 
     @property
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         return self.grid * self.grid * self.actions
 
     def cumulants(self, rollout: Rollout) -> Tensor:
@@ -242,8 +242,8 @@ class PixelControl(AuxiliaryTask):
         """½ (G_c + γ^n max_a′ q⁻(s′, a′) - q(s, a))², summed over cells."""
         shape = (self.grid * self.grid, self.actions)
         best = bootstraps.unflatten(-1, shape).amax(-1)
-        discounts = continuing(self.discount, rollout.terminated, best.dtype)[..., None]
-        targets = bootstrapped_returns(self.cumulants(rollout), discounts, best, rollout.cut)
+        discounts = per_step_discounts(self.discount, rollout.terminated, best.dtype)[..., None]
+        targets = bootstrapped_returns(self.cumulants(rollout), discounts, best, rollout.segment_end)
         taken = torch.nn.functional.one_hot(rollout.actions, self.actions).to(answers.dtype)
         predictions = (answers.unflatten(-1, shape) * taken[:, :, None]).sum(-1)
         return regression_loss(predictions, targets)
@@ -253,10 +253,10 @@ class PixelControl(AuxiliaryTask):
 class NoTask(AuxiliaryTask):
     """Nothing to predict: the plain actor-critic."""
 
-    sees_next = False
+    needs_final_observation = False
 
     @property
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         return 0
 
     def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:

@@ -60,7 +60,7 @@ class Rollout(NamedTuple):
     """Scalar: c_H for this batch, where it is annealed; `None` where it stays what the losses say."""
 
     @property
-    def cut(self) -> Tensor:
+    def segment_end(self) -> Tensor:
         """`[T, B]` boolean: returns stop here and bootstrap: the rollout's last step, and every episode's end."""
         cut = self.terminated | self.truncated
         last = cut.new_zeros(cut.shape)

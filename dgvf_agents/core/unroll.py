@@ -38,7 +38,7 @@ class _Step:
     """∂L^RL(θ_k)/∂θ_k on it, where it is kept."""
 
 
-class _Copies:
+class _StateBuffer:
     """States side by side in a few blocks.
 
     One by one they would come to lie between the temporary tensors of the updates, and what a process takes would grow
@@ -105,7 +105,7 @@ class Unroll:
         self._eta = {name: value.detach().requires_grad_() for name, value in eta.items()}
         self._state = _leaves(state, requires_grad=False)
         self._steps: list[_Step] = []
-        self._copies = _Copies(length)
+        self._copies = _StateBuffer(length)
 
     @property
     def state(self) -> InnerState:
@@ -123,7 +123,7 @@ class Unroll:
         start = self._steps[0].before if self._steps else self._state
         return start, [(step.rollout, step.learning_rate) for step in self._steps]
 
-    def go_on_from(self, state: InnerState) -> None:
+    def set_state(self, state: InnerState) -> None:
         """Take this for θ_k and the optimizer's statistics, which the updates so far led to up to rounding."""
         self._state = _leaves(state, requires_grad=False)
 

@@ -51,7 +51,7 @@ def device_named(device: torch.device | str) -> torch.device:
     return found
 
 
-def device_to_look_on(asked: str | None, trained_on: str) -> torch.device:
+def evaluation_device(asked: str | None, trained_on: str) -> torch.device:
     """Where to look at what was trained: the device asked for, or the one trained on, or the CPU where it is not here.
 
     Raises:

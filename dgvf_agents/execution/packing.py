@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from dgvf_agents.core.inner_update import (
     InnerMetrics,
     InnerState,
-    Learner,
+    UpdateRule,
     inner_update,
     meta_loss_gradient,
     scored_update,
@@ -69,19 +69,19 @@ class Packing:
 
 
 @final
-class PackedLearner:
-    """`inner_update` and `meta_loss_gradient` of a learner, on packed θ, η and optimizer statistics."""
+class PackedFunctions:
+    """`inner_update` and `meta_loss_gradient` of a rule, on packed θ, η and optimizer statistics."""
 
-    def __init__(self, learner: Learner, eta: Params) -> None:
+    def __init__(self, rule: UpdateRule, eta: Params) -> None:
         """
         Args:
-            learner: the learner.
+            rule: the rule.
             eta: η, for its names and shapes.
         """
-        theta = learner.network.params()
-        self._learner = learner
+        theta = rule.network.params()
+        self._rule = rule
         self.theta = Packing(theta)
-        self.optimizer = Packing(learner.optimizer.init(theta))
+        self.optimizer = Packing(rule.optimizer.init(theta))
         self.eta = Packing(eta)
 
     def update(
@@ -89,7 +89,7 @@ class PackedLearner:
     ) -> tuple[InnerState, InnerMetrics]:
         """`inner_update`."""
         named = self._named(state)
-        after, metrics = inner_update(self._learner, named, self.eta.unpack(eta), rollout, learning_rate)
+        after, metrics = inner_update(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
         return self.packed(after), metrics
 
     def scored_update(
@@ -97,15 +97,13 @@ class PackedLearner:
     ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
         """`scored_update`, with zeros for the parameters that the score leaves out."""
         named = self._named(state)
-        after, metrics, gradients, loss = scored_update(
-            self._learner, named, self.eta.unpack(eta), rollout, learning_rate
-        )
+        after, metrics, gradients, loss = scored_update(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
         return self.packed(after), metrics, self._whole(gradients, named.theta), loss
 
     def score(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
         """`meta_loss_gradient`, with zeros for the parameters it leaves out."""
         named = self.theta.unpack(theta)
-        gradients, loss = meta_loss_gradient(self._learner, named, rollout)
+        gradients, loss = meta_loss_gradient(self._rule, named, rollout)
         return self._whole(gradients, named), loss
 
     def vector(self, state: InnerState) -> Tensor:
@@ -124,10 +122,10 @@ class PackedLearner:
 
     def act(self, theta: Params, observations: Observations, drawn: Tensor) -> Tensor:
         """Actions `[B, ...]` drawn from the policy for observations `[B, *obs]` with the noise drawn for them."""
-        named, learner = self.theta.unpack(theta), self._learner
-        features = learner.network.encode(named, observations, batch_dims=1)
-        noise = learner.network.noise(named, features, drawn)
-        return learner.distribution.sample(learner.network.policy_outputs(named, features), noise)
+        named, rule = self.theta.unpack(theta), self._rule
+        features = rule.network.encode(named, observations, batch_dims=1)
+        noise = rule.network.noise(named, features, drawn)
+        return rule.distribution.sample(rule.network.policy_outputs(named, features), noise)
 
     def _named(self, state: InnerState) -> InnerState:
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))

@@ -33,7 +33,7 @@ class RolloutBuilder:
         action_shape: tuple[int, ...] = (),
         action_dtype: np.dtype[Any] | type = np.int64,
         device: torch.device = CPU,
-        ends_are_seen: bool = True,
+        needs_final_observation: bool = True,
     ) -> None:
         """
         Args:
@@ -43,11 +43,11 @@ class RolloutBuilder:
             action_shape: of one action.
             action_dtype: of the actions.
             device: where rollouts are to lie.
-            ends_are_seen: whether what is learned depends on the last observations of episodes that are not truncated.
+            needs_final_observation: whether the auxiliary task reads the final observation of terminated episodes.
         """
         self._steps, self._copies, self._observation_space = steps, copies, observation_space
         self._action_shape, self._action_dtype = action_shape, action_dtype
-        self._device, self._ends_are_seen = device, ends_are_seen
+        self._device, self._ends_are_seen = device, needs_final_observation
         self.clear()
 
     def clear(self) -> None:

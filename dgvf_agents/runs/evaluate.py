@@ -10,7 +10,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.execution.devices import device_to_look_on, random_devices
+from dgvf_agents.execution.devices import evaluation_device, random_devices
 from dgvf_agents.runs.environments import evaluation_environments
 from dgvf_agents.runs.folder import RunFolder
 
@@ -37,7 +37,7 @@ def evaluate(
     folder = RunFolder.existing(run)
     config = folder.read_config()
     env = evaluation_environments(config, min(64, episodes), seed)
-    model = DGVFA2C.load(folder.latest_checkpoint(), device=device_to_look_on(device, config.device))
+    model = DGVFA2C.load(folder.latest_checkpoint(), device=evaluation_device(device, config.device))
     returns, _ = episodes_of(model, env, episodes, seed, deterministic)
     return float(np.mean(returns)), float(np.std(returns))
 

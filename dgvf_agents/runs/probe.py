@@ -14,7 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.runs.checkpoint import complete_checkpoints
-from dgvf_agents.execution.devices import device_to_look_on
+from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.stability import gain, jacobian, spectral_radius
@@ -51,7 +51,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     if not files:
         raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without any")
     torch.set_num_threads(config.threads)
-    where = device_to_look_on(device, config.device)
+    where = evaluation_device(device, config.device)
     rows = []
     for file in files:
         env = training_environments(config, seed)

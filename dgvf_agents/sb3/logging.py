@@ -28,7 +28,7 @@ def record_update(model: DGVFA2C, metrics: InnerMetrics) -> None:
     record("train/gradient_norm", metrics.gradient_norm.item())
     if isinstance(getattr(model.policy, "log_std", None), Tensor):
         record("train/std", model.policy.log_std.detach().exp().mean().item())
-    if model.task.answers:
+    if model.task.num_answers:
         record("train/answer_loss", metrics.answer_loss.item())
         main, auxiliary = metrics.main_gradient.item(), metrics.auxiliary_gradient.item()
         record("train/main_gradient", main)

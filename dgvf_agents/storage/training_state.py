@@ -97,7 +97,7 @@ def replay_unroll(model: DGVFA2C) -> None:
     model._meta_loss = meta_loss
     model._take(here)
     if model._unroll is not None and _leads_to(start, model._unroll.state, here):
-        model._unroll.go_on_from(here)
+        model._unroll.set_state(here)
     else:
         model._unroll = None
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import InnerMetrics, InnerState, Learner, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_update import InnerMetrics, InnerState, UpdateRule, inner_update, meta_loss_gradient
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
@@ -32,9 +32,9 @@ from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core_oracles import (
     Algorithm,
     AnswerLoss,
-    Held,
     Rule,
     Statistics,
+    StopGradientInputs,
     encode,
     gvf_loss,
     head,
@@ -61,8 +61,8 @@ class Weighted(AuxiliaryTask):
         self.task = task
 
     @property
-    def answers(self) -> int:
-        return self.task.answers
+    def num_answers(self) -> int:
+        return self.task.num_answers
 
     def initial_meta_params(self) -> Params:
         return {"weights": torch.tensor([0.3, -0.2])}
@@ -187,7 +187,7 @@ def problem(task: str, ends: bool = True) -> Problem:
         torch.manual_seed(1)
         made = case.make()
         agent = MLPEncoder(math.prod(case.shape), case.hidden)
-        network = AgentNetwork(agent, agent.features, ACTIONS, made.answers)
+        network = AgentNetwork(agent, agent.features, ACTIONS, made.num_answers)
         theta = {k: p + 0.3 * torch.randn(p.shape) for k, p in network.params().items()}
         eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
     rollouts = tuple(
@@ -226,9 +226,9 @@ def optimizer_state(rule: Rule, statistics: Statistics) -> OptimizerState:
     return {"first_moment": statistics.first, "second_moment": statistics.second, "powers": powers}
 
 
-def learner_of(case: Case) -> Learner:
+def learner_of(case: Case) -> UpdateRule:
     given, slow = problem(case.task, case.ends), algorithm(case)
-    return Learner(
+    return UpdateRule(
         given.network,
         Categorical(ACTIONS),
         given.task,
@@ -252,7 +252,7 @@ def learning_rate(case: Case) -> Tensor:
     return torch.tensor(RULES[case.optimizer].learning_rate)
 
 
-def computed(case: Case, learner: Learner | None = None, state: InnerState | None = None) -> Params:
+def computed(case: Case, learner: UpdateRule | None = None, state: InnerState | None = None) -> Params:
     """The meta-gradient under test."""
     learner, given = learner or learner_of(case), problem(case.task, case.ends)
     return meta_gradient(
@@ -518,12 +518,12 @@ def test_heads_move_by_the_updates_of_the_paper(encoder_mode: str) -> None:
     given, rollout = problem(case.task), problem(case.task).rollouts[0]
     theta, slow = given.theta, algorithm(case)
     moved_to = plain_step(case, weights=ActorCriticWeights(slow.value_weight, 0.0))[0].theta
-    held: Held = slow.hold(theta, rollout)
+    held: StopGradientInputs = slow.hold(theta, rollout)
     x, alive = held.features, 1.0 - rollout.terminated.double()
-    returns = slow_returns(rollout.rewards, slow.discount * alive, held.next_values, rollout.cut)
+    returns = slow_returns(rollout.rewards, slow.discount * alive, held.next_values, rollout.segment_end)
     u, _ = given.task.network.ask(given.eta, rollout.next_observations)
     gamma = (TASKS[case.task].discount * alive)[..., None].expand_as(u)
-    answer_error = slow_returns(u, gamma, held.next_answers, rollout.cut) - head(theta, "answers", x)
+    answer_error = slow_returns(u, gamma, held.next_answers, rollout.segment_end) - head(theta, "answers", x)
     error, pi = returns - held.values, torch.softmax(head(theta, "policy", x), -1)
     expected = {name: torch.zeros_like(theta[name]) for name in ("value.weight", "policy.weight", "answers.weight")}
     steps, copies = rollout.rewards.shape
@@ -578,7 +578,7 @@ def test_metrics(weighting: str) -> None:
     gradient = slow.inner_gradient(given.theta, held, given.eta, rollout, create_graph=False)
     main, auxiliary = slow.feature_gradients(given.theta, held, given.eta, rollout)
     discounts = slow.discount * (1.0 - rollout.terminated.double())
-    returns = slow_returns(rollout.rewards, discounts, held.next_values, rollout.cut)
+    returns = slow_returns(rollout.rewards, discounts, held.next_values, rollout.segment_end)
     log_pi = torch.log_softmax(head(given.theta, "policy", held.features), -1)
     expected = InnerMetrics(
         loss=slow.inner_loss(given.theta, held, given.eta, rollout),
@@ -637,7 +637,7 @@ def test_tasks_without_meta_parameters_have_an_empty_meta_gradient(
     assert not task.discovers
     case = Case(task="pixel_control", optimizer="sgd", horizon=horizon, storage=storage)
     encoder = MLPEncoder(16, (6,))
-    network = AgentNetwork(encoder, encoder.features, ACTIONS, task.answers)
+    network = AgentNetwork(encoder, encoder.features, ACTIONS, task.num_answers)
     learner = replace(learner_of(case), network=network, task=task)
     gradient = meta_gradient(
         partial(inner_update, learner),

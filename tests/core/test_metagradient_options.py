@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dgvf_agents.core.inner_update import InnerState, Learner, inner_update, meta_loss_gradient, scored_update
+from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient, scored_update
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import AgentNetwork
 from dgvf_agents.core.optimizers import SGD
@@ -34,7 +34,7 @@ from tests.core.test_metagradient import (
     relative_error,
     state_of,
 )
-from tests.core_oracles import Algorithm, Held, alive, encode, head
+from tests.core_oracles import Algorithm, StopGradientInputs, alive, encode, head
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -72,7 +72,7 @@ class Optional(Algorithm):
     normalize: bool = False
     exploring: bool = False
 
-    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> Held:
+    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
         held = super().hold(theta, rollout, eta)
         if not self.exploring:
             return held
@@ -80,9 +80,11 @@ class Optional(Algorithm):
         values = head(theta, "value", following)[..., 0]
         return held._replace(next_values=values, next_answers=head(theta, "answers", following))
 
-    def rl_loss(self, theta: Params, x: Tensor, held: Held, rollout: Rollout) -> Tensor:
+    def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
         discounts = self.discount * alive(rollout)
-        returns = mixed_returns(rollout.rewards, discounts, held.values, held.next_values, rollout.cut, self.trace)
+        returns = mixed_returns(
+            rollout.rewards, discounts, held.values, held.next_values, rollout.segment_end, self.trace
+        )
         advantages = returns - held.values
         if self.normalize:
             advantages = (advantages - advantages.mean()) / advantages.std()
@@ -120,7 +122,7 @@ class ExploringNetwork:
         return self._network.policy_outputs(params, features) * sharpness[..., None]
 
 
-def gradient_of(learner: Learner, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
+def gradient_of(learner: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
     update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
     return meta_gradient(update, score, state_of(case), problem(case.task).eta, rollouts, learning_rate(case))
 
@@ -202,8 +204,8 @@ class Unread(AuxiliaryTask):
         self.task = task
 
     @property
-    def answers(self) -> int:
-        return self.task.answers
+    def num_answers(self) -> int:
+        return self.task.num_answers
 
     def initial_meta_params(self) -> Params:
         return {"unread": torch.ones(2, 3), **self.task.initial_meta_params()}
@@ -289,7 +291,7 @@ def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: Storage) -> 
     update, unroll = _begun(case, given.eta, storage, 2)
     unroll.update(given.rollouts[0], learning_rate(case))
     elsewhere = tree_map_only(Tensor, lambda t: (1.01 * t).requires_grad_(), unroll.state)
-    unroll.go_on_from(elsewhere)
+    unroll.set_state(elsewhere)
     torch.testing.assert_close(unroll.state, elsewhere, rtol=0, atol=0)
     assert not any(t.requires_grad for t in tree_leaves(unroll.state))
     unroll.update(given.rollouts[1], learning_rate(case))
@@ -432,8 +434,8 @@ def test_refusals_of_calls_out_of_order() -> None:
 def test_defaults_are_those_of_the_paper() -> None:
     """Multi-step returns, advantages as they are, only the answers training the encoder (sections 3.4 and 4.2)."""
     given = problem("hand_set_discount")
-    learner = Learner(given.network, learner_of(Case()).distribution, given.task, SGD())
-    assert (learner.discount, learner.trace, learner.normalize_advantages) == (0.99, 1.0, False)
+    learner = UpdateRule(given.network, learner_of(Case()).distribution, given.task, SGD())
+    assert (learner.discount, learner.gae_lambda, learner.normalize_advantages) == (0.99, 1.0, False)
     assert (learner.auxiliary_coefficient, learner.max_gradient_norm) == (1.0, None)
     assert (learner.encoder_mode, learner.convention) == ("auxiliary", "exact")
     assert learner.weights == ActorCriticWeights(0.5, 0.01)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
-from dgvf_agents.core.returns import bootstrapped_returns, continuing, lambda_returns, window_index
+from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts, window_index
 from tests.core_oracles import random_rollout, slow_returns, slow_window
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -52,11 +52,11 @@ def test_returns_equal_their_definition(seed: int, steps: int, copies: int, tail
 def test_returns_of_rewards_over_terminations_and_truncations(seed: int) -> None:
     """G_t = R_{t+1} + γ R_{t+2} + …: nothing beyond a termination, the value beyond a truncation."""
     rollout, values = random_rollout(seed, steps=6), torch.randn(6, 3)
-    discounts = continuing(0.9, rollout.terminated, torch.float64)
-    returns = bootstrapped_returns(rollout.rewards, discounts, values, rollout.cut)
+    discounts = per_step_discounts(0.9, rollout.terminated, torch.float64)
+    returns = bootstrapped_returns(rollout.rewards, discounts, values, rollout.segment_end)
     for t, b in product(range(6), range(3)):
         rewards, w = [], t
-        while not rollout.cut[w, b]:
+        while not rollout.segment_end[w, b]:
             rewards.append(float(rollout.rewards[w, b]))
             w += 1
         rewards.append(float(rollout.rewards[w, b]))
@@ -75,9 +75,9 @@ def test_the_return_of_ones_is_a_geometric_series() -> None:
 def test_bootstraps_are_read_at_cuts_only() -> None:
     rollout = random_rollout(0)
     cumulants, values = torch.randn(4, 3), torch.randn(4, 3)
-    unknown = torch.where(rollout.cut, values, torch.nan)
-    expected = bootstrapped_returns(cumulants, torch.tensor(0.9), values, rollout.cut)
-    actual = bootstrapped_returns(cumulants, torch.tensor(0.9), unknown, rollout.cut)
+    unknown = torch.where(rollout.segment_end, values, torch.nan)
+    expected = bootstrapped_returns(cumulants, torch.tensor(0.9), values, rollout.segment_end)
+    actual = bootstrapped_returns(cumulants, torch.tensor(0.9), unknown, rollout.segment_end)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0)
 
 
@@ -93,7 +93,7 @@ def test_gradients_of_returns() -> None:
 @pytest.mark.parametrize("discount", [0.0, 0.9, 1.0, torch.tensor(0.9)])
 def test_continuing(dtype: torch.dtype, discount: Tensor | float) -> None:
     terminated = torch.tensor([[False, True], [True, False]])
-    discounts = continuing(discount, terminated, dtype)
+    discounts = per_step_discounts(discount, terminated, dtype)
     assert discounts.dtype == torch.result_type(torch.empty(1, dtype=dtype), discount)
     expected = [[0.0 if end else float(discount) for end in row] for row in terminated.tolist()]
     torch.testing.assert_close(discounts.double(), torch.tensor(expected), rtol=1e-7, atol=0)
@@ -117,7 +117,7 @@ def test_windows_lie_on_the_device_of_their_cuts() -> None:
     assert index.shape == (5, 2, 3)
 
 
-@given(seed=SEEDS, steps=SIZES, copies=SIZES, trace=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+@given(seed=SEEDS, steps=SIZES, copies=SIZES, gae_lambda=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
 def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, copies: int, trace: float) -> None:
     """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest; with λ = 1 the longest alone."""
     generator, shape = torch.Generator().manual_seed(seed), (steps, copies)
@@ -157,7 +157,7 @@ def test_lambda_returns_are_those_of_stable_baselines3(trace: float) -> None:
     buffer.compute_returns_and_advantage(values[-1], terminated[-1].numpy())
     cut = terminated.clone()
     cut[-1] = True
-    discounts = continuing(0.9, terminated, torch.float64)
+    discounts = per_step_discounts(0.9, terminated, torch.float64)
     returns = lambda_returns(rewards, discounts, values[:-1], values[1:], cut, trace)
     np.testing.assert_allclose(returns.numpy(), buffer.returns, rtol=1e-5)
     np.testing.assert_allclose((returns - values[:-1]).numpy(), buffer.advantages, rtol=1e-4, atol=1e-5)

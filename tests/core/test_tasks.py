@@ -95,7 +95,7 @@ def test_no_question_asks_beyond_the_end_of_an_episode() -> None:
     task, rollout = discovered(), rollout_of()
     eta, (answers, bootstraps) = task.initial_meta_params(), answers_and_bootstraps(QUESTIONS)
     loss = task.loss(answers, bootstraps, eta, rollout)
-    for elsewhere, value in ((~rollout.cut, torch.nan), (rollout.terminated, 1e6)):
+    for elsewhere, value in ((~rollout.segment_end, torch.nan), (rollout.terminated, 1e6)):
         changed = torch.where(elsewhere[..., None], value, bootstraps)
         torch.testing.assert_close(task.loss(answers, changed, eta, rollout), loss, rtol=0, atol=0)
     changed = torch.where(rollout.truncated[..., None], bootstraps + 1, bootstraps)
@@ -109,7 +109,7 @@ def test_windows_join_future_observations_of_one_episode(shape: tuple[int, ...],
     windows = discovered(0.9, window, math.prod(shape)).windows(rollout)
     assert windows.shape == (STEPS, COPIES, shape[0] * window, *shape[1:])
     for t, b in product(range(STEPS), range(COPIES)):
-        parts = [rollout.next_observations[w, b] for w in slow_window(rollout.cut, t, b, window)]
+        parts = [rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)]
         assert torch.equal(windows[t, b], torch.cat(parts))
 
 
@@ -139,7 +139,7 @@ def test_gvf_tasks_differ_in_whether_they_discover(kind: type[GVFTask]) -> None:
     network = question_network()
     task = kind(network, 0.9)
     assert task.discovers is (kind is DiscoveredGVFs)
-    assert task.answers == QUESTIONS
+    assert task.num_answers == QUESTIONS
     eta = task.initial_meta_params()
     torch.testing.assert_close(eta, network.params(), rtol=0, atol=0)
     answers, bootstraps = answers_and_bootstraps(QUESTIONS)
@@ -154,7 +154,7 @@ def test_gvf_tasks_differ_in_whether_they_discover(kind: type[GVFTask]) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_reward_prediction_equals_the_transcription(seed: int) -> None:
     task, rollout = RewardPrediction(), rollout_of(seed=seed)
-    answers, bootstraps = answers_and_bootstraps(task.answers)
+    answers, bootstraps = answers_and_bootstraps(task.num_answers)
     loss = task.loss(answers, torch.full_like(bootstraps, torch.nan), {}, rollout)
     torch.testing.assert_close(loss, reward_prediction_loss(answers, bootstraps, {}, rollout))
     by_hand = (answers.detach()[..., 0] - rollout.rewards) ** 2
@@ -188,7 +188,7 @@ def test_pixels_of_the_border_belong_to_no_cell(shape: tuple[int, int, int], gri
 
 def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
     task = PixelControl.over((4, 84, 84), 6)
-    assert (task.grid, task.border, task.discount, task.answers) == (20, 2, 0.9, 20 * 20 * 6)
+    assert (task.grid, task.border, task.discount, task.num_answers) == (20, 2, 0.9, 20 * 20 * 6)
     still = torch.zeros(1, 1, 4, 84, 84, dtype=torch.uint8)
     after = still.clone()
     after[..., 2 + 4 * 3 : 2 + 4 * 4, 2 + 4 * 19 : 2 + 4 * 20] = 255  # cell (3, 19), in all four frames
@@ -227,8 +227,8 @@ def test_pixels_of_bytes_change_by_at_most_one() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_pixel_control_and_its_gradients_equal_the_transcription(ends: bool, seed: int) -> None:
     task, rollout = PixelControl(ACTIONS, 2, discount=0.8, scale=0.5), rollout_of((3, 4, 6), seed, ends)
-    assert task.answers == 4 * ACTIONS
-    answers, bootstraps = answers_and_bootstraps(task.answers)
+    assert task.num_answers == 4 * ACTIONS
+    answers, bootstraps = answers_and_bootstraps(task.num_answers)
     inputs = [answers, bootstraps.requires_grad_()]
     loss = task.loss(answers, bootstraps, {}, rollout)
     expected = pixel_control_loss(ACTIONS, 2, 0.8, 0.5)(answers, bootstraps, {}, rollout)
@@ -238,7 +238,7 @@ def test_pixel_control_and_its_gradients_equal_the_transcription(ends: bool, see
 
 def test_pixel_control_trains_the_action_taken_towards_a_target_without_gradient() -> None:
     task, rollout = PixelControl(ACTIONS, 2), rollout_of((1, 4, 4))
-    answers, bootstraps = answers_and_bootstraps(task.answers)
+    answers, bootstraps = answers_and_bootstraps(task.num_answers)
     (gradient,) = torch.autograd.grad(task.loss(answers, bootstraps, {}, rollout), answers)
     trained = gradient.unflatten(-1, (4, ACTIONS)) != 0
     taken = torch.nn.functional.one_hot(rollout.actions, ACTIONS).bool()
@@ -250,9 +250,9 @@ def test_pixel_control_trains_the_action_taken_towards_a_target_without_gradient
 
 def test_no_task() -> None:
     task = NoTask()
-    answers, bootstraps = answers_and_bootstraps(task.answers)
+    answers, bootstraps = answers_and_bootstraps(task.num_answers)
     loss = task.loss(answers, bootstraps, {}, rollout_of())
-    assert (task.answers, float(loss), loss.shape, loss.dtype) == (0, 0.0, (), torch.float64)
+    assert (task.num_answers, float(loss), loss.shape, loss.dtype) == (0, 0.0, (), torch.float64)
 
 
 @pytest.mark.parametrize("task", [NoTask(), RewardPrediction(), PixelControl(ACTIONS)])

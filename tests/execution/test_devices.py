@@ -27,7 +27,7 @@ from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
-from dgvf_agents.execution.devices import check_device_name, device_named, device_to_look_on, upload
+from dgvf_agents.execution.devices import check_device_name, device_named, evaluation_device, upload
 from dgvf_agents.runs.checkpoint import load_checkpoint
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
@@ -109,7 +109,7 @@ def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> Non
     for there, kind in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
         assert device_named("auto").type == kind
-        assert device_to_look_on(None, "cuda:1").type == kind
+        assert evaluation_device(None, "cuda:1").type == kind
         assert device_named("cpu") == device_named(torch.device("cpu")) == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_named("cuda:1") == torch.device("cuda", 1)

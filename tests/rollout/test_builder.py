@@ -45,7 +45,7 @@ def test_a_rollout_holds_the_true_last_observations() -> None:
     assert np.array_equal(rollout.observations.numpy(), seen[:-1])
     assert torch.argwhere(rollout.truncated).tolist() == [[0, 1]]
     assert torch.argwhere(rollout.terminated).tolist() == [[2, 1]]
-    assert rollout.cut.tolist()[-1] == [True] * 3
+    assert rollout.segment_end.tolist()[-1] == [True] * 3
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.data())
@@ -161,14 +161,16 @@ def test_rewards_and_observations_must_be_finite(bad: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("by_time", "ends_are_seen", "why"),
+    ("by_time", "needs_final_observation", "why"),
     [(True, True, "bootstrapped"), (True, False, "bootstrapped"), (False, True, "the auxiliary task looks at it")],
 )
 @pytest.mark.parametrize("last", [{}, {"terminal_observation": None}])
 def test_a_last_observation_that_is_needed_and_missing_is_named(
-    by_time: bool, ends_are_seen: bool, why: str, last: dict[str, Any]
+    by_time: bool, needs_final_observation: bool, why: str, last: dict[str, Any]
 ) -> None:
-    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32), ends_are_seen=ends_are_seen)
+    builder = RolloutBuilder(
+        1, 2, gym.spaces.Box(0, 1, (1,), np.float32), needs_final_observation=needs_final_observation
+    )
     builder.observe(np.zeros((2, 1)))
     infos: list[dict] = [{}, {"TimeLimit.truncated": by_time, **last}]
     with pytest.raises(ValueError, match=rf"infos must hold terminal_observation .*copy 1 .*{why}"):
@@ -176,7 +178,7 @@ def test_a_last_observation_that_is_needed_and_missing_is_named(
 
 
 def test_a_last_observation_that_nothing_depends_on_may_be_missing() -> None:
-    builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), ends_are_seen=False)
+    builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), needs_final_observation=False)
     for t, infos in enumerate([[{}, {}], [{"terminal_observation": np.array([7.0])}, {}]]):
         builder.observe(np.full((2, 1), t))
         builder.add(np.zeros(2), np.ones(2), np.array([t == 1, True]), np.full((2, 1), t + 1.0), infos)

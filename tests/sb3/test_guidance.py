@@ -50,7 +50,7 @@ class Loud(AuxiliaryTask):
     """A regression whose loss is huge."""
 
     @property
-    def answers(self) -> int:
+    def num_answers(self) -> int:
         return 1
 
     def loss(self, answers: torch.Tensor, bootstraps: torch.Tensor, eta: Params, rollout: Rollout) -> torch.Tensor:

@@ -74,7 +74,7 @@ def _with_bootstraps(rollout: Rollout, spare: int) -> Rollout:
     (steps, copies), slot = rollout.rewards.shape, rollout.bootstrap_slot.clone()
     index: list[int] = [0] * spare
     for t, b in product(range(steps), range(copies)):
-        if rollout.cut[t, b] and not rollout.terminated[t, b]:
+        if rollout.segment_end[t, b] and not rollout.terminated[t, b]:
             slot[t, b] = len(index)
             index.append(t * copies + b)
     return rollout._replace(bootstrap_index=torch.tensor(index or [0]), bootstrap_slot=slot)
@@ -146,7 +146,7 @@ def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
         steps, copies = rollout.rewards.shape
         windows = torch.stack([
             torch.stack([
-                torch.cat([rollout.next_observations[w, b] for w in slow_window(rollout.cut, t, b, window)])
+                torch.cat([rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)])
                 for b in range(copies)
             ])
             for t in range(steps)
@@ -154,7 +154,7 @@ def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
         x = encode(eta, windows)
         u = torch.arctan(head(eta, "cumulants", x))
         gamma = torch.full_like(u, discount) if discount is not None else torch.sigmoid(head(eta, "discounts", x))
-        targets = slow_returns(u, gamma * alive(rollout)[..., None], next_answers, rollout.cut)
+        targets = slow_returns(u, gamma * alive(rollout)[..., None], next_answers, rollout.segment_end)
         return 0.5 * squared_error(answers, targets)
 
     return loss
@@ -187,7 +187,7 @@ def pixel_control_loss(actions: int, grid: int, discount: float, scale: float = 
         c = slow_pixel_changes(rollout, grid, scale)
         cells = range(grid * grid)
         best = torch.stack([next_answers[..., i * actions : (i + 1) * actions].max(-1).values for i in cells], -1)
-        targets = slow_returns(c, discount * alive(rollout)[..., None], best, rollout.cut)
+        targets = slow_returns(c, discount * alive(rollout)[..., None], best, rollout.segment_end)
         taken = torch.stack([
             torch.stack([
                 torch.stack([answers[t, b, i * actions + int(rollout.actions[t, b])] for i in cells])
@@ -299,7 +299,7 @@ class Algorithm:
 
     def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
         """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) held."""
-        returns = slow_returns(rollout.rewards, self.discount * alive(rollout), held.next_values, rollout.cut)
+        returns = slow_returns(rollout.rewards, self.discount * alive(rollout), held.next_values, rollout.segment_end)
         logits = head(theta, "policy", x)
         log_pi = logits - torch.logsumexp(logits, -1, keepdim=True)
         log_pi_of_a = torch.gather(log_pi, -1, rollout.actions[..., None])[..., 0]

@@ -118,12 +118,12 @@ def test_windows_lie_on_the_device_of_their_cuts() -> None:
 
 
 @given(seed=SEEDS, steps=SIZES, copies=SIZES, gae_lambda=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
-def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, copies: int, trace: float) -> None:
+def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, copies: int, gae_lambda: float) -> None:
     """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest; with λ = 1 the longest alone."""
     generator, shape = torch.Generator().manual_seed(seed), (steps, copies)
     rewards, values, bootstraps = (torch.randn(shape, generator=generator) for _ in range(3))
     discounts, cut = discounts_like("per_step", shape, generator), random_cut(steps, copies, generator)
-    returns = lambda_returns(rewards, discounts, values, bootstraps, cut, trace)
+    returns = lambda_returns(rewards, discounts, values, bootstraps, cut, gae_lambda)
     for t, b in product(range(steps), range(copies)):
         mixture, weight, gained, discount = 0.0, 1.0, 0.0, 1.0
         for w in range(t, steps):
@@ -132,10 +132,10 @@ def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, c
             if cut[w, b]:
                 mixture += weight * (gained + discount * float(bootstraps[w, b]))
                 break
-            mixture += (1 - trace) * weight * (gained + discount * float(values[w + 1, b]))
-            weight *= trace
+            mixture += (1 - gae_lambda) * weight * (gained + discount * float(values[w + 1, b]))
+            weight *= gae_lambda
         assert float(returns[t, b]) == pytest.approx(mixture, abs=1e-12)
-    if trace == 1.0:
+    if gae_lambda == 1.0:
         torch.testing.assert_close(returns, bootstrapped_returns(rewards, discounts, bootstraps, cut))
 
 

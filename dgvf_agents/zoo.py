@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.rollout.checks import NotFiniteError
+from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.runs.config import WORLDS, TrainConfig, preset
 from dgvf_agents.sb3.schedules import geometric, linear
 

@@ -20,8 +20,8 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.a2c import TASKS
 from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.sb3.auxiliary_tasks import TASKS
 from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
@@ -65,9 +65,9 @@ def test_pixel_control_trains_on_images() -> None:
 def test_random_questions_stay_and_discovered_ones_move() -> None:
     for task, moves in (("random", False), ("discovered", True)):
         model = _model(auxiliary_task=task)
-        before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}
+        before = {name: value.clone() for name, value in model.learner.eta.items()}
         model.learn(10 * BATCH)
-        moved = [not torch.equal(before[name], value) for name, value in model.learner_state.named_eta().items()]
+        moved = [not torch.equal(before[name], value) for name, value in model.learner.eta.items()]
         assert all(moved) if moves else not any(moved)
 
 
@@ -114,8 +114,8 @@ def test_a_saved_model_acts_and_learns_on_like_the_original(tmp_path: Path) -> N
     env = make_vec("CollectObjectsSmall-v0", 4, seed=7)
     scores = [evaluate_policy(m, make_vec("CollectObjectsSmall-v0", 2, seed=7), 6) for m in (model, loaded)]
     assert scores[0] == scores[1]
-    for name, value in model.learner_state.named_eta().items():
-        assert torch.equal(value, loaded.learner_state.named_eta()[name])
+    for name, value in model.learner.eta.items():
+        assert torch.equal(value, loaded.learner.eta[name])
     assert np.array_equal(_weights(model), _weights(loaded))
     loaded.set_env(env)
     loaded.learn(10 * BATCH, reset_num_timesteps=False)
@@ -164,10 +164,10 @@ def test_a_callback_can_stop_training() -> None:
 
 def test_an_exploding_meta_gradient_is_skipped_and_counted() -> None:
     model = _model(meta_skip_norm=1e-30)
-    before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}
+    before = {name: value.clone() for name, value in model.learner.eta.items()}
     model.learn(10 * BATCH)
     assert (model.meta_updates, model.meta_skipped) == (0, 3)
-    assert all(torch.equal(before[name], value) for name, value in model.learner_state.named_eta().items())
+    assert all(torch.equal(before[name], value) for name, value in model.learner.eta.items())
 
 
 def test_only_the_task_trains_the_encoder_in_auxiliary_mode() -> None:
@@ -313,7 +313,7 @@ def test_the_meta_learning_rate_may_be_annealed() -> None:
 
     def questions(meta_learning_rate: Any, steps: int = 300) -> torch.Tensor:
         model = _model(unroll_length=2, seed=0, meta_learning_rate=meta_learning_rate)
-        return torch.nn.utils.parameters_to_vector(model.learn(steps).learner_state.named_eta().values())
+        return torch.nn.utils.parameters_to_vector(model.learn(steps).learner.eta.values())
 
     constant = questions(1e-3)
     torch.testing.assert_close(questions(lambda progress: 1e-3), constant)

@@ -114,14 +114,14 @@ def state_of(model: DGVFA2C) -> Agent:
     """What the model's parameters say, by name."""
     parameters = model.get_parameters()
     answers = {f"answers.{name}": value for name, value in parameters["answer_net"].items()}
-    theta, eta = _renamed({**parameters["policy"], **answers}), _renamed(parameters["learner_state.questions"])
-    optimizers = parameters["learner_state.optimizers"]
+    theta, eta = _renamed({**parameters["policy"], **answers}), _renamed(parameters["question_net"])
+    optimizers = parameters["optimizers"]
     moments = optimizers["meta"]["state"].get(0, {"exp_avg": None, "exp_avg_sq": None})
     return Agent(
         theta,
         eta,
         _renamed(optimizers["inner"]["second_moment"]),
-        *(_split(moments[name], parameters["learner_state.questions"]) for name in ("exp_avg", "exp_avg_sq")),
+        *(_split(moments[name], parameters["question_net"]) for name in ("exp_avg", "exp_avg_sq")),
     )
 
 

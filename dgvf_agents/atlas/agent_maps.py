@@ -59,7 +59,7 @@ def questions_about(model: DGVFA2C, observations: np.ndarray) -> QuestionMaps:
         ValueError: the agent has no questions, or they are about more than one observation.
     """
     task = question_task(model)
-    eta = model.learner_state.named_eta()
+    eta = model.learner.eta
 
     def ask(observed: Tensor) -> tuple[np.ndarray, ...]:
         cumulants, discounts = task.network.ask(eta, observed[None])

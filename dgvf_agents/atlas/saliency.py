@@ -43,7 +43,7 @@ def cumulant_saliency(model: DGVFA2C, observations: np.ndarray, question: int) -
         ValueError: the agent has no questions, they are about more than one observation, or there is none of that
             number.
     """
-    task, eta = question_task(model), model.learner_state.named_eta()
+    task, eta = question_task(model), model.learner.eta
     if not 0 <= question < task.num_answers:
         raise ValueError(f"question must lie in [0, {task.num_answers - 1}], got {question!r}")
 

@@ -63,7 +63,7 @@ def parts(case: dict[str, Any]) -> dict[str, Any]:
 def _parts_of(name: str, case: dict[str, Any]) -> dict[str, float]:
     model, watch = _agent(name, case), Stopwatch()
     assert isinstance(model, DGVFA2C)
-    watch.around(model, "_actions", "acting")
+    watch.around(model._collector.actor, "actions", "acting")
     watch.around(model, "train", "update")
     model.learn(WARM_UP_STEPS)
     watch.seconds.clear()
@@ -77,12 +77,12 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     model = _discovering(case)
     updates = 2 * case["unroll_length"] + 2
     model.learn(updates * 80)
-    model._unroll = None
+    model.learner.restart_unroll()
     peak = Peak()
     start = time.perf_counter()
     model.learn(updates * 80, reset_num_timesteps=False)
     elapsed, peak_mib = time.perf_counter() - start, peak.mib()
-    copy = tensors_mib([model._functions.params(), model.learner_state.optimizer, model._rollout])
+    copy = tensors_mib([model.learner.theta, model.learner.statistics, model._rollout])
     operations = _operations_per_update(case)
     return {
         "ms_per_update": 1e3 * elapsed / updates,

@@ -63,10 +63,10 @@ def parts(case: dict[str, Any]) -> dict[str, Any]:
     model = _ours(case["method"], case)
     watch = Stopwatch(model.device)
     watch.around(model.env, "step", "environment")
-    watch.around(model, "_actions", "acting")
+    watch.around(model._collector.actor, "actions", "acting")
     watch.around(model, "train", "inner updates")
-    watch.around(model, "_meta_update", "meta-gradient")
-    begin = model._new_unroll
+    watch.around(model.learner, "_meta_update", "meta-gradient")
+    begin = model.learner._new_unroll
 
     def begin_watched() -> Unroll:
         unroll = begin()
@@ -75,7 +75,7 @@ def parts(case: dict[str, Any]) -> dict[str, Any]:
         watch.around(unroll, "score_and_update", "inner updates with a meta-loss")
         return unroll
 
-    vars(model)["_new_unroll"] = begin_watched
+    vars(model.learner)["_new_unroll"] = begin_watched
     _warm_up(model)
     watch.seconds.clear()
     start = time.perf_counter()
@@ -89,12 +89,12 @@ def growth(case: dict[str, Any]) -> dict[str, Any]:
     """Time per update, and the peak of memory over what the warm, idle model takes."""
     model = _ours("discovered", case)
     _warm_up(model)
-    model._unroll = None
+    model.learner.restart_unroll()
     peak, start = Peak(model.device), time.perf_counter()
     updates = 2 * case["unroll_length"] + 1
     _learn(model, updates)
     elapsed, peak_mib = time.perf_counter() - start, peak.mib()
-    copy = tensors_mib([model._theta, model.learner_state.optimizer, model._rollout])
+    copy = tensors_mib([model.learner.theta, model.learner.statistics, model._rollout])
     return {
         "ms_per_update": 1e3 * elapsed / updates,
         "peak_mib": peak_mib,

@@ -102,3 +102,16 @@ def upload(array: np.ndarray, device: torch.device) -> Tensor:
 def random_devices(device: torch.device) -> list[torch.device]:
     """What `torch.random.fork_rng` is to keep besides the CPU's generator."""
     return [device] if device.type == "cuda" else []
+
+
+def get_random_state(device: torch.device) -> list[Tensor]:
+    """States of PyTorch's random number generators that computations on `device` draw from."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+
+
+def set_random_state(device: torch.device, states: list[Tensor]) -> None:
+    """Restore what `get_random_state` returned; on the CPU, states of other devices are ignored."""
+    for state in states[:1]:
+        torch.set_rng_state(state.cpu())
+    for state in states[1:] if device.type == "cuda" else ():
+        torch.cuda.set_rng_state(state.cpu(), device)

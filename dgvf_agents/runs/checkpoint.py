@@ -10,9 +10,9 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.rollout.checks import check_parameters
-from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
+from dgvf_agents.core.finite import check_finite
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
 from dgvf_agents.storage.saving import networks_only
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
         NotFiniteError: training has diverged; nothing is written.
         OSError: the disk cannot take it.
     """
-    check_parameters(model)
+    check_finite("parameters", model.get_parameters(), model.learner.updates)
     path = folder.checkpoint_file(model.num_timesteps)
     model.save(path)
     reduce_older(folder, kept, path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
 from typing import Any, final
 
 import gymnasium as gym
@@ -17,6 +16,8 @@ from torch.func import functional_call
 
 from dgvf_agents.core.networks import encode_with, inside, split_encoder
 from dgvf_agents.core.types import Observations, Params, map_observations
+from dgvf_agents.execution.packing import KEY, Packing
+from dgvf_agents.learner_state import like
 from dgvf_agents.sb3.extractors import PreprocessedEncoder
 
 _ENCODERS = (("vf_features_extractor.", "encoder.second."), ("features_extractor.", "encoder.extractor."))
@@ -60,11 +61,12 @@ class PolicyFunctions:
         self._training_encoder = copy.deepcopy(self._encoder).train()
         self._actor = _Method(policy.mlp_extractor, "forward_actor")
         self._critic = _Method(policy.mlp_extractor, "forward_critic")
-        self._parameters = {_in_theta(name): parameter for name, parameter in policy.named_parameters()}
+        self._parameters = {theta_name(name): parameter for name, parameter in policy.named_parameters()}
         if answers is not None:
             self._parameters |= {f"answers.{name}": parameter for name, parameter in answers.named_parameters()}
+        self._packing = Packing(self.params())
         persistent = policy.state_dict().keys()
-        self._statistics = {_in_theta(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
+        self._statistics = {theta_name(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
         _check_heads(policy)
         _warn_of_own_methods(policy)
 
@@ -92,15 +94,33 @@ class PolicyFunctions:
     def params(self) -> Params:
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
 
-    def show(self, values: Sequence[Tensor]) -> None:
-        """Let the policy's own parameters have these values, in the order of `params`, without copying them."""
+    def show(self, theta: Tensor) -> None:
+        """Let the policy's own parameters be views of packed θ, in the order of `params`."""
         with torch.no_grad():
-            for parameter, value in zip(self._parameters.values(), values, strict=True):
+            for parameter, value in zip(self._parameters.values(), self._packing.views({KEY: theta}), strict=True):
                 parameter.data = value
 
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""
         return {name: buffer.clone() for name, buffer in self._statistics.items()}
+
+    def set_statistics(self, statistics: Params) -> None:
+        """Restore what `statistics` returned.
+
+        Raises:
+            ValueError: names or shapes differ.
+        """
+        with torch.no_grad():
+            for name, value in like("statistics", statistics, self.statistics()).items():
+                self._statistics[name].copy_(value)
+
+    def state_dicts(self, theta: Params, statistics: Params) -> dict[str, Params]:
+        """θ and running statistics as state dicts of the policy and of the answer head."""
+        own = {**theta, **statistics}
+        named = {name: own.get(theta_name(name), own.get(_shared_name(name))) for name in self._policy.state_dict()}
+        policy = {name: value for name, value in named.items() if value is not None}
+        answers = {name.removeprefix("answers."): value for name, value in own.items() if name.startswith("answers.")}
+        return {"policy": policy, **({"answer_net": answers} if self._answers is not None else {})}
 
     def update_statistics(self, observations: Observations) -> None:
         """Let running statistics take a batch `[T, B, *obs]` in; nothing where there are none."""
@@ -197,17 +217,23 @@ def _apply(module: nn.Module, params: Params, prefix: str, inputs: Tensor) -> Te
     return functional_call(module, inside(params, prefix), (inputs,))
 
 
-def _in_theta(name: str) -> str:
+def theta_name(name: str) -> str:
+    """The name in θ of a parameter of a policy."""
     for own, functional in _ENCODERS:
         if name.startswith(own):
             return functional + name.removeprefix(own)
     return name
 
 
+def _shared_name(name: str) -> str:
+    """The name in θ of a parameter of an extractor that policy and value share, which a policy lists three times."""
+    return theta_name(name.removeprefix("pi_").removeprefix("vf_"))
+
+
 def _check_heads(policy: ActorCriticPolicy) -> None:
     kinds: tuple[Any, ...] = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
     for name, module in policy.named_modules():
-        if isinstance(module, kinds) and not _in_theta(f"{name}.").startswith("encoder."):
+        if isinstance(module, kinds) and not theta_name(f"{name}.").startswith("encoder."):
             raise ValueError(
                 f"policy must have dropout and batch normalization in its features extractor only, got {name}: {module}"
             )
@@ -220,4 +246,15 @@ def _warn_of_own_methods(policy: ActorCriticPolicy) -> None:
             f"{type(policy).__name__} has its own {', '.join(own)}: predict() and rollout_buffer use it, updates go "
             "through the policy's modules (features_extractor, mlp_extractor, action_net, value_net) and do not",
             stacklevel=2,
+        )
+
+
+def warn_of_missing_encoder(functions: PolicyFunctions, policy: ActorCriticPolicy) -> None:
+    """Warn if the features extractor has no parameters that answers could train."""
+    if not functions.split(functions.params())[0]:
+        warnings.warn(
+            f"features_extractor_class {type(policy.features_extractor).__name__} has no parameters: answers cannot "
+            "shape it, and layers of net_arch belong to the heads. Use MlpPolicy, CnnPolicy or MultiInputPolicy, or an "
+            "extractor that learns",
+            stacklevel=3,
         )

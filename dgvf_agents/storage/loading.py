@@ -1,83 +1,227 @@
-"""How a model is built from its file, as Stable-Baselines3's `load` does."""
+"""What comes out of a model's file, ours or Stable-Baselines3's."""
 
 from __future__ import annotations
 
+import base64
+import io
+import json
+import pathlib
 import warnings
-from typing import TYPE_CHECKING, Any, TypeVar
+import zipfile
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, final
 
+import cloudpickle
 import torch
-from stable_baselines3.common.utils import check_for_correct_spaces, get_system_info
 
-from dgvf_agents.storage.saving import NEEDED, Source, StoredModel, on_device, read_stored
-from dgvf_agents.storage.training_state import set_training_state
+from dgvf_agents.core.finite import first_not_finite
+from dgvf_agents.core.types import Params
+from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.storage.model_file import (
+    DamagedFileError,
+    ModelFile,
+    check_expansion,
+    is_stable_baselines3,
+    read_bytes,
+)
+from dgvf_agents.storage.serialization import decode
 
-if TYPE_CHECKING:
-    from dgvf_agents.a2c import DGVFA2C
+Source = str | pathlib.Path | BinaryIO
 
-Model = TypeVar("Model", bound="DGVFA2C")
+NEEDED = (
+    "policy_class",
+    "policy_kwargs",
+    "observation_space",
+    "action_space",
+    "learning_rate",
+    "auxiliary_task",
+    "inner_optimizer",
+)
+"""Attributes that a model cannot be built without."""
 
-
-def load_model(
-    cls: type[Model],
-    source: Source | Any,
-    env: Any,
-    device: torch.device | str,
-    custom_objects: dict[str, Any] | None,
-    print_system_info: bool,
-    force_reset: bool | None,
-    trusted: bool,
-    changes: dict[str, Any],
-) -> Model:
-    """`cls.load`, which says what the arguments are."""
-    stored = read_stored(source, custom_objects, trusted)
-    if print_system_info:
-        print("== CURRENT SYSTEM INFO ==")
-        get_system_info()
-        print(f"== SAVED MODEL SYSTEM INFO ==\n{stored.versions}")
-    needed = {name: value for name, value in (custom_objects or {}).items() if name in NEEDED}
-    attributes = {**stored.attributes, **needed}  # those that the file lacks too
-    _check(attributes, changes)
-    if env is not None:
-        env = cls._wrap_env(env, attributes.get("verbose", 0))
-        check_for_correct_spaces(env, attributes["observation_space"], attributes["action_space"])
-        attributes["n_envs"] = env.num_envs
-    attributes["tensorboard_log"] = None  # a file does not decide where its reader's logs go
-    model = cls(attributes["policy_class"], env, device=device, _init_setup_model=False)
-    model.__dict__.update({**attributes, **changes})
-    model._setup_model()
-    _set_parameters(model, stored)
-    if model.use_sde:  # before random number generators are put where they were, since it draws
-        model.policy.reset_noise()
-    if stored.training is not None:
-        set_training_state(model, stored.training, force_reset)
-    elif env is not None and force_reset is not False:
-        model._last_obs = None
-    return model
+SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate")
+"""Attributes that may be functions of the remaining progress; their last value stands in for one that is pickled."""
 
 
-def _check(attributes: dict[str, Any], changes: dict[str, Any]) -> None:
-    missing = [name for name in NEEDED if name not in attributes]
-    if missing:
-        raise ValueError(f"the file must hold {', '.join(missing)}, which it does not: give them in custom_objects=")
-    kwargs = attributes["policy_kwargs"]
-    kwargs.pop("device", None)
-    if "policy_kwargs" in changes and changes["policy_kwargs"] != kwargs:
-        raise ValueError(f"policy_kwargs must be those in the file, {kwargs}, got {changes['policy_kwargs']}")
+@final
+@dataclass(frozen=True)
+class StoredModel:
+    """What a file holds."""
+
+    attributes: dict[str, Any]
+    """Of the model, by name."""
+    versions: str
+    """What the model was saved with, for people to read."""
+    learner: LearnerState | None = None
+    """`None` in files of Stable-Baselines3."""
+    statistics: Params = field(default_factory=dict)
+    """Running statistics of the encoder, by name."""
+    training: dict[str, Any] | None = None
+    """Where training stood; `None` where the file does not say."""
+    parameters: dict[str, Any] | None = None
+    """State dicts by the name of the object they belong to, in files of Stable-Baselines3."""
 
 
-def _set_parameters(model: DGVFA2C, stored: StoredModel) -> None:
-    parameters = on_device(stored.parameters, model.device)
-    without_training = set(model._get_torch_save_params()[0]) - set(parameters) <= {"learner_state.optimizers"}
-    if without_training and stored.training is None:  # a file for prediction: statistics begin anew
-        parameters = {"learner_state.optimizers": model.learner_state.optimizers.state_dict(), **parameters}
+def read_stored(source: Source, custom_objects: dict[str, Any] | None = None, trusted: bool = False) -> StoredModel:
+    """Read a file of ours or of Stable-Baselines3's. No code in it is run, unless `trusted`.
+
+    Ours is read without any unpickling. Stable-Baselines3's weights are in PyTorch's format, a pickle, which goes
+    through `torch.load(weights_only=True)`: its unpickler builds tensors and plain containers and refuses all else.
+
+    Args:
+        source: a path, with or without the ending `.zip`, or an open file.
+        custom_objects: attributes to take in place of those stored.
+        trusted: whether pickles may be loaded, which lets whoever wrote the file run any code.
+
+    Raises:
+        DamagedFileError: the file is neither, or not as it was written.
+        ValueError: it holds an attribute that the model needs and that only pickle can restore.
+    """
+    if custom_objects is not None and not isinstance(custom_objects, dict):
+        raise ValueError(f"custom_objects must be a dict or None, got {custom_objects!r}")
+    contents = read_bytes(source)
+    custom = custom_objects or {}
     try:
-        model.set_parameters(parameters, exact_match=True, device=model.device)
-    except RuntimeError as error:
-        if "pi_features_extractor" not in str(error) or "Missing key(s) in state_dict" not in str(error):
-            raise
-        model.set_parameters(parameters, exact_match=False, device=model.device)
-        warnings.warn(
-            "the policy in the file has no pi_features_extractor, as those of Stable-Baselines3 before 1.7: what it "
-            "has is restored; save the model again to be rid of this warning",
-            stacklevel=3,
+        if is_stable_baselines3(contents):
+            return _read_stable_baselines3(contents, custom, trusted)
+        return _read_own(ModelFile.from_bytes(contents), custom, trusted)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{source} cannot be loaded as a model: {error}") from error
+
+
+_PARTS: dict[str, Any] = {
+    "attributes": dict,
+    "pickled": dict,
+    "learner": dict,
+    "statistics": dict,
+    "training": dict | None,
+}
+"""What a document holds, as JSON."""
+
+
+def read_learned(source: Source) -> StoredModel:
+    """What the model in a file has learned, without its attributes. No code in it is run.
+
+    Raises:
+        DamagedFileError: the file is in neither format, or not as it was written.
+    """
+    contents = read_bytes(source)
+    try:
+        if is_stable_baselines3(contents):
+            return StoredModel({}, "", parameters=_weights(contents))
+        file = ModelFile.from_bytes(contents)
+        return _read_own(ModelFile({**file.document, "attributes": {}, "pickled": {}}, file.tensors), {}, False)
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{source} cannot be loaded as a model: {error}") from error
+
+
+def _read_own(file: ModelFile, custom: dict[str, Any], trusted: bool) -> StoredModel:
+    document = file.document
+    for name, kind in _PARTS.items():
+        if name not in document or not isinstance(document[name], kind):
+            raise DamagedFileError(f"{name} must be an object by name in it, got {document.get(name)!r:.40}")
+    attributes = {
+        name: custom[name] if name in custom else _decoded(name, value, file)
+        for name, value in document["attributes"].items()
+    }
+    attributes |= _unpickled(file.pickled, document["pickled"], attributes, custom, trusted)
+    learner, statistics, training = (
+        _decoded(name, document[name], file) for name in ("learner", "statistics", "training")
+    )
+    if not isinstance(learner, LearnerState):
+        raise DamagedFileError(f"learner must be a LearnerState, got a {type(learner).__name__}")
+    for name, tree in (("theta", learner.theta), ("eta", learner.eta), ("statistics", statistics)):
+        path = first_not_finite(tree)
+        if path is not None:
+            raise DamagedFileError(f"{name}{path} must be finite")
+    return StoredModel(attributes, str(document.get("versions")), learner, statistics, training)
+
+
+def _decoded(name: str, value: Any, file: ModelFile) -> Any:
+    try:
+        return decode(value, file.tensors)
+    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError) as error:
+        raise DamagedFileError(f"{name} is malformed: {type(error).__name__}: {error}") from error
+
+
+def _read_stable_baselines3(contents: bytes, custom: dict[str, Any], trusted: bool) -> StoredModel:
+    with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+        check_expansion(archive, len(contents))
+        data = json.loads(archive.read("data"))
+        info = "system_info.txt"
+        versions = archive.read(info).decode() if info in archive.namelist() else "unknown"
+    attributes, pickled, kinds = {}, {}, {}
+    for name, value in data.items():
+        if name in custom:
+            attributes[name] = custom[name]
+        elif isinstance(value, dict) and ":serialized:" in value:
+            pickled[name] = base64.b64decode(value[":serialized:"])
+            kinds[name] = str(value.get(":type:"))
+        else:
+            attributes[name] = value
+    attributes |= _unpickled(pickled, kinds, attributes, custom, trusted)
+    return StoredModel(attributes, versions, parameters=_weights(contents))
+
+
+def _weights(contents: bytes) -> dict[str, Any]:
+    with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".pth") and name != "pytorch_variables.pth"]
+        return {
+            name.removesuffix(".pth"): torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
+            for name in names
+        }
+
+
+def _unpickled(
+    pickled: dict[str, bytes], kinds: dict[str, str], known: dict[str, Any], custom: dict[str, Any], trusted: bool
+) -> dict[str, Any]:
+    """The attributes that only pickle holds, as far as they may be had; says what cannot."""
+    restored, missing = {}, []
+    for name, contents in pickled.items():
+        if name in custom:
+            restored[name] = custom[name]
+        elif trusted:
+            try:
+                restored[name] = cloudpickle.loads(contents)
+            except Exception as error:
+                warnings.warn(f"{name} could not be unpickled: {error!r}; custom_objects= can replace it", stacklevel=6)
+                missing.append(name)
+        else:
+            missing.append(name)
+    _complain([name for name in missing if name in NEEDED and name not in known], kinds)
+    _warn([name for name in missing if name not in NEEDED or name in known], kinds, known)
+    return restored
+
+
+_ADVICE = "trusted=True restores it if you trust whoever wrote the file, since that can run any code of theirs"
+
+
+def _complain(names: list[str], kinds: dict[str, str]) -> None:
+    if names:
+        raise ValueError(
+            f"the file holds {_described(names, kinds)} as a pickle, which is not loaded: give it in custom_objects=, "
+            f"for instance custom_objects={{{names[0]!r}: ...}}; {_ADVICE}. To take the weights alone, make a model "
+            "with a policy of the same class and call set_parameters(path), where A2C wrote the file with "
+            "exact_match=False, which runs nothing in it"
         )
+
+
+def _warn(names: list[str], kinds: dict[str, str], known: dict[str, Any]) -> None:
+    schedules = [name for name in names if name in SCHEDULES and name in known]
+    others = [name for name in names if name not in schedules]
+    for name in schedules:
+        warnings.warn(
+            f"{name} was a function, which the file holds as a pickle that is not loaded: it is its last value, "
+            f"{known[name]:g}, from here on; custom_objects={{{name!r}: ...}} can replace it, and {_ADVICE}",
+            stacklevel=7,
+        )
+    if others:
+        warnings.warn(
+            f"not restored: {_described(others, kinds)}, which the file holds as a pickle; custom_objects= can replace "
+            f"it, and {_ADVICE}",
+            stacklevel=7,
+        )
+
+
+def _described(names: list[str], kinds: dict[str, str]) -> str:
+    return ", ".join(f"{name} ({kinds.get(name, 'unknown')})" for name in names)

@@ -24,9 +24,14 @@ import safetensors.torch
 from torch import Tensor
 
 from dgvf_agents.storage.atomic import write_whole
+from dgvf_agents.storage.format_3 import upgraded
+from dgvf_agents.storage.serialization import check_references
 
-FORMAT = 3
+FORMAT = 4
 """The version of the layout and of what attributes mean."""
+
+MAX_EXPANSION = 20
+"""A file that Stable-Baselines3 wrote may be compressed, to this fraction of its contents at most. Ours are not."""
 
 _DOCUMENT, _TENSORS, _PICKLED = "model.json", "tensors.safetensors", "pickled/"
 _COMMENT = b"dgvf sha256 "
@@ -74,16 +79,60 @@ class ModelFile:
             raise DamagedFileError("its checksum is not that of its contents")
         try:
             with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+                _check_stored(archive, len(contents))
                 document = json.loads(archive.read(_DOCUMENT))
                 tensors = safetensors.torch.load(archive.read(_TENSORS))
                 names = [name for name in archive.namelist() if name.startswith(_PICKLED)]
                 pickled = {name.removeprefix(_PICKLED): archive.read(name) for name in names}
-        except (zipfile.BadZipFile, KeyError, json.JSONDecodeError, safetensors.SafetensorError) as error:
-            raise DamagedFileError(f"it is not a model file: {error}") from error
-        found = document.pop("format", None) if isinstance(document, dict) else None
-        if found != FORMAT:
-            raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
-        return cls(document, tensors, pickled)
+        except DamagedFileError:
+            raise
+        except _READ_ERRORS as error:
+            raise DamagedFileError(f"it is not a model file: {error or type(error).__name__}") from error
+        return cls(_current(document, tensors), tensors, pickled)
+
+
+_READ_ERRORS = (
+    zipfile.BadZipFile,
+    KeyError,
+    ValueError,  # of JSON or of Unicode
+    RecursionError,  # of JSON
+    NotImplementedError,  # of members with unknown flags
+    safetensors.SafetensorError,
+)
+
+
+def _check_stored(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise unless members are uncompressed and disjoint: then reading them takes no more memory than the file."""
+    for member in archive.infolist():
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise DamagedFileError(f"its member {member.filename} must not be compressed")
+    if sum(member.file_size for member in archive.infolist()) > size:
+        raise DamagedFileError("its members overlap")
+
+
+def check_expansion(archive: zipfile.ZipFile, size: int) -> None:
+    """
+    Raises:
+        DamagedFileError: members take more than `MAX_EXPANSION` times the file's size.
+    """
+    expanded = sum(member.file_size for member in archive.infolist())
+    if expanded > MAX_EXPANSION * size:
+        raise DamagedFileError(
+            f"its contents must take at most {MAX_EXPANSION} times its size, they take {expanded} bytes"
+        )
+
+
+def _current(document: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
+    """The document in this version's format."""
+    found = document.pop("format", None) if isinstance(document, dict) else None
+    if found not in (3, FORMAT):
+        raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
+    try:
+        current = upgraded(document, tensors) if found == 3 else document
+        check_references(current)
+        return current
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFileError(f"it is malformed: {error}") from error
 
 
 def is_stable_baselines3(contents: bytes) -> bool:

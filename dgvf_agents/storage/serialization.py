@@ -7,7 +7,7 @@ other type is imported, looked up or called.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -29,8 +29,16 @@ _RECORDS = (
     "SGD",
     "RMSProp",
     "Adam",
+    "InnerMetrics",
+    "InnerState",
+    "LearnerState",
+    "Rollout",
+    "UnrollState",
 )
 """Names of the types whose objects are no more than their attributes."""
+
+MAX_REFERENCES = 2
+"""How often a file may refer to one tensor: the last rollout is also the last batch of the unroll."""
 
 _DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 _NUMBERS = (*_DTYPES, "bool")
@@ -49,7 +57,7 @@ class Encoder:
     def __init__(self) -> None:
         self.tensors: Tensors = {}
         """By their place in the value; those that share their memory go by the place of the first."""
-        self._seen: dict[Any, tuple[str, Tensor]] = {}  # with the tensor, whose address stays its own thereby
+        self._seen: dict[Any, tuple[str, Tensor, int]] = {}  # with the tensor, whose address stays its own thereby
 
     def encode(self, value: Any, place: str) -> Any:
         """What `json.dumps` takes.
@@ -67,12 +75,12 @@ class Encoder:
             return self._items(value, place)
         if type(value) in (dict, OrderedDict):
             return self._dict(value, place)
-        for kind, encode in _ENCODERS.items():
-            if isinstance(value, kind):
-                return encode(self, value, place)
         name = name_of(type(value))
         if name in _RECORDS:
             return {"kind": "record", "type": name, "attributes": self._dict(_attributes(value), place)}
+        for kind, encode in _ENCODERS.items():
+            if isinstance(value, kind):
+                return encode(self, value, place)
         path = path_of(type(value))
         raise CannotEncodeError(f"{place} is a {path}, which is not a kind of value that can be written without pickle")
 
@@ -100,10 +108,12 @@ class Encoder:
         if value.layout is not torch.strided or value.is_complex() or value.is_quantized:
             raise CannotEncodeError(f"{place} is a tensor of {value.dtype}, {value.layout}")
         key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value.device)
-        if value.numel() == 0 or key not in self._seen:
+        name, _, references = self._seen.get(key, ("", None, MAX_REFERENCES))
+        if value.numel() == 0 or references >= MAX_REFERENCES:
             copy = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-            self._seen[key] = self._keep(copy, place), value
-        return {"kind": "tensor", "name": self._seen[key][0]}
+            name, references = self._keep(copy, place), 0
+        self._seen[key] = name, value, references + 1
+        return {"kind": "tensor", "name": name}
 
     def _keep(self, tensor: Tensor, place: str) -> str:
         name = place
@@ -169,6 +179,8 @@ _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
 def decode(value: Any, tensors: Tensors) -> Any:
     """What `Encoder.encode` was given.
 
+    `check_references` first: decoding copies arrays.
+
     Args:
         value: what it returned, through JSON or not.
         tensors: `Encoder.tensors`; arrays are made from copies of them, tensors are handed out as they are.
@@ -186,6 +198,27 @@ def decode(value: Any, tensors: Tensors) -> Any:
     if not isinstance(kind, str) or kind not in _DECODERS:
         raise ValueError(f"kind must be one of {sorted(_DECODERS)}, got {kind!r}")
     return _DECODERS[kind](value, tensors)
+
+
+def check_references(document: Any) -> None:
+    """Count references to tensors before anything is allocated.
+
+    Raises:
+        ValueError: one is referred to more than `MAX_REFERENCES` times.
+    """
+    counts: Counter[str] = Counter()
+    stack = [document]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            if value.get("kind") in ("tensor", "array"):
+                counts[str(value.get("name"))] += 1
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+    for name, count in counts.items():
+        if count > MAX_REFERENCES:
+            raise ValueError(f"tensor {name!r} must be referred to at most {MAX_REFERENCES} times, got {count}")
 
 
 def _decode_space(value: dict[str, Any], tensors: Tensors) -> gym.Space:
@@ -208,8 +241,7 @@ def _decode_record(value: dict[str, Any], tensors: Tensors) -> Any:
         raise ValueError(f"type of a record must be one of {_RECORDS}, got {value['type']!r}")
     kind: Any = type_named(value["type"])
     attributes = {name: decode(part, tensors) for name, part in value["attributes"].items()}
-    frozen: bool = is_dataclass(kind)
-    if frozen:
+    if is_dataclass(kind) or issubclass(kind, tuple):
         return kind(**attributes)
     record = kind.__new__(kind)
     record.__dict__.update(attributes)
@@ -253,4 +285,4 @@ def path_of(kind: type) -> str:
 def _attributes(value: Any) -> dict[str, Any]:
     if is_dataclass(value):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    return dict(vars(value))
+    return value._asdict() if hasattr(value, "_asdict") else dict(vars(value))

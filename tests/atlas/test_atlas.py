@@ -92,7 +92,7 @@ class TestMaps:
         seen = torch.from_numpy(observation)[None]
         assert isinstance(model.task, GVFTask)
         with torch.no_grad():
-            cumulants, _ = model.task.network.ask(model.learner_state.named_eta(), seen[None])
+            cumulants, _ = model.task.network.ask(model.learner.eta, seen[None])
             policy, value = model.policy.get_distribution(seen).distribution, model.policy.predict_values(seen)
             answers = model.answer_net(model.policy.extract_features(seen))
         np.testing.assert_allclose(asked.cumulants[state], cumulants[0, 0].numpy(), rtol=1e-4, atol=1e-5)
@@ -285,7 +285,7 @@ class TestPage:
         model, states = model_of(runs["discovered"]), states_of(SMALL)
         head = torch.nn.Linear(model.task.network.encoder.features, QUESTIONS)
         model.task.network.discounts, model.task.discount = head, None
-        named = model.learner_state.named_eta()
+        named = model.learner.eta
         named |= {"discounts.weight": head.weight.detach(), "discounts.bias": head.bias.detach()}
         model.learner_state.named_eta = lambda: named  # type: ignore[method-assign]
         maps = question_maps(model, states)

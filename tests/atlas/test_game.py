@@ -156,7 +156,7 @@ class TestTraces:
         found = trace(model, episode)
         for moment, observation in enumerate(torch.from_numpy(episode.observations)):
             with torch.no_grad():
-                u, g = model.task.network.ask(model.learner_state.named_eta(), observation[None, None])
+                u, g = model.task.network.ask(model.learner.eta, observation[None, None])
                 y = model.answer_net(model.policy.extract_features(observation[None]))
                 v = model.policy.predict_values(observation[None])
             if moment:
@@ -208,7 +208,7 @@ class TestSaliency:
     def test_of_an_agent_is_per_full_range_of_its_pixels(self, model: DGVFA2C, episode: Episode) -> None:
         chosen, question = episode.observations[1:4], 2
         found = cumulant_saliency(model, chosen, question)
-        eta = model.learner_state.named_eta()
+        eta = model.learner.eta
         jacobian = torch.func.jacrev(lambda o: model.task.network.ask(eta, o[None])[0][0, :, question])(
             torch.from_numpy(chosen).float()
         )

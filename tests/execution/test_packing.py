@@ -39,7 +39,7 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
     model.learn(30)
     rollout, packed, learner = model._rollout, model._packed, model._learner
     assert rollout is not None
-    eta = model.learner_state.named_eta()
+    eta = model.learner.eta
     theta = packed.theta.unpack(model._theta)
     state = InnerState(theta, packed.optimizer.unpack(model.learner_state.optimizer[KEY]))
     rollouts, rate = [rollout] * 4, torch.tensor(1e-2)

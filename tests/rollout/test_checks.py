@@ -116,10 +116,10 @@ def test_a_meta_gradient_that_is_not_a_number_is_skipped_and_counted() -> None:
         return Exploding(model._question_network())
 
     model = _model(make_vec("PuddleWorld-v0", 4, 0), auxiliary_task=task)
-    before = {name: value.clone() for name, value in model.learner_state.named_eta().items()}
+    before = {name: value.clone() for name, value in model.learner.eta.items()}
     model.learn(7 * 20)
     assert (model.meta_updates, model.meta_skipped) == (0, 3)
-    assert all(torch.equal(before[name], value) for name, value in model.learner_state.named_eta().items())
+    assert all(torch.equal(before[name], value) for name, value in model.learner.eta.items())
 
 
 def _subprocesses(faults: tuple[str, ...], start_method: str) -> SubprocVecEnv:

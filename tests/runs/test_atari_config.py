@@ -9,11 +9,11 @@ from typing import get_args
 
 import pytest
 
-from dgvf_agents.runs.atari_config import ATARI_METHODS, PAPER_TABLE, AtariMethod, AtariRules, atari_config
 from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.runs.atari_config import ATARI_METHODS, PAPER_TABLE, AtariMethod, AtariRules, atari_config
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import build
-from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import MODERN, PAPER
 
 
@@ -85,7 +85,7 @@ def test_numbers_for_summed_losses_become_those_for_means() -> None:
     norms = (model.max_grad_norm, model.meta_max_grad_norm, model.meta_max_discount_grad_norm)
     assert norms == pytest.approx((40 / 6, 1 / 6, 10 / 6))
     assert (model.vf_coef, model.auxiliary_coefficient, model.meta_learning_rate) == (0.25, 1e-4, 6e-4)
-    assert {name.split(".")[0] for name in model.learner_state.named_eta()} == {"encoder", "cumulants", "discounts"}
+    assert {name.split(".")[0] for name in model.learner.eta} == {"encoder", "cumulants", "discounts"}
     plain = build(dataclasses.replace(config, loss_reduction="mean", max_grad_norm=None))
     assert (plain.max_grad_norm, plain.meta_max_grad_norm) == (None, 1.0)
     assert plain.inner_optimizer == RMSProp.tensorflow(0.1)

@@ -19,13 +19,13 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.runs.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
 from dgvf_agents.cli import main
-from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.runs.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import train
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.storage.model_file import ModelFile
 from tests.kill_harness import differences
 
 CONFIG = TrainConfig(
@@ -103,8 +103,12 @@ def test_old_checkpoints_keep_their_networks_only(alone: Path) -> None:
     files = {int(path.stem): ModelFile.from_bytes(path.read_bytes()) for path in folder.checkpoints()}
     assert sorted(files) == [80, 160, 240, 320, 400, 480]
     assert [steps for steps, file in files.items() if file.document["training"] is not None] == [400, 480]
-    assert not [name for name in files[80].tensors if name.startswith(("training.", "learner_state.optimizers"))]
-    assert [name for name in files[80].tensors if name.startswith("learner_state.questions")]
+    assert not [
+        name
+        for name in files[80].tensors
+        if name.startswith(("training.", "learner.statistics", "learner.meta_optimizer", "learner.unroll"))
+    ]
+    assert [name for name in files[80].tensors if name.startswith("learner.eta")]
     old = DGVFA2C.load(folder.checkpoint_file(240), training_environments(CONFIG), device="cpu")
     assert (old.num_timesteps, old.meta_updates) == (240, 3)
     assert old.learn(100, reset_num_timesteps=False).num_timesteps == 340

@@ -125,12 +125,12 @@ def test_a_policy_saved_alone_acts_the_same(tmp_path: Path) -> None:
 def test_parameters_come_and_go_by_name() -> None:
     model, other = _model(seed=1).learn(20), _model(seed=2).learn(20)
     parameters = deepcopy(model.get_parameters())
-    assert list(parameters) == ["policy", "answer_net", "learner_state.questions", "learner_state.optimizers"]
+    assert list(parameters) == ["policy", "answer_net", "question_net", "optimizers"]
     with pytest.raises(ValueError, match="invalid object name"):
         other.set_parameters({**parameters, "nothing": {}})
     with pytest.raises(ValueError, match="do not match"):
         other.set_parameters({"policy": parameters["policy"]})
-    for name in ("policy", "learner_state.questions"):
+    for name in ("policy", "question_net"):
         cut = dict(list(parameters[name].items())[:-1])
         with pytest.raises((RuntimeError, ValueError)):
             other.set_parameters({**parameters, name: cut})
@@ -143,7 +143,6 @@ def test_parameters_come_and_go_by_name() -> None:
     for model_ in (model, other):  # both optimizers' statistics too: they go on alike
         model_.set_env(make_vec_env("CartPole-v1", 1, seed=5))
         model_.set_random_seed(5)
-        model_._unroll = None
         model_.learn(30)
     for one, another in zip(model.policy.parameters(), other.policy.parameters(), strict=True):
         assert torch.equal(one, another)

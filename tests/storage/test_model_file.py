@@ -30,7 +30,7 @@ def test_a_file_comes_back_and_is_the_same_for_the_same_contents() -> None:
 def test_other_programs_can_read_it() -> None:
     with zipfile.ZipFile(io.BytesIO(CONTENTS)) as archive:
         assert archive.testzip() is None
-        assert json.loads(archive.read("model.json"))["format"] == 3
+        assert json.loads(archive.read("model.json"))["format"] == 4
         assert torch.equal(safetensors.torch.load(archive.read("tensors.safetensors"))["w"], torch.arange(5.0))
 
 
@@ -60,7 +60,7 @@ def test_damage_is_told_from_other_formats(tmp_path: Path) -> None:
 
 
 def test_contents_that_fit_their_checksum_but_are_none_of_a_model_are_named() -> None:
-    whole = ModelFile({"format": 3}).to_bytes()[:-64]
+    whole = ModelFile({"format": 4}).to_bytes()[:-64]
     spoilt = whole.replace(b'"format"', b'"farmot"')
     assert spoilt != whole
     with pytest.raises(DamagedFileError, match="it is not a model file"):
@@ -68,8 +68,8 @@ def test_contents_that_fit_their_checksum_but_are_none_of_a_model_are_named() ->
 
 
 def test_another_version_of_the_format_is_named() -> None:
-    newer = ModelFile({"format": 4}).to_bytes()
-    with pytest.raises(DamagedFileError, match="its format must be 3, which this version reads, got 4"):
+    newer = ModelFile({"format": 5}).to_bytes()
+    with pytest.raises(DamagedFileError, match="its format must be 4, which this version reads, got 5"):
         ModelFile.from_bytes(newer)
 
 

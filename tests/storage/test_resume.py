@@ -19,7 +19,6 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack,
 from torch import nn
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.storage.training_state import replay_unroll
 from dgvf_envs.sb3_adapter import make_vec
 
 COPIES, STEPS = 4, 5
@@ -44,14 +43,14 @@ def _model(env: VecEnv, policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
 def everything(model: DGVFA2C) -> dict[str, Any]:
     """All that training changes, by name."""
     named = {f"θ {name}": value for name, value in model.policy.state_dict().items()}
-    named |= {f"η {name}": value for name, value in model.learner_state.named_eta().items()}
-    optimizers = model.learner_state.optimizers.state_dict()
+    named |= {f"η {name}": value for name, value in model.learner.eta.items()}
+    optimizers = model.optimizers.state_dict()
     named |= {f"inner {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["inner"]))}
     named |= {f"meta {i}": v for i, v in enumerate(torch.utils._pytree.tree_leaves(optimizers["meta"]))}
     names = ("num_timesteps", "_n_updates", "meta_updates", "meta_skipped", "_last_obs", "_last_episode_starts")
     named |= {name: getattr(model, name) for name in names}
     named["episodes"] = [(float(e["r"]), e["l"]) for e in model.ep_info_buffer or ()]
-    named["actions"] = model._action_rng.bit_generator.state
+    named["actions"] = model._collector.actor.get_state()["generator"].bit_generator.state
     named["metrics"] = None if model.metrics is None else list(model.metrics)
     return named
 
@@ -208,7 +207,7 @@ def test_an_unroll_drops_the_same_units_when_it_is_taken_again(
     model = _model(puddle(), policy_kwargs=kwargs, **changes)
     model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
     resumed = DGVFA2C.load(path, puddle(), device="cpu", custom_objects={"policy_kwargs": kwargs})
-    assert resumed._pending_unroll is not None
+    assert resumed.learner.unroll_updates > 0
     assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
 
 
@@ -244,7 +243,6 @@ def test_training_goes_on_with_planes_and_schedules(tmp_path: Path) -> None:
 
 
 CHANGES: dict[str, Any] = {
-    "ent_coef": 0.5,
     "vf_coef": 3.0,
     "max_grad_norm": 0.01,
     "normalize_advantage": True,
@@ -258,7 +256,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_changed_attributes_take_effect_with_the_next_update(name: str, tmp_path: Path) -> None:
-    """In the middle of an unroll, which begins anew, be they changed while training or by `load`."""
+    """In the middle of an unroll, which restarts, be they changed while training or by `load`."""
     changes = {name: CHANGES[name]}
     model = _model(puddle()).learn(5 * BATCH)
     model.save(tmp_path / "model")
@@ -368,14 +366,13 @@ def test_weights_that_are_written_after_loading_are_those_that_learning_goes_on_
     ones = {name: torch.ones_like(value) for name, value in _model(puddle()).policy.state_dict().items()}
     for write in (lambda model: _fill(model, 1.0), lambda model: model.policy.load_state_dict(ones)):
         model = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", learning_rate=1e-12)
-        assert model._pending_unroll is not None
+        assert model.learner.unroll_updates > 0
         write(model)
         model.save(tmp_path / "written")
         for one in (model, DGVFA2C.load(tmp_path / "written", puddle(), device="cpu")):
             one.learn(BATCH, reset_num_timesteps=False)
             assert all((p - 1.0).abs().max() < 1e-6 for p in one.policy.parameters())
-            assert one._unroll is not None
-            assert one._unroll.updates == 1  # it began anew
+            assert one.learner.unroll_updates == 1  # it restarted
 
 
 def test_a_little_that_is_written_after_loading_is_kept_too(tmp_path: Path) -> None:
@@ -386,8 +383,7 @@ def test_a_little_that_is_written_after_loading_is_kept_too(tmp_path: Path) -> N
     before = model.policy.value_net.bias.item()
     model.learn(BATCH, reset_num_timesteps=False)
     assert model.policy.value_net.bias.item() == before
-    assert model._unroll is not None
-    assert model._unroll.updates == 3  # the stored two, which lead here but for that, and one more
+    assert model.learner.unroll_updates == 1
 
 
 @pytest.mark.parametrize("changes", [{"gamma": 0.5, "vf_coef": 100.0}, {"auxiliary_coefficient": 5.0}])
@@ -400,10 +396,9 @@ def test_settings_that_are_changed_on_loading_leave_the_loaded_weights_alone(
         {name: value.clone() for name, value in everything(loaded).items() if name.startswith(kind)}
         for kind in ("θ", "inner")
     )
-    replay_unroll(loaded)
+    assert loaded.learner.unroll_updates == 0
     now = everything(loaded)
     assert all(torch.equal(now[name], value) for name, value in {**before, **statistics}.items())
-    assert loaded._unroll is None
     loaded.learn(4 * BATCH, reset_num_timesteps=False)
     assert loaded.num_timesteps == 9 * BATCH
 
@@ -412,10 +407,11 @@ def test_a_shorter_unroll_does_not_take_a_longer_one_again(tmp_path: Path) -> No
     model = _model(puddle()).learn(6 * BATCH)
     model.save(tmp_path / "model")
     loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
-    loaded.unroll_length = 1
-    replay_unroll(loaded)
     assert_same_training(loaded, model)
-    assert loaded._unroll is None
+    loaded.unroll_length = 1
+    loaded.learn(BATCH, reset_num_timesteps=False)
+    assert loaded.learner.unroll_updates == 1
+    assert loaded.meta_updates == model.meta_updates
 
 
 def test_the_environment_begins_anew_where_it_must(tmp_path: Path) -> None:

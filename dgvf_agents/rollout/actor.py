@@ -1,0 +1,108 @@
+"""Draws the actions of a rollout: all noise beforehand, and several steps ahead where the world can be simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+import torch
+from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
+
+from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.types import Observations, Params
+from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.execution.devices import upload
+from dgvf_agents.rollout.builder import Arrays
+from dgvf_agents.rollout.simulation import ActingAhead, foreseeable
+
+Act = Callable[[Params, Observations, Tensor], Tensor]
+"""Actions `[B, ...]` of an agent with parameters θ for observations `[B, *obs]`, drawn with noise."""
+
+
+@final
+class Actor:
+    """The agent, as the collection of rollouts sees it."""
+
+    def __init__(
+        self,
+        act: Act,
+        distribution: ActionDistribution,
+        n_steps: int,
+        device: torch.device,
+        compile: bool = True,
+        exploration: Callable[[], Tensor] | None = None,
+    ) -> None:
+        """
+        Args:
+            act: the policy.
+            distribution: of the actions; draws the noise.
+            n_steps: T, the steps of a rollout.
+            device: of θ.
+            compile: whether `act` is compiled; worlds are simulated only if so, since NumPy is faster otherwise.
+            exploration: gives the exploration matrices of gSDE, in place of noise.
+        """
+        self._plain_act, self._act = act, Compiled(act, compile, device)
+        self._distribution, self._n_steps, self._device = distribution, n_steps, device
+        self._compile, self._exploration = compile, exploration
+        self._rng = np.random.default_rng()
+        self._noise: np.ndarray | None = None
+        self._uploaded_noise: Tensor | None = None
+        self._simulation: ActingAhead | None = None
+        self._simulated_actions: np.ndarray | None = None
+
+    def seed(self, seed: int) -> None:
+        """Seed the noise, from the next rollout on."""
+        self._rng = np.random.default_rng(seed)
+
+    def watch(self, env: VecEnv) -> None:
+        """Simulate ahead if this environment is a world that can be simulated."""
+        world = foreseeable(env) if self._compile else None
+        if world is None:
+            self._simulation = None
+        elif self._simulation is None or self._simulation.env is not world:
+            self._simulation = ActingAhead(self._plain_act, world, self._n_steps, self._device)
+
+    def start_rollout(self, num_envs: int) -> None:
+        """Draw the noise of a rollout."""
+        self._noise, self._uploaded_noise = self._distribution.draw_noise(self._rng, self._n_steps, num_envs), None
+
+    def actions(self, theta: Params, observations: Arrays, observed: Observations, t: int) -> np.ndarray:
+        """Actions `[B, ...]` of step t.
+
+        Args:
+            theta: packed θ.
+            observations: `[B, *obs]`, as the environment gave them.
+            observed: the same on the device.
+            t: step of the rollout.
+        """
+        assert self._noise is not None
+        if self._uploaded_noise is None:
+            self._uploaded_noise = upload(self._noise, self._device)
+        simulated = self._simulated(theta, observations, self._uploaded_noise, t)
+        if simulated is not None:
+            return simulated
+        noise = self._uploaded_noise[t] if self._exploration is None else self._exploration()
+        with torch.no_grad():
+            return self._act(theta, observed, noise).cpu().numpy()
+
+    def _simulated(self, theta: Params, observations: Arrays, noise: Tensor, t: int) -> np.ndarray | None:
+        simulation = self._simulation
+        if simulation is None:
+            return None
+        if t % simulation.steps == 0:
+            assert isinstance(observations, np.ndarray)  # worlds that can be simulated have no Dict observations
+            self._simulated_actions = simulation.actions(theta, noise[t : t + simulation.steps], observations)
+        elif not simulation.env.expecting:  # something else has moved the environment
+            self._simulated_actions = None
+        return None if self._simulated_actions is None else self._simulated_actions[t % simulation.steps]
+
+    def get_state(self) -> dict[str, Any]:
+        """The noise's generator, and what is left of the rollout's noise and simulated actions."""
+        return {"generator": self._rng, "noise": self._noise, "simulated_actions": self._simulated_actions}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `get_state` returned."""
+        self._rng, self._noise, self._uploaded_noise = state["generator"], state["noise"], None
+        self._simulated_actions = state["simulated_actions"]

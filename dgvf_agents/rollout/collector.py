@@ -1,0 +1,154 @@
+"""A rollout while it is collected: its steps so far, the actions drawn for it, and where it began."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.vec_env import VecEnv
+
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.rollout.actor import Actor
+from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
+
+_EXPLORATION = ("exploration_mat", "exploration_matrices")
+"""Of gSDE: drawn once a rollout."""
+
+
+@final
+class Collector:
+    """Collects rollouts step by step; may be saved and continued between any two steps."""
+
+    def __init__(
+        self, builder: RolloutBuilder, actor: Actor, policy: ActorCriticPolicy, n_steps: int, sde_sample_freq: int
+    ) -> None:
+        """
+        Args:
+            builder: of rollouts of `n_steps` steps.
+            actor: draws actions.
+            policy: holds the exploration matrices of gSDE.
+            n_steps: T.
+            sde_sample_freq: steps between new exploration matrices; -1 for once a rollout.
+        """
+        self.actor, self.n_steps = actor, n_steps
+        self.collecting = False
+        """Whether a rollout is unfinished."""
+        self.starts: np.ndarray | None = None
+        """`[B]` boolean: which environments began an episode with the rollout."""
+        self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
+
+    @property
+    def steps(self) -> int:
+        """Steps collected so far."""
+        return self._builder.steps
+
+    def start(self, num_envs: int, episode_starts: np.ndarray | None) -> None:
+        """Start a rollout.
+
+        Args:
+            num_envs: B.
+            episode_starts: `[B]` boolean: which environments are at the start of an episode.
+        """
+        self._builder.clear()
+        self.actor.start_rollout(num_envs)
+        self.starts, self.collecting = episode_starts, True
+
+    def act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
+        """Actions `[B, ...]` for the next step.
+
+        Args:
+            theta: packed θ.
+            observations: `[B, *obs]`, the current ones.
+            env: where they come from.
+
+        Raises:
+            ValueError: observations are not of the environment's space, or not finite.
+        """
+        t = self.steps
+        check_observations(observations, env.observation_space)
+        observed = self._builder.observe(observations)
+        if self._policy.use_sde and (t == 0 or (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
+            with torch.no_grad():
+                self._policy.reset_noise(env.num_envs)
+        return self.actor.actions(theta, observations, observed, t)
+
+    def for_environment(self, actions: np.ndarray) -> np.ndarray:
+        """Actions `[B, *action]` as the environment takes them: those of a `Box` unscaled or clipped to its bounds."""
+        space: gym.Space = self._policy.action_space
+        if isinstance(space, gym.spaces.Box):
+            actions = actions.reshape(-1, *space.shape)
+            squashed = self._policy.squash_output
+            bounded = self._policy.unscale_action(actions) if squashed else np.clip(actions, space.low, space.high)
+            return bounded.astype(space.dtype, copy=False)
+        if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
+            return actions.astype(space.dtype)
+        return actions
+
+    def add(
+        self,
+        actions: np.ndarray,
+        rewards: np.ndarray,
+        dones: np.ndarray,
+        new_obs: Arrays,
+        infos: list[dict[str, Any]],
+    ) -> None:
+        """Add the step that these actions led to, as a `VecEnv` returns it."""
+        self._builder.add(actions, rewards, dones, new_obs, infos)
+
+    def finish(self, statistics: Params) -> Rollout:
+        """The rollout, all of whose steps are there.
+
+        Args:
+            statistics: running statistics that the agent acted with.
+        """
+        return self._builder.build(statistics)
+
+    def end(self) -> None:
+        """Leave the rollout: the next step starts another."""
+        self.collecting = False
+
+    def get_state(self) -> dict[str, Any]:
+        """The unfinished rollout, and the state of the actor."""
+        exploration = getattr(self._policy, "action_dist", None) if self._policy.use_sde else None
+        return {
+            "actor": self.actor.get_state(),
+            "collecting": self.collecting,
+            "steps": self._builder.get_state() if self.collecting else None,
+            "starts": self.starts if self.collecting else None,
+            "exploration": {name: getattr(exploration, name, None) for name in _EXPLORATION} if exploration else {},
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continue from what `get_state` returned.
+
+        Raises:
+            ValueError: the unfinished rollout has another number of steps.
+        """
+        if state["collecting"]:
+            steps = len(state["steps"]["_rewards"])
+            if steps != self.n_steps:
+                raise ValueError(
+                    f"n_steps must be {steps}, since the file was saved in the middle of a rollout of so many, got "
+                    f"{self.n_steps}: force_reset=True drops that rollout and restarts episodes"
+                )
+            self._builder.set_state(state["steps"])
+            for name, matrix in state["exploration"].items():
+                setattr(self._policy.action_dist, name, matrix)
+        self.actor.set_state(state["actor"])
+        self.starts, self.collecting = state["starts"], bool(state["collecting"])
+
+
+def check_observations(observations: Arrays, space: gym.Space) -> None:
+    """
+    Raises:
+        ValueError: the shape is not the space's.
+    """
+    if isinstance(space, gym.spaces.Dict):
+        for name, inner in space.spaces.items():
+            check_observations(observations[name], inner)
+    elif observations.shape[1:] != space.shape:  # type: ignore[union-attr]
+        shape = observations.shape[1:]  # type: ignore[union-attr]
+        raise ValueError(f"observations must have shape {space.shape}, the environment gave {shape}")

@@ -1,0 +1,304 @@
+"""What algorithms with a `DiscoveryLearner` share as Stable-Baselines3 sees them: their parts, settings and logs."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import Schedule
+from torch import Tensor
+
+from dgvf_agents.core.distributions import ActionDistribution, distribution_for
+from dgvf_agents.core.finite import check_metrics
+from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, InnerMetrics, UpdateRule
+from dgvf_agents.core.losses import ActorCriticWeights
+from dgvf_agents.core.networks import linear
+from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.execution.packing import KEY
+from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.learner import DiscoveryLearner, MetaSettings
+from dgvf_agents.rollout.actor import Actor
+from dgvf_agents.rollout.builder import RolloutBuilder
+from dgvf_agents.rollout.collector import Collector
+from dgvf_agents.sb3.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
+from dgvf_agents.sb3.auxiliary_tasks import named_task
+from dgvf_agents.sb3.extractors import check_observation_space
+from dgvf_agents.sb3.functional_policy import PolicyFunctions, warn_of_missing_encoder
+from dgvf_agents.sb3.guidance import Guidance
+from dgvf_agents.sb3.logging import record_answers, record_meta_updates, record_questions, record_update
+from dgvf_agents.sb3.policies import inner_optimizer_for, with_optimizer
+from dgvf_agents.sb3.rollout_buffer import RolloutView, fill_buffer
+from dgvf_agents.sb3.schedules import checked_value_at
+from dgvf_agents.sb3.state_dicts import OptimizerStates, QuestionParameters
+
+
+class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
+    """Builds the learner and its parts from an algorithm's arguments, and keeps policy and learner in step."""
+
+    policy: ActorCriticPolicy
+    """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner`."""
+    learner: DiscoveryLearner
+    """Algorithm 1 and its state."""
+    task: AuxiliaryTask
+    """What the answers are about."""
+    answer_net: torch.nn.Linear | None
+    """The answer head; `None` for a task without answers."""
+
+    normalize_advantage: bool
+    use_rms_prop: bool
+    rms_prop_eps: float
+    auxiliary_task: str | Callable[..., AuxiliaryTask]
+    auxiliary_coefficient: float
+    auxiliary_weighting: AuxiliaryWeighting
+    encoder_mode: EncoderMode
+    questions: int
+    question_discount: float | None
+    question_window: int
+    unroll_length: int
+    objective: Objective
+    horizon: Horizon
+    convention: Convention
+    storage: Storage
+    meta_learning_rate: float | Schedule
+    meta_epsilon: float
+    meta_max_grad_norm: float
+    meta_max_discount_grad_norm: float | None
+    meta_skip_norm: float
+    inner_optimizer: Optimizer | None
+    mixed_precision: bool
+    compile: bool
+
+    _functions: PolicyFunctions
+    _collector: Collector
+    _policy_theta: Params  # a copy of θ, which the policy's parameters are views of
+    _rollout: Rollout | None = None
+
+    @property
+    def metrics(self) -> InnerMetrics | None:
+        """What the last inner update reports; `None` before the first."""
+        return self.learner.metrics
+
+    @property
+    def meta_updates(self) -> int:
+        """Meta-updates so far."""
+        return self.learner.meta_updates
+
+    @property
+    def meta_skipped(self) -> int:
+        """Meta-gradients skipped so far."""
+        return self.learner.meta_skipped
+
+    @property
+    def question_net(self) -> QuestionParameters:
+        """η, with state dicts like a network's."""
+        return QuestionParameters(self.learner)
+
+    @property
+    def optimizers(self) -> OptimizerStates:
+        """The inner optimizer and Adam on η, with state dicts."""
+        return OptimizerStates(self.learner)
+
+    def _setup_model(self) -> None:
+        check_arguments(vars(self))
+        check_observation_space(self.observation_space)
+        self._setup_lr_schedule()
+        self._distribution: ActionDistribution = distribution_for(
+            self.action_space, bool(self.policy_kwargs.get("squash_output", False))
+        )
+        self.set_random_seed(self.seed)
+        self._setup_policy()
+        self.task = self._build_task()
+        self._functions = self._functional_policy()
+        eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
+        update_functions, theta = self._update_functions(eta), self._functions.params()
+        self.learner = DiscoveryLearner(
+            update_functions,
+            theta,
+            self._optimizer.init(theta),
+            eta,
+            discovers=self.task.discovers,
+            settings=self._meta_settings(),
+            meta_epsilon=self.meta_epsilon,
+        )
+        self._sync_policy()
+        self._collector = self._build_collector(update_functions)
+        if self.seed is not None:
+            self._collector.actor.seed(self.seed)
+        self._rollout: Rollout | None = None
+        self._guidance = Guidance()
+        self._setup_rollout_buffer()
+
+    def _setup_policy(self) -> None:
+        """The policy, and the inner optimizer that its `optimizer_class` stands for."""
+        kwargs = with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
+        named = inner_optimizer_for(kwargs["optimizer_class"], kwargs.get("optimizer_kwargs"))
+        self._optimizer: Optimizer = self.inner_optimizer or named
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
+        ).to(self.device)
+        if not isinstance(self.policy, ActorCriticPolicy):
+            raise ValueError(f"policy must be an ActorCriticPolicy, got {self.policy_class.__name__}")
+
+    def _build_task(self) -> AuxiliaryTask:
+        if not callable(self.auxiliary_task):
+            arguments = (self.questions, self.question_discount, self.question_window, self.mixed_precision)
+            return named_task(self.auxiliary_task, self.policy, *arguments)
+        task = self.auxiliary_task(self)
+        if not isinstance(task, AuxiliaryTask):
+            raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+        return task
+
+    def _functional_policy(self) -> PolicyFunctions:
+        """The policy with an answer head, as pure functions."""
+        count, encoders = self.task.num_answers, 1 if self.policy.share_features_extractor else 2
+        self.answer_net = linear(encoders * self.policy.features_dim, count, 1.0).to(self.device) if count else None
+        functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
+        if self.storage == "recompute" and self.task.discovers and functions.random_in_training:
+            raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
+        if count:
+            warn_of_missing_encoder(functions, self.policy)
+        return functions
+
+    def _build_collector(self, update_functions: UpdateFunctions) -> Collector:
+        distribution, final = self._distribution, self.task.needs_final_observation
+        action = (distribution.action_shape, distribution.action_dtype)
+        builder = RolloutBuilder(self.n_steps, self.n_envs, self.observation_space, *action, self.device, final)
+        exploration = self._exploration_matrices if self.use_sde else None
+        act = update_functions.packed.act
+        actor = Actor(act, distribution, self.n_steps, self.device, self.compile, exploration)
+        return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
+
+    def _exploration_matrices(self) -> Tensor:
+        assert isinstance(self.policy.action_dist, StateDependentNoiseDistribution)
+        return self.policy.action_dist.exploration_matrices
+
+    def _setup_rollout_buffer(self) -> None:
+        """What callbacks see of a rollout."""
+        several = isinstance(self.observation_space, gym.spaces.Dict)
+        kind = self.rollout_buffer_class or (DictRolloutBuffer if several else RolloutBuffer)
+        spaces, factors = (self.observation_space, self.action_space), (self.gae_lambda, self.gamma)
+        buffer = kind(self.n_steps, *spaces, self.device, *factors, self.n_envs, **self.rollout_buffer_kwargs)
+        self.rollout_buffer = RolloutView(buffer)  # type: ignore[assignment]
+
+    def _update_functions(self, eta: Params) -> UpdateFunctions:
+        """The inner update and the meta-loss, of the attributes as they are now."""
+        check_rule_settings(vars(self))
+        rule = UpdateRule(
+            network=self._functions,
+            distribution=self._distribution,
+            task=self.task,
+            optimizer=self._optimizer,
+            weights=ActorCriticWeights(self.vf_coef),
+            discount=self.gamma,
+            gae_lambda=self.gae_lambda,
+            normalize_advantages=self.normalize_advantage,
+            auxiliary_coefficient=self.auxiliary_coefficient,
+            auxiliary_weighting=self.auxiliary_weighting,
+            encoder_mode=self.encoder_mode,
+            convention=self.convention,
+            max_gradient_norm=self.max_grad_norm,
+        )
+        self._applied_settings = [getattr(self, name) for name in RULE_SETTINGS]
+        compiled = self.compile and not self._functions.random_in_training  # dynamo cannot trace dropout in a pullback
+        return UpdateFunctions.of(rule, eta, compiled, self.device)
+
+    def _meta_settings(self) -> MetaSettings:
+        return MetaSettings(
+            self.unroll_length,
+            self.objective,
+            self.horizon,
+            self.storage,
+            self.meta_max_grad_norm,
+            self.meta_max_discount_grad_norm,
+            self.meta_skip_norm,
+        )
+
+    def _apply_settings(self) -> None:
+        if [getattr(self, name) for name in RULE_SETTINGS] != self._applied_settings:
+            self.learner.set_functions(self._update_functions(self.learner.eta))
+        self.learner.settings = self._meta_settings()
+
+    def _sync_policy(self) -> None:
+        self._policy_theta = {KEY: self.learner.packed_theta[KEY].clone()}
+        self._functions.show(self._policy_theta[KEY])
+
+    def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
+        """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
+        theta, gamma, gae_lambda = self._policy_theta, self.gamma, self.gae_lambda
+
+        def fill(buffer: RolloutBuffer) -> None:
+            buffer.gamma, buffer.gae_lambda = gamma, gae_lambda
+            self._functions.show(theta[KEY])
+            try:
+                fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
+            finally:
+                self._functions.show(self._policy_theta[KEY])
+
+        self.rollout_buffer.show(fill)  # type: ignore[attr-defined]
+
+    def _prepare_update(self) -> None:
+        """Let changed attributes and weights written into the policy take effect."""
+        self._apply_settings()
+        if not torch.equal(self._policy_theta[KEY], self.learner.packed_theta[KEY]):
+            self.learner.set_theta(self._functions.params())
+
+    def _batch(self, rollout: Rollout) -> Rollout:
+        """The rollout with the c_H of its update."""
+        entropy_weight = checked_value_at("ent_coef", self.ent_coef, self._current_progress_remaining)
+        return rollout._replace(entropy_weight=rollout.rewards.new_full((), entropy_weight))
+
+    def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
+        """The inner update that the last rollout leads to, for analysis.
+
+        Returns:
+            the update as a function of one vector, that vector now, and how many of its entries, the first, are θ's;
+            the others are the optimizer's statistics.
+
+        Raises:
+            RuntimeError: there was no rollout yet.
+        """
+        if self._rollout is None:
+            raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
+        self._prepare_update()
+        learning_rate = checked_value_at("learning_rate", self.lr_schedule, self._current_progress_remaining)
+        return self.learner.next_update(self._batch(self._rollout), learning_rate)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        if self.metrics is not None:
+            check_metrics(self.metrics, self._n_updates)
+            self._record(self.metrics)
+        super().dump_logs(iteration)
+
+    def _record(self, metrics: InnerMetrics) -> None:
+        progress, updates = self._current_progress_remaining, self._n_updates
+        record_update(self.logger, metrics, self.policy, updates)
+        self.logger.record("train/learning_rate", self.lr_schedule(progress))
+        self.logger.record("train/entropy_weight", checked_value_at("ent_coef", self.ent_coef, progress))
+        if self.task.num_answers:
+            record_answers(self.logger, metrics, self._guidance if self.encoder_mode == "joint" else None, updates)
+        if isinstance(self.task, GVFTask) and self._rollout is not None:
+            record_questions(self.logger, self.task, self.learner.eta, self._rollout, self._guidance, updates)
+        if self.task.discovers:
+            rate = checked_value_at("meta_learning_rate", self.meta_learning_rate, progress)
+            record_meta_updates(self.logger, self.learner, rate)
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""
+        super().set_random_seed(seed)
+        if seed is not None and hasattr(self, "_collector"):
+            self._collector.actor.seed(seed)
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        answers = ["answer_net"] if self.answer_net is not None else []
+        questions = ["question_net"] if self.learner.eta else []
+        return ["policy", *answers, *questions, "optimizers"], []

@@ -24,7 +24,10 @@ def upgraded(document: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         tensors: of the file; those of the unroll's start, which are packed, are added by name.
     """
     parameters, training, attributes = document["parameters"], document["training"] or {}, document["attributes"]
-    policy = {theta_name(name): value for name, value in parameters["policy"].items()}
+    policy: dict[str, Any] = {}
+    for name, value in parameters["policy"].items():
+        if value not in policy.values():  # an extractor that is shared is listed under several names
+            policy[theta_name(name)] = value
     statistics = {name: value for name, value in policy.items() if name.endswith(_BUFFERS)}
     theta = {name: value for name, value in policy.items() if name not in statistics}
     theta |= {f"answers.{name}": value for name, value in parameters.get("answer_net", {}).items()}

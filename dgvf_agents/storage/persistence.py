@@ -22,7 +22,7 @@ from dgvf_agents.sb3.algorithm import DiscoveryAlgorithm
 from dgvf_agents.sb3.arguments import RULE_SETTINGS
 from dgvf_agents.sb3.logging import get_log, restore_log
 from dgvf_agents.sb3.schedules import value_at
-from dgvf_agents.storage.loading import NEEDED, SCHEDULES, StoredModel, read_stored
+from dgvf_agents.storage.loading import NEEDED, SCHEDULES, StoredModel, read_learned, read_stored
 from dgvf_agents.storage.model_file import DamagedFileError, write_bytes
 from dgvf_agents.storage.random_states import get_random_states, set_random_states
 from dgvf_agents.storage.saving import stored_file

@@ -1,0 +1,103 @@
+"""Imports go one way, modules stay small: what `docs/architecture.md` says of both packages."""
+
+from __future__ import annotations
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+LEVELS = {
+    "dgvf_agents.core": 0,
+    "dgvf_agents.execution": 1,
+    "dgvf_agents.learner_state": 1,
+    "dgvf_agents.learner": 2,
+    "dgvf_agents.rollout": 3,
+    "dgvf_agents.sb3": 3,
+    "dgvf_agents.storage": 3,
+    "dgvf_agents.a2c": 4,
+    "dgvf_agents.runs": 5,
+    "dgvf_agents.experiments": 6,
+    "dgvf_agents.atlas": 6,
+    "dgvf_agents.bench": 6,
+    "dgvf_agents.zoo": 6,
+    "dgvf_agents.cli": 7,
+}
+"""A module imports from its own level and from those below."""
+PUBLIC = ("losses", "policies", "tasks", "types")
+"""Public paths that pass on what a room holds."""
+MAX_LINES = 400
+
+
+def _modules() -> dict[str, Path]:
+    found = {}
+    for package in ("dgvf_agents", "dgvf_envs"):
+        for path in (ROOT / package).rglob("*.py"):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = _modules()
+
+
+def _imports(path: Path) -> set[str]:
+    """Modules of ours that a module imports anywhere, in functions and under `TYPE_CHECKING` too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in MODULES else node.module for name in names}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & set(MODULES)
+
+
+IMPORTS = {name: _imports(path) for name, path in MODULES.items()}
+
+
+def _level(module: str) -> int:
+    return next(level for room, level in LEVELS.items() if module == room or module.startswith(f"{room}."))
+
+
+def test_there_is_something_to_check() -> None:
+    assert len(MODULES) > 100
+    assert "dgvf_agents.core.unroll" in IMPORTS["dgvf_agents.learner"]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    try:
+        TopologicalSorter(IMPORTS).prepare()
+    except CycleError as error:
+        pytest.fail(f"import circle: {' -> '.join(error.args[1])}")
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("dgvf_agents.")])
+def test_imports_go_one_way(module: str) -> None:
+    if module.removeprefix("dgvf_agents.") in PUBLIC:
+        return
+    for imported in IMPORTS[module]:
+        if imported.startswith("dgvf_agents."):
+            assert _level(imported) <= _level(module), imported
+
+
+def test_environments_know_nothing_of_agents() -> None:
+    for module, imported in IMPORTS.items():
+        if module.startswith("dgvf_envs"):
+            assert not [name for name in imported if name.startswith("dgvf_agents")], module
+
+
+@pytest.mark.parametrize("module", ["core", "execution", "learner"])
+def test_the_learner_knows_nothing_of_stable_baselines3_or_files(module: str) -> None:
+    for name, path in MODULES.items():
+        if name == f"dgvf_agents.{module}" or name.startswith(f"dgvf_agents.{module}."):
+            text = path.read_text(encoding="utf-8")
+            assert "import stable_baselines3" not in text, name
+            assert "from stable_baselines3" not in text, name
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_modules_are_short(module: str) -> None:
+    assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= MAX_LINES

@@ -1,0 +1,197 @@
+"""Algorithm 1 and its state, without environments, files or Stable-Baselines3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from dgvf_agents.core.distributions import Categorical
+from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
+from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, RandomGVFs
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import meta_gradient
+from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.learner import DiscoveryLearner, MetaSettings
+from dgvf_agents.learner_state import LearnerState
+from tests.core_oracles import random_rollout
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+CPU = torch.device("cpu")
+L, RATE, META_RATE = 3, 0.01, 0.05
+
+
+def parts(task: str = "discovered", **changes: Any) -> tuple[UpdateRule, Params]:
+    """An update rule and θ_0, the same at every call."""
+    torch.manual_seed(0)
+    made: AuxiliaryTask = NoTask()
+    if task != "none":
+        encoder = MLPEncoder(5, (4,))
+        questions = QuestionNetwork(encoder, encoder.features, 3, False).double()
+        made = (DiscoveredGVFs if task == "discovered" else RandomGVFs)(questions)
+    encoder = MLPEncoder(5, (6,))
+    network = AgentNetwork(encoder, encoder.features, 3, made.num_answers).double()
+    rule = UpdateRule(network, Categorical(3), made, RMSProp(), encoder_mode="auxiliary")
+    return replace(rule, **changes), network.params()
+
+
+def learner(task: str = "discovered", settings: MetaSettings | None = None, **changes: Any) -> DiscoveryLearner:
+    rule, theta = parts(task, **changes)
+    eta = rule.task.initial_meta_params()
+    functions = UpdateFunctions.of(rule, eta, False, CPU)
+    return DiscoveryLearner(
+        functions,
+        theta,
+        rule.optimizer.init(theta),
+        eta,
+        discovers=rule.task.discovers,
+        settings=settings or MetaSettings(unroll_length=L),
+    )
+
+
+def _rollouts() -> list[Rollout]:
+    singles = [random_rollout(seed) for seed in range(12)]
+    return [tree_map_only(Tensor, lambda t: t.double() if t.is_floating_point() else t, one) for one in singles]
+
+
+ROLLOUTS = _rollouts()
+
+
+def run(one: DiscoveryLearner, rollouts: list[Rollout]) -> DiscoveryLearner:
+    for rollout in rollouts:
+        one.step(rollout, RATE, META_RATE)
+    return one
+
+
+def assert_same(one: LearnerState, other: LearnerState) -> None:
+    first, second = tree_leaves(one), tree_leaves(other)
+    assert len(first) == len(second) > 15
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+
+def test_the_meta_update_is_adams_step_along_the_meta_gradient() -> None:
+    """The first step of Adam is -α · sign(g), up to ε: against the gradient, element by element."""
+    rule, theta = parts()
+    eta, state, rate = (
+        rule.task.initial_meta_params(),
+        InnerState(theta, rule.optimizer.init(theta)),
+        torch.tensor(RATE),
+    )
+    gradient = meta_gradient(
+        lambda s, e, r, a: inner_update(rule, s, e, r, a),
+        lambda t, r: meta_loss_gradient(rule, t, r),
+        state,
+        eta,
+        ROLLOUTS[: L + 1],
+        rate,
+    )
+    one = run(learner(), ROLLOUTS[: L + 1])
+    norm = torch.cat([value.flatten() for value in gradient.values()]).norm()
+    assert one.meta_updates == 1
+    torch.testing.assert_close(one.meta_gradient_norm, norm)
+    for name, value in eta.items():
+        clipped = gradient[name] / max(1.0, float(norm))
+        expected = value - META_RATE * clipped / (clipped.abs() + 1e-8)
+        torch.testing.assert_close(one.eta[name], expected)
+
+
+@pytest.mark.parametrize("task", ["discovered", "random", "none"])
+@pytest.mark.parametrize("updates", [0, 1, 2, 3, 4, 7])
+def test_training_continues_bitwise_from_a_state(task: str, updates: int) -> None:
+    one = run(learner(task), ROLLOUTS[:updates])
+    state = tree_map_only(Tensor, torch.clone, one.get_state())
+    other = learner(task)
+    run(other, ROLLOUTS[5:7])
+    other.set_state(state)
+    assert_same(other.get_state(), state)
+    run(one, ROLLOUTS[updates:])
+    run(other, ROLLOUTS[updates:])
+    assert_same(other.get_state(), one.get_state())
+    assert one.meta_updates == ((len(ROLLOUTS) - 1) // L if task == "discovered" else 0)
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_a_state_is_not_changed_by_later_steps(storage: Any) -> None:
+    one = run(learner(settings=MetaSettings(L, storage=storage)), ROLLOUTS[:5])
+    state = one.get_state()
+    kept = tree_map_only(Tensor, torch.clone, state)
+    run(one, ROLLOUTS[5:])
+    assert_same(state, kept)
+
+
+def test_only_discovered_questions_change() -> None:
+    for task, moves in (("discovered", True), ("random", False)):
+        one = learner(task)
+        before = one.eta
+        run(one, ROLLOUTS[: L + 1])
+        assert all(torch.equal(one.eta[name], value) is not moves for name, value in before.items())
+
+
+def test_a_meta_gradient_that_is_too_large_is_skipped_and_counted() -> None:
+    one = learner(settings=MetaSettings(L, skip_norm=1e-9))
+    before = one.eta
+    run(one, ROLLOUTS[: 2 * L + 1])
+    assert (one.meta_updates, one.meta_skipped) == (0, 2)
+    assert all(torch.equal(one.eta[name], value) for name, value in before.items())
+
+
+@pytest.mark.parametrize("change", ["theta", "statistics", "eta", "functions"])
+def test_an_unroll_restarts_where_its_parts_are_replaced(change: str) -> None:
+    one = run(learner(), ROLLOUTS[:2])
+    assert one.unroll_updates == 2
+    if change == "functions":
+        rule, _ = parts(discount=0.5)
+        one.set_functions(UpdateFunctions.of(rule, one.eta, False, CPU))
+    else:
+        getattr(one, f"set_{change}")(getattr(one, change))
+    assert one.unroll_updates == 0
+    run(one, ROLLOUTS[2:4])
+    assert (one.unroll_updates, one.meta_updates) == (2, 0)
+
+
+def broken(state: LearnerState) -> dict[str, tuple[LearnerState, str]]:
+    first = next(iter(state.theta))
+    assert state.statistics is not None
+    assert state.unroll is not None
+    fewer = {name: value for name, value in state.theta.items() if name != first}
+    narrow = {**state.theta, first: state.theta[first][:1]}
+    single = {name: value.float() for name, value in state.eta.items()}
+    unroll = state.unroll._replace(start=InnerState(fewer, state.unroll.start.optimizer))
+    return {
+        "a name is missing": (state._replace(theta=fewer), "theta must have the names"),
+        "a shape": (state._replace(theta=narrow), rf"theta.{first} must be .*got \(1"),
+        "a dtype": (state._replace(eta=single), "float64, got .*float32"),
+        "a list": (state._replace(statistics=[]), "statistics must have the names"),  # type: ignore[arg-type]
+        "Adam": (state._replace(meta_optimizer={"state": 3}), "meta_optimizer must be a state dict"),
+        "the unroll's start": (state._replace(unroll=unroll), "unroll.start.theta must have the names"),
+        "the unroll's lengths": (
+            state._replace(unroll=state.unroll._replace(learning_rates=[])),
+            "unroll must have as many rollouts",
+        ),
+    }
+
+
+@pytest.mark.parametrize("what", range(7))
+def test_a_state_of_another_learner_is_refused_by_name(what: int) -> None:
+    state = run(learner(), ROLLOUTS[: L + 2]).get_state()
+    given, message = list(broken(state).values())[what]
+    with pytest.raises(ValueError, match=message):
+        learner().set_state(given)
+
+
+def test_parameters_that_are_not_finite_are_named() -> None:
+    one = run(learner(), ROLLOUTS[:2])
+    one.check_finite()
+    name = next(iter(one.theta))
+    one.set_theta({**one.theta, name: torch.full_like(one.theta[name], torch.nan)})
+    with pytest.raises(NotFiniteError, match=f"theta.*{name}.*must be finite after 2 updates"):
+        one.check_finite()

@@ -172,9 +172,19 @@ class DiscoveryLearner:
         return self._functions.packed.theta.unpack(self._state.theta)
 
     @property
-    def packed_theta(self) -> Params:
-        """θ as one vector, for the functions of `UpdateFunctions.packed`. Never written to: updates make new ones."""
-        return self._state.theta
+    def functions(self) -> UpdateFunctions:
+        """Of the update rule."""
+        return self._functions
+
+    @property
+    def packed_state(self) -> InnerState:
+        """θ and the statistics, for the functions of `UpdateFunctions`. Never written to: updates make new tensors."""
+        return self._state
+
+    @property
+    def packed_eta(self) -> Params:
+        """η, likewise."""
+        return self._eta
 
     @property
     def statistics(self) -> OptimizerState:

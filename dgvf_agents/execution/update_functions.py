@@ -19,6 +19,8 @@ from dgvf_agents.execution.packing import PackedFunctions
 class UpdateFunctions:
     """An update rule, ready to run."""
 
+    rule: UpdateRule
+    """The update rule."""
     packed: PackedFunctions
     """How θ, η and the optimizer's statistics are packed."""
     update: Compiled[tuple[InnerState, InnerMetrics]]
@@ -39,7 +41,7 @@ class UpdateFunctions:
         """
         packed = PackedFunctions(rule, eta)
         functions = (packed.update, packed.score, packed.scored_update)
-        return cls(packed, *(Compiled(function, compile, device) for function in functions))  # type: ignore[arg-type]
+        return cls(rule, packed, *(Compiled(function, compile, device) for function in functions))  # type: ignore[arg-type]
 
     def inner_update(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor

@@ -229,7 +229,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.learner.settings = self._meta_settings()
 
     def _sync_policy(self) -> None:
-        self._policy_theta = {KEY: self.learner.packed_theta[KEY].clone()}
+        self._policy_theta = {KEY: self.learner.packed_state.theta[KEY].clone()}
         self._functions.show(self._policy_theta[KEY])
 
     def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
@@ -249,7 +249,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _prepare_update(self) -> None:
         """Let changed attributes and weights written into the policy take effect."""
         self._apply_settings()
-        if not torch.equal(self._policy_theta[KEY], self.learner.packed_theta[KEY]):
+        if not torch.equal(self._policy_theta[KEY], self.learner.packed_state.theta[KEY]):
             self.learner.set_theta(self._functions.params())
 
     def _batch(self, rollout: Rollout) -> Rollout:

@@ -87,9 +87,11 @@ def clipped_by_training(**norms: float | None) -> tuple[float, float]:
             model.learn(10, reset_num_timesteps=False)
     finally:
         torch.set_default_dtype(torch.float64)
-    moments: dict[str, Any] = model.learner_state.optimizers.state_dict()["meta"]["state"][0]
-    packed = next(iter(model._packed.eta.pack(model.learner.eta)))
-    gradient = model._packed.eta.unpack({packed: moments["exp_avg"] / (1 - 0.9)})  # its first step: m = (1 - β) g
+    moments: dict[str, Any] = model.learner.meta_optimizer_state["state"][0]
+    packed = next(iter(model.learner.functions.packed.eta.pack(model.learner.eta)))
+    gradient = model.learner.functions.packed.eta.unpack(
+        {packed: moments["exp_avg"] / (1 - 0.9)}
+    )  # its first step: m = (1 - β) g
     squares = {name: float((value**2).sum()) for name, value in gradient.items()}
     of_discounts = sum(value for name, value in squares.items() if name.startswith("discounts"))
     return np.sqrt(sum(squares.values()) - of_discounts), np.sqrt(of_discounts)

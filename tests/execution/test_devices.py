@@ -23,7 +23,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.cli import main
-from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
@@ -89,10 +88,10 @@ def rollouts() -> tuple[Rollout, ...]:
 
 def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
     """The meta-gradient of an untrained model on the CPU's rollouts."""
-    state = InnerState(model._theta, model.learner_state.optimizer)
+    state = model.learner.packed_state
     batches = tree_map_only(Tensor, lambda tensor: tensor.to(model.device), list(rollouts()))
-    packed, rate = model._packed, torch.tensor(1e-3, device=model.device)
-    return meta_gradient(packed.update, packed.score, state, model.learner_state.eta, batches, rate, storage=storage)  # type: ignore[arg-type]
+    packed, rate = model.learner.functions.packed, torch.tensor(1e-3, device=model.device)
+    return meta_gradient(packed.update, packed.score, state, model.learner.packed_eta, batches, rate, storage=storage)  # type: ignore[arg-type]
 
 
 def apart(one: Params, other: Params) -> float:
@@ -188,7 +187,9 @@ def test_a_run_goes_on_on_another_device_and_says_so(
     )
     assert one is not None
     assert other is not None
-    assert torch.equal(one._theta["packed"], other._theta["packed"])  # it was no CUDA device after all
+    assert torch.equal(
+        one.learner.packed_state.theta["packed"], other.learner.packed_state.theta["packed"]
+    )  # it was no CUDA device after all
 
 
 def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,13 +217,13 @@ def test_other_fields_of_a_resumed_run_must_be_the_same(finished: Path) -> None:
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
     model = small_model(storage=storage)
-    packed = model._packed
+    packed = model.learner.functions.packed
     state, eta, batches, rate, noise = tree_map_only(
         Tensor,
         lambda tensor: tensor.detach().to("meta"),
         (
-            InnerState(model._theta, model.learner_state.optimizer),
-            model.learner_state.eta,
+            model.learner.packed_state,
+            model.learner.packed_eta,
             list(rollouts()[:3]),
             torch.tensor(1e-3),
             torch.zeros(COPIES),
@@ -269,7 +270,7 @@ def test_meta_gradients_agree_with_those_of_float32_within_the_tolerance_of_bflo
     """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, whose derivative rounding changes."""
     optimizer = RMSProp.tensorflow()
     exact, same, mixed = (small_model(inner_optimizer=optimizer, mixed_precision=m) for m in (False, False, True))
-    assert torch.equal(exact._theta["packed"], mixed._theta["packed"])
+    assert torch.equal(exact.learner.packed_state.theta["packed"], mixed.learner.packed_state.theta["packed"])
     gradient = gradient_of(mixed, storage)
     assert {value.dtype for value in gradient.values()} == {torch.float32}
     assert 1e-4 < apart(gradient, gradient_of(exact)) < 0.1
@@ -280,10 +281,12 @@ def test_updates_agree_with_those_of_float32_within_the_tolerance_of_bfloat16() 
     after = {}
     for mixed in (False, True):
         model = small_model(mixed_precision=mixed)
-        state = InnerState(model._theta, model.learner_state.optimizer)
+        state = model.learner.packed_state
         with Products() as products:
-            new, metrics = model._packed.update(state, model.learner_state.eta, rollouts()[0], torch.tensor(1.0))
-        after[mixed] = {name: new.theta[name] - model._theta[name] for name in new.theta}, metrics
+            new, metrics = model.learner.functions.packed.update(
+                state, model.learner.packed_eta, rollouts()[0], torch.tensor(1.0)
+            )
+        after[mixed] = {name: new.theta[name] - model.learner.packed_state.theta[name] for name in new.theta}, metrics
         kinds = {torch.bfloat16} if mixed else {torch.float32}
         assert products.dtypes == {"encoder": kinds, "heads": {torch.float32}}
         assert {value.dtype for value in tree_leaves((new, metrics))} == {torch.float32}
@@ -295,21 +298,22 @@ def test_updates_agree_with_those_of_float32_within_the_tolerance_of_bfloat16() 
 def test_a_model_of_mixed_precision_trains_and_is_saved_with_it(tmp_path: Path) -> None:
     model = small_model(mixed_precision=True).learn(6 * BATCH)
     assert model.meta_updates == 1
-    state = model.learner_state
-    held = tree_leaves((model._theta, state.optimizer, state.eta, state.optimizers.state_dict()["meta"]["state"]))
+    state = model.learner.get_state()
+    assert state.meta_optimizer is not None
+    held = tree_leaves((state.theta, state.statistics, state.eta, state.meta_optimizer["state"]))
     assert {value.dtype for value in held} == {torch.float32}
     model.save(tmp_path / "model")
     model.learn(3 * BATCH, reset_num_timesteps=False)
     resumed = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device="cpu")
     assert resumed.mixed_precision
     resumed.learn(3 * BATCH, reset_num_timesteps=False)
-    assert torch.equal(resumed._theta["packed"], model._theta["packed"])
+    assert torch.equal(resumed.learner.packed_state.theta["packed"], model.learner.packed_state.theta["packed"])
 
 
 @pytest.mark.slow
 def test_compiled_updates_of_mixed_precision_are_those_of_eager_ones() -> None:
     eager, compiled = (small_model(mixed_precision=True, compile=compile) for compile in (False, True))
-    assert apart(*(model.learn(9 * BATCH)._theta for model in (compiled, eager))) < 0.05
+    assert apart(*(model.learn(9 * BATCH).learner.packed_state.theta for model in (compiled, eager))) < 0.05
     assert eager.meta_updates == compiled.meta_updates == 2
 
 
@@ -336,7 +340,7 @@ def test_numbers_are_those_of_the_cpu() -> None:
     for name in ("actions", "rewards", "terminated", "truncated", "observations", "next_observations"):
         one, other = (getattr(keep.rollouts[0], name) for keep in keeps)
         assert torch.equal(one, other.cpu()), name
-    assert apart(there._theta, here._theta) < 1e-3
+    assert apart(there.learner.packed_state.theta, here.learner.packed_state.theta) < 1e-3
 
 
 @needs_cuda
@@ -366,10 +370,10 @@ def test_files_go_from_device_to_device(first: str, then: str, tmp_path: Path) -
     model = small_model(first).learn(5 * BATCH)
     model.save(tmp_path / "model")
     loaded = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device=then)
-    assert (loaded.device.type, loaded._trained_on) == (then, first)
+    assert (loaded.device.type, loaded.trained_on) == (then, first)
     for trained in (model, loaded):
         trained.learn(2 * BATCH, reset_num_timesteps=False)
-    assert apart(loaded._theta, model._theta) < 1e-3
+    assert apart(loaded.learner.packed_state.theta, model.learner.packed_state.theta) < 1e-3
     model.set_parameters(loaded.get_parameters())
     model.set_parameters(tmp_path / "model.zip")
     model.learn(BATCH, reset_num_timesteps=False)

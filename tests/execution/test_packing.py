@@ -37,11 +37,11 @@ def test_views_are_what_unpacking_gives_and_lie_in_the_vector() -> None:
 def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
     model.learn(30)
-    rollout, packed, learner = model._rollout, model._packed, model._learner
+    rollout, packed, learner = model._rollout, model.learner.functions.packed, model.learner.functions.rule
     assert rollout is not None
     eta = model.learner.eta
-    theta = packed.theta.unpack(model._theta)
-    state = InnerState(theta, packed.optimizer.unpack(model.learner_state.optimizer[KEY]))
+    theta = packed.theta.unpack(model.learner.packed_state.theta)
+    state = InnerState(theta, packed.optimizer.unpack(model.learner.packed_state.optimizer[KEY]))
     rollouts, rate = [rollout] * 4, torch.tensor(1e-2)
 
     def update(*arguments):
@@ -69,16 +69,16 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
 def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
     model.learn(30)
-    rollout, packed, rate = model._rollout, model._packed, torch.tensor(1e-2)
+    rollout, packed, rate = model._rollout, model.learner.functions.packed, torch.tensor(1e-2)
     assert rollout is not None
-    state = InnerState(model._theta, model.learner_state.optimizer)
+    state = model.learner.packed_state
     gradients, thetas = [], []
     for at_once in (False, True):
         unroll = Unroll(
             packed.update,
             packed.score,
             state,
-            model.learner_state.eta,
+            model.learner.packed_eta,
             scored_update=packed.scored_update,
             storage=storage,  # type: ignore[arg-type]
         )
@@ -100,7 +100,9 @@ def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
 def test_scoring_and_updating_at_once_must_be_provided_for() -> None:
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
     model.learn(10)
-    state = InnerState(model._theta, model.learner_state.optimizer)
-    unroll = Unroll(model._packed.update, model._packed.score, state, model.learner_state.eta)
+    state = model.learner.packed_state
+    unroll = Unroll(
+        model.learner.functions.packed.update, model.learner.functions.packed.score, state, model.learner.packed_eta
+    )
     with pytest.raises(RuntimeError, match="scored_update"):
         unroll.score_and_update(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]

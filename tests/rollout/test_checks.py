@@ -19,11 +19,13 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecMo
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.cli import main
+from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params
-from dgvf_agents.rollout.checks import NotFiniteError, step
+from dgvf_agents.rollout.checks import step
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import stop_requests
+from dgvf_agents.sb3.auxiliary_tasks import question_network
 from dgvf_envs.sb3_adapter import make_vec
 from tests.kill_harness import differences
 
@@ -113,7 +115,7 @@ class Exploding(DiscoveredGVFs):
 
 def test_a_meta_gradient_that_is_not_a_number_is_skipped_and_counted() -> None:
     def task(model: DGVFA2C) -> DiscoveredGVFs:
-        return Exploding(model._question_network())
+        return Exploding(question_network(model.policy, model.questions, False))
 
     model = _model(make_vec("PuddleWorld-v0", 4, 0), auxiliary_task=task)
     before = {name: value.clone() for name, value in model.learner.eta.items()}

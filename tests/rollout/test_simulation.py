@@ -90,8 +90,8 @@ def test_an_agent_that_acts_ahead_learns_what_one_that_acts_in_turn_does(meddlin
         return agent.learn(30 * B, Meddling() if meddling else None)
 
     ahead, in_turn = model(False), model(True)
-    assert ahead._ahead is not None
-    assert in_turn._ahead is None
+    assert ahead._collector.actor._simulation is not None
+    assert in_turn._collector.actor._simulation is None
     torch.testing.assert_close(ahead.policy.state_dict(), in_turn.policy.state_dict())
 
 

@@ -143,6 +143,7 @@ def test_parameters_come_and_go_by_name() -> None:
     for model_ in (model, other):  # both optimizers' statistics too: they go on alike
         model_.set_env(make_vec_env("CartPole-v1", 1, seed=5))
         model_.set_random_seed(5)
+        model_.learner.restart_unroll()
         model_.learn(30)
     for one, another in zip(model.policy.parameters(), other.policy.parameters(), strict=True):
         assert torch.equal(one, another)

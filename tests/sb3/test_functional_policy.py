@@ -102,7 +102,7 @@ def _moved(params: Params, direction: Params, by: float) -> Params:
 def test_the_meta_gradient_equals_central_differences(case: Any) -> None:
     """η ± h d → θ_k, dotted with the meta-loss's gradient at θ_k, for k = 1, 2."""
     model = _model(case)
-    batches, learner, rate = _rollouts(model, 3), model._learner, torch.tensor(0.05)
+    batches, learner, rate = _rollouts(model, 3), model.learner.functions.rule, torch.tensor(0.05)
     generator = torch.Generator().manual_seed(7)
     start = {k: v + 0.2 * torch.randn(v.shape, generator=generator) for k, v in model._functions.params().items()}
     eta = {k: v + 0.2 * torch.randn(v.shape, generator=generator) for k, v in model.task.initial_meta_params().items()}

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from dgvf_agents.sb3.inner_optimizer import inner_optimizer_for
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+
+from dgvf_agents.sb3.policies import inner_optimizer_for
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

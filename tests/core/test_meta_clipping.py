@@ -88,7 +88,8 @@ def clipped_by_training(**norms: float | None) -> tuple[float, float]:
     finally:
         torch.set_default_dtype(torch.float64)
     moments: dict[str, Any] = model.learner.meta_optimizer_state["state"][0]
-    packed = next(iter(model.learner.functions.packed.eta.pack(model.learner.eta)))
+    packing = model.learner.functions.packed.eta
+    packed = next(iter(packing.pack(model.learner.eta)))
     gradient = model.learner.functions.packed.eta.unpack(
         {packed: moments["exp_avg"] / (1 - 0.9)}
     )  # its first step: m = (1 - β) g

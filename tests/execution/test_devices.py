@@ -189,7 +189,8 @@ def test_a_run_goes_on_on_another_device_and_says_so(
     assert other is not None
     assert torch.equal(
         one.learner.packed_state.theta["packed"], other.learner.packed_state.theta["packed"]
-    )  # it was no CUDA device after all
+    vectors = [model.learner.packed_state.theta["packed"] for model in (one, other)]
+    assert torch.equal(*vectors)  # it was no CUDA device after all
 
 
 def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:

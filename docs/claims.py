@@ -91,8 +91,7 @@ def suffices(experiment: Experiment, world: str, settings: Sequence[str]) -> Fin
     reached = count_of(experiment.gets_solved(world, label))
     ended = experiment.ends_solved(world, label)
     best = reference_of(world).optimal
-    seeds = f"{reached} seeds reach the solved return, {sum(ended)} end there"
-    words = f"{seeds}; {_returns(experiment, world, settings, 'final')}"
+    words = f"{reached} seeds get there, {sum(ended)} end there; {_returns(experiment, world, settings, 'final')}"
     return Finding(f"{words} (optimal {best:g})", "yes" if all(ended) else "in part" if any(ended) else "no")
 
 
@@ -116,7 +115,7 @@ def better_methods(experiment: Experiment, world: str, settings: Sequence[str]) 
     chances = ", ".join(
         f"{_name(experiment, row.other)} {interval(row.probability, row.low, row.high)}" for row in wins
     )
-    return found._replace(words=f"{found.words}; probability that its average is larger: {chances}")
+    return found._replace(words=f"{found.words}; probability that its average is the larger: {chances}")
 
 
 def fails(experiment: Experiment, world: str, settings: Sequence[str]) -> Finding:
@@ -134,14 +133,12 @@ def more_stable(experiment: Experiment, world: str, settings: Sequence[str]) -> 
     found = better(experiment, world, settings)
     reached = _counts(experiment, world, settings, experiment.gets_solved)
     ended = _counts(experiment, world, settings, experiment.ends_solved)
-    return found._replace(
-        words=f"seeds that reach the solved return: {reached}; that end there: {ended}; {found.words}"
-    )
+    return found._replace(words=f"seeds that get there: {reached}; that end there: {ended}; {found.words}")
 
 
 CLAIMS = (
     Claim(
-        "Discovered questions alone suffice for an optimal policy", "figure 2", "gridworlds", ("discovered",), suffices
+        "Discovered questions suffice alone for an optimal policy", "figure 2", "gridworlds", ("discovered",), suffices
     ),
     Claim(
         "Random questions and reward prediction are notably worse",
@@ -152,7 +149,7 @@ CLAIMS = (
     ),
     Claim("The main task trains an encoder faster", "figure 2", "gridworlds", ("a2c", "discovered"), faster),
     Claim(
-        "Unrolls of 1 and 2 updates fail, unrolls of 10 do not",
+        "Unrolls of 1 and 2 updates fail, of 10 do not",
         "figure 5 and appendix",
         "unroll-length",
         ("10", "1", "2"),

@@ -126,7 +126,7 @@ def page(experiments: dict[str, Experiment]) -> str:
         "The command, the versions and the machine are given below each table. *Final* is the mean return of the\n"
         "last tenth of training, *average* the area under the curve. Brackets are 95 % bootstrap intervals over\n"
         "seeds. Returns come from evaluation: 64 episodes of the registered environment, with actions sampled from\n"
-        "the policy. A seed *reaches* a return with its first evaluation at or above it, and *ends* there if its\n"
+        "the policy. A seed *gets* to a return with its first evaluation at or above it, and *ends* there if its\n"
         "final return is at or above it. On Atari, returns are unclipped scores of the last 100 whole games of\n"
         "training, over agent steps of 4 frames. [Experiments](experiments.md) describes how to run the experiments,\n"
         "[Deviations](deviations.md) what the paper leaves open.\n",
@@ -139,7 +139,7 @@ def page(experiments: dict[str, Experiment]) -> str:
         "  if none does.\n"
         "- A setting solves a world and others fail: **yes** if it always does and they never do, **in part** if it\n"
         "  does more often than they do, **no** otherwise.\n",
-        f"The solved return is {_levels()}.\n",
+        f"A world is solved at a return of {_levels()}.\n",
         claims.claims(experiments) + "\n",
         (DOCS / "results" / "remarks.txt").read_text(encoding="utf-8"),
         *(section(experiments[name]) for name in TITLES if name in experiments),

@@ -19,21 +19,21 @@ def atari_page() -> str:
 |  |  |
 | --- | --- |
 | Make | `make_atari_vec("Breakout", 16)` or `make_atari("Breakout")` from `dgvf_envs.atari` |
-| Action space | `Discrete(n)`: the minimal action set of the game, or all 18 actions |
+| Action space | `Discrete(n)`: those of the console's 18 actions that the game reads, or all |
 | Observation space | `Box(0, 255, (4, 84, 84), uint8)` |
 | Time limit | 27000 steps of 4 frames |
 | Code | [`dgvf_envs.atari`](../api/atari.md) |
 
 ## Description
 
-The games of the Arcade Learning Environment (Bellemare et al. 2013) with the preprocessing of the literature, under one
-of two named presets. The ROMs come with `ale-py`. `make_atari_vec` steps many games in C++ (`ale_py.AtariVectorEnv`).
-`make_atari` makes one game from Gymnasium's own wrappers, for evaluation, windows and debugging.
+The games of the Arcade Learning Environment (Bellemare et al. 2013) as agents of the literature see them, under one of
+two named presets. The ROMs come with `ale-py`. `make_atari_vec` steps many games in C++ (`ale_py.AtariVectorEnv`);
+`make_atari` is one game made of Gymnasium's own wrappers, for evaluation, windows and debugging.
 
-For the same seeds and actions both give the same frames, rewards, episode ends, lives and scores. The tests check this
-across lost lives, finished games and truncated games. Frames may differ if two builds of OpenCV round differently: the
-tests allow what ALE's own tests allow, 25 pixels of a batch by 2 gray levels. Only the number of no-ops at the start is
-drawn from different generators.
+For the same seeds and actions both give the same frames, rewards, ends, lives and scores; the tests hold them to that,
+through lost lives, games that are over and games that are cut off. Frames may differ where two builds of OpenCV round
+differently: the tests allow what ALE's own tests allow, 25 pixels of a batch by 2 grey levels. Only the number of
+no-ops at a start is drawn by different generators.
 
 ```python
 from dgvf_envs.atari import make_atari, make_atari_vec
@@ -49,22 +49,21 @@ env = make_atari("Breakout", preset="modern", render_mode="human")  # a window, 
 
 {_presets()}
 
-`preset` takes a name or an `AtariPreset` of your own, such as `dataclasses.replace(PAPER, stack=1)`. Save
-`dataclasses.asdict(preset)` with a run, and print `preset.describe()`. Environments log the description at level `INFO`
-under the name `dgvf_envs.atari` and print nothing.
+`preset` takes a name or an `AtariPreset` of your own, such as `dataclasses.replace(PAPER, stack=1)`.
+`dataclasses.asdict(preset)` is what to save with a run and `preset.describe()` what to print; environments log it at
+level `INFO` under the name `dgvf_envs.atari` and print nothing.
 
 ## Observations
 
-A stack of the last 4 frames, one per action, in grayscale and oldest first. Frames before the first are black. Each
-frame is the pixelwise maximum of the last two frames that the console drew (games flicker), resized by area
-interpolation.
+The last 4 frames that an action ended with, the oldest first, as grey levels; black before the first. A frame is the
+pixelwise maximum of the last two that the console drew (games flicker), then scaled down by averaging areas.
 
 ## Rewards and scores
 
 Rewards are for learning: under both presets they are clipped to [-1, 1]. Scores are never clipped and are always those
-of whole games. `info["episode"]` is present only if a game is over or truncated. It holds the score `r`, the length `l`
-in agent steps, and the seconds `t` since the environment was made. Stable-Baselines3 reads its training curves
-(`rollout/ep_rew_mean`) and `evaluate_policy` results from there:
+of whole games: `info["episode"]` is there only where a game is over or cut off, with the score `r`, the length `l` in
+the agent's steps, and the seconds `t` since the environment was made.
+Stable-Baselines3 takes its training curves (`rollout/ep_rew_mean`) and `evaluate_policy` from there:
 
 ```python
 from stable_baselines3 import A2C
@@ -76,41 +75,41 @@ model = A2C("CnnPolicy", GymnasiumVecEnv(make_atari_vec("Breakout", 16)))
 model.learn(160)  # and many more
 ```
 
-Do not wrap it in a `VecMonitor`, which would count every life as a game. Stable-Baselines3 warns that it overwrites the
+Put no `VecMonitor` around it: it would take every life for a game, and Stable-Baselines3 warns that it overwrites the
 scores.
 
 ## Episodes
 
-Under `"paper"` the loss of a life sets `terminated` and the game continues: the next observation and frame stack follow
-on from the current ones. `make_atari` returns that observation from the next `reset()`. A `reset` with a seed or
-options starts a new game instead. `make_atari_vec` resets within the step (`AutoresetMode.SAME_STEP`), with `final_obs`
-and `final_info` under their masks. It supports no other mode, because ALE's environment cannot pause one game while the
-others step. A game is `truncated` after 108,000 frames, and its final observation is the true one.
+Under `"paper"` a lost life is `terminated` and the game goes on: the next observation, and the stack of frames, follow
+from where it was. `make_atari` returns it from the `reset()` that comes next, unless that `reset` has a seed or
+options, which start a new game. `make_atari_vec` resets within the step (`AutoresetMode.SAME_STEP`), with `final_obs`
+and `final_info` under their masks; it has no other mode, because ALE's environment cannot leave one game waiting while
+the others step. A game is cut off (`truncated`) after 108,000 frames, and its last observation is the true one.
 
-## Differences from `ale_py.AtariVectorEnv`
+## What `ale_py.AtariVectorEnv` does by itself
 
-| `ale_py.AtariVectorEnv` | Here |
+| By itself | Here |
 | --- | --- |
-| clips rewards and does not report unclipped ones | unclipped in C++, added to the score, then clipped |
-| `episodic_life=True` resets the game | the game continues |
-| `life_loss_info=True` does not distinguish a lost life from the end of a game | distinguished by `lives` |
+| rewards are clipped, and nothing tells the unclipped ones | unclipped in C++; counted, then clipped |
+| `episodic_life=True` resets the game | the game goes on |
+| `life_loss_info=True` does not tell a lost life from a game that is over | told apart, from `lives` |
 | `SAME_STEP` gives `final_obs` for all games, without a mask, and infos of the new games only | masks, `final_info` |
-| 0 to 29 no-ops | 1 to 30 |
-| presses FIRE at the start by default | never |
-| sticky actions: probability 0.25 in `gymnasium.make_vec("ALE/...")`, 0 in the class | the preset's |
-| combines the last observation before the frame limit with an older one | the true observation |
-| waits forever after an invalid action | raises `InvalidAction` |
+| no-ops are 0 to 29 | 1 to 30 |
+| presses FIRE at the start, unless told not to | never |
+| `gymnasium.make_vec("ALE/...")` is sticky with 0.25, the class with 0 | the preset's |
+| the last observation before the frame limit is joined with an older one | true |
+| a wrong action leaves it waiting forever | `InvalidAction` |
 
 ## Games
 
-Every single-player game of `ale-py` is available. Papers report on these 57. `human_normalized_score(game, score)`
-normalizes a score to 0 for the random and 1 for the human score.
+Any game that `ale-py` has for one player can be made. Papers report on these 57; a score is normalized by
+`human_normalized_score(game, score)`, which is 0 at the random and 1 at the human score.
 
 {_games()}
 
-The scores come from Wang et al. (2016), *Dueling Network Architectures for Deep Reinforcement Learning*, for starts
-with 1 to 30 no-ops. DeepMind's `dqn_zoo` uses the same table. Mnih et al. (2015) give the same random scores for 49 of
-the games, but other human scores for 34 of these. Name the table with any normalized score.
+The scores are those of Wang et al. (2016), *Dueling Network Architectures for Deep Reinforcement Learning*, for starts
+with 1 to 30 no-ops, as DeepMind's `dqn_zoo` has them. Mnih et al. (2015) have the same random scores for 49 of the
+games, and other human scores in 34 of these; name the table with any normalized score.
 """
 
 
@@ -120,7 +119,7 @@ def _presets() -> str:
         values = (f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
                   for value in (getattr(preset, field) for preset in PRESETS.values()))  # fmt: skip
         rows.append((f"`{field}`", *values, text))
-    return table(("Field", *(f'`"{name}"`' for name in PRESETS), "Meaning, and its source"), rows, right=(1, 2))
+    return table(("Field", *(f'`"{name}"`' for name in PRESETS), "What it is, and its source"), rows, right=(1, 2))
 
 
 def _field_docstrings() -> dict[str, str]:

@@ -35,7 +35,7 @@ def page(envs: dict[str, Any], agents: dict[str, Any], games: Sequence[dict[str,
 
 {training(agents)}
 {on_atari}
-`make bench` measures on your machine; `make docs-data` renews this page.
+`make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page.
 """
 
 
@@ -52,13 +52,14 @@ def environments(report: dict[str, Any]) -> str:
         for row in report["rows"]
         if "id" in row
     ]
-    headings = ("Environment", "Copies", "Vector environment", "`SyncVectorEnv`", "Ratio")
+    headings = ("Environment", "`num_envs`", "Vector environment", "`SyncVectorEnv`", "Ratio")
     settings = report["settings"]
     return f"""## Environments
 
-Environment steps per second in one process, all copies together: the vector environments of this project beside
-`gymnasium.vector.SyncVectorEnv` over its own scalar environments. Both sides get the same random actions and take turns
-within one run; each number is the median of {settings["repetitions"]} repetitions of {settings["seconds"]} seconds.
+Environment steps per second in one process, summed over sub-environments: the vector environments of this project
+compared with `gymnasium.vector.SyncVectorEnv` over the scalar environments of this project. Both receive the same
+random actions and take turns within one run. Each number is the median of {settings["repetitions"]} repetitions of
+{settings["seconds"]} seconds.
 
 {table(headings, rows, right=(1, 2, 3, 4))}
 {atari(report)}
@@ -82,11 +83,11 @@ def atari(report: dict[str, Any]) -> str:
     ]
     if not rows:
         return ""
-    headings = ("Game", "Copies", "`make_atari_vec`", "`SyncVectorEnv`", "Ratio", "`make_atari_env`", "Ratio")
+    headings = ("Game", "`num_envs`", "`make_atari_vec`", "`SyncVectorEnv`", "Ratio", "`make_atari_env`", "Ratio")
     return f"""
-On [Atari](environments/Atari.md), steps of 4 frames of `make_atari_vec` with {report["settings"]["threads"]} thread(s)
-of emulators, beside `SyncVectorEnv` over `make_atari`, which gives the same data, and beside Stable-Baselines3's
-`make_atari_env` with `VecFrameStack`:
+On [Atari](environments/Atari.md), a step is 4 frames. `make_atari_vec` runs its emulators on
+{report["settings"]["threads"]} thread(s). It is compared with `SyncVectorEnv` over `make_atari`, which gives the same
+data, and with Stable-Baselines3's `make_atari_env` with `VecFrameStack`:
 
 {table(headings, rows, right=(1, 2, 3, 4, 5, 6))}
 """
@@ -102,22 +103,23 @@ def training(report: dict[str, Any]) -> str:
     settings = report["settings"]
     return f"""## Training
 
-Environment steps per second while training with 16 copies and rollouts of 5 steps, and how many times those of
-Stable-Baselines3's A2C they are, which has the same networks, on its own `DummyVecEnv`; the column beside it has it on
-our vector environment. Discovered GVFs have D = 128 questions and unroll L = 10 updates. The agents take turns within
-one run; each number is the median of {settings["repetitions"]} repetitions of {settings["seconds"]:g} seconds.
+Environment steps per second during training with 16 environments and rollouts of 5 steps. *SB3 A2C* is
+Stable-Baselines3's A2C with the same networks, on its own `DummyVecEnv`; *SB3 A2C, our envs* is the same on our vector
+environment. Factors in parentheses are relative to *SB3 A2C*. Discovered GVFs have D = 128 questions and unroll L = 10
+updates. The agents take turns within one run. Each number is the median of {settings["repetitions"]} repetitions of
+{settings["seconds"]:g} seconds.
 
 {_speed_table(measures["speed"])}
 {_parts(measures.get("parts", []))}
-Time of discovered GVFs on CollectObjects-v0, one thread, as L and D grow. `graph` keeps the graphs of an unroll,
-`recompute` its parameters, statistics and batches only, and computes the rest again. Arithmetic is that of matrix
-products and convolutions; a bare matrix product of the network's largest layer at the same batch reaches
-{products[1]:.0f} GFLOP/s here. The peak is above what the model itself takes; L copies of parameters, statistics and
-batch, which every unroll has to keep, are part of it.
+The next table shows time and memory of discovered GVFs on CollectObjects-v0 for several L and D, with one thread.
+`graph` storage keeps the graphs of an unroll. `recompute` storage keeps only its parameters, statistics and batches,
+and recomputes the rest in the backward pass. GFLOP/s counts matrix products and convolutions. A bare matrix product of
+the network's largest layer with the same batch reaches {products[1]:.0f} GFLOP/s here. The peak is measured above the
+memory of the model itself. It includes L copies of parameters, statistics and batch, which every unroll has to keep.
 
 {_growth_table(measures["growth"])}
 
-Training on {lasting["world"]}, the process held {lasting["early_mib"]:.0f} MiB after
+During training on {lasting["world"]}, the process used {lasting["early_mib"]:.0f} MiB after
 {lasting["iterations"] // 10:,} meta-updates and {lasting["late_mib"]:.0f} MiB after {lasting["iterations"]:,}.
 
 {_measured(report)}"""
@@ -139,7 +141,7 @@ def training_on_atari(report: dict[str, Any]) -> str:
     ]
     rates = ("Environments alone", games["sb3_steps_per_s"], games["vector_steps_per_s"])
     where = report["hardware"].get("accelerator", "the CPU")
-    precision = " Our encoders multiply bfloat16 numbers." if settings["mixed_precision"] else ""
+    precision = " Our encoders compute in bfloat16." if settings["mixed_precision"] else ""
     parts = {row["method"]: row["fractions"] for row in of["parts"]}
     cells = [(method, *(f"{100 * part:.0f}%" for part in parts[method].values())) for method in parts]
     headings = ("Agent", *(capital(name) for name in next(iter(parts.values()))))
@@ -149,12 +151,12 @@ def training_on_atari(report: dict[str, Any]) -> str:
     ]
     return f"""## Training on Atari, on {where}
 
-Agent steps per second on {games["game"]} while training with {settings["n_envs"]} games and rollouts of
-{settings["n_steps"]} steps on {where}, with {settings["threads"]} thread(s) of PyTorch and as many of our emulators.
-Stable-Baselines3's A2C has the same network, on `make_atari_env` with `VecFrameStack`, and beside it on our vector
+Agent steps per second on {games["game"]} during training with {settings["n_envs"]} games and rollouts of
+{settings["n_steps"]} steps on {where}, with {settings["threads"]} thread(s) of PyTorch and as many for our emulators.
+Stable-Baselines3's A2C has the same network. It runs on `make_atari_env` with `VecFrameStack`, and also on our vector
 environment. Discovered GVFs have D = {settings["questions"]} questions and unroll L = {speed["unroll_length"]}
-updates.{precision} The agents take turns within one run; each number is the median of {settings["repetitions"]}
-repetitions of {settings["seconds"]:g} seconds at least.
+updates.{precision} The agents take turns within one run. Each number is the median of {settings["repetitions"]}
+repetitions of at least {settings["seconds"]:g} seconds.
 
 {
         table(
@@ -168,15 +170,15 @@ repetitions of {settings["seconds"]:g} seconds at least.
         )
     }
 
-Ratios are to `make_atari_env`, of agents to SB3's A2C on it; Gymnasium's wrappers of the same games in a
-`SyncVectorEnv` step {games["sync_steps_per_s"]:,.0f} times per second. A step of discovered GVFs
-takes {a2c / discovered:.2f} times as long as one of our A2C. Of the time of training goes to
+Ratios are relative to `make_atari_env`; for agents, to SB3's A2C on it. Gymnasium's wrappers of the same games in a
+`SyncVectorEnv` reach {games["sync_steps_per_s"]:,.0f} steps per second. A step of discovered GVFs takes
+{a2c / discovered:.2f} times as long as one of our A2C. The training time splits as follows:
 
 {table(headings, cells, right=range(1, len(headings)))}
 
-Time and memory of discovered GVFs as L grows; memory is the peak over what the idle model takes.
+Time and memory of discovered GVFs for several L. Memory is the peak above that of the idle model.
 
-{table(("L", "Storage", "ms an update", "Peak MiB"), growth, right=(0, 2, 3))}
+{table(("L", "Storage", "ms per update", "Peak MiB"), growth, right=(0, 2, 3))}
 
 {_measured(report)}"""
 
@@ -215,7 +217,7 @@ def _parts(rows: list[dict[str, Any]]) -> str:
     agents = ("Our A2C", "Discovered GVFs")
     headings = ("Environment", "Threads", *(f"{agent}, {part}" for agent in agents for part in ("acting", "update")))
     return f"""
-Milliseconds of an iteration that go to acting, in all steps of a rollout, and to the update, meta-updates included:
+Milliseconds per iteration for acting, over all steps of a rollout, and for the update, including meta-updates:
 
 {table(headings, cells, right=range(1, 6))}
 """
@@ -235,7 +237,7 @@ def _growth_table(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     return table(
-        ("L", "D", "Storage", "ms an update", "GFLOP/s", "Peak MiB", "L copies, MiB"), cells, right=(0, 1, 3, 4, 5, 6)
+        ("L", "D", "Storage", "ms per update", "GFLOP/s", "Peak MiB", "L copies, MiB"), cells, right=(0, 1, 3, 4, 5, 6)
     )
 
 

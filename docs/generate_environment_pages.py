@@ -212,7 +212,7 @@ def page(env_id: str, numbers: dict[str, Any], settings: dict[str, Any]) -> str:
         ("Action space", f"`{env.action_space}`"),
         ("Observation space", f"`{_space(env.observation_space)}`"),
         ("Time limit", f"{env.spec.max_episode_steps} steps"),
-        ("Class", f"[`{class_.__module__}.{class_.__name__}`](../api/{class_.__module__.rpartition('.')[2]}.md)"),
+        ("Class", f"[`{class_.__module__}.{class_.__name__}`](../api/{class_.__module__.split('.')[1]}.md)"),
     ]
     kwargs = ENVIRONMENTS[env_id].get("kwargs", {})
     if kwargs:

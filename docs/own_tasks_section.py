@@ -20,14 +20,16 @@ def own_tasks_section(experiment: Experiment) -> str:
     """Final returns by task, their ratio to A2C's, and all tasks together."""
     headings = ("Task", "Steps", "Seeds", *(NAMES[method] for method in OWN_TASK_METHODS), "Ratio")
     parts = [
-        "Every method has its defaults, the same on every task: 8 environments, batches of 40 steps, `MlpPolicy`.\n"
-        "Returns are the mean over the last tenth of training of the last 100 training episodes' mean return.\n"
-        "*Ratio* is the default's mean return over A2C's, both normalized to 0 for the uniformly random policy; there\n"
-        "is none where A2C learns nothing, less than 0.02 where the return that counts as solved is 1.\n"
-        "`auxiliary_coefficient` was chosen between 0.03 and 0.1 on CartPole-v1, which is among these tasks.\n",
+        "Every method uses its defaults, the same on every task: 8 environments, batches of 40 steps, `MlpPolicy`.\n"
+        "The return of a run is the mean return of the last 100 training episodes, averaged over the last tenth of\n"
+        "training. *Ratio* is the default's mean return divided by A2C's, both normalized to 0 for the uniformly\n"
+        "random policy and 1 for the return that counts as solved. There is no ratio if A2C learns nothing, that is,\n"
+        "if its normalized return is below 0.02. `auxiliary_coefficient` was chosen between 0.03 and 0.1 on\n"
+        "CartPole-v1, which is among these tasks.\n",
         table(headings, _rows(experiment), right=(1, 2)) + "\n",
-        "All tasks together, in normalized returns; the last column is the probability that a run with discovered\n"
-        "questions has the larger final return, averaged over tasks. Wall times include compiling, two runs at once:\n",
+        "All tasks together, in normalized returns. *Discovered is better* is the probability that a run with\n"
+        "discovered questions has the larger final return, averaged over tasks. Wall times include compilation, with\n"
+        "two runs in parallel:\n",
         table(
             ("Method", "Interquartile mean", "Mean", "Discovered is better", "Wall time of a run"), _overall(experiment)
         )

@@ -187,8 +187,6 @@ def test_a_run_goes_on_on_another_device_and_says_so(
     )
     assert one is not None
     assert other is not None
-    assert torch.equal(
-        one.learner.packed_state.theta["packed"], other.learner.packed_state.theta["packed"]
     vectors = [model.learner.packed_state.theta["packed"] for model in (one, other)]
     assert torch.equal(*vectors)  # it was no CUDA device after all
 

@@ -16,7 +16,7 @@ from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.planning import TransitionTable, transition_table
 from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
 from dgvf_envs.puddle_world.view import PuddleWorldView
-from dgvf_envs.rendering.renderer import View
+from dgvf_envs.rendering import View
 
 
 class Panel(NamedTuple):

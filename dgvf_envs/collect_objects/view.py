@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from dgvf_envs.rendering.renderer import AGENT, FAINT, INK, LINE, PAPER, Canvas, Color, EpisodeSnapshot, Overlay, View
+from dgvf_envs.rendering import AGENT, FAINT, INK, LINE, PAPER, Canvas, Color, EpisodeSnapshot, Overlay, View
 
 if TYPE_CHECKING:
     import pygame

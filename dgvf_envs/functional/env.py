@@ -10,7 +10,7 @@ from gymnasium.error import InvalidAction, ResetNeeded
 
 from dgvf_envs.functional.dynamics import Dynamics, State
 from dgvf_envs.functional.random_streams import generator_at
-from dgvf_envs.rendering.renderer import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 
 
 class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):

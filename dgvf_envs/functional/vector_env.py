@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from dgvf_envs.functional.dynamics import Dynamics, State
 from dgvf_envs.functional.random_streams import UniformStreams
 from dgvf_envs.functional.simulation import Foresight
-from dgvf_envs.rendering.renderer import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 
 
 class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[State]):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from dgvf_envs.rendering.renderer import AGENT, FAINT, GOAL, INK, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
+from dgvf_envs.rendering import AGENT, FAINT, GOAL, INK, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
 
 if TYPE_CHECKING:
     from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState

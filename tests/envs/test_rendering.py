@@ -16,7 +16,7 @@ from gymnasium.wrappers import HumanRendering, RenderCollection
 from gymnasium.wrappers.vector import HumanRendering as VectorHumanRendering
 from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 
-from dgvf_envs.rendering.renderer import AGENT, GOAL, Color, Overlay
+from dgvf_envs.rendering import AGENT, GOAL, Color, Overlay
 from tests.helpers import ENV_IDS, VARIANTS, WORLD_IDS
 
 SIZE = 192

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple, final
 
 import numpy as np
 
-from dgvf_envs.collect_objects.env import CollectObjects
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.collect_objects.dynamics import CollectObjects
+from dgvf_envs.puddle_world.dynamics import PuddleWorld, PuddleWorldState
 
 Policy = Literal["random", "optimal"]
 

@@ -28,9 +28,9 @@ from gymnasium.vector import AutoresetMode
 from PIL import Image
 
 from dgvf_envs import ENVIRONMENTS
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
 from dgvf_envs.planning import expected_return, plan_puddle_world
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 
 PAGES = DOCS / "environments"
 REFERENCE = PAGES / "reference.json"

@@ -5,9 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.planning import expected_return, mean_return, plan_puddle_world, transition_table
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 from tests.helpers import COLLECT_IDS, TINY_MAP, own_vector_env, random_policy, registered_world, rooms_of
 from tests.oracles import Room, Rooms
 

@@ -11,8 +11,8 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
 
-from dgvf_envs.collect_objects.env import CollectObjectsEnv
-from dgvf_envs.puddle_world.env import PuddleWorldEnv
+from dgvf_envs.collect_objects import CollectObjectsEnv
+from dgvf_envs.puddle_world import PuddleWorldEnv
 from tests.helpers import (
     TINY_MAP,
     VARIANTS,

@@ -12,8 +12,8 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from dgvf_envs.collect_objects.env import CollectObjectsVectorEnv
-from dgvf_envs.puddle_world.env import PuddleWorldVectorEnv
+from dgvf_envs.collect_objects import CollectObjectsVectorEnv
+from dgvf_envs.puddle_world import PuddleWorldVectorEnv
 from tests.helpers import (
     ENV_IDS,
     SHORT_LIMITS,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldEnv, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldEnv, PuddleWorldState
 from dgvf_envs.puddle_world.puddles import DEGRIS_2012, SUTTON_1996, CapsulePuddle, GaussianPuddle, Puddle
 from tests.oracles import PuddleWalk, Rewarder, gaussian_penalty, segment_distance, sutton_reward
 
@@ -234,7 +234,7 @@ NAN = float("nan")
         ({"goal": "corner"}, "goal .* 'corner'"),
         ({"puddles": "deep"}, "puddles .*'degris-2012'.* 'deep'"),
         ({"puddles": [1, 2]}, r"puddles .* \[1, 2\]"),
-        ({"puddles": [DEGRIS_2012[0], SUTTON_1996[0]]}, r"puddles .* one kind.*GaussianPuddle.*CapsulePuddle"),
+        ({"puddles": [DEGRIS_2012[0], SUTTON_1996[0]]}, r"puddles .* same class.*GaussianPuddle.*CapsulePuddle"),
         ({"noise_distribution": "cauchy"}, "noise_distribution .* 'cauchy'"),
     ],
 )

@@ -620,7 +620,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             if t % ahead.steps == 0:
                 assert isinstance(observations, np.ndarray)  # the worlds foreseen have no Dict observations
                 self._foreseen = ahead.actions(self._theta, noise[t : t + ahead.steps], observations)
-            elif not ahead.env.expecting:  # something else has moved it
+            elif not ahead.env.has_lookahead:  # something else has moved it
                 self._foreseen = None
             if self._foreseen is not None:
                 return self._foreseen[t % ahead.steps]

@@ -151,7 +151,7 @@ def test_async_vector_env() -> None:
         assert env.get_attr("speed", indices=1) == [0.1]
         env.set_attr("speed", 0.5)
         assert env.get_attr("speed") == [0.5, 0.5]
-        with pytest.raises(ValueError, match=r"^indices must name all copies.*\[0\]"):
+        with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
             env.set_attr("speed", 0.2, indices=[0])
         fuel = env.get_attr("fuel")
         assert env.env_method("refuel", 2, extra=1) == [left + 3 for left in fuel]
@@ -309,7 +309,7 @@ class TestPerEnvironmentAccess:
         assert env.get_attr("max_episode_steps", indices=[1, 2]) == [5000, 5000]
         env.set_attr("render_label", "all")
         assert env.get_attr("render_label", indices=0) == ["all"]
-        with pytest.raises(ValueError, match=r"^indices must name all copies.*\[0\]"):
+        with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
             env.set_attr("render_label", "one", indices=[0])
         assert [len(seeds) for seeds in env.get_attr("np_random_seed", indices=[0, 1])] == [N, N]
         assert env.env_is_wrapped(TransformReward) == [False] * N
@@ -350,7 +350,7 @@ class TestSeedsAndOptions:
     def test_options_that_differ_are_an_error(self) -> None:
         env, _ = TestPerEnvironmentAccess.both()
         env.set_options([{"harbor": i} for i in range(N)])
-        with pytest.raises(ValueError, match=r"^options must be the same for all copies.*'harbor': 3"):
+        with pytest.raises(ValueError, match=r"^options must be the same for all environments.*'harbor': 3"):
             env.reset()
 
 

@@ -301,8 +301,8 @@ def test_actions_may_be_any_integers(env_id: str, kind: Any) -> None:
         (np.zeros(3), r"integer .* got float64"),
         (np.zeros(3, dtype=bool), "integer .* got bool"),
         (["up", "up", "up"], "integer .* got <U2"),
-        (np.array([0, -1, 0]), "got -1 for copy 1"),
-        (np.array([0, 1, 5]), "got 5 for copy 2"),
+        (np.array([0, -1, 0]), "got -1 for environment 1"),
+        (np.array([0, 1, 5]), "got 5 for environment 2"),
     ],
 )
 def test_wrong_actions_are_named(env_id: str, actions: Any, message: str) -> None:
@@ -346,7 +346,7 @@ def test_an_order_of_calls_is_kept(env_id: str) -> None:
     env.step(zeros)
     env.reset(options={"reset_mask": ~MASK})
     env.step(zeros)
-    with pytest.raises(ResetNeeded, match=r"copies \[0, 3, 4\] are over"):
+    with pytest.raises(ResetNeeded, match=r"environments \[0, 3, 4\] are over"):
         env.step(zeros)
     env.reset(options={"reset_mask": MASK})
     env.step(zeros)

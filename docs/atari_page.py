@@ -77,8 +77,8 @@ model = A2C("CnnPolicy", GymnasiumVecEnv(make_atari_vec("Breakout", 16)))
 model.learn(160)  # and many more
 ```
 
-Do not wrap it in a `VecMonitor`, which would record every life as an episode; Stable-Baselines3 warns that it overwrites
-the scores.
+Do not wrap it in a `VecMonitor`, which would record every life as an episode; Stable-Baselines3 warns that it would
+overwrite the scores.
 
 ## Episodes
 

@@ -251,8 +251,8 @@ def _reference_section(numbers: dict[str, Any], settings: dict[str, Any]) -> str
         ]
         returns = table(("Policy", "Expected return", f"Discounted by {discount}"), rows, right=(1, 2))
         return (
-            f"Exact expectations over the {numbers['starts']} starting cells, computed by backward induction over the time "
-            f"limit.\n\n{returns}\n\nA shortest path takes {numbers['mean_path']:.1f} moves on average and "
+            f"Exact expectations over the {numbers['starts']} starting cells, computed by backward induction over the "
+            f"time limit.\n\n{returns}\n\nA shortest path takes {numbers['mean_path']:.1f} moves on average and "
             f"{numbers['longest_path']} at most. {source}"
         )
     rows = []

@@ -45,7 +45,7 @@ FOUR_ROOMS_9 = """
 #   #   #
 #########
 """
-"""A small four-room map for quick work."""
+"""A small four-room map for quick experiments."""
 
 LAYOUTS = {"four-rooms-13": FOUR_ROOMS_13, "four-rooms-9": FOUR_ROOMS_9}
 """The named maps."""
@@ -58,14 +58,9 @@ WALL, FREE, START, MARKS = "#", " .", "S", "12"
 class GridMap:
     """A map of walls and free cells.
 
-    | Character | Meaning |
-    |-----------|---------|
-    | `#` | wall |
-    | space or `.` | free cell |
-    | `S` | free cell where episodes start; without any `S`, they start in all free cells |
-    | `1`, `2` | free cell with the first or the second object |
-
-    Free cells are indexed row by row.
+    `#` is a wall, a space or `.` a free cell, `S` a free cell where episodes start, and `1` and `2` are free cells with
+    the first and the second object. Without any `S`, episodes start in all free cells. Free cells are indexed row by
+    row.
 
     Raises:
         ValueError: the map is empty, not a rectangle, has an unknown character or no free cell.

@@ -7,7 +7,6 @@ Stable-Baselines3's wrappers and those added by `gymnasium.make` are supported.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -108,7 +107,7 @@ def _copied(value: Any) -> Any:
 def _nested(env: Any) -> dict[str, Any]:
     """The state that these wrappers keep in nested objects."""
     if type(env) is VecFrameStack:
-        return {"stacked": _stack_state(env.stacked_obs, lambda stack: _copied(getattr(stack, "stacked_obs", None)))}
+        return {"stacked": _stack_state(env.stacked_obs)}
     if type(env) is VecNormalize:
         return {name: _statistics_state(getattr(env, name, None)) for name in ("obs_rms", "ret_rms")}
     return {}
@@ -125,12 +124,15 @@ def _set_nested(env: Any, state: dict[str, Any]) -> None:
             _set_statistics(getattr(env, name, None), state[name])
 
 
-def _stack_state(stack: Any, read: Callable[[Any], Any]) -> Any:
-    parts = getattr(stack, "sub_stacked_observations", None)
-    return read(stack) if parts is None else {key: read(part) for key, part in parts.items()}
+def _stack_state(stack: Any) -> Any:
+    parts = getattr(stack, "sub_stacked_observations", None)  # of Dict observations only
+    if parts is not None:
+        return {key: _stack_state(part) for key, part in parts.items()}
+    return _copied(getattr(stack, "stacked_obs", None))  # set by the first reset
 
 
 def _pairs(stack: Any, stacked: Any) -> list[tuple[Any, Any]]:
+    """The frame stacks, one per part of the observation, each with its state."""
     parts = getattr(stack, "sub_stacked_observations", None)
     return [(stack, stacked)] if parts is None else [(part, stacked[key]) for key, part in parts.items()]
 
@@ -148,8 +150,5 @@ def _set_statistics(statistics: Any, state: Any) -> None:
         for key, part in statistics.items():
             _set_statistics(part, state[key])
     elif statistics is not None:
-        statistics.mean, statistics.var, statistics.count = (
-            np.array(state["mean"]),
-            np.array(state["var"]),
-            state["count"],
-        )
+        statistics.mean, statistics.var = np.array(state["mean"]), np.array(state["var"])
+        statistics.count = state["count"]

@@ -31,7 +31,7 @@ class LookaheadCache:
         self._rollout = None
 
     def pop(self, actions: Any) -> SimulatedRollout | None:
-        """Remove the next step and return it without its time axis; `None`, and clear, if its actions differ."""
+        """Remove and return the next step, without the time axis. If its actions differ: clear, and return `None`."""
         rollout, t = self._rollout, self._t
         if rollout is None or not np.array_equal(actions, rollout.actions[t]):
             self.clear()
@@ -43,7 +43,7 @@ class LookaheadCache:
         return SimulatedRollout(rollout.actions[t], state, *(field[t] for field in rollout[2:]))
 
     def arrays(self) -> list[np.ndarray] | None:
-        """Copies of the remaining steps, field by field, with the fields of the state in line; `None` if empty."""
+        """Copies of the remaining steps, one array per field, the state's fields included; `None` if empty."""
         if self._rollout is None:
             return None
         fields = [self._rollout.actions, *self._rollout.states, *self._rollout[2:]]
@@ -53,6 +53,6 @@ class LookaheadCache:
         """Restore the result of `arrays`; `state_type` is the class of the environment's state."""
         self.clear()
         if arrays is not None:
-            copies = [np.array(field) for field in arrays]
-            end = len(copies) - (len(SimulatedRollout._fields) - 2)
-            self.fill(SimulatedRollout(copies[0], state_type(*copies[1:end]), *copies[end:]))
+            actions, *fields = (np.array(field) for field in arrays)
+            end = len(fields) - (len(SimulatedRollout._fields) - 2)  # the other fields follow those of the state
+            self.fill(SimulatedRollout(actions, state_type(*fields[:end]), *fields[end:]))

@@ -358,7 +358,7 @@ def test_an_order_of_calls_is_kept(env_id: str) -> None:
         ([True] * N, TypeError, r"reset_mask'\] must be a boolean array, got \[True"),
         (np.ones(N), TypeError, r"reset_mask'\] must be a boolean array"),
         (np.ones(N - 1, dtype=bool), ValueError, rf"reset_mask'\] must have shape \({N},\)"),
-        (np.zeros(N, dtype=bool), ValueError, r"reset_mask'\] .* a True, got .*False"),
+        (np.zeros(N, dtype=bool), ValueError, r"reset_mask'\] .* a True entry, got .*False"),
     ],
 )
 def test_bad_masks_are_named(mask: Any, error: type[Exception], message: str) -> None:

@@ -1,4 +1,7 @@
-"""Grid maps drawn in ASCII: free cells, moves, distances, doors and rooms."""
+"""Grid maps drawn in ASCII: free cells, moves, distances, doors and rooms.
+
+SciPy is imported where it is used: importing it takes longer than making an environment.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ from functools import cached_property
 from typing import final
 
 import numpy as np
-from scipy import ndimage, sparse
-from scipy.sparse.csgraph import shortest_path
 
 Cell = tuple[int, int]
 """(row, column), row 0 at the top."""
@@ -121,8 +122,11 @@ class GridMap:
     @cached_property
     def distances(self) -> np.ndarray:
         """`[C, C]`: the length of the shortest path between two cells in moves, infinity if there is none."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import shortest_path
+
         count = len(self.cells)
-        moves = sparse.csr_array(
+        moves = csr_array(
             (np.ones(4 * count), (np.repeat(np.arange(count), 4), self.next_cell.ravel())), shape=(count, count)
         )
         return shortest_path(moves, unweighted=True)
@@ -137,6 +141,8 @@ class GridMap:
     @cached_property
     def rooms(self) -> np.ndarray:
         """`[rows, columns]` integer: the room of each cell, numbered from 0; -1 for walls and doors."""
+        from scipy import ndimage
+
         labels, _ = ndimage.label(self.free & ~self.doors)
         return labels - 1
 

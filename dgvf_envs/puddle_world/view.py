@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import final
 
 import numpy as np
-from scipy import ndimage
 
 from dgvf_envs.puddle_world.dynamics import PuddleWorld, PuddleWorldState
 from dgvf_envs.rendering import AGENT, FAINT, GOAL, INK, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
@@ -29,7 +29,16 @@ class PuddleWorldView(View[PuddleWorldState]):
         penalty = -world.reward(x, y).reshape(_RESOLUTION, _RESOLUTION)
         self._lowest, self._highest = float(penalty.min()), float(penalty.max())
         self._heat = colors(WATER, self._fraction(penalty)).astype(np.uint8)
-        self._rims = _rims(penalty - self._lowest > _RIM * (self._highest - self._lowest))
+        self._inside_rims = penalty - self._lowest > _RIM * (self._highest - self._lowest)
+
+    @cached_property
+    def _rims(self) -> np.ndarray:
+        """The inner edges of the puddles as a translucent line, `[240, 240, 4]` uint8."""
+        from scipy import ndimage  # importing it takes longer than making an environment
+
+        line = np.zeros((*self._inside_rims.shape, 4), np.uint8)
+        line[self._inside_rims & ~ndimage.binary_erosion(self._inside_rims, border_value=1)] = (*INK, 170)
+        return line
 
     def _fraction(self, penalty: np.ndarray) -> np.ndarray:
         """Position of a penalty on the color scale: a square root, so that the shallow edges of puddles are visible."""
@@ -97,10 +106,3 @@ class PuddleWorldView(View[PuddleWorldState]):
 
 def _pixel(canvas: Canvas, x: float, y: float) -> tuple[float, float]:
     return canvas.map.left + x * canvas.map.width, canvas.map.bottom - y * canvas.map.height
-
-
-def _rims(inside: np.ndarray) -> np.ndarray:
-    """The inner edge of a set of samples `[N, N]` as a translucent line, `[N, N, 4]` uint8."""
-    line = np.zeros((*inside.shape, 4), np.uint8)
-    line[inside & ~ndimage.binary_erosion(inside, border_value=1)] = (*INK, 170)
-    return line

@@ -32,7 +32,7 @@ def chain_return(rules: Rooms, horizon: int = 40, discount: float = 1.0) -> floa
 
 
 def random_play(env_id: str, episodes: int) -> tuple[float, float]:
-    """Mean return and its standard error over the first episode of each of many copies of the real environment."""
+    """Mean return and its standard error over the first episodes of a vector environment."""
     env = own_vector_env(env_id, episodes)
     env.reset(seed=0)
     policy, returns, running = random_policy(env, seed=0), np.zeros(episodes), np.ones(episodes, dtype=bool)

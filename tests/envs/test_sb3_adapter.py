@@ -66,8 +66,8 @@ def ends(results: list[Any]) -> tuple[int, int]:
     return len(last) - by_time, by_time
 
 
-def random_actions(n: int, steps: int, seed: int = 0, copies: int = N) -> np.ndarray:
-    return np.random.default_rng(seed).integers(n, size=(steps, copies))
+def random_actions(n: int, steps: int, seed: int = 0, num_envs: int = N) -> np.ndarray:
+    return np.random.default_rng(seed).integers(n, size=(steps, num_envs))
 
 
 @each_mode
@@ -147,7 +147,7 @@ def test_tuples_of_observations() -> None:
 def test_async_vector_env() -> None:
     env = GymnasiumVecEnv(AsyncVectorEnv([Traveller] * 2, context="spawn"))
     try:
-        assert_same_streams(env, dummy_vec_env(Traveller, 2), random_actions(3, 40, copies=2))
+        assert_same_streams(env, dummy_vec_env(Traveller, 2), random_actions(3, 40, num_envs=2))
         assert env.get_attr("speed", indices=1) == [0.1]
         env.set_attr("speed", 0.5)
         assert env.get_attr("speed") == [0.5, 0.5]
@@ -417,7 +417,7 @@ class TestMakeVec:
         [("CartPole-v1", None), ("MountainCar-v0", None), ("PuddleWorld-v0", lambda env: TransformReward(env, abs))],
     )
     def test_falls_back_to_sync_vector_env(self, env_id: str, wrapper: Callable | None) -> None:
-        """Where the id's own resets on the next step only, where it has none, and where each copy is to be wrapped."""
+        """If the id's own vector environment is unsupported or missing, or if there is a wrapper."""
         env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 12}, wrapper_class=wrapper)
         assert isinstance(env.unwrapped.env, SyncVectorEnv)
         assert env.env_is_wrapped(TransformReward) == [wrapper is not None] * N
@@ -442,7 +442,7 @@ class TestMakeVec:
         assert [info["episode"]["l"] for info in infos[-1]] == [4, 4]
 
     @pytest.mark.parametrize("n_envs", [0, -1])
-    def test_the_number_of_copies_is_checked(self, n_envs: int) -> None:
+    def test_the_number_of_environments_is_checked(self, n_envs: int) -> None:
         with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
             make_vec("PuddleWorld-v0", n_envs)
 

@@ -195,7 +195,7 @@ def test_truncation_is_gymnasiums_time_limit(env_id: str) -> None:
     env = gym.make(env_id, max_episode_steps=3)
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
-    env.unwrapped.step(0)  # the world itself goes on
+    env.unwrapped.step(0)  # the environment itself continues
 
 
 @each_world

@@ -43,7 +43,7 @@ def both(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[VectorEnv, V
 
 
 def assert_same_steps(ours: VectorEnv, reference: VectorEnv, policy: Policy, steps: int, first: Any) -> list[Any]:
-    """Both return the same, step by step; copies that ended are reset by a mask where autoreset is disabled."""
+    """Both return the same, step by step; finished environments are reset by a mask where autoreset is disabled."""
     results, observation = [], first
     for t in range(steps):
         action = policy(observation)

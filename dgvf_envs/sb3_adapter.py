@@ -96,20 +96,20 @@ class GymnasiumVecEnv(VecEnv):
         infos = _unbatch({k: v for k, v in batched.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
         ended = np.flatnonzero(done).tolist()
         if self._same_step:
-            last_infos = _unbatch(final_info or {}, self.num_envs) if len(ended) else []
+            final_infos = _unbatch(final_info or {}, self.num_envs) if ended else []
             for i in ended:
                 self.reset_infos[i] = infos[i]
-                infos[i] = {**last_infos[i], "terminal_observation": _item(final_obs, i)}
-        elif len(ended):
+                infos[i] = {**final_infos[i], "terminal_observation": _item(final_obs, i)}
+        elif ended:
             for i in ended:
                 infos[i]["terminal_observation"] = _item(observations, i)
-            fresh, reset_batched = self.env.reset(options={"reset_mask": done.copy()})
-            observations = _merged(observations, fresh, done)
+            initial, reset_batched = self.env.reset(options={"reset_mask": done.copy()})
+            observations = _merged(observations, initial, done)
             reset_infos = _unbatch(reset_batched, self.num_envs)
             for i in ended:
                 self.reset_infos[i] = reset_infos[i]
-        for info, by_time in zip(infos, (truncated & ~terminated).tolist(), strict=True):
-            info["TimeLimit.truncated"] = by_time
+        for info, timed_out in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = timed_out
         return observations, rewards.astype(np.float32), done, infos
 
     def get_state(self) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.rollout.checks import check_parameters
-from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
+from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.saving import networks_only
 
 if TYPE_CHECKING:

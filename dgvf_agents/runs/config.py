@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, final
 
 import tyro
 
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
-from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_envs.atari.presets import AtariPreset
 
 World = Literal["collect-objects", "collect-objects-small", "puddle-world"]

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
-from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.storage.model_file import damage_of
+from dgvf_agents.runs.config import TrainConfig
 
 
 @final

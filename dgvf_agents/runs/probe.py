@@ -12,12 +12,12 @@ from scipy.sparse.linalg import LinearOperator
 from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.execution.devices import evaluation_device
+from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.runs.checkpoint import complete_checkpoints
+from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.stability import gain, jacobian, spectral_radius
-from dgvf_agents.storage.atomic import replacing
 
 
 class Stability(NamedTuple):

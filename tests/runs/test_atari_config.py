@@ -9,11 +9,11 @@ from typing import get_args
 
 import pytest
 
-from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.runs.atari_config import ATARI_METHODS, PAPER_TABLE, AtariMethod, AtariRules, atari_config
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import build
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import MODERN, PAPER
 
 

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.cli import main
-from dgvf_agents.experiments.scale import SCALES
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.environments import evaluation_environments, training_environments, window
+from dgvf_agents.cli import main
 from dgvf_agents.runs.evaluate import evaluate
+from dgvf_agents.experiments.scale import SCALES
+from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.runs.environments import evaluation_environments, training_environments, window
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import train
-from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import MODERN, PAPER
 
 TINY = [

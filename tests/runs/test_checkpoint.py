@@ -19,13 +19,13 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.cli import main
 from dgvf_agents.runs.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.cli import main
+from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import train
-from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.runs.config import TrainConfig
 from tests.kill_harness import differences
 
 CONFIG = TrainConfig(

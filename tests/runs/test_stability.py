@@ -12,10 +12,10 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.cli import main
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.probe import measure, probe
+from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.stability import gain, jacobian, spectral_radius
+from dgvf_agents.runs.config import TrainConfig
 
 N = 12
 

@@ -1,4 +1,4 @@
-"""Gymnasium environments of "Discovery of Useful Questions as Auxiliary Tasks"; importing registers their ids."""
+"""Gymnasium environments from "Discovery of Useful Questions as Auxiliary Tasks"; importing this registers them."""
 
 import gymnasium as gym
 
@@ -30,7 +30,7 @@ ENVIRONMENTS: dict[str, dict] = {
         "kwargs": {"layout": "four-rooms-9", "objects": ((2, 6), (6, 2))},
     },
 }
-"""What each id is registered with."""
+"""The registered ids, with the arguments of `gymnasium.register`."""
 
 for _id, _arguments in ENVIRONMENTS.items():
     if _id not in gym.registry:

@@ -1,6 +1,6 @@
-"""What can be reached in the worlds: exact returns in Collect-Objects, value iteration in PuddleWorld.
+"""Planning: exact returns in Collect-Objects, value iteration in PuddleWorld.
 
-These are the reference numbers of the documentation, and planners that a user may compare an agent with.
+The documentation's reference returns are computed here; agents can be compared with these planners.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, final
 
 import numpy as np
+from scipy.sparse import csr_array
 
-from dgvf_envs.collect_objects.env import CollectObjects
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.collect_objects.dynamics import CollectObjects
+from dgvf_envs.puddle_world.dynamics import PuddleWorld, PuddleWorldState
 
 Policy = Literal["random", "optimal"]
 
 
 class TransitionTable(NamedTuple):
-    """A deterministic finite world, S states and A actions."""
+    """A finite, deterministic Markov decision process with S states and A actions."""
 
     next_state: np.ndarray
     """`[S, A]` integer."""
@@ -30,19 +31,17 @@ class TransitionTable(NamedTuple):
 
 
 def transition_table(world: CollectObjects) -> TransitionTable:
-    """Every transition of a Collect-Objects world, by `CollectObjects.state_index`."""
+    """All transitions of Collect-Objects; states are in the order of `CollectObjects.state_index`."""
     states = world.states()
     count, actions = len(states.agent), int(world.action_space.n)
     outcomes = [world.step(states, np.full(count, a), np.empty((count, 0))) for a in range(actions)]
-    starts = world.state_index(
-        world.reset((np.arange(len(world.constants.starts)) + 0.5)[:, None] / len(world.constants.starts))
-    )
-    start = np.bincount(starts, minlength=count) / len(starts)
+    each_start = (np.arange(len(world.constants.starts)) + 0.5) / len(world.constants.starts)
+    starts = world.state_index(world.reset(each_start[:, None]))
     return TransitionTable(
         np.stack([world.state_index(o.state) for o in outcomes], axis=1),
         np.stack([o.reward for o in outcomes], axis=1),
         np.stack([o.terminated for o in outcomes], axis=1),
-        start,
+        np.bincount(starts, minlength=count) / len(starts),
     )
 
 
@@ -50,10 +49,10 @@ def expected_return(world: CollectObjects, policy: Policy, horizon: int = 40, di
     """The exact expected return from the start distribution, by backward induction over the time limit.
 
     Args:
-        world: the world.
-        policy: `"random"`, uniform over the actions, or `"optimal"`.
-        horizon: the time limit in steps ≥ 1.
-        discount: factor per step in [0, 1].
+        world: the dynamics.
+        policy: `"random"` (uniform over the actions) or `"optimal"`.
+        horizon: the time limit in steps, ≥ 1.
+        discount: discount per step, in [0, 1].
 
     Raises:
         ValueError: `policy` is neither.
@@ -71,16 +70,16 @@ def expected_return(world: CollectObjects, policy: Policy, horizon: int = 40, di
 @final
 @dataclass(frozen=True)
 class PuddleWorldPlan:
-    """State values of PuddleWorld on a grid, and the policy that is greedy in them."""
+    """State values of PuddleWorld on a grid, and the greedy policy."""
 
     world: PuddleWorld
+    """The dynamics."""
     values: np.ndarray
-    """`[G, G]`: undiscounted optimal values; first axis x, second y, both from 0 to 1."""
+    """`[G, G]`: undiscounted optimal values; x along the first axis, y along the second, both from 0 to 1."""
 
     def action_values(self, state: PuddleWorldState) -> np.ndarray:
-        """`[B, A]`: expected reward plus value after each action, by quadrature over the noise."""
-        count = int(self.world.action_space.n)
-        return np.stack([_backup(self.world, self.values, state, a) for a in range(count)], axis=1)
+        """`[B, A]`: the expected reward plus the value of the next state, for every action."""
+        return _Backup.of(self.world, state, len(self.values)).action_values(self.values.ravel())
 
     def act(self, state: PuddleWorldState) -> np.ndarray:
         """`[B]`: the greedy actions."""
@@ -88,81 +87,77 @@ class PuddleWorldPlan:
 
 
 def plan_puddle_world(world: PuddleWorld, resolution: int = 101, tolerance: float = 1e-3) -> PuddleWorldPlan:
-    """Value iteration on a `resolution`² grid with bilinear interpolation; undiscounted.
+    """Undiscounted value iteration on a `resolution` x `resolution` grid with bilinear interpolation.
 
     Args:
-        world: the world, with uniform noise.
-        resolution: grid points per axis ≥ 2.
-        tolerance: iteration stops when no value changes by more than this.
+        world: the dynamics; the noise must be uniform.
+        resolution: grid points per axis G ≥ 2.
+        tolerance: value iteration stops when no value changes by more than this.
 
     Raises:
-        ValueError: the world's noise is not uniform.
+        ValueError: the noise is not uniform.
     """
     if world.noise_distribution != "uniform":
         raise ValueError(f"noise_distribution must be 'uniform', got {world.noise_distribution!r}")
     axis = np.linspace(0.0, 1.0, resolution)
     grid = PuddleWorldState(*(points.ravel() for points in np.meshgrid(axis, axis, indexing="ij")))
-    backups = [_Backup.of(world, grid, action, resolution) for action in range(int(world.action_space.n))]
+    backup = _Backup.of(world, grid, resolution)
     values = np.zeros(resolution * resolution)
     while True:
-        new = np.max([backup(values) for backup in backups], axis=0)
+        new = backup.action_values(values).max(axis=1)
         if np.abs(new - values).max() < tolerance:
             return PuddleWorldPlan(world, new.reshape(resolution, resolution))
         values = new
 
 
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
+_NOISE_DRAWS = np.stack(np.meshgrid(_NODES, _NODES, indexing="ij"), axis=-1).reshape(-1, 2) / 2 + 0.5
+"""`[K, 2]`: Gauss-Legendre nodes for the two uniform draws of a step."""
+_NOISE_WEIGHTS = np.outer(_WEIGHTS, _WEIGHTS).ravel() / 4
+"""`[K]`: the weights of the nodes; they sum to 1."""
 
 
+@final
 @dataclass(frozen=True)
 class _Backup:
-    """One action's expected update for B states: `reward + Σ_k weights_k · values[corners_k]`."""
+    """The expected outcome of every action in B states, linear in the values of the grid points."""
 
     reward: np.ndarray
-    """`[B]`"""
-    corners: np.ndarray
-    """`[K, B]`: grid points, flat."""
-    weights: np.ndarray
-    """`[K, B]`: probability times interpolation weight, 0 where the episode ends."""
+    """`[B, A]`: expected rewards."""
+    next_value: csr_array
+    """`[K * B * A, G * G]`: interpolates the value of the next state, times the node's weight; 0 if terminal."""
 
     @classmethod
-    def of(cls, world: PuddleWorld, state: PuddleWorldState, action: int, resolution: int) -> _Backup:
-        reward, corners, weights = 0.0, [], []
-        for i, u in enumerate(0.5 * (_NODES + 1.0)):
-            for j, v in enumerate(0.5 * (_NODES + 1.0)):
-                probability = 0.25 * _WEIGHTS[i] * _WEIGHTS[j]
-                draws = np.broadcast_to(np.array([u, v]), (len(state.x), 2))
-                after = world.step(state, np.full(len(state.x), action), draws)
-                reward = reward + probability * after.reward
-                for corner, weight in _bilinear(after.state, resolution):
-                    corners.append(corner)
-                    weights.append(probability * weight * ~after.terminated)
-        return cls(np.asarray(reward), np.stack(corners), np.stack(weights))
+    def of(cls, world: PuddleWorld, state: PuddleWorldState, resolution: int) -> _Backup:
+        """Integrate over the noise by quadrature and interpolate between grid points."""
+        actions, nodes = int(world.action_space.n), len(_NOISE_WEIGHTS)
+        pairs = len(state.x) * actions
+        before = PuddleWorldState(*(np.tile(np.repeat(x, actions), nodes) for x in state))
+        action = np.tile(np.arange(actions), nodes * len(state.x))
+        outcome = world.step(before, action, np.repeat(_NOISE_DRAWS, pairs, axis=0))
+        weights = np.repeat(_NOISE_WEIGHTS, pairs)
+        reward = (weights * outcome.reward).reshape(nodes, -1, actions).sum(axis=0)
+        return cls(reward, _bilinear(outcome.state, resolution, weights * ~outcome.terminated))
 
-    def __call__(self, values: np.ndarray) -> np.ndarray:
-        return self.reward + (self.weights * values[self.corners]).sum(axis=0)
-
-
-def _backup(world: PuddleWorld, values: np.ndarray, state: PuddleWorldState, action: int) -> np.ndarray:
-    return _Backup.of(world, state, action, len(values))(values.ravel())
+    def action_values(self, values: np.ndarray) -> np.ndarray:
+        """`[B, A]`: the expected reward plus the value of the next state; `values` is `[G * G]`."""
+        return self.reward + (self.next_value @ values).reshape(-1, *self.reward.shape).sum(axis=0)
 
 
-def _bilinear(state: PuddleWorldState, resolution: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The four grid points around each position, flat, with their weights."""
+def _bilinear(state: PuddleWorldState, resolution: int, scale: np.ndarray) -> csr_array:
+    """`[B, G * G]`: maps values at the grid points to interpolated values at the positions, times `scale` `[B]`."""
     x, y = state.x * (resolution - 1), state.y * (resolution - 1)
-    left, low = np.minimum(x.astype(np.int64), resolution - 2), np.minimum(y.astype(np.int64), resolution - 2)
+    left, low = np.minimum(x.astype(np.int32), resolution - 2), np.minimum(y.astype(np.int32), resolution - 2)
     dx, dy = x - left, y - low
     corner = left * resolution + low
-    return [
-        (corner, (1 - dx) * (1 - dy)),
-        (corner + resolution, dx * (1 - dy)),
-        (corner + 1, (1 - dx) * dy),
-        (corner + resolution + 1, dx * dy),
-    ]
+    columns = np.stack([corner, corner + 1, corner + resolution, corner + resolution + 1], axis=1)
+    weights = np.stack([(1 - dx) * (1 - dy), (1 - dx) * dy, dx * (1 - dy), dx * dy], axis=1) * scale[:, None]
+    row_starts = np.arange(0, 4 * len(x) + 1, 4, dtype=np.int32)
+    return csr_array((weights.ravel(), columns.ravel(), row_starts), shape=(len(x), resolution**2))
 
 
 def mean_return(plan: PuddleWorldPlan, episodes: int, seed: int, horizon: int = 5000) -> tuple[float, float]:
-    """Mean undiscounted return of the plan over simulated episodes, and its standard error."""
+    """The mean undiscounted return of a plan in simulated episodes, and its standard error."""
     world, rng = plan.world, np.random.default_rng(seed)
     state = world.reset(rng.random((episodes, world.reset_draws)))
     returns, running = np.zeros(episodes), np.ones(episodes, dtype=bool)

@@ -1,7 +1,7 @@
-"""Any `gymnasium.vector.VectorEnv` as a Stable-Baselines3 `VecEnv`.
+"""An adapter from `gymnasium.vector.VectorEnv` to Stable-Baselines3's `VecEnv`.
 
-Stable-Baselines3 vectorizes scalar environments by itself and refuses environments that are vectorized already. This
-adapter lets it train on them, with the data it would have got from its own `DummyVecEnv`.
+Stable-Baselines3 vectorizes environments itself and does not accept vector environments. With this adapter it can train
+on them and receives the same data as from its own `DummyVecEnv`.
 """
 
 from __future__ import annotations
@@ -25,50 +25,52 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
 PARTIAL_RESET = (SyncVectorEnv, AsyncVectorEnv, AtariVectorEnv, DynamicsVectorEnv)
-"""The vector environments known to honor `reset(options={"reset_mask": mask})`."""
+"""The vector environments that support `reset(options={"reset_mask": mask})`."""
 
 
 @final
 class GymnasiumVecEnv(VecEnv):
-    """A `gymnasium.vector.VectorEnv` that Stable-Baselines3 can use.
+    """Wraps a `gymnasium.vector.VectorEnv` as a Stable-Baselines3 `VecEnv`.
 
-    A Stable-Baselines3 environment is reset within the step that ends its episode. With `SAME_STEP` autoreset the
-    vector environment does that itself; with `NEXT_STEP` and `DISABLED` the adapter resets the finished copies at once
-    through `reset(options={"reset_mask": mask})`, so that no transition is lost and none is made up.
+    A `VecEnv` resets an environment in the same step in which its episode ends. With the autoreset mode `SAME_STEP` the
+    vector environment does this itself. With `NEXT_STEP` and `DISABLED` the adapter immediately resets the finished
+    environments through `reset(options={"reset_mask": mask})`, so that no transition is lost or invented.
 
-    `seed(s)` seeds copy i with s + i at the next reset, as Stable-Baselines3's own environments do.
+    `seed(s)` seeds environment i with s + i at the next reset, like Stable-Baselines3's own environments.
 
-    A vector environment whose `metadata["reports_episodes"]` is true puts `episode` into its infos itself, as those of
-    `dgvf_envs.atari` do at the end of whole games. It counts as wrapped by a `Monitor`: Stable-Baselines3 logs and
-    evaluates what it reports, and warns where a `VecMonitor` would overwrite it.
+    A vector environment with `metadata["reports_episodes"]` adds `episode` to the infos itself; `dgvf_envs.atari` does
+    so at the end of whole games. The adapter treats it as wrapped in a `Monitor`: Stable-Baselines3 then logs and
+    evaluates the reported episodes, and warns if a `VecMonitor` would overwrite them.
     """
 
     def __init__(self, env: VectorEnv, partial_reset: bool | None = None) -> None:
         """
         Args:
-            env: the vector environment; wrapped ones too.
-            partial_reset: whether `env` honors `reset(options={"reset_mask": mask})`; found out by its type when left
-                out. Only needed where its autoreset mode is not `SAME_STEP`.
+            env: the vector environment, possibly wrapped.
+            partial_reset: whether `env` supports `reset(options={"reset_mask": mask})`; if `None`, this depends on its
+                type. Relevant only if the autoreset mode is not `SAME_STEP`.
 
         Raises:
             TypeError: `env` is not a vector environment.
-            ValueError: `env` does not tell its autoreset mode, or resets on the next step and not by a mask.
+            ValueError: `env.metadata` has no autoreset mode, or the mode is not `SAME_STEP` and `env` does not support
+                partial resets.
         """
         if not isinstance(env, VectorEnv):
             raise TypeError(f"env must be a gymnasium.vector.VectorEnv, got {type(env).__name__}")
         mode = (env.metadata or {}).get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise ValueError(f"env.metadata['autoreset_mode'] must be an AutoresetMode, got {mode!r} from {env!r}")
-        known = _honors_reset_mask(env.unwrapped) if partial_reset is None else partial_reset
-        if mode is not AutoresetMode.SAME_STEP and not known:
+        if partial_reset is None:
+            partial_reset = _supports_reset_mask(env.unwrapped)
+        if mode is not AutoresetMode.SAME_STEP and not partial_reset:
             raise ValueError(
-                f"env must autoreset with AutoresetMode.SAME_STEP or honor reset(options={{'reset_mask': mask}}), got "
-                f"{env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
-                "vectorization_mode='sync', or pass partial_reset=True if it does honor the mask"
+                "env must autoreset with AutoresetMode.SAME_STEP or support reset(options={'reset_mask': mask}), "
+                f"got {env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
+                "vectorization_mode='sync', or pass partial_reset=True if it does support the mask"
             )
         self.env = env
         self._same_step = mode is AutoresetMode.SAME_STEP
-        self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's, where a user asked for it
+        self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's copy=False
         self._actions: np.ndarray | None = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.metadata = {**(env.metadata or {}), **self.metadata}
@@ -94,40 +96,40 @@ class GymnasiumVecEnv(VecEnv):
         infos = _unbatch({k: v for k, v in batched.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
         ended = np.flatnonzero(done).tolist()
         if self._same_step:
-            last_infos = _unbatch(final_info or {}, self.num_envs) if len(ended) else []
+            final_infos = _unbatch(final_info or {}, self.num_envs) if ended else []
             for i in ended:
                 self.reset_infos[i] = infos[i]
-                infos[i] = {**last_infos[i], "terminal_observation": _item(final_obs, i)}
-        elif len(ended):
+                infos[i] = {**final_infos[i], "terminal_observation": _item(final_obs, i)}
+        elif ended:
             for i in ended:
                 infos[i]["terminal_observation"] = _item(observations, i)
-            fresh, reset_batched = self.env.reset(options={"reset_mask": done.copy()})
-            observations = _merged(observations, fresh, done)
+            initial, reset_batched = self.env.reset(options={"reset_mask": done.copy()})
+            observations = _merged(observations, initial, done)
             reset_infos = _unbatch(reset_batched, self.num_envs)
             for i in ended:
                 self.reset_infos[i] = reset_infos[i]
-        for info, by_time in zip(infos, (truncated & ~terminated).tolist(), strict=True):
-            info["TimeLimit.truncated"] = by_time
+        for info, timed_out in zip(infos, (truncated & ~terminated).tolist(), strict=True):
+            info["TimeLimit.truncated"] = timed_out
         return observations, rewards.astype(np.float32), done, infos
 
     def get_state(self) -> dict[str, Any]:
-        """What the vector environment's own `get_state` gives, and the seeds and options of the next reset.
+        """The state of the vector environment, and the seeds and options of the next reset.
 
         Raises:
-            NotImplementedError: it has none.
+            NotImplementedError: the vector environment has no `get_state` and `set_state`.
         """
         if not (hasattr(self.env, "get_state") and hasattr(self.env, "set_state")):
-            raise NotImplementedError(f"{self.env!r} cannot give its state")
+            raise NotImplementedError(f"{self.env!r} cannot be saved: it has no get_state() and set_state(state)")
         return {"env": self.env.get_state(), "seeds": list(self._seeds), "options": list(self._options)}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from where `get_state` was called.
+        """Restore a result of `get_state`.
 
         Raises:
-            ValueError: the state is that of another environment.
+            ValueError: the state belongs to another environment.
         """
         if not hasattr(self.env, "set_state"):
-            raise ValueError(f"state must be that of {self.env!r}, which takes none")
+            raise ValueError(f"state must be that of {self.env!r}, which has no set_state(state)")
         self.env.set_state(state["env"])
         self._seeds, self._options, self._actions = list(state["seeds"]), list(state["options"]), None
 
@@ -143,34 +145,34 @@ class GymnasiumVecEnv(VecEnv):
 
     def render(self, mode: str | None = None) -> np.ndarray | None:
         if self.render_mode == "human":
-            self.env.render()  # one window for all copies
+            self.env.render()  # one window for all environments
             return None
         return super().render(mode)
 
     def get_attr(self, attr_name: str, indices: VecEnvIndices = None) -> list[Any]:
-        """The attribute of each copy; one that the vector environment holds for all copies is given for each."""
-        copies = self._indices(indices)
+        """The attribute of each environment; an attribute of the vector environment itself is repeated."""
+        selected = self._indices(indices)
         if isinstance(self.env.unwrapped, AsyncVectorEnv):
             values = self.env.unwrapped.get_attr(attr_name)
-            return [values[i] for i in copies]
+            return [values[i] for i in selected]
         if (envs := self._scalar_envs()) is not None:
-            return [envs[i].get_wrapper_attr(attr_name) for i in copies]
+            return [envs[i].get_wrapper_attr(attr_name) for i in selected]
         value = _nested_attr(self.env, attr_name)
-        return [value for _ in copies]
+        return [value for _ in selected]
 
     def set_attr(self, attr_name: str, value: Any, indices: VecEnvIndices = None) -> None:
-        """Set the attribute of each copy.
+        """Set the attribute of each environment.
 
         Raises:
-            ValueError: some copies only are asked for, and they share the attribute or run in other processes.
+            ValueError: `indices` selects some environments only, and these share the attribute or run in subprocesses.
         """
-        copies = self._indices(indices)
+        selected = self._indices(indices)
         if (envs := self._scalar_envs()) is not None:
-            for i in copies:
+            for i in selected:
                 envs[i].set_wrapper_attr(attr_name, value)
             return
-        if set(copies) != set(range(self.num_envs)):
-            raise ValueError(f"indices must name all copies, which cannot be set one by one here, got {indices!r}")
+        if set(selected) != set(range(self.num_envs)):
+            raise ValueError(f"indices must select all environments of {self.env!r}, got {indices!r}")
         if isinstance(self.env.unwrapped, AsyncVectorEnv):
             self.env.unwrapped.set_attr(attr_name, value)
         else:
@@ -179,28 +181,28 @@ class GymnasiumVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: VecEnvIndices = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Call a method of each copy; one of the vector environment itself is called once for all copies asked for.
+        """Call a method of each environment; a method of the vector environment itself is called once.
 
-        `AsyncVectorEnv` can call all copies only: `indices` then choose among the answers.
+        `AsyncVectorEnv` always calls all environments; `indices` then select among the results.
         """
-        copies = self._indices(indices)
+        selected = self._indices(indices)
         if isinstance(self.env.unwrapped, AsyncVectorEnv):
-            answers = self.env.unwrapped.call(method_name, *method_args, **method_kwargs)
-            return [answers[i] for i in copies]
+            results = self.env.unwrapped.call(method_name, *method_args, **method_kwargs)
+            return [results[i] for i in selected]
         if (envs := self._scalar_envs()) is not None:
-            return [envs[i].get_wrapper_attr(method_name)(*method_args, **method_kwargs) for i in copies]
-        answer = _nested_attr(self.env, method_name)(*method_args, **method_kwargs)
-        return [answer for _ in copies]
+            return [envs[i].get_wrapper_attr(method_name)(*method_args, **method_kwargs) for i in selected]
+        result = _nested_attr(self.env, method_name)(*method_args, **method_kwargs)
+        return [result for _ in selected]
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
-        copies = self._indices(indices)
+        selected = self._indices(indices)
         if (envs := self._scalar_envs()) is not None:
-            return [is_wrapped(envs[i], wrapper_class) for i in copies]
+            return [is_wrapped(envs[i], wrapper_class) for i in selected]
         monitored = wrapper_class is Monitor and bool(self.metadata.get("reports_episodes", False))
-        return [monitored for _ in copies]
+        return [monitored for _ in selected]
 
     def _owned(self, observations: Any) -> Any:
-        """Observations that the next step does not overwrite: Stable-Baselines3 stores them after it."""
+        """Observations that the next step does not overwrite; Stable-Baselines3 stores them only after it."""
         return copy.deepcopy(observations) if self._reuses_buffers else observations
 
     def _scalar_envs(self) -> list[gym.Env] | None:
@@ -211,7 +213,7 @@ class GymnasiumVecEnv(VecEnv):
         return list(chosen)
 
     def _common_seed(self) -> int | None:
-        """The seed that gives copy i `self._seeds[i]`; VecEnv.seed makes them consecutive, as Gymnasium does."""
+        """The seed of environment 0; those of the others follow, in `VecEnv.seed` as in Gymnasium."""
         first = self._seeds[0]
         if first is None:
             return None
@@ -221,7 +223,7 @@ class GymnasiumVecEnv(VecEnv):
 
     def _common_options(self) -> dict[str, Any] | None:
         if any(options != self._options[0] for options in self._options):
-            raise ValueError(f"options must be the same for all copies of a vector environment, got {self._options}")
+            raise ValueError(f"options must be the same for all environments, got {self._options}")
         return self._options[0] or None
 
 
@@ -234,18 +236,18 @@ def make_vec(
     wrapper_class: Callable[[gym.Env], gym.Wrapper] | None = None,
     monitor_dir: str | None = None,
 ) -> VecMonitor:
-    """The fastest vector environment for an id that gives Stable-Baselines3 correct data, monitored.
+    """Create a monitored `VecEnv`; a faster replacement for Stable-Baselines3's `make_vec_env`.
 
-    That is the id's own vector environment where it has one that can reset within a step or by a mask, and Gymnasium's
-    `SyncVectorEnv` over scalar environments otherwise. It takes the place of Stable-Baselines3's `make_vec_env`.
+    It uses the id's own vector environment if there is one and the adapter supports it, and Gymnasium's `SyncVectorEnv`
+    otherwise.
 
     Args:
         env_id: a registered id; `"module:Id-v0"` imports the module first.
-        n_envs: the number of copies ≥ 1.
-        seed: copy i is seeded with `seed + i` at the first reset; random when left out.
+        n_envs: number of environments ≥ 1.
+        seed: environment i is seeded with `seed + i` at the first reset; if `None`, seeds are random.
         env_kwargs: arguments of the environment.
-        wrapper_class: a wrapper for each scalar environment; using one means `SyncVectorEnv`.
-        monitor_dir: where `monitor.csv` is written; nowhere when left out.
+        wrapper_class: a wrapper for each environment; implies `SyncVectorEnv`.
+        monitor_dir: the folder of `monitor.csv`; if `None`, none is written.
 
     Raises:
         ValueError: `n_envs` < 1.
@@ -270,12 +272,12 @@ def make_vec(
 
 
 def default_num_envs(env_id: str) -> int:
-    """How many copies of an id agents make unless told: 16 of this package's worlds (paper), one of any other."""
+    """The agents' default number of environments: 16 for those of this package, as in the paper; 1 for others."""
     return 16 if _of_this_package(_spec(env_id)) else 1
 
 
 def _spec(env_id: str) -> EnvSpec:
-    """The spec of an id, whose module is imported first where it names one."""
+    """The spec of an id; `"module:Id-v0"` imports the module first."""
     module, _, name = env_id.rpartition(":")
     if module:
         __import__(module)
@@ -287,7 +289,7 @@ def _of_this_package(spec: EnvSpec) -> bool:
 
 
 def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> GymnasiumVecEnv | None:
-    """The id's own vector environment, or `None` where it has none that the adapter can use."""
+    """The id's own vector environment, or `None` if it has none that the adapter supports."""
     spec = _spec(env_id)
     if spec.vector_entry_point is None or spec.additional_wrappers:
         return None
@@ -296,33 +298,33 @@ def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> Gymn
     env = gym.make_vec(spec.id, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
     if isinstance(env.unwrapped, AtariVectorEnv) and arguments.get("reward_clipping", True):
         warnings.warn(
-            f"{env_id} clips its rewards, so that what is logged are not scores; "
-            "dgvf_envs.atari.make_atari_vec(game, n) in a GymnasiumVecEnv gives both",
+            f"{env_id} clips its rewards, so logged returns are not scores; for clipped rewards and true scores use "
+            "GymnasiumVecEnv(dgvf_envs.atari.make_atari_vec(game, n))",
             stacklevel=3,
         )
     try:
         return GymnasiumVecEnv(env)
-    except ValueError:  # it resets on the next step only
+    except ValueError:  # NEXT_STEP without partial resets
         env.close()
         return None
 
 
-def _honors_reset_mask(env: VectorEnv) -> bool:
-    """Whether it is known to; without shared memory, AsyncVectorEnv's workers reset once more at the next step."""
+def _supports_reset_mask(env: VectorEnv) -> bool:
+    """Whether partial resets work; AsyncVectorEnv without shared memory resets again at the next step."""
     if isinstance(env, AsyncVectorEnv) and env.autoreset_mode is AutoresetMode.NEXT_STEP and not env.shared_memory:
         return False
     return isinstance(env, PARTIAL_RESET)
 
 
 def _nested_attr(env: VectorEnv, name: str) -> Any:
-    """The attribute of a vector environment or of what it wraps."""
+    """The attribute of a vector environment or of the environment it wraps."""
     while not hasattr(env, name) and isinstance(env, VectorWrapper):
         env = env.env
     return getattr(env, name)
 
 
 def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Gymnasium's dict of arrays with masks as one dict per copy."""
+    """Split Gymnasium's dict of arrays with masks into one dict per environment."""
     infos: list[dict[str, Any]] = [{} for _ in range(count)]
     for key, values in batched.items():
         if key.startswith("_") and key[1:] in batched:
@@ -331,7 +333,7 @@ def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
         if isinstance(values, dict):
             values = _unbatch(values, count)
         elif isinstance(values, np.ndarray) and values.dtype != object and values.ndim == 1:
-            values = values.tolist()  # Python scalars, as a scalar environment gives
+            values = values.tolist()  # Python scalars, as in a single environment's info
         for info, value, given in zip(infos, values, [True] * count if mask is None else mask.tolist(), strict=True):
             if given:
                 info[key] = value

@@ -1,4 +1,4 @@
-"""The page of the Atari games, from the code's own docstrings and tables."""
+"""Generates the page on the Atari games from the docstrings and tables in the code."""
 
 from __future__ import annotations
 
@@ -19,21 +19,22 @@ def atari_page() -> str:
 |  |  |
 | --- | --- |
 | Make | `make_atari_vec("Breakout", 16)` or `make_atari("Breakout")` from `dgvf_envs.atari` |
-| Action space | `Discrete(n)`: those of the console's 18 actions that the game reads, or all |
+| Action space | `Discrete(n)`: the actions used in the game, or all 18 actions of the console |
 | Observation space | `Box(0, 255, (4, 84, 84), uint8)` |
 | Time limit | 27000 steps of 4 frames |
 | Code | [`dgvf_envs.atari`](../api/atari.md) |
 
 ## Description
 
-The games of the Arcade Learning Environment (Bellemare et al. 2013) as agents of the literature see them, under one of
-two named presets. The ROMs come with `ale-py`. `make_atari_vec` steps many games in C++ (`ale_py.AtariVectorEnv`);
-`make_atari` is one game made of Gymnasium's own wrappers, for evaluation, windows and debugging.
+The games of the Arcade Learning Environment (Bellemare et al. 2013) with the preprocessing used in the literature, as
+one of two named presets. The ROMs are part of `ale-py`. `make_atari_vec` makes a vector environment that steps many
+games in C++ (`ale_py.AtariVectorEnv`). `make_atari` makes a single environment from Gymnasium's own wrappers, for
+evaluation, rendering and debugging.
 
-For the same seeds and actions both give the same frames, rewards, ends, lives and scores; the tests hold them to that,
-through lost lives, games that are over and games that are cut off. Frames may differ where two builds of OpenCV round
-differently: the tests allow what ALE's own tests allow, 25 pixels of a batch by 2 grey levels. Only the number of
-no-ops at a start is drawn by different generators.
+With the same seeds and actions, both return the same frames, rewards, episode ends, lives and scores. This is tested
+across lost lives, finished games and time limits. Frames may differ slightly if two builds of OpenCV round differently;
+like ALE's own tests, ours tolerate a difference of 2 gray levels in 25 pixels of a batch. The only other difference is
+the number of no-ops at the start of a game, which is drawn by different generators.
 
 ```python
 from dgvf_envs.atari import make_atari, make_atari_vec
@@ -49,21 +50,22 @@ env = make_atari("Breakout", preset="modern", render_mode="human")  # a window, 
 
 {_presets()}
 
-`preset` takes a name or an `AtariPreset` of your own, such as `dataclasses.replace(PAPER, stack=1)`.
-`dataclasses.asdict(preset)` is what to save with a run and `preset.describe()` what to print; environments log it at
-level `INFO` under the name `dgvf_envs.atari` and print nothing.
+`preset` is a name or an `AtariPreset` of your own, such as `dataclasses.replace(PAPER, stack=1)`. Save
+`dataclasses.asdict(preset)` with a run. `preset.describe()` is a readable summary; environments log it to the logger
+`dgvf_envs.atari` at level `INFO` and print nothing.
 
 ## Observations
 
-The last 4 frames that an action ended with, the oldest first, as grey levels; black before the first. A frame is the
-pixelwise maximum of the last two that the console drew (games flicker), then scaled down by averaging areas.
+An observation is a stack of the last 4 frames in grayscale, oldest first; at the start of a game, missing frames are
+black. Each frame is the pixelwise maximum over the last two emulator frames of a repeated action, which removes
+flicker, downscaled by area averaging.
 
 ## Rewards and scores
 
-Rewards are for learning: under both presets they are clipped to [-1, 1]. Scores are never clipped and are always those
-of whole games: `info["episode"]` is there only where a game is over or cut off, with the score `r`, the length `l` in
-the agent's steps, and the seconds `t` since the environment was made.
-Stable-Baselines3 takes its training curves (`rollout/ep_rew_mean`) and `evaluate_policy` from there:
+Both presets clip the rewards to [-1, 1]. Scores are never clipped and always cover whole games: `info["episode"]` is
+present only when a game is over or truncated, with the score `r`, the length `l` in agent steps, and the seconds `t`
+since the environment was made. Stable-Baselines3 uses these for its training curves (`rollout/ep_rew_mean`) and in
+`evaluate_policy`:
 
 ```python
 from stable_baselines3 import A2C
@@ -75,41 +77,41 @@ model = A2C("CnnPolicy", GymnasiumVecEnv(make_atari_vec("Breakout", 16)))
 model.learn(160)  # and many more
 ```
 
-Put no `VecMonitor` around it: it would take every life for a game, and Stable-Baselines3 warns that it overwrites the
-scores.
+Do not wrap it in a `VecMonitor`, which would record every life as an episode; Stable-Baselines3 warns that it would
+overwrite the scores.
 
 ## Episodes
 
-Under `"paper"` a lost life is `terminated` and the game goes on: the next observation, and the stack of frames, follow
-from where it was. `make_atari` returns it from the `reset()` that comes next, unless that `reset` has a seed or
-options, which start a new game. `make_atari_vec` resets within the step (`AutoresetMode.SAME_STEP`), with `final_obs`
-and `final_info` under their masks; it has no other mode, because ALE's environment cannot leave one game waiting while
-the others step. A game is cut off (`truncated`) after 108,000 frames, and its last observation is the true one.
+With `"paper"`, the loss of a life sets `terminated` and the game continues: the next episode starts from the same
+frame stack. In `make_atari`, the next `reset()` continues the game, unless it has a seed or options; these start a new
+game. `make_atari_vec` resets in the same step (`AutoresetMode.SAME_STEP`) and returns `final_obs` and `final_info`
+with their masks. It has no other autoreset mode, because ALE's environment cannot pause one game while the others
+continue. A game is truncated after 108,000 frames, and its final observation is returned unchanged.
 
-## What `ale_py.AtariVectorEnv` does by itself
+## Differences from `ale_py.AtariVectorEnv`
 
-| By itself | Here |
+| `ale_py.AtariVectorEnv` | `make_atari_vec` |
 | --- | --- |
-| rewards are clipped, and nothing tells the unclipped ones | unclipped in C++; counted, then clipped |
-| `episodic_life=True` resets the game | the game goes on |
-| `life_loss_info=True` does not tell a lost life from a game that is over | told apart, from `lives` |
-| `SAME_STEP` gives `final_obs` for all games, without a mask, and infos of the new games only | masks, `final_info` |
-| no-ops are 0 to 29 | 1 to 30 |
-| presses FIRE at the start, unless told not to | never |
-| `gymnasium.make_vec("ALE/...")` is sticky with 0.25, the class with 0 | the preset's |
-| the last observation before the frame limit is joined with an older one | true |
-| a wrong action leaves it waiting forever | `InvalidAction` |
+| `reward_clipping=True` discards the unclipped rewards | scores are computed from unclipped rewards |
+| `episodic_life=True` resets the game when a life is lost | the game continues |
+| `life_loss_info=True` does not distinguish a lost life from the end of a game | distinguished by `lives` |
+| `SAME_STEP` returns `final_obs` for all games without a mask, and no `final_info` | both, with masks |
+| 0 to 29 no-ops | 1 to 30 no-ops |
+| presses FIRE at the start by default | never presses FIRE |
+| sticky with 0.25 in `gymnasium.make_vec("ALE/...")`, not sticky in the class | as in the preset |
+| the final observation at the frame limit is max-pooled with an older frame | correct |
+| an invalid action makes it hang | raises `InvalidAction` |
 
 ## Games
 
-Any game that `ale-py` has for one player can be made. Papers report on these 57; a score is normalized by
-`human_normalized_score(game, score)`, which is 0 at the random and 1 at the human score.
+All single-player games of `ale-py` are available. Papers usually report results on the following 57.
+`human_normalized_score(game, score)` normalizes a score to 0 for the random and 1 for the human player.
 
 {_games()}
 
 The scores are those of Wang et al. (2016), *Dueling Network Architectures for Deep Reinforcement Learning*, for starts
-with 1 to 30 no-ops, as DeepMind's `dqn_zoo` has them. Mnih et al. (2015) have the same random scores for 49 of the
-games, and other human scores in 34 of these; name the table with any normalized score.
+with 1 to 30 no-ops, as in DeepMind's `dqn_zoo`. Mnih et al. (2015) report 49 of these games with the same random
+scores, but different human scores for 34 of them. State the source of the reference scores with any normalized score.
 """
 
 
@@ -119,7 +121,7 @@ def _presets() -> str:
         values = (f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
                   for value in (getattr(preset, field) for preset in PRESETS.values()))  # fmt: skip
         rows.append((f"`{field}`", *values, text))
-    return table(("Field", *(f'`"{name}"`' for name in PRESETS), "What it is, and its source"), rows, right=(1, 2))
+    return table(("Field", *(f'`"{name}"`' for name in PRESETS), "Meaning and source"), rows, right=(1, 2))
 
 
 def _field_docstrings() -> dict[str, str]:

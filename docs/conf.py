@@ -40,7 +40,7 @@ _CODE = re.compile(r"(?<![`:])(`[^`]+`)(?!`)(?=(\w)?)")
 def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are written to be read as they stand; make reStructuredText of them."""
     if name in _ON_A_PAGE:
-        lines[:] = [f"One copy as a ``gymnasium.Env``; see :doc:`/environments/{_ON_A_PAGE[name]}`."]
+        lines[:] = [f"A ``gymnasium.Env``; see :doc:`/environments/{_ON_A_PAGE[name]}`."]
         return
     for i, line in enumerate(lines):
         line = _CODE.sub(lambda match: f"`{match[1]}`" + ("\\ " if match[2] else ""), line)

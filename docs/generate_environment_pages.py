@@ -1,7 +1,7 @@
-"""Write the page of every registered environment, from its docstring and `environments/reference.json`.
+"""Generate the page of every registered environment from its docstring and `environments/reference.json`.
 
-With `--check`, fail unless the committed pages are up to date; with `--reference` and `--pictures`, renew the numbers
-and the pictures first.
+`--check` fails if the committed pages are out of date; `--reference` and `--pictures` first regenerate the numbers and
+the pictures.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from gymnasium.vector import AutoresetMode
 from PIL import Image
 
 from dgvf_envs import ENVIRONMENTS
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
 from dgvf_envs.planning import expected_return, plan_puddle_world
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 
 PAGES = DOCS / "environments"
 REFERENCE = PAGES / "reference.json"
@@ -52,14 +52,14 @@ Policy = Callable[[Any], np.ndarray]
 
 
 def good_policy(world: CollectObjects | PuddleWorld) -> Policy:
-    """A policy that solves the world: the plan of PuddleWorld, a shortest path in Collect-Objects."""
+    """A policy that solves the task: value iteration in PuddleWorld, shortest paths in Collect-Objects."""
     if isinstance(world, CollectObjects):
         return lambda state: _shortest_path_action(world, state)
     return plan_puddle_world(_with_uniform_noise(world), RESOLUTION).act
 
 
 def state_of(world: CollectObjects | PuddleWorld, observations: np.ndarray) -> CollectObjectsState | PuddleWorldState:
-    """The states `[B]` that the observations `[B, ...]` of the registered environments show."""
+    """The states `[B]` for observations `[B, ...]` of the registered environments."""
     if isinstance(world, PuddleWorld):
         return PuddleWorldState(*observations.T)
     agent, first, second = observations.reshape(len(observations), 3, -1).swapaxes(0, 1)
@@ -67,7 +67,7 @@ def state_of(world: CollectObjects | PuddleWorld, observations: np.ndarray) -> C
 
 
 def _with_uniform_noise(world: PuddleWorld) -> PuddleWorld:
-    """The world itself, or, where its noise is normal, the one with uniform noise of the same variance."""
+    """The same dynamics, with normal noise replaced by uniform noise of the same variance."""
     if world.noise_distribution == "uniform":
         return world
     return PuddleWorld(
@@ -92,7 +92,7 @@ def _shortest_path_action(world: CollectObjects, state: CollectObjectsState) -> 
 
 
 def reference_numbers(env_id: str) -> dict[str, Any]:
-    """What good and random behavior is worth in one environment."""
+    """The returns of good and random policies in one environment."""
     env = gym.make(env_id)
     world, horizon = env.unwrapped.dynamics, env.spec.max_episode_steps
     if isinstance(world, CollectObjects):
@@ -116,9 +116,9 @@ def reference_numbers(env_id: str) -> dict[str, Any]:
 
 
 def simulate(env_id: str, policy: Policy | None) -> dict[str, float]:
-    """Undiscounted returns of `EPISODES` episodes under a policy, or under a random one.
+    """Undiscounted returns of `EPISODES` episodes with a policy, or with a random one if `None`.
 
-    Every copy of the vector environment plays one episode, so that short episodes do not count more often.
+    Each environment plays one episode, so that short episodes are not overrepresented.
     """
     envs = gym.make_vec(env_id, num_envs=EPISODES, autoreset_mode=AutoresetMode.NEXT_STEP)
     world = envs.dynamics
@@ -158,11 +158,11 @@ def reference() -> dict[str, Any]:
 
 
 def draw_pictures(env_id: str) -> None:
-    """A PNG in the middle of an episode under a good policy, and a GIF of the whole."""
+    """Draw a PNG from the middle of an episode with a good policy, and a GIF of the whole episode."""
     still = frames(env_id, size=600)
     Image.fromarray(still[2 * len(still) // 3]).save(picture(env_id, "png"), optimize=True)
     film = [Image.fromarray(frame) for frame in frames(env_id, size=360)]
-    # one palette for all frames, made from the last, which has the whole trail: no flicker, and small differences
+    # One palette for all frames, from the last one, which has the whole trail: no flicker, and a small file
     palette = film[-1].quantize(colors=255, method=Image.Quantize.MEDIANCUT)
     film = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in film]
     durations = [700, *[100] * (len(film) - 2), 1800]
@@ -172,7 +172,7 @@ def draw_pictures(env_id: str) -> None:
 
 
 def draw_overlays() -> None:
-    """The pictures of `rendering.md`, drawn by the example that it shows."""
+    """Draw the pictures in `rendering.md` with its own example."""
     draw = runpy.run_path(str(DOCS.parent / "examples" / "overlay.py"))["main"]
     for path in OVERLAYS:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ def draw_overlays() -> None:
 
 
 def frames(env_id: str, size: int) -> list[np.ndarray]:
-    """The pictures of one episode under a good policy."""
+    """The pictures of one episode with a good policy."""
     env = gym.make(env_id, render_mode="rgb_array", screen_size=size)
     world = env.unwrapped.dynamics
     policy = good_policy(world)
@@ -195,7 +195,7 @@ def frames(env_id: str, size: int) -> list[np.ndarray]:
 
 
 def picture(env_id: str, ending: str) -> Path:
-    """Where a picture lies."""
+    """The path of a picture."""
     return PAGES / "images" / f"{env_id}.{ending}"
 
 
@@ -217,13 +217,13 @@ def page(env_id: str, numbers: dict[str, Any], settings: dict[str, Any]) -> str:
     kwargs = ENVIRONMENTS[env_id].get("kwargs", {})
     if kwargs:
         facts.insert(1, ("Registered with", ", ".join(f"`{name}={value!r}`" for name, value in kwargs.items())))
-    note = "What follows describes the class with its default arguments.\n\n" if kwargs else ""
+    note = "The following describes the environment with its default arguments.\n\n" if kwargs else ""
     description, history, versions = inspect.getdoc(class_).partition("## Version History")
     return f"""<!-- Generated by docs/generate_environment_pages.py from the docstring of {class_.__name__}. -->
 
 # {env_id}
 
-![An episode of {env_id} under a good policy](images/{env_id}.gif)
+![An episode of {env_id} with a good policy](images/{env_id}.gif)
 
 {table(("", ""), facts)}
 
@@ -251,8 +251,8 @@ def _reference_section(numbers: dict[str, Any], settings: dict[str, Any]) -> str
         ]
         returns = table(("Policy", "Expected return", f"Discounted by {discount}"), rows, right=(1, 2))
         return (
-            f"Exact expectations over the {numbers['starts']} starting cells, by backward induction over the time "
-            f"limit.\n\n{returns}\n\nA shortest path takes {numbers['mean_path']:.1f} moves on average and "
+            f"Exact expectations over the {numbers['starts']} starting cells, computed by backward induction over the "
+            f"time limit.\n\n{returns}\n\nA shortest path takes {numbers['mean_path']:.1f} moves on average and "
             f"{numbers['longest_path']} at most. {source}"
         )
     rows = []
@@ -261,7 +261,7 @@ def _reference_section(numbers: dict[str, Any], settings: dict[str, Any]) -> str
         rows.append((name, f"{numbers['value_iteration']:.2f}", "", ""))
         planned = "optimal, simulated"
     else:
-        planned = "plan for uniform noise of the same variance, simulated"
+        planned = "planned for uniform noise of the same variance, simulated"
     for name, run in ((planned, numbers["planned"]), ("uniform random, simulated", numbers["random"])):
         mean, error = f"{run['return']:,.2f}", f"{run['standard_error']:,.2f}"
         rows.append((name, f"{mean} ± {error}", f"{run['length']:,.1f}", f"{100 * run['solved']:.1f}%"))
@@ -273,11 +273,11 @@ def _reference_section(numbers: dict[str, Any], settings: dict[str, Any]) -> str
 
 
 def index() -> str:
-    """The Markdown of the page that lists the environments."""
+    """The Markdown of the index page."""
     links = "\n".join([*ENVIRONMENTS, "Atari"])
     rows = [(f"[{env_id}]({env_id}.md)", f"![{env_id}](images/{env_id}.png)") for env_id in ENVIRONMENTS]
     grid = table(
-        ("Environment", ""), [*rows, ("[Atari](Atari.md)", "57 games under the paper's preset or a modern one")]
+        ("Environment", ""), [*rows, ("[Atari](Atari.md)", "57 games with the paper's preset or a modern one")]
     )
     return f"""<!-- Generated by docs/generate_environment_pages.py. -->
 
@@ -294,7 +294,7 @@ def index() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Every page that this script owns."""
+    """All pages that this script generates."""
     known = json.loads(REFERENCE.read_text(encoding="utf-8"))
     numbers, settings = known["environments"], known["settings"]
     return {PAGES / f"{env_id}.md": page(env_id, numbers[env_id], settings) for env_id in ENVIRONMENTS} | {
@@ -306,8 +306,8 @@ def pages() -> dict[Path, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="fail unless the pages are up to date; write nothing")
-    parser.add_argument("--reference", action="store_true", help="compute the reference numbers anew")
-    parser.add_argument("--pictures", action="store_true", help="draw the pictures anew")
+    parser.add_argument("--reference", action="store_true", help="regenerate the reference numbers")
+    parser.add_argument("--pictures", action="store_true", help="regenerate the pictures")
     arguments = parser.parse_args()
     if arguments.check:
         pictures = [picture(env_id, ending) for env_id in ENVIRONMENTS for ending in ("png", "gif")]

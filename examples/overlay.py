@@ -14,10 +14,10 @@ import pygame
 import tyro
 
 import dgvf_envs  # noqa: F401, registers the environments
-from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.planning import plan_puddle_world
-from dgvf_envs.puddle_world.env import PuddleWorld
-from dgvf_envs.rendering.renderer import Overlay
+from dgvf_envs.puddle_world import PuddleWorld
+from dgvf_envs.rendering import Overlay
 
 
 def values_of(world: CollectObjects | PuddleWorld) -> Overlay:

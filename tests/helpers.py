@@ -11,9 +11,9 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 import dgvf_envs
-from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.collect_objects.grid_map import LAYOUTS
-from dgvf_envs.puddle_world.env import PuddleWorld
+from dgvf_envs.puddle_world import PuddleWorld
 from dgvf_envs.puddle_world.puddles import CapsulePuddle, GaussianPuddle
 from tests.oracles import Rooms
 

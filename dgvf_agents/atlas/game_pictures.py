@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from dgvf_agents.atlas.frame_pictures import heated
 from dgvf_agents.atlas.game_atlas import GameAtlas
 from dgvf_agents.atlas.pictures import png_of
-from dgvf_envs.rendering.renderer import DIVERGING
+from dgvf_envs.rendering import DIVERGING
 
 _LARGE_FRAME = 320
 """Pixels that the height of a picture of one frame has at least."""

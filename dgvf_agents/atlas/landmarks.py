@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dgvf_envs.collect_objects.env import CollectObjects
-from dgvf_envs.collect_objects.view import room_numbers
-from dgvf_envs.puddle_world.env import PuddleWorld
+from dgvf_envs.collect_objects import CollectObjects
+from dgvf_envs.puddle_world import PuddleWorld
 
 NEAR_MOVES = 2
 """Moves within which a cell counts as near an object."""
@@ -77,7 +76,7 @@ def _in_either_phase(more: str, less: str, inside: np.ndarray, holds_first: np.n
 def rooms(world: CollectObjects) -> list[tuple[str, np.ndarray]]:
     """The rooms of a map by name, each with which cells `[C]` lie inside; doorways belong to none."""
     grid = world.map
-    numbers = room_numbers(grid.free & ~grid.doors)[tuple(grid.cells.T)]
+    numbers = grid.rooms[tuple(grid.cells.T)]
     middle = (np.array(grid.shape) - 1) / 2
     found = []
     for number in range(numbers.max() + 1):

@@ -12,7 +12,7 @@ from dgvf_agents.atlas.agent_maps import agent_maps
 from dgvf_agents.atlas.pictures import limits_of
 from dgvf_agents.atlas.states import WorldStates, enumerate_states
 from dgvf_agents.runs.config import TrainConfig
-from dgvf_envs.rendering.renderer import LiveOverlay, Overlay
+from dgvf_envs.rendering import LiveOverlay, Overlay
 
 QUANTITIES = ("cumulant", "answer", "discount")
 """What may be drawn of a question."""

@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from dgvf_agents.atlas.states import Panel, WorldStates
-from dgvf_envs.rendering.renderer import PAPER, Arrow, Overlay, map_picture
+from dgvf_envs.rendering import PAPER, Arrow, Overlay, map_picture
 
 SIDE = 200
 """Height of one map in pixels."""

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from dgvf_agents.atlas.landmarks import Landmark, landmarks_of_rooms, landmarks_of_square
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
 from dgvf_envs.collect_objects.grid_map import MOVES
 from dgvf_envs.collect_objects.view import CollectObjectsView
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.planning import TransitionTable, transition_table
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 from dgvf_envs.puddle_world.view import PuddleWorldView
-from dgvf_envs.rendering.renderer import View
+from dgvf_envs.rendering import View
 
 
 class Panel(NamedTuple):

@@ -94,7 +94,7 @@ class Actor:
         if t % simulation.steps == 0:
             assert isinstance(observations, np.ndarray)  # worlds that can be simulated have no Dict observations
             self._simulated_actions = simulation.actions(theta, noise[t : t + simulation.steps], observations)
-        elif not simulation.env.expecting:  # something else has moved the environment
+        elif not simulation.env.has_lookahead:  # something else has moved the environment
             self._simulated_actions = None
         return None if self._simulated_actions is None else self._simulated_actions[t % simulation.steps]
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.compiling import Compiled
-from dgvf_envs.functional.simulation import Foresight, foresee
+from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 
@@ -37,7 +37,7 @@ class ActingAhead:
         """
         Args:
             act: the agent.
-            env: the environment, which is `foreseeable`.
+            env: the environment; it must support lookahead.
             n_steps: T, the steps of a rollout ≥ 1.
             device: where the agent is.
             compile: whether the function is compiled; it is slower than acting step by step otherwise, and equal.
@@ -49,11 +49,11 @@ class ActingAhead:
 
         def ahead(
             theta: Params, noise: Tensor, state: tuple, elapsed: Tensor, numbers: Tensor, cursor: Tensor
-        ) -> Foresight:
+        ) -> SimulatedRollout:
             def actions(observations: Tensor, t: int) -> Tensor:
                 return act(theta, observations, noise[t])
 
-            return foresee(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
+            return simulate_rollout(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
 
         self._ahead = Compiled(ahead, compile, device)
 
@@ -63,16 +63,16 @@ class ActingAhead:
         `None` where the environment does not stand where these observations `[B, *obs]` were made: something else has
         moved it since, and the agent, who knows no better, acts on what it saw.
         """
-        state, *streams = self.env.outlook(self.steps)
+        state, *streams = self.env.lookahead_inputs(self.steps)
         if not np.array_equal(self.env.dynamics.observe(state), observations):
             return None
         state = type(state)(*map(self._tensor, state))
         with torch.no_grad():
-            foresight = self._ahead(theta, noise, state, *map(self._tensor, streams))
-        states = type(state)(*map(_array, foresight.states))
-        seen = Foresight(*(states if part is foresight.states else _array(part) for part in foresight))
-        self.env.expect(seen)
-        return seen.actions
+            rollout = self._ahead(theta, noise, state, *map(self._tensor, streams))
+        states = type(state)(*map(_array, rollout.states))
+        simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
+        self.env.set_lookahead(simulated)
+        return simulated.actions
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)
@@ -87,4 +87,4 @@ def foreseeable(env: VecEnv) -> DynamicsVectorEnv | None:
     while type(env) is VecMonitor:
         env = env.venv
     inner = env.env if isinstance(env, GymnasiumVecEnv) else None
-    return inner if isinstance(inner, DynamicsVectorEnv) and inner.foreseeable else None
+    return inner if isinstance(inner, DynamicsVectorEnv) and inner.supports_lookahead else None

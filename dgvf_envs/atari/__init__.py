@@ -1,4 +1,4 @@
-"""Atari games for agents: named presets, one game or many at once, and scores that are those of whole games."""
+"""Atari games: named presets, a single environment and a vector environment, and scores of whole games."""
 
 from dgvf_envs.atari.games import GAMES, ReferenceScores, human_normalized_score
 from dgvf_envs.atari.presets import MODERN, PAPER, PRESETS, AtariPreset

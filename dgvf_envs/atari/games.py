@@ -1,4 +1,4 @@
-"""The 57 games that papers report on, and what a random and a human player score in them."""
+"""The standard 57 games, with the scores of a random and a human player."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dgvf_envs.atari.emulator import title_of
 
 
 class ReferenceScores(NamedTuple):
-    """Mean scores of whole games, unclipped, that start with 1 to 30 no-ops and last at most 30 minutes."""
+    """Mean unclipped scores of games that start with 1 to 30 no-ops and last at most 30 minutes."""
 
     random: float
-    """Of actions chosen uniformly."""
+    """Score of a uniformly random policy."""
     human: float
-    """Of a professional tester of games."""
+    """Score of a professional human game tester."""
 
 
 GAMES: dict[str, ReferenceScores] = {
@@ -77,20 +77,20 @@ GAMES: dict[str, ReferenceScores] = {
 }
 """Random and human scores of the 57 games, by Gymnasium's names.
 
-They are the columns "Random" and "Human" of the table for 30 no-op starts in Wang et al., *Dueling Network
-Architectures for Deep Reinforcement Learning* (2016), as DeepMind's `dqn_zoo` has them (`atari_data.py`). Mnih et al.,
-*Human-level control through deep reinforcement learning* (2015), have 49 of the games, with the same random scores, and
-with other human scores in 34 of them (Breakout 31.8, Pong 9.3): name the table with any normalized score. The paper
-(Veeriah et al. 2019) does not print the table that it used.
+The scores are the columns "Random" and "Human" in the table for 30 no-op starts of Wang et al., *Dueling Network
+Architectures for Deep Reinforcement Learning* (2016), as in DeepMind's `dqn_zoo` (`atari_data.py`). Mnih et al.,
+*Human-level control through deep reinforcement learning* (2015), report 49 of the games with the same random scores,
+but different human scores for 34 of them (Breakout 31.8, Pong 9.3). State the source of the reference scores with any
+normalized score. The paper (Veeriah et al. 2019) does not say which table it used.
 """
 
 
 def human_normalized_score(game: str, score: float) -> float:
-    """(score - random) / (human - random): 0 for the random and 1 for the human player of `GAMES`.
+    """(score - random) / (human - random), with the reference scores in `GAMES`.
 
     Args:
         game: one of the 57, in Gymnasium's or ALE's spelling.
-        score: of whole games, unclipped.
+        score: the unclipped score of whole games.
 
     Raises:
         ValueError: there are no reference scores for the game.

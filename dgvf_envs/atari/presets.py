@@ -1,4 +1,4 @@
-"""What an agent sees of an Atari game, what it is rewarded for and when its episodes end: two named presets."""
+"""Atari preprocessing, rewards and episode ends: two named presets."""
 
 from __future__ import annotations
 
@@ -9,37 +9,38 @@ from typing import final
 @final
 @dataclass(frozen=True)
 class AtariPreset:
-    """The rules between a game and an agent; `dataclasses.asdict` gives what to save with a run.
+    """The settings of an Atari environment; save `dataclasses.asdict(preset)` with a run.
 
-    Not settable, because nobody's protocol sets it otherwise: frames are grey and scaled down by averaging areas, the
-    last two frames of a repeat are joined by their maximum, a stack starts with black frames, and the environment never
-    presses FIRE by itself.
+    The following is fixed, because all common protocols agree on it: frames are converted to grayscale and downscaled
+    by area averaging, the last two frames of a repeated action are max-pooled, a frame stack starts with black frames,
+    and the environment never presses FIRE on its own.
 
     Raises:
-        ValueError: a value is out of its range.
+        ValueError: a value is out of range.
     """
 
     frame_skip: int = 4
-    """Frames for which an action is held; the agent sees the maximum of the last two. (Paper; Mnih et al. 2015)"""
+    """Number of frames for which an action is repeated; the last two are max-pooled. (Paper; Mnih et al. 2015)"""
     frame_size: int = 84
-    """Height and width that frames are scaled to, in pixels. (Paper; Mnih et al. 2015)"""
+    """Height and width of the downscaled frames in pixels. (Paper; Mnih et al. 2015)"""
     stack: int = 4
-    """Frames in an observation, the oldest first. (Paper; Mnih et al. 2015)"""
+    """Number of stacked frames in an observation, oldest first. (Paper; Mnih et al. 2015)"""
     clip_rewards: bool = True
-    """Whether the agent's rewards are clipped to [-1, 1]; scores never are. (Paper; Mnih et al. 2015)"""
+    """Whether rewards are clipped to [-1, 1]; scores never are. (Paper; Mnih et al. 2015)"""
     life_loss_ends: bool = True
-    """Whether losing a life ends an episode for the agent, while the game goes on. (Mnih et al. 2015; Espeholt et al.
-    2018, whose hyperparameters the paper uses; advised against by Machado et al. 2018)"""
+    """Whether the loss of a life ends the episode, while the game continues. (Mnih et al. 2015; Espeholt et al. 2018,
+    whose hyperparameters the paper uses; Machado et al. 2018 advise against it)"""
     max_noops: int = 30
-    """A game starts with 1 to this many no-op actions of one frame, uniformly; 0 for none. (Mnih et al. 2015)"""
+    """A game starts with 1 to `max_noops` no-ops of one frame each, uniformly at random; 0 for none. (Mnih et al.
+    2015)"""
     sticky: float = 0.0
-    """Probability, at every frame, that the console holds the action of the frame before. (0.25 in Machado et al.
-    2018)"""
+    """Sticky actions: the probability, at each frame, that the previous frame's action is repeated. (0.25 in Machado et
+    al. 2018)"""
     full_action_set: bool = False
-    """All 18 actions of the console instead of those that the game reads. (All in Machado et al. 2018)"""
+    """Whether to use all 18 actions of the console or only those of the game. (All in Machado et al. 2018)"""
     max_frames: int = 108_000
-    """Frames after which a game is cut off, no-ops not counted: 30 minutes; a multiple of `frame_skip`. (`dqn_zoo`;
-    ALE's own ids)"""
+    """The time limit of a game in frames, excluding no-ops; the default is 30 minutes. A multiple of `frame_skip`.
+    (`dqn_zoo`; ALE's own ids)"""
 
     def __post_init__(self) -> None:
         for name in ("frame_skip", "frame_size", "stack"):
@@ -56,47 +57,48 @@ class AtariPreset:
 
     @property
     def name(self) -> str:
-        """The preset's name, `"own"` for one that is not of `PRESETS`."""
+        """The name of the preset in `PRESETS`, or `"own"`."""
         return next((name for name, preset in PRESETS.items() if preset == self), "own")
 
     @property
     def max_steps(self) -> int:
-        """The agent's steps after which a game is cut off."""
+        """The time limit of a game in agent steps."""
         return self.max_frames // self.frame_skip
 
     def describe(self) -> str:
-        """All of it in a few lines, for a log; environments do not print it by themselves."""
-        shown = f"max of the last 2 of {self.frame_skip}" if self.frame_skip > 1 else "every frame"
-        starts = f"1 to {self.max_noops} no-ops" if self.max_noops else "at once"
-        sticky = f"repeated with probability {self.sticky} at every frame" if self.sticky else "never sticky"
+        """A multi-line summary for logs; environments do not print it on their own."""
+        pooling = f"max over the last 2 of {self.frame_skip}" if self.frame_skip > 1 else "every frame"
+        starts = f"start with 1 to {self.max_noops} no-ops" if self.max_noops else "start without no-ops"
+        sticky = f"sticky with probability {self.sticky} per frame" if self.sticky else "not sticky"
+        ends = "end with every life; the game continues" if self.life_loss_ends else "end with the game"
         return "\n".join(
             [
                 f"Atari preset {self.name!r}",
-                f"  observation  {self.stack} grey frames of {self.frame_size}x{self.frame_size}, {shown}",
-                f"  actions      {'all 18' if self.full_action_set else 'those that the game reads'}, "
-                f"held for {self.frame_skip} frames, {sticky}",
-                f"  rewards      {'clipped to [-1, 1]' if self.clip_rewards else 'as they are'}; scores as they are",
-                f"  episodes     end {'with every life; the game goes on' if self.life_loss_ends else 'with the game'}",
-                f"  games        start after {starts}, cut off after {self.max_frames:,} frames",
+                f"  observation  {self.stack} grayscale frames of {self.frame_size}x{self.frame_size}, {pooling}",
+                f"  actions      {'all 18' if self.full_action_set else 'those used in the game'}, "
+                f"repeated for {self.frame_skip} frames, {sticky}",
+                f"  rewards      {'clipped to [-1, 1]' if self.clip_rewards else 'unclipped'}; scores unclipped",
+                f"  episodes     {ends}",
+                f"  games        {starts}, time limit of {self.max_frames:,} frames",
             ]
         )
 
 
 PAPER = AtariPreset()
-"""The paper's (Veeriah et al. 2019): DeepMind's preprocessing of 2015 to 2019."""
+"""The preset of the paper (Veeriah et al. 2019): DeepMind's preprocessing of 2015 to 2019."""
 
 MODERN = AtariPreset(life_loss_ends=False, max_noops=0, sticky=0.25, full_action_set=True)
-"""After Machado et al. 2018: sticky actions are the source of chance instead of no-ops, all actions, whole games."""
+"""The preset of Machado et al. 2018: sticky actions instead of no-ops, all 18 actions, and whole games as episodes."""
 
 PRESETS: dict[str, AtariPreset] = {"paper": PAPER, "modern": MODERN}
 """The presets by name."""
 
 
 def preset_of(preset: AtariPreset | str) -> AtariPreset:
-    """The preset itself, or the one of that name.
+    """Look up a preset by name; presets are returned as they are.
 
     Raises:
-        ValueError: there is none of that name.
+        ValueError: there is no preset of that name.
     """
     if isinstance(preset, AtariPreset):
         return preset

@@ -1,4 +1,4 @@
-"""One Atari game, as Gymnasium's own wrappers in the order that a preset asks for."""
+"""A single Atari environment, built from Gymnasium's own wrappers."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _LOGGER = logging.getLogger("dgvf_envs.atari")
 
 
 def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | None = None) -> gym.Env:
-    """One game under a preset: observations `[stack, size, size]` uint8, rewards for learning, scores in the infos.
+    """Make a single Atari environment with observations `[stack, size, size]` uint8.
 
-    `info["episode"]` appears where a whole game is over or cut off and holds its score `r` from unclipped rewards, its
-    length `l` in the agent's steps, lost lives or not, and the seconds `t` since the environment was made.
-    `info["lives"]` is always there.
+    At the end of a whole game (over or truncated), `info["episode"]` has the score `r` (the sum of unclipped rewards),
+    the length `l` in agent steps over all lives, and the seconds `t` since the environment was made. `info["lives"]` is
+    always present.
 
     Args:
-        game: in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
-        preset: or its name, `"paper"` or `"modern"`.
-        render_mode: `None`, `"human"` (a window in real time, with sound) or `"rgb_array"` (the console's colors).
+        game: the game in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
+        preset: the preset or its name, `"paper"` or `"modern"`.
+        render_mode: `None`, `"human"` (a window in real time, with sound) or `"rgb_array"` (in color).
 
     Raises:
         ValueError: there is no such game or preset.
-        DependencyNotInstalled: `cv2` is missing.
+        DependencyNotInstalled: `cv2` is not installed.
     """
     preset = preset_of(preset)
     if importlib.util.find_spec("cv2") is None:
-        raise DependencyNotInstalled('make_atari needs cv2, which `pip install "dgvf[atari]"` brings')
+        raise DependencyNotInstalled('make_atari needs cv2: run `pip install "dgvf[atari]"`')
     _LOGGER.info("%s: %s", title_of(game), preset.describe())
     env = gym.make(
         f"ALE/{title_of(game)}-v5",
@@ -48,16 +48,14 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
         frameskip=1,
         repeat_action_probability=preset.sticky,
         full_action_space=preset.full_action_set,
-        max_num_frames_per_episode=None,  # TimeLimit's; the emulator's own would count no-ops and hide the last frames
+        max_num_frames_per_episode=None,  # TimeLimit below: the emulator's own counts no-ops and hides the last frames
         render_mode=render_mode,
         disable_env_checker=True,
     )
     env = AtariPreprocessing(
         EmulatorSeed(env), noop_max=preset.max_noops, frame_skip=preset.frame_skip, screen_size=preset.frame_size
     )
-    env = Monitor(
-        TimeLimit(env, preset.max_steps)
-    )  # Stable-Baselines3 finds it and adds none that would see lives only
+    env = Monitor(TimeLimit(env, preset.max_steps))  # inside LifeLossEnds, so that it records whole games
     if preset.clip_rewards:
         env = ClipReward(env, -1.0, 1.0)
     env = FrameStackObservation(env, preset.stack, padding_type="zero")
@@ -66,12 +64,12 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
 
 @final
 class EmulatorSeed(gym.Wrapper[np.ndarray, int, np.ndarray, int], gym.utils.RecordConstructorArgs):
-    """`reset(seed=s)` seeds the emulator with s itself, as ALE's vector environment does, and not with a hash of it."""
+    """Makes `reset(seed=s)` seed the emulator with s itself, like ALE's vector environment, not with a hash of s."""
 
     def __init__(self, env: gym.Env) -> None:
         """
         Args:
-            env: ALE's environment.
+            env: an ALE environment.
         """
         gym.utils.RecordConstructorArgs.__init__(self)
         gym.Wrapper.__init__(self, env)
@@ -87,7 +85,7 @@ class EmulatorSeed(gym.Wrapper[np.ndarray, int, np.ndarray, int], gym.utils.Reco
             raise ValueError(f"seed must lie in [0, {MAX_SEED}], got {seed!r}")
         if seed is not None:
             game: Any = self.env.unwrapped
-            game.seed_game(seed)  # the generator of no-ops too
+            game.seed_game(seed)  # also seeds the generator of no-ops
             game.ale.setInt("random_seed", seed)
-            game.load_game()  # seeds count from here on
+            game.load_game()  # the seed takes effect here
         return self.env.reset(options=options)

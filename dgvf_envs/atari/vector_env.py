@@ -1,47 +1,48 @@
-"""Many Atari games at once, on ALE's vector environment in C++."""
+"""A vector environment of Atari games, based on ALE's C++ vector environment."""
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 from ale_py import AtariVectorEnv
-from gymnasium.error import ClosedEnvironmentError, InvalidAction, ResetNeeded
+from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from dgvf_envs.atari.emulator import MAX_SEED, frames_before_start, rom_id_of, title_of
-from dgvf_envs.atari.game_records import GameRecords
 from dgvf_envs.atari.life_loss import life_lost
 from dgvf_envs.atari.presets import PAPER, AtariPreset, preset_of
+from dgvf_envs.vector_arguments import check_num_envs, checked_actions, checked_reset_mask, checked_seeds
 
 _LOGGER = logging.getLogger("dgvf_envs.atari")
 
-_NEVER = 2**31 - 2
-"""A limit on frames that no game reaches, one less than the largest: the emulator adds 1 to it."""
-_TOLD = ("lives", "episode_frame_number", "frame_number")
-"""What infos tell of the emulators: those of ALE's entries that its scalar environment has too."""
+_NO_FRAME_LIMIT = 2**31 - 2
+"""A frame limit that no game reaches; the emulator adds 1 to it, which must not overflow."""
+_INFO_KEYS = ("lives", "episode_frame_number", "frame_number")
+"""The infos that ALE's single environment has too."""
 
 
 @final
 class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
-    """N games as one `gymnasium.vector.VectorEnv`.
+    """N games as a `gymnasium.vector.VectorEnv`.
 
-    It behaves like `gymnasium.vector.SyncVectorEnv` with `SAME_STEP` autoreset over N environments of `make_atari`, in
-    everything that it returns but the number of no-ops, which is drawn by another generator.
+    It returns the same values as `gymnasium.vector.SyncVectorEnv` with autoreset mode `SAME_STEP` and N environments
+    made by `make_atari`, except for the number of no-ops, which another generator draws.
 
-    **Seeds.** `reset(seed=s)` with an integer seeds game i with `s + i`; a sequence gives one seed per game (`None`
-    leaves that game's generator going).
+    **Seeding.** `reset(seed=s)` with an integer seeds game i with `s + i`; a sequence has one seed per game, and `None`
+    leaves the game's generator as it is.
 
-    **Episodes.** Under a preset with `life_loss_ends`, a lost life is `terminated` and the game goes on: the
-    observation is the one of the next episode's start and of this one's end. A game that is over, or cut off
-    (`truncated`), starts anew within the step. At either, `infos["final_obs"]` and `infos["final_info"]` hold the last
-    observations and infos where the masks `infos["_final_obs"]` and `infos["_final_info"]` are true.
+    **Episodes.** If the preset has `life_loss_ends`, the loss of a life sets `terminated` and the game continues: the
+    returned observation is both the final observation of the episode and the first one of the next. A game that is over
+    or truncated restarts in the same step. In both cases the final observations and infos are in `infos["final_obs"]`
+    and `infos["final_info"]`, under the masks `infos["_final_obs"]` and `infos["_final_info"]`.
 
-    **Scores.** `infos["final_info"]["episode"]` is there where whole games are over or cut off, under its mask
-    `_episode`, and holds their scores `r` from unclipped rewards, their lengths `l` in the agent's steps and the
-    seconds `t` since the environment was made. Rewards are for learning and clipped if the preset says so.
+    **Scores.** When whole games are over or truncated, `infos["final_info"]["episode"]` has their scores `r` (sums of
+    unclipped rewards), lengths `l` in agent steps, and the seconds `t` since the environment was made, under the mask
+    `_episode`. Rewards are clipped if the preset says so.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012, Gymnasium reads a plain class attribute
@@ -53,16 +54,15 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def __init__(self, game: str, num_envs: int, preset: AtariPreset | str = PAPER, threads: int = 0) -> None:
         """
         Args:
-            game: in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
-            num_envs: the number of games N ≥ 1.
-            preset: or its name, `"paper"` or `"modern"`.
-            threads: of the emulators; 0 for as many as there are cores.
+            game: the game in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
+            num_envs: number of games N ≥ 1.
+            preset: the preset or its name, `"paper"` or `"modern"`.
+            threads: number of emulator threads; 0 for one per core.
 
         Raises:
-            ValueError: there is no such game or preset, or a number is out of its range.
+            ValueError: there is no such game or preset, or a number is out of range.
         """
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be >= 1, got {num_envs!r}")
+        check_num_envs(num_envs)
         if threads < 0:
             raise ValueError(f"threads must be >= 0, got {threads!r}")
         self.game, self.preset, self.num_envs = title_of(game), preset_of(preset), num_envs
@@ -73,29 +73,31 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self.single_action_space = self._emulators.single_action_space
         self.observation_space = self._emulators.observation_space
         self.action_space = self._emulators.action_space
-        self._games = GameRecords(num_envs)
+        self._scores = np.zeros(num_envs)  # of the current games, unclipped
+        self._steps = np.zeros(num_envs, dtype=np.int64)  # of the current games
         self._lives = np.zeros(num_envs, dtype=np.int32)
+        self._start_time = time.time()
         self._was_reset = False
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start new games, all of them or those of `options["reset_mask"]` (`[N]` boolean).
+        """Start new games everywhere, or where `options["reset_mask"]` (`[N]` boolean) is true.
 
         Raises:
-            ValueError: the number of seeds or the mask's shape is not N, the mask is empty, or a seed is negative or
-                larger than 2³¹ - 1.
+            ValueError: the number of seeds or the shape of the mask does not match N, the mask is all false, or a seed
+                is negative or larger than 2³¹ - 1.
             TypeError: the mask is not a boolean array.
-            ResetNeeded: a partial reset was asked for before any full one.
-            ClosedEnvironmentError: the environment was closed.
+            ResetNeeded: the mask is partial and there was no full reset before.
+            ClosedEnvironmentError: the environment has been closed.
         """
         if self.closed:
             raise ClosedEnvironmentError("reset() was called after close()")
-        games = self._checked_mask((options or {}).get("reset_mask"))
-        return self._new_games(games, self._checked_seeds(seed))
+        games = checked_reset_mask(options, self.num_envs, self._was_reset)
+        return self._new_games(games, self._emulator_seeds(seed))
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Take one step in every game.
+        """Step all games.
 
         Args:
             actions: `[N]` integer.
@@ -105,29 +107,31 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
             boolean, and infos.
 
         Raises:
-            InvalidAction: the actions have another shape or type, or are out of range.
-            ResetNeeded: the environment was not reset.
-            ClosedEnvironmentError: the environment was closed.
+            InvalidAction: the actions have the wrong shape or type, or one is out of range.
+            ResetNeeded: the environment has not been reset.
+            ClosedEnvironmentError: the environment has been closed.
         """
-        actions = self._checked_actions(actions)
-        observations, raw_rewards, game_over, _, told = self._emulators.step(actions)
-        self._games.add(raw_rewards)
-        truncated = self._games.steps >= self.preset.max_steps
+        if self.closed:
+            raise ClosedEnvironmentError("step() was called after close()")
+        if not self._was_reset:
+            raise ResetNeeded("step() was called before reset(): call reset() first")
+        num_actions = int(self.single_action_space.n)  # type: ignore[attr-defined]
+        actions = checked_actions(actions, self.num_envs, num_actions)  # a wrong action would hang the emulators
+        observations, raw_rewards, game_over, _, ale_infos = self._emulators.step(actions)
+        self._scores += raw_rewards
+        self._steps += 1
+        truncated = self._steps >= self.preset.max_steps
         terminated = game_over
         if self.preset.life_loss_ends:
-            terminated = game_over | life_lost(self._lives, told["lives"])
-        self._lives = told["lives"]
-        infos: dict[str, Any] = {key: told[key] for key in _TOLD}
+            terminated = game_over | life_lost(self._lives, ale_infos["lives"])
+        self._lives = ale_infos["lives"]
+        infos: dict[str, Any] = {key: ale_infos[key] for key in _INFO_KEYS}
         if (done := terminated | truncated).any():
             observations, infos = self._autoreset(observations, infos, done, game_over | truncated)
         rewards = raw_rewards.astype(np.float64)
-        return (
-            observations,
-            rewards.clip(-1.0, 1.0) if self.preset.clip_rewards else rewards,
-            terminated,
-            truncated,
-            infos,
-        )
+        if self.preset.clip_rewards:
+            rewards = rewards.clip(-1.0, 1.0)
+        return observations, rewards, terminated, truncated, infos
 
     def close_extras(self, **kwargs: Any) -> None:
         """Stop the emulators and their threads."""
@@ -139,7 +143,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     def _autoreset(
         self, observations: np.ndarray, infos: dict[str, Any], done: np.ndarray, over: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """The next episodes' first observations and infos, with the last ones of those `done`; `over`: whole games."""
+        """Restart the games that are `over`; add the final observations and infos of the episodes that are `done`."""
         final_obs = np.full(self.num_envs, None, dtype=object)
         for i in np.flatnonzero(done):
             final_obs[i] = observations[i].copy()
@@ -147,7 +151,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         for key, values in infos.items():
             final_info |= {key: np.where(done, values, 0), f"_{key}": done.copy()}
         if over.any():
-            final_info |= {"episode": self._games.of(over), "_episode": over}
+            final_info |= {"episode": self._episode_infos(over), "_episode": over}
             observations, infos = self._new_games(over, None)
         return observations, {
             **infos,
@@ -158,86 +162,65 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         }
 
     def _new_games(self, games: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start new games where `games` `[N]` is true; what comes back is that of all."""
-        observations, told = self._reset_emulators(games, None if seeds is None else seeds[games])
+        """Start new games where `games` `[N]` is true; returns the observations and infos of all games."""
+        observations, ale_infos = self._reset_emulators(games, None if seeds is None else seeds[games])
         if self.preset.max_noops:
-            # the emulators draw from 0 to max_noops; drawing 0 again until there is none is drawing from 1
-            while (without := games & (told["episode_frame_number"] == self._first_frame)).any():
-                observations, told = self._reset_emulators(without, None)
+            # The emulators draw 0 to max_noops no-ops; rejecting 0 gives 1 to max_noops.
+            while (without_noops := games & (ale_infos["episode_frame_number"] == self._first_frame)).any():
+                observations, ale_infos = self._reset_emulators(without_noops, None)
         self._was_reset = True
-        self._games.begin(games)
-        self._lives = told["lives"]
-        return observations, {key: told[key] for key in _TOLD}
+        self._scores[games] = 0.0
+        self._steps[games] = 0
+        self._lives = ale_infos["lives"]
+        return observations, {key: ale_infos[key] for key in _INFO_KEYS}
+
+    def _episode_infos(self, games: np.ndarray) -> dict[str, np.ndarray]:
+        """Scores, lengths and times as in Stable-Baselines3's `Monitor`, where `games` `[N]` is true; 0 elsewhere."""
+        return {
+            "r": np.where(games, self._scores, 0.0),
+            "l": np.where(games, self._steps, 0),
+            "t": np.where(games, round(time.time() - self._start_time, 6), 0.0),
+        }
 
     def _reset_emulators(self, games: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, dict[str, Any]]:
         return self._emulators.reset(seed=seeds, options={"reset_mask": games})
 
-    def _checked_actions(self, actions: np.ndarray) -> np.ndarray:
-        """The emulators would wait forever for the one that is given a wrong action."""
-        if self.closed:
-            raise ClosedEnvironmentError("step() was called after close()")
-        if not self._was_reset:
-            raise ResetNeeded("step() was called before reset(): call reset() first")
-        actions = np.asarray(actions)
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
-            raise InvalidAction(
-                f"actions must be an integer array of shape ({self.num_envs},), "
-                f"got {actions.dtype} of shape {actions.shape}"
-            )
-        most = int(self.single_action_space.n) - 1  # type: ignore[attr-defined]
-        if actions.min() < 0 or actions.max() > most:
-            wrong = int(np.flatnonzero((actions < 0) | (actions > most))[0])
-            raise InvalidAction(f"actions must lie in [0, {most}], got {actions[wrong]} for game {wrong}")
-        return actions.astype(np.int64, copy=False)
-
-    def _checked_mask(self, mask: Any) -> np.ndarray:
-        if mask is None:
-            return np.ones(self.num_envs, dtype=np.bool_)
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise TypeError(f"options['reset_mask'] must be a boolean array, got {mask!r}")
-        if mask.shape != (self.num_envs,) or not mask.any():
-            raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},) and a True, got {mask!r}")
-        if not self._was_reset and not mask.all():
-            raise ResetNeeded("a partial reset was asked for before any full reset()")
-        return mask
-
-    def _checked_seeds(self, seed: int | Sequence[int | None] | None) -> np.ndarray | None:
+    def _emulator_seeds(self, seed: int | Sequence[int | None] | None) -> np.ndarray | None:
+        """`[N]` seeds for the emulators, -1 for none; `None` if there are none at all."""
         if seed is None:
             return None
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed must be an integer or {self.num_envs} seeds, got {len(seeds)} seeds")
-        wrong = [one for one in seeds if one is not None and not 0 <= one <= MAX_SEED]
-        if wrong:
-            raise ValueError(f"seeds must lie in [0, {MAX_SEED}], got {wrong[0]!r}")
+        seeds = checked_seeds(seed, self.num_envs)
+        invalid = [one for one in seeds if one is not None and not 0 <= one <= MAX_SEED]
+        if invalid:
+            raise ValueError(f"seeds must lie in [0, {MAX_SEED}], got {invalid[0]!r}")
         return np.array([-1 if one is None else one for one in seeds])
 
 
 def make_atari_vec(game: str, n: int, preset: AtariPreset | str = PAPER, threads: int = 0) -> GamesVectorEnv:
-    """N games under a preset, stepped in C++; see `GamesVectorEnv`.
+    """Make a vector environment of N games, stepped in C++; see `GamesVectorEnv`.
 
     Args:
-        game: in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
-        n: the number of games ≥ 1.
-        preset: or its name, `"paper"` or `"modern"`.
-        threads: of the emulators; 0 for as many as there are cores.
+        game: the game in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
+        n: number of games ≥ 1.
+        preset: the preset or its name, `"paper"` or `"modern"`.
+        threads: number of emulator threads; 0 for one per core.
 
     Raises:
-        ValueError: there is no such game or preset, or a number is out of its range.
+        ValueError: there is no such game or preset, or a number is out of range.
     """
     return GamesVectorEnv(game, n, preset, threads)
 
 
 def _emulators(rom_id: str, n: int, preset: AtariPreset, threads: int) -> AtariVectorEnv:
-    """ALE's environment, left to emulate and to scale frames; rewards, episodes and limits are counted here."""
+    """ALE's environment, used for emulation and preprocessing only; rewards and episode ends are handled here."""
     return AtariVectorEnv(
         rom_id,
         n,
         num_threads=threads,
-        max_num_frames_per_episode=_NEVER,
+        max_num_frames_per_episode=_NO_FRAME_LIMIT,
         repeat_action_probability=preset.sticky,
         full_action_space=preset.full_action_set,
-        autoreset_mode=AutoresetMode.NEXT_STEP,  # games that are over are reset by mask before there is a next step
+        autoreset_mode=AutoresetMode.NEXT_STEP,  # finished games are reset by mask before the next step
         img_height=preset.frame_size,
         img_width=preset.frame_size,
         grayscale=True,
@@ -245,8 +228,8 @@ def _emulators(rom_id: str, n: int, preset: AtariPreset, threads: int) -> AtariV
         frameskip=preset.frame_skip,
         maxpool=preset.frame_skip > 1,
         noop_max=preset.max_noops + 1,  # exclusive
-        episodic_life=False,  # it would reset the game
-        life_loss_info=False,  # it could not be told from a game that is over
-        reward_clipping=False,  # the unclipped rewards would be lost
+        episodic_life=False,  # would reset the game
+        life_loss_info=False,  # indistinguishable from the end of a game
+        reward_clipping=False,  # would lose the unclipped rewards
         use_fire_reset=False,
     )

@@ -1,4 +1,4 @@
-"""What Collect-Objects looks like: rooms and doors, the objects with their order, the agent and its trail."""
+"""How Collect-Objects is drawn: rooms and doors, the objects in their order, the agent and its trail."""
 
 from __future__ import annotations
 
@@ -6,18 +6,12 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from dgvf_envs.rendering.renderer import AGENT, FAINT, INK, LINE, PAPER, Canvas, Color, EpisodeSnapshot, Overlay, View
+from dgvf_envs.collect_objects.dynamics import CollectObjects, CollectObjectsState
+from dgvf_envs.collect_objects.palette import AGENT_COLOR, FIRST_COLOR, SECOND_COLOR, WALL_COLOR
+from dgvf_envs.rendering import FAINT, INK, LINE, Canvas, Color, EpisodeSnapshot, Overlay, View
 
 if TYPE_CHECKING:
     import pygame
-
-    from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
-
-AGENT_COLOR: Color = AGENT
-FIRST_COLOR: Color = (240, 178, 50)
-SECOND_COLOR: Color = (122, 84, 190)
-FLOOR_COLOR: Color = PAPER
-WALL_COLOR: Color = (70, 78, 96)
 
 _ROOM_TINTS: tuple[Color, ...] = ((250, 243, 232), (235, 243, 250), (238, 247, 238), (247, 238, 246))
 _DOOR: Color = (226, 214, 196)
@@ -25,29 +19,28 @@ _WHITE: Color = (255, 255, 255)
 
 
 @final
-class CollectObjectsView(View["CollectObjectsState"]):
+class CollectObjectsView(View[CollectObjectsState]):
     """Draws a `CollectObjects` world; row 0 is at the top."""
 
     title = "Collect-Objects"
 
     def __init__(self, world: CollectObjects) -> None:
         self.world = world
-        self._rooms = room_numbers(world.map.free & ~world.map.doors)
 
     def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState]) -> None:
         import pygame
 
-        free, doors = self.world.map.free, self.world.map.doors
-        for row, column in np.ndindex(self.world.map.shape):
+        grid = self.world.map
+        for row, column in np.ndindex(grid.shape):
             rect = self._cell(canvas, row, column)
-            if not free[row, column]:
+            if not grid.free[row, column]:
                 color = WALL_COLOR
-            elif doors[row, column]:
+            elif grid.doors[row, column]:
                 color = _DOOR
             else:
-                color = _ROOM_TINTS[self._rooms[row, column] % len(_ROOM_TINTS)]
+                color = _ROOM_TINTS[grid.rooms[row, column] % len(_ROOM_TINTS)]
             canvas.surface.fill(color, rect)
-            if free[row, column]:
+            if grid.free[row, column]:
                 pygame.draw.rect(canvas.surface, LINE, rect, 1)
 
     def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
@@ -109,7 +102,7 @@ class CollectObjectsView(View["CollectObjectsState"]):
             canvas.text("agent", canvas.panel.left + 7.2 * unit, top, 3.4)
 
     def _draw_object(self, canvas: Canvas, rect: pygame.Rect, color: Color, name: str, present: bool) -> None:
-        """A disc for the first object, a diamond for the second; only its outline once it is taken."""
+        """Draw the first object as a disc, the second as a diamond; collected objects only in outline."""
         import pygame
 
         radius, (x, y) = 0.36 * rect.width, rect.center
@@ -125,7 +118,7 @@ class CollectObjectsView(View["CollectObjectsState"]):
         return canvas.map.width / max(self.world.map.shape)
 
     def _cell(self, canvas: Canvas, row: int, column: int) -> pygame.Rect:
-        """Where a cell is; neighbors share their edge whatever the rounding."""
+        """The rectangle of a cell; edges are rounded so that neighbors leave no gap."""
         import pygame
 
         side, (rows, columns) = self._side(canvas), self.world.map.shape
@@ -133,15 +126,3 @@ class CollectObjectsView(View["CollectObjectsState"]):
         top = canvas.map.centery - rows * side / 2
         x, y = round(left + column * side), round(top + row * side)
         return pygame.Rect(x, y, round(left + (column + 1) * side) - x, round(top + (row + 1) * side) - y)
-
-
-def room_numbers(inside: np.ndarray) -> np.ndarray:
-    """Number the connected parts of `inside` `[rows, columns]`, from 0; -1 outside."""
-    rooms = np.where(inside, np.arange(inside.size).reshape(inside.shape), -1)
-    while True:
-        padded = np.pad(rooms, 1, constant_values=-1)
-        neighbors = (padded[:-2, 1:-1], padded[2:, 1:-1], padded[1:-1, :-2], padded[1:-1, 2:])
-        grown = np.where(inside, np.maximum.reduce([rooms, *neighbors]), -1)
-        if (grown == rooms).all():
-            return np.unique(rooms, return_inverse=True)[1].reshape(rooms.shape) - int((rooms < 0).any())
-        rooms = grown

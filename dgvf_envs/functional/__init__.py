@@ -1,1 +1,1 @@
-"""Worlds as pure functions over arrays, and the Gymnasium environments that run them."""
+"""Environments as pure functions, and the Gymnasium classes that run them."""

@@ -1,9 +1,8 @@
-"""What a world is: spaces, and pure functions over a batch of states.
+"""The dynamics of an environment: spaces, and pure functions over a batch of states.
 
-Everything here is free of hidden state. A world is a frozen record of constants; its `reset`, `step` and `observe` take
-arrays and return new ones, with the randomness passed in. They are written with operators and the names that NumPy and
-torch share, so that the same lines run on NumPy arrays (the Gymnasium shells) and on tensors (a compiled rollout on a
-device).
+Dynamics are frozen records without hidden state: `reset`, `step` and `observe` take arrays, random draws included, and
+return new arrays. They use only operators and functions that NumPy and torch share, so the same code runs on NumPy
+arrays (in the Gymnasium environments) and on torch tensors (in compiled rollouts on a device).
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import copy
 import importlib
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -24,42 +24,41 @@ State = TypeVar("State", bound=tuple)
 
 
 class Transition(NamedTuple):
-    """What one step of a batch of B worlds yields."""
+    """The outcome of one step in B environments."""
 
     state: Any
-    """The states after the step; every field `[B]`."""
+    """The states after the step; every field is `[B]`."""
     reward: Array
     """`[B]` floating point, R_{t+1}."""
     terminated: Array
-    """`[B]` boolean: the episode ended by the world's own rules (never by a time limit)."""
+    """`[B]` boolean: a terminal state was reached. Time limits do not count."""
     success: Array
-    """`[B]` boolean: it ended and the task was solved."""
+    """`[B]` boolean: the episode terminated and the task was solved."""
 
 
 class Dynamics(ABC, Generic[State]):
-    """A world as pure functions over a batch of B states.
+    """The dynamics of an environment, as pure functions over a batch of B states.
 
-    A state is a `NamedTuple` of arrays, each with the batch as leading axis. Uniform random numbers in [0, 1) come in
-    as arrays: `reset_draws` of them for every reset and `step_draws` for every step, so whoever calls decides where
-    they come from.
+    A state is a `NamedTuple` of arrays whose leading axis is the batch. The caller passes uniform draws from [0, 1):
+    `reset_draws` for every reset and `step_draws` for every step.
     """
 
     xp: ModuleType = np
-    """The namespace of the arrays: `numpy`, or `torch` after `on(torch)`."""
+    """The array namespace: `numpy`, or `torch` after `on(torch)`."""
     constants: Any
-    """A `NamedTuple` of the arrays that the functions need, in the namespace `xp`."""
+    """A `NamedTuple` of the arrays that the functions use, in the namespace `xp`."""
     observation_space: gym.Space
     """The space of one observation."""
     action_space: gym.spaces.Discrete
     """The space of one action."""
     reset_draws: int
-    """How many uniform numbers one reset consumes."""
+    """The number of uniform draws that one reset consumes."""
     step_draws: int
-    """How many uniform numbers one step consumes."""
+    """The number of uniform draws that one step consumes."""
 
     @abstractmethod
     def reset(self, uniforms: Array) -> State:
-        """Draw starting states.
+        """Draw initial states.
 
         Args:
             uniforms: `[B, reset_draws]` in [0, 1).
@@ -67,28 +66,28 @@ class Dynamics(ABC, Generic[State]):
 
     @abstractmethod
     def step(self, state: State, action: Array, uniforms: Array) -> Transition:
-        """Advance every world by one step.
+        """Step every environment.
 
         Args:
-            state: fields `[B]`.
+            state: the states; every field is `[B]`.
             action: `[B]` integer.
             uniforms: `[B, step_draws]` in [0, 1).
         """
 
     @abstractmethod
     def observe(self, state: State) -> Array:
-        """The observations of the states, `[B, ...]`, newly allocated."""
+        """The observations of the states, a new array `[B, ...]`."""
 
     def on(self, xp: ModuleType, *, dtype: Any = None, device: Any = None) -> Dynamics[State]:
-        """The same world with its constants in another namespace.
+        """The same dynamics with the constants in another namespace.
 
         Args:
             xp: `numpy` or `torch`.
-            dtype: the floating-point type of positions and rewards; `xp.float32` when left out.
-            device: for torch, where the constants live.
+            dtype: the floating-point type of states and rewards; `xp.float32` if `None`.
+            device: the torch device of the constants.
 
         >>> import torch
-        >>> world = PuddleWorld().on(torch, device="cuda")  # doctest: +SKIP
+        >>> dynamics = PuddleWorld().on(torch, device="cuda")  # doctest: +SKIP
         """
         placement = {} if device is None else {"device": device}
 
@@ -104,16 +103,21 @@ class Dynamics(ABC, Generic[State]):
         object.__setattr__(other, "constants", converted(self.constants))
         return other
 
+    def state_from(self, fields: Sequence[np.ndarray]) -> State:
+        """A state made of copies of its fields `[B]`, as NumPy arrays."""
+        example: Any = self.reset(np.zeros((1, self.reset_draws)))
+        return type(example)(*(np.array(field) for field in fields))
+
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "xp": self.xp.__name__}  # modules are not pickled
+        return {**self.__dict__, "xp": self.xp.__name__}  # modules cannot be pickled
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, xp=importlib.import_module(state["xp"]))
 
 
 def select(xp: ModuleType, mask: Array, chosen: State, otherwise: State) -> State:
-    """The states `chosen` where `mask` is true and `otherwise` elsewhere; all fields `[B]`, `mask` `[B]`.
+    """The states `chosen` where `mask` is true and `otherwise` elsewhere; the mask and all fields are `[B]`.
 
-    The pure way to reset some copies of a batch inside a compiled rollout.
+    In a compiled rollout, this resets part of a batch.
     """
     return type(otherwise)(*(xp.where(mask, new, old) for new, old in zip(chosen, otherwise, strict=True)))

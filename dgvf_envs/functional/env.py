@@ -1,4 +1,4 @@
-"""The Gymnasium shell around a world: one copy."""
+"""A Gymnasium environment made from `Dynamics`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gymnasium.error import InvalidAction, ResetNeeded
 
 from dgvf_envs.functional.dynamics import Dynamics, State
 from dgvf_envs.functional.random_streams import generator_at
-from dgvf_envs.rendering.renderer import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 
 
 class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
-    """One copy of a world as a `gymnasium.Env`.
+    """An environment with the given `Dynamics` as a `gymnasium.Env`.
 
-    The stream of `np_random` is consumed in order: `reset_draws` numbers for a reset, `step_draws` for a step. Time
-    limits are Gymnasium's own (`gymnasium.make(..., max_episode_steps=...)`).
+    `np_random` provides `reset_draws` uniform draws at each reset and `step_draws` at each step. Time limits are left
+    to Gymnasium (`gymnasium.make(..., max_episode_steps=...)`).
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012, Gymnasium reads a plain class attribute
@@ -30,13 +30,13 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
     ) -> None:
         """
         Args:
-            dynamics: the world.
-            view: what it looks like.
+            dynamics: the dynamics.
+            view: how the environment is drawn.
             render_mode: `None`, `"human"` or `"rgb_array"`.
             screen_size: height of the picture in pixels; the window may be resized.
 
         Raises:
-            ValueError: `render_mode` or `screen_size` is not one of these.
+            ValueError: `render_mode` or `screen_size` is not allowed.
         """
         self.dynamics = dynamics
         self.observation_space = dynamics.observation_space
@@ -49,7 +49,7 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
 
     @property
     def overlay(self) -> OverlayHook | None:
-        """What draws values over the map: a function without arguments that returns an `Overlay` or `None`."""
+        """The source of overlays: a function that returns an `Overlay` or `None`, or a `LiveOverlay`."""
         return self._renderer.overlay
 
     @overlay.setter
@@ -73,7 +73,7 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
 
         Raises:
             InvalidAction: the action is not in the action space.
-            ResetNeeded: the environment was not reset, or its episode has terminated.
+            ResetNeeded: the environment has not been reset, or its episode has terminated.
         """
         if self._state is None:
             raise ResetNeeded("step() was called before reset(): call reset() first")
@@ -94,7 +94,7 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
         return self.dynamics.observe(self._state)[0], float(reward[0]), self._over, False, info
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides what happens next, as a dict of numbers, strings and new arrays."""
+        """The complete state of the environment and its random stream: numbers, strings and new arrays."""
         return {
             "world": repr(self.dynamics),
             "state": None if self._state is None else [field.copy() for field in self._state],
@@ -104,33 +104,31 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from where `get_state` was called, on this or another environment of the same world.
+        """Restore a result of `get_state`, of this environment or of one made with the same arguments.
 
-        The picture shows the copy as if its episode began now.
+        Pictures show the environment as if its episode began now.
 
         Raises:
-            ValueError: the state is that of another world.
+            ValueError: the state belongs to different dynamics.
         """
         if state["world"] != repr(self.dynamics):
             raise ValueError(f"state must be that of {self.dynamics!r}, got that of {state['world']}")
         self._np_random, self._np_random_seed = generator_at(state["generator"]), state["seed"]
         self._state, self._over, self._snapshot = None, bool(state["over"]), None
         if state["state"] is not None:
-            some: Any = self.dynamics.reset(np.zeros((1, self.dynamics.reset_draws)))
-            restored: State = type(some)(*(np.array(field) for field in state["state"]))
-            self._state = restored
+            self._state = self.dynamics.state_from(state["state"])
             if self.render_mode is not None:
-                self._snapshot = EpisodeSnapshot.at_start(restored, 0)
+                self._snapshot = EpisodeSnapshot.at_start(self._state, 0)
 
     def render(self) -> np.ndarray | None:
-        """Draw the current state: an `[H, W, 3]` uint8 array, or `None` where a window shows it.
+        """Draw the current state: an `[H, W, 3]` uint8 array, or `None` with render mode `"human"`.
 
         Raises:
-            ResetNeeded: the environment was not reset.
+            ResetNeeded: the environment has not been reset.
         """
         if self.render_mode is None:
             gym.logger.warn(
-                "render() was called without a render mode; give one, "
+                "render() was called without a render mode; pass one, "
                 f"for instance gymnasium.make({self.spec.id if self.spec else type(self).__name__!r}, "
                 'render_mode="rgb_array")'
             )

@@ -1,8 +1,8 @@
-"""Steps of many copies of a world, computed ahead together with the actions.
+"""Simulated rollouts: several steps of acting and stepping as one pure function.
 
-An agent that collects experience goes back and forth between its network and the environment. Where the environment is
-a world of this package, `foresee` takes all those steps as one pure function, which `torch.compile` makes one piece of
-code of; `DynamicsVectorEnv.expect` then lets the environment return what was foreseen, step by step.
+While collecting experience, an agent alternates between its network and the environment. `simulate_rollout` takes
+several of these steps at once, so that `torch.compile` can fuse them. `DynamicsVectorEnv.set_lookahead` then lets the
+environment return the simulated steps one by one.
 """
 
 from __future__ import annotations
@@ -13,78 +13,76 @@ from typing import Any, NamedTuple
 from dgvf_envs.functional.dynamics import Array, Dynamics, State, Transition, select
 
 
-class Foresight(NamedTuple):
-    """T steps of N copies, whose episodes begin anew within the step that ends them."""
+class SimulatedRollout(NamedTuple):
+    """T steps of N environments with autoreset mode `SAME_STEP`."""
 
     actions: Array
     """`[T, N]` integer."""
     states: Any
-    """The states after each step, those of new episodes where one ended; every field `[T, N]`."""
-    elapsed: Array
-    """`[T, N]` integer: steps into the episode after each step, 0 where a new one began."""
+    """The states after each step and its autoreset; every field is `[T, N]`."""
+    elapsed_steps: Array
+    """`[T, N]` integer: steps since the episode began, 0 after an autoreset."""
     draws: Array
-    """`[T, N]` integer: how many uniform numbers each copy consumed."""
+    """`[T, N]` integer: the number of uniform draws consumed."""
     observations: Array
-    """`[T, N, ...]`: of `states`."""
-    last_observations: Array
-    """`[T, N, ...]`: the same, but the ended episode's last one where one ended."""
+    """`[T, N, ...]`: observations of `states`."""
+    final_observations: Array
+    """`[T, N, ...]`: observations before the autoreset; equal to `observations` where no episode ended."""
     rewards: Array
     """`[T, N]`: R_{t+1}."""
     terminated: Array
     """`[T, N]` boolean."""
     truncated: Array
-    """`[T, N]` boolean: the time limit was reached, whether or not the episode terminated too."""
+    """`[T, N]` boolean: the time limit was reached, whether or not the episode also terminated."""
     success: Array
     """`[T, N]` boolean."""
 
 
-def foresee(
-    world: Dynamics[State],
+def simulate_rollout(
+    dynamics: Dynamics[State],
     act: Callable[[Array, int], Array],
     state: State,
-    elapsed: Array,
-    numbers: Array,
+    elapsed_steps: Array,
+    uniforms: Array,
     cursor: Array,
     steps: int,
     max_episode_steps: int | None,
-) -> Foresight:
-    """Take `steps` steps in every copy.
+) -> SimulatedRollout:
+    """Act and step in N environments.
 
     Args:
-        world: the dynamics, in the namespace of all these arrays.
-        act: actions `[N]` for observations `[N, ...]` at step t.
-        state: where the copies are, fields `[N]`.
-        elapsed: `[N]` integer: steps into their episodes.
-        numbers: `[N, M]`: uniform numbers of every copy's stream.
-        cursor: `[N]` integer: which comes next, with `steps * (step_draws + reset_draws)` there from it on.
+        dynamics: the dynamics, in the namespace of the arrays.
+        act: returns the actions `[N]` for observations `[N, ...]` at step t.
+        state: the initial state; every field is `[N]`.
+        elapsed_steps: `[N]` integer: steps since the episodes began.
+        uniforms: `[N, M]`: the uniform draws of each environment.
+        cursor: `[N]` integer: index of the next draw; `steps * (step_draws + reset_draws)` draws must be left.
         steps: T ≥ 1.
-        max_episode_steps: the time limit; `None` for none.
+        max_episode_steps: the time limit; `None` for no limit.
     """
-    xp = world.xp
-    taken = []
+    xp = dynamics.xp
+    trajectory = []
     for t in range(steps):
-        actions = act(world.observe(state), t)
-        arrived: Transition = world.step(state, actions, _next(numbers, cursor, world.step_draws, xp))
-        elapsed = elapsed + 1
-        truncated = elapsed >= max_episode_steps if max_episode_steps else elapsed < 0
-        ended = arrived.terminated | truncated
-        fresh = world.reset(_next(numbers, cursor + world.step_draws, world.reset_draws, xp))
-        state = select(xp, ended, fresh, arrived.state)
-        draws = world.step_draws + world.reset_draws * ended
-        elapsed, cursor = xp.where(ended, 0, elapsed), cursor + draws
-        now, last = world.observe(state), world.observe(arrived.state)
-        outcome = (arrived.reward, arrived.terminated, truncated, arrived.success)
-        taken.append((actions, *state, elapsed, draws, now, last, *outcome))
-    actions, *fields, elapsed, draws, now, last, rewards, terminated, truncated, success = map(
-        xp.stack, zip(*taken, strict=True)
-    )
-    states = type(state)(*fields)
-    return Foresight(actions, states, elapsed, draws, now, last, rewards, terminated, truncated, success)
+        actions = act(dynamics.observe(state), t)
+        after: Transition = dynamics.step(state, actions, _draws(uniforms, cursor, dynamics.step_draws, xp))
+        elapsed_steps = elapsed_steps + 1
+        truncated = elapsed_steps >= max_episode_steps if max_episode_steps else elapsed_steps < 0
+        done = after.terminated | truncated
+        initial = dynamics.reset(_draws(uniforms, cursor + dynamics.step_draws, dynamics.reset_draws, xp))
+        state = select(xp, done, initial, after.state)
+        draws = dynamics.step_draws + dynamics.reset_draws * done
+        elapsed_steps, cursor = xp.where(done, 0, elapsed_steps), cursor + draws
+        observations, final_observations = dynamics.observe(state), dynamics.observe(after.state)
+        outcome = (after.reward, after.terminated, truncated, after.success)
+        trajectory.append((actions, *state, elapsed_steps, draws, observations, final_observations, *outcome))
+    actions, *stacked = map(xp.stack, zip(*trajectory, strict=True))
+    states = type(state)(*stacked[: len(state)])
+    return SimulatedRollout(actions, states, *stacked[len(state) :])
 
 
-def _next(numbers: Array, cursor: Array, count: int, xp: Any) -> Array:
-    """`[N, count]`: of every row of `numbers` those from its `cursor` on."""
+def _draws(uniforms: Array, cursor: Array, count: int, xp: Any) -> Array:
+    """`[N, count]`: the draws of each row from its `cursor` on."""
     if count == 0:
-        return numbers[:, :0]
-    row = (cursor * 0 + 1).cumsum(0) - 1  # arange, where the arrays live
-    return xp.stack([numbers[row, cursor + k] for k in range(count)], 1)
+        return uniforms[:, :0]
+    row = (cursor * 0 + 1).cumsum(0) - 1  # arange on the device of the arrays
+    return xp.stack([uniforms[row, cursor + k] for k in range(count)], 1)

@@ -1,4 +1,4 @@
-"""The Gymnasium shell around a world: many copies stepped as one batch."""
+"""A vector environment made from `Dynamics`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,44 @@ from typing import Any, Generic
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.error import ResetNeeded
 from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from dgvf_envs.functional.dynamics import Dynamics, State
+from dgvf_envs.functional.lookahead import LookaheadCache
 from dgvf_envs.functional.random_streams import UniformStreams
-from dgvf_envs.functional.simulation import Foresight
-from dgvf_envs.rendering.renderer import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.functional.simulation import SimulatedRollout
+from dgvf_envs.functional.vector_infos import final_infos, success_info
+from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.vector_arguments import (
+    check_num_envs,
+    checked_actions,
+    checked_autoreset_mode,
+    checked_reset_mask,
+    checked_seeds,
+)
+
+StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
+"""Observations, rewards, terminations, truncations and infos."""
 
 
 class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[State]):
-    """N copies of a world as one `gymnasium.vector.VectorEnv`.
+    """N environments with the same `Dynamics` as a `gymnasium.vector.VectorEnv`.
 
-    It behaves like `gymnasium.vector.SyncVectorEnv` over N copies of the scalar environment with a time limit, in every
-    value it returns, and costs a few array operations a step whatever N is.
+    It returns the same values as `gymnasium.vector.SyncVectorEnv` with N `DynamicsEnv` under a time limit, but steps
+    all environments with a few array operations.
 
-    **Seeds.** `reset(seed=s)` with an integer seeds copy i with `s + i`; a sequence gives one seed per copy (`None`
-    leaves that copy's stream going). Copy i then agrees step for step with a scalar environment reset with that seed.
+    **Seeding.** `reset(seed=s)` with an integer seeds environment i with `s + i`; a sequence has one seed per
+    environment, and `None` leaves the environment's random stream as it is. Environment i then behaves exactly like a
+    `DynamicsEnv` with that seed.
 
-    **Autoreset.** `metadata["autoreset_mode"]` tells the mode. `NEXT_STEP`: the step after an episode's end ignores the
-    action and returns the next episode's first observation with reward 0. `SAME_STEP`: the step that ends an episode
-    returns the next one's first observation, and `infos["final_obs"]`, `infos["final_info"]` hold the true last ones
-    where the masks `infos["_final_obs"]`, `infos["_final_info"]` are true. `DISABLED`: the caller resets, with
-    `reset(options={"reset_mask": mask})`, which works in every mode.
+    **Autoreset.** `metadata["autoreset_mode"]` is the mode. `NEXT_STEP`: the step after the end of an episode ignores
+    the action and returns the first observation of the next episode with reward 0. `SAME_STEP`: the step that ends an
+    episode returns the first observation of the next one; the final observation and info are in `infos["final_obs"]`
+    and `infos["final_info"]`, under the masks `infos["_final_obs"]` and `infos["_final_info"]`. `DISABLED`: the caller
+    resets with `reset(options={"reset_mask": mask})`, which works in every mode.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012, Gymnasium reads a plain class attribute
@@ -52,25 +65,25 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
     ) -> None:
         """
         Args:
-            dynamics: the world.
-            view: what it looks like.
-            num_envs: the number of copies N ≥ 1.
-            max_episode_steps: steps after which an episode is truncated, ≥ 1; `None` for never.
-            autoreset_mode: when a finished copy starts anew.
-            render_mode: `None`, `"human"` (one window with all copies) or `"rgb_array"` (one frame per copy).
+            dynamics: the dynamics.
+            view: how the environment is drawn.
+            num_envs: number of environments N ≥ 1.
+            max_episode_steps: the time limit in steps, ≥ 1; `None` for no limit.
+            autoreset_mode: when an environment is reset after the end of an episode.
+            render_mode: `None`, `"human"` (one window with all environments) or `"rgb_array"` (one frame per
+                environment).
             screen_size: height of each picture in pixels.
 
         Raises:
-            ValueError: an argument is out of its range.
+            ValueError: an argument is out of range.
         """
-        if num_envs < 1:
-            raise ValueError(f"num_envs must be >= 1, got {num_envs!r}")
+        check_num_envs(num_envs)
         if max_episode_steps is not None and max_episode_steps < 1:
             raise ValueError(f"max_episode_steps must be >= 1 or None, got {max_episode_steps!r}")
         self.dynamics = dynamics
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.autoreset_mode = _autoreset_mode(autoreset_mode)
+        self.autoreset_mode = checked_autoreset_mode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode
         self.single_observation_space = dynamics.observation_space
@@ -80,16 +93,15 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self._renderer = Renderer(view, render_mode, self.metadata, screen_size)
         self._streams: UniformStreams | None = None
         self._seeds: list[int] = []
-        self._state: Any = None  # a State once reset
-        self._steps = np.zeros(num_envs, dtype=np.int64)
+        self._state: Any = None  # a State after the first reset
+        self._elapsed_steps = np.zeros(num_envs, dtype=np.int64)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._snapshots: list[EpisodeSnapshot[State]] = []
-        self._expected: Foresight | None = None
-        self._expected_step = 0
+        self._lookahead = LookaheadCache()
 
     @property
     def overlay(self) -> OverlayHook | None:
-        """What draws values over every copy's map: a function that returns an `Overlay` or `None`."""
+        """The source of overlays, drawn over every environment's map."""
         return self._renderer.overlay
 
     @overlay.setter
@@ -98,203 +110,200 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
-        """The generators of the copies. They run ahead of the copies, which draw from them in blocks."""
+        """The random generators. They are ahead of the environments, which draw random numbers in blocks."""
         return tuple(self._seeded_streams().generators)
 
     @property
     def np_random_seed(self) -> tuple[int, ...]:  # type: ignore[override]
-        """The seeds of the copies."""
+        """The seeds of the environments."""
         self._seeded_streams()
         return tuple(self._seeds)
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Start new episodes, in all copies or in those of `options["reset_mask"]` (`[N]` boolean).
+        """Reset all environments, or those selected by `options["reset_mask"]` (`[N]` boolean).
 
         Raises:
-            ValueError: the number of seeds, or the mask's shape, is not N, or the mask is empty.
+            ValueError: the number of seeds or the shape of the mask does not match N, or the mask is all false.
             TypeError: the mask is not a boolean array.
-            ResetNeeded: a partial reset was asked for before any full one.
+            ResetNeeded: the mask is partial and there was no full reset before.
         """
-        mask = self._checked_mask((options or {}).get("reset_mask"))
+        mask = checked_reset_mask(options, self.num_envs, was_reset=self._state is not None)
+        seeds = checked_seeds(seed, self.num_envs)
         rows = np.flatnonzero(mask)
-        self._expected = None
-        self._reseed(seed, mask)
-        fresh = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
+        self._lookahead.clear()
+        self._reseed(seeds, rows)
+        initial = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
         if len(rows) == self.num_envs:
-            self._state = fresh
+            self._state = initial
         else:
-            _put(self._state, rows, fresh)
+            _assign(self._state, rows, initial)
         self._begin_episodes(rows)
         if self.render_mode == "human":
             self.render()
         return self.dynamics.observe(self._state), {}
 
-    def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """Take one step in every copy.
+    def step(self, actions: np.ndarray) -> StepResult:
+        """Step all environments.
 
         Args:
             actions: `[N]` integer.
 
         Returns:
             Observations `[N, ...]`, rewards `[N]` float64, terminations and truncations `[N]` boolean, and infos:
-            `is_success` `[N]` with its mask `_is_success`, and what the autoreset mode adds.
+            `is_success` `[N]` with its mask `_is_success`, and the entries of the autoreset mode.
 
         Raises:
-            InvalidAction: the actions have another shape or type, or are out of range.
-            ResetNeeded: the environment was not reset, or (`DISABLED` only) a copy's episode is over.
+            InvalidAction: the actions have the wrong shape or type, or one is out of range.
+            ResetNeeded: the environment has not been reset, or (only with `DISABLED`) an episode is over.
         """
-        if self._expected is not None:
-            if np.array_equal(actions, self._expected.actions[self._expected_step]):
-                return self._step_as_expected(self._expected)
-            self._expected = None
-        actions = self._checked_actions(actions)
+        if self._lookahead and (simulated := self._lookahead.pop(actions)) is not None:
+            return self._simulated_step(simulated)
+        self._check_step_allowed()
+        actions = checked_actions(actions, self.num_envs, int(self.dynamics.action_space.n))
         streams = self._seeded_streams()
-        resetting = self._done.copy() if self._done.any() else None
+        resetting = self._done.copy() if self._done.any() else None  # NEXT_STEP: for these, this step is the reset
         stepping = ~self._done
 
         uniforms = streams.peek(self.dynamics.step_draws)
         streams.advance(self.dynamics.step_draws, None if resetting is None else stepping)
         self._state, rewards, terminated, success = self.dynamics.step(self._state, actions, uniforms)
-        self._steps += 1
-        truncated = self._steps >= self.max_episode_steps if self.max_episode_steps else np.zeros_like(terminated)
+        self._elapsed_steps += 1
+        limit = self.max_episode_steps
+        truncated = self._elapsed_steps >= limit if limit else np.zeros_like(terminated)
 
-        infos: dict[str, Any] = {}
-        if resetting is not None:  # NEXT_STEP: these copies' step is their reset
+        if resetting is not None:
             self._restart(resetting)
             rewards[resetting] = 0.0
             terminated, truncated, success = terminated & stepping, truncated & stepping, success & stepping
         self._record(rewards, resetting)
         done = terminated | truncated
         observations = self.dynamics.observe(self._state)
-        ended = None
-        if self.autoreset_mode is AutoresetMode.SAME_STEP:
-            if done.any():
-                ended = done
-                infos |= self._final(observations, success, done)
-                self._restart(done)
-                observations[done] = self.dynamics.observe(_rows(self._state, np.flatnonzero(done)))
-        else:
+        infos: dict[str, Any] = {}
+        absent = resetting
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._done = done
-        infos |= _success_info(success, absent=resetting if ended is None else ended)
+        elif done.any():
+            infos, absent = final_infos(observations, success, done), done
+            self._restart(done)
+            observations[done] = self.dynamics.observe(_rows(self._state, np.flatnonzero(done)))
+        infos |= success_info(success, absent)
         if self.render_mode == "human":
             self.render()
         return observations, rewards, terminated, truncated, infos
 
     @property
-    def foreseeable(self) -> bool:
-        """Whether `foresee` describes this environment: it resets within the step, and draws nothing."""
+    def supports_lookahead(self) -> bool:
+        """Whether simulated rollouts match this environment: the autoreset mode is `SAME_STEP`, without rendering."""
         return self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
 
-    def outlook(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
-        """What `foresee` is given for `steps` steps: state, elapsed, numbers and cursor; to be read only.
+    @property
+    def has_lookahead(self) -> bool:
+        """Whether the lookahead cache holds the next step."""
+        return bool(self._lookahead)
+
+    def lookahead_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
+        """The arguments of `simulate_rollout` for the next `steps` steps; do not modify them.
+
+        Returns:
+            The arguments `state`, `elapsed_steps`, `uniforms` and `cursor`.
 
         Raises:
-            ResetNeeded: the environment was not reset.
+            ResetNeeded: the environment has not been reset.
         """
         if self._state is None:
-            raise ResetNeeded("outlook() was called before reset(): call reset() first")
+            raise ResetNeeded("lookahead_inputs() was called before reset(): call reset() first")
         count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
-        return self._state, self._steps, *self._seeded_streams().ahead(count)
+        return self._state, self._elapsed_steps, *self._seeded_streams().prefetch(count)
 
-    def expect(self, foresight: Foresight) -> None:
-        """Return these steps, made of the current `outlook`, from `step` instead of computing them again.
+    def set_lookahead(self, rollout: SimulatedRollout) -> None:
+        """Fill the lookahead cache with a rollout simulated from the current `lookahead_inputs`.
 
-        They last as long as `step` is given the actions foreseen; with another action, or a reset, the rest is dropped.
+        `step` then returns the simulated steps instead of computing them. A reset, or actions other than the simulated
+        ones, clear the cache.
 
         Args:
-            foresight: of NumPy arrays, which the environment owns from now on.
+            rollout: NumPy arrays; the environment takes ownership.
 
         Raises:
-            ValueError: the environment is not `foreseeable`.
+            ValueError: the environment does not support lookahead.
         """
-        if not self.foreseeable:
+        if not self.supports_lookahead:
             raise ValueError(
-                f"expect() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
+                f"set_lookahead() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
                 f"{self.render_mode!r}"
             )
-        self._expected, self._expected_step = foresight, 0
+        self._lookahead.fill(rollout)
 
-    @property
-    def expecting(self) -> bool:
-        """Whether the next step is one that `expect` was told of."""
-        return self._expected is not None
+    def _check_step_allowed(self) -> None:
+        if self._state is None:
+            raise ResetNeeded("step() was called before reset(): call reset() first")
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._done.any():
+            raise ResetNeeded(
+                f"the episodes of environments {np.flatnonzero(self._done).tolist()} are over and autoreset is "
+                'disabled: call reset(options={"reset_mask": mask}) first'
+            )
 
-    def _step_as_expected(
-        self, expected: Foresight
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        t = self._expected_step
-        self._expected_step += 1
-        if self._expected_step == len(expected.actions):
-            self._expected = None
-        self._state = type(expected.states)(*(field[t] for field in expected.states))
-        self._steps = expected.elapsed[t]
-        self._seeded_streams().advance(expected.draws[t])
-        terminated, truncated, success = expected.terminated[t], expected.truncated[t], expected.success[t]
+    def _simulated_step(self, simulated: SimulatedRollout) -> StepResult:
+        self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
+        self._seeded_streams().advance(simulated.draws)
+        terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
         done = terminated | truncated
-        infos, ended = {}, None
+        infos: dict[str, Any] = {}
+        absent = None
         if done.any():
-            ended, infos = done, self._final(expected.last_observations[t], success, done)
-        infos |= _success_info(success, absent=ended)
-        rewards = expected.rewards[t].astype(np.float64)
-        return expected.observations[t], rewards, terminated, truncated, infos
+            infos, absent = final_infos(simulated.final_observations, success, done), done
+        infos |= success_info(success, absent)
+        return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides what the copies do next, as a dict of numbers, strings and new arrays."""
+        """The complete state of the environments and their random streams: numbers, strings and new arrays."""
         streams = self._streams
         return {
-            "world": self._world(),
+            "world": self._description(),
             "state": None if self._state is None else [field.copy() for field in self._state],
-            "steps": self._steps.copy(),
+            "steps": self._elapsed_steps.copy(),
             "done": self._done.copy(),
             "streams": None if streams is None else streams.positions(),
             "seeds": list(self._seeds),
-            "expected": None if self._expected is None else self._still_expected(self._expected),
+            "expected": self._lookahead.arrays(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from where `get_state` was called, on this or another environment of the same world.
+        """Restore a result of `get_state`, of this environment or of one made with the same arguments.
 
-        Pictures show every copy as if its episode began now.
+        Pictures show all environments as if their episodes began now.
 
         Raises:
-            ValueError: the state is that of another world, another number of copies, or another autoreset mode.
+            ValueError: the state belongs to different dynamics, another number of environments, another time limit or
+                another autoreset mode.
         """
-        if state["world"] != self._world():
-            raise ValueError(f"state must be that of {self._world()}, got that of {state['world']}")
+        if state["world"] != self._description():
+            raise ValueError(f"state must be that of {self._description()}, got that of {state['world']}")
         self._state, self._streams, self._snapshots = None, None, []
         if state["streams"] is not None:
-            self._seeded_streams().go_to(state["streams"])
+            self._seeded_streams().set_positions(state["streams"])
         self._seeds = list(state["seeds"])
         if state["state"] is not None:
-            some: Any = self.dynamics.reset(np.zeros((1, self.dynamics.reset_draws)))
-            self._state = type(some)(*(np.array(field) for field in state["state"]))
+            self._state = self.dynamics.state_from(state["state"])
             self._begin_episodes(np.arange(self.num_envs))
-        self._steps, self._done = np.array(state["steps"]), np.array(state["done"])
-        self._expected, self._expected_step = None, 0
-        if state["expected"] is not None:
-            arrays = [np.array(field) for field in state["expected"]]
-            fields = len(arrays) - len(Foresight._fields) + 1  # of the world's state, which comes second
-            self._expected = Foresight(arrays[0], type(self._state)(*arrays[1 : 1 + fields]), *arrays[1 + fields :])
+        self._elapsed_steps, self._done = np.array(state["steps"]), np.array(state["done"])
+        self._lookahead.restore(state["expected"], type(self._state))
 
-    def _still_expected(self, expected: Foresight) -> list[np.ndarray]:
-        """The steps that are still to come, field by field."""
-        fields = [expected.actions, *expected.states, *expected[2:]]
-        return [field[self._expected_step :].copy() for field in fields]
-
-    def _world(self) -> str:
+    def _description(self) -> str:
+        """Identifies what a state belongs to; part of the format of saved states."""
         limit, mode = self.max_episode_steps, self.autoreset_mode.name
         return f"{self.num_envs} copies of {self.dynamics!r}, max_episode_steps={limit}, {mode}"
 
     def render(self) -> tuple[np.ndarray, ...] | None:
-        """Draw every copy: a tuple of `[H, W, 3]` uint8 arrays, or `None` where a window shows them.
+        """Draw all environments: a tuple of `[H, W, 3]` uint8 arrays, or `None` with render mode `"human"`.
 
         Raises:
-            ResetNeeded: the environment was not reset.
+            ResetNeeded: the environment has not been reset.
         """
         if self.render_mode is None:
-            gym.logger.warn("render() was called without a render mode; give one when making the environment")
+            gym.logger.warn("render() was called without a render mode; pass one when making the environment")
             return None
         if self._state is None:
             raise ResetNeeded("render() was called before reset(): call reset() first")
@@ -307,47 +316,11 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         """Close the window, if there is one."""
         self._renderer.close()
 
-    def _checked_actions(self, actions: np.ndarray) -> np.ndarray:
-        if self._state is None:
-            raise ResetNeeded("step() was called before reset(): call reset() first")
-        actions = np.asarray(actions)
-        most = int(self.dynamics.action_space.n) - 1
-        if actions.shape != (self.num_envs,) or actions.dtype.kind not in "iu":
-            raise InvalidAction(
-                f"actions must be an integer array of shape ({self.num_envs},), "
-                f"got {actions.dtype} of shape {actions.shape}"
-            )
-        if actions.min() < 0 or actions.max() > most:
-            wrong = int(np.flatnonzero((actions < 0) | (actions > most))[0])
-            raise InvalidAction(f"actions must lie in [0, {most}], got {actions[wrong]} for copy {wrong}")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._done.any():
-            raise ResetNeeded(
-                f"the episodes of copies {np.flatnonzero(self._done).tolist()} are over and autoreset is disabled: "
-                'call reset(options={"reset_mask": mask}) first'
-            )
-        return actions.astype(np.int64, copy=False)  # uint64 mixed with int64 would become floating point
-
-    def _checked_mask(self, mask: Any) -> np.ndarray:
-        if mask is None:
-            return np.ones(self.num_envs, dtype=np.bool_)
-        if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
-            raise TypeError(f"options['reset_mask'] must be a boolean array, got {mask!r}")
-        if mask.shape != (self.num_envs,) or not mask.any():
-            raise ValueError(f"options['reset_mask'] must have shape ({self.num_envs},) and a True, got {mask!r}")
-        if self._state is None and not mask.all():
-            raise ResetNeeded("a partial reset was asked for before any full reset()")
-        return mask
-
-    def _reseed(self, seed: int | Sequence[int | None] | None, mask: np.ndarray) -> None:
-        if seed is None:
-            return
-        seeds = [seed + i for i in range(self.num_envs)] if isinstance(seed, int | np.integer) else list(seed)
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed must be an integer or {self.num_envs} seeds, got {len(seeds)} seeds")
+    def _reseed(self, seeds: Sequence[int | None], rows: np.ndarray) -> None:
         streams = self._seeded_streams()
-        for row in np.flatnonzero(mask):
-            if (single := seeds[row]) is not None:
-                generator, self._seeds[row] = seeding.np_random(int(single))
+        for row in rows:
+            if (seed := seeds[row]) is not None:
+                generator, self._seeds[row] = seeding.np_random(seed)
                 streams.reseed(int(row), generator)
 
     def _seeded_streams(self) -> UniformStreams:
@@ -358,13 +331,13 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         return self._streams
 
     def _restart(self, mask: np.ndarray) -> None:
-        """Put the copies of `mask` at the start of a new episode."""
+        """Begin new episodes where the mask is true."""
         rows = np.flatnonzero(mask)
-        _put(self._state, rows, self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws)))
+        _assign(self._state, rows, self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws)))
         self._begin_episodes(rows)
 
     def _begin_episodes(self, rows: np.ndarray) -> None:
-        self._steps[rows] = 0
+        self._elapsed_steps[rows] = 0
         self._done[rows] = False
         if self.render_mode is None:
             return
@@ -373,48 +346,19 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._snapshots[row] = EpisodeSnapshot.at_start(self._state, row)
 
     def _record(self, rewards: np.ndarray, resetting: np.ndarray | None) -> None:
-        """Keep what rendering shows; nothing is kept, and nothing paid for, without a render mode."""
+        """Update the snapshots; without a render mode there are none."""
         if self.render_mode is None:
             return
         for row, snapshot in enumerate(self._snapshots):
             if resetting is None or not resetting[row]:
                 self._snapshots[row] = snapshot.after_step(self._state, row, float(rewards[row]))
 
-    def _final(self, observations: np.ndarray, success: np.ndarray, done: np.ndarray) -> dict[str, Any]:
-        """The last observations and infos of the episodes that just ended, as `SyncVectorEnv` gives them."""
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for row in np.flatnonzero(done):
-            final_obs[row] = observations[row].copy()
-        return {
-            "final_obs": final_obs,
-            "_final_obs": done.copy(),
-            "final_info": {"is_success": success & done, "_is_success": done.copy()},
-            "_final_info": done.copy(),
-        }
-
-
-def _autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        allowed = ", ".join(repr(m.value) for m in AutoresetMode)
-        raise ValueError(f"autoreset_mode must be an AutoresetMode or one of {allowed}, got {mode!r}") from None
-
-
-def _success_info(success: np.ndarray, absent: np.ndarray | None) -> dict[str, Any]:
-    """`is_success` of the copies that took a step; the others (`absent`) report False under a False mask."""
-    if absent is None:
-        return {"is_success": success.copy(), "_is_success": np.ones_like(success)}
-    if absent.all():
-        return {}
-    return {"is_success": success & ~absent, "_is_success": ~absent}
-
 
 def _rows(state: State, rows: np.ndarray) -> State:
     return type(state)(*(field[rows] for field in state))
 
 
-def _put(state: State, rows: np.ndarray, fresh: State) -> None:
-    """Overwrite rows of a state that this environment owns."""
-    for field, new in zip(state, fresh, strict=True):
+def _assign(state: State, rows: np.ndarray, values: State) -> None:
+    """Overwrite rows of a state that the environment owns."""
+    for field, new in zip(state, values, strict=True):
         field[rows] = new

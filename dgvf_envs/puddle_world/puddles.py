@@ -1,7 +1,7 @@
-"""The puddles of PuddleWorld: how much reward a place costs.
+"""The puddles of PuddleWorld: the penalty at each position.
 
-Two kinds exist in the literature: the sum of Gaussian densities of Degris, White & Sutton (2012), and the capsules of
-Sutton (1996). Both are pure functions over positions, on NumPy arrays and torch tensors alike.
+The literature has two kinds: sums of Gaussian densities (Degris, White & Sutton 2012) and capsules (Sutton 1996). Both
+are pure functions of positions and accept NumPy arrays and torch tensors.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-Array = Any
+from dgvf_envs.functional.dynamics import Array
 
 
 @dataclass(frozen=True)
 class Puddle(ABC):
-    """One puddle; puddles of one world are all of the same kind."""
+    """One puddle. All puddles of an environment have the same class."""
 
     @staticmethod
     @abstractmethod
@@ -30,21 +30,21 @@ class Puddle(ABC):
     @staticmethod
     @abstractmethod
     def penalty(xp: ModuleType, constants: Any, x: Array, y: Array) -> Array:
-        """What the puddles together cost at each position, ≥ 0.
+        """The total penalty at each position, which is subtracted from the reward.
 
         Args:
-            xp: the arrays' namespace.
-            constants: what `constants` returned, in that namespace.
+            xp: the array namespace.
+            constants: the result of `constants`, in that namespace.
             x: `[B]`.
             y: `[B]`.
 
         Returns:
-            `[B]`, to be subtracted from the reward.
+            `[B]`, ≥ 0.
         """
 
 
 class GaussianConstants(NamedTuple):
-    """Every field `[P, 1]`."""
+    """Parameters of P Gaussian puddles; every field is `[P, 1]`."""
 
     x: Array
     y: Array
@@ -59,18 +59,18 @@ class GaussianConstants(NamedTuple):
 @final
 @dataclass(frozen=True)
 class GaussianPuddle(Puddle):
-    """A puddle whose cost is `scale · N(x; x, σ_x) · N(y; y, σ_y)`, N the normal density (Degris et al. 2012)."""
+    """A puddle with penalty `scale · N(·; x, std_x) · N(·; y, std_y)`, N the normal density (Degris et al. 2012)."""
 
     x: float
-    """Center, in [0, 1]."""
+    """x of the center, in [0, 1]."""
     y: float
-    """Center, in [0, 1]."""
+    """y of the center, in [0, 1]."""
     std_x: float
-    """Standard deviation σ_x > 0."""
+    """Standard deviation σ_x along x, > 0."""
     std_y: float
-    """Standard deviation σ_y > 0."""
+    """Standard deviation σ_y along y, > 0."""
     scale: float = 2.0
-    """Factor on the product of the two densities, ≥ 0."""
+    """Factor applied to the product of the two densities, ≥ 0."""
 
     def __post_init__(self) -> None:
         for name in ("std_x", "std_y"):
@@ -94,18 +94,18 @@ class GaussianPuddle(Puddle):
 
 
 class CapsuleConstants(NamedTuple):
-    """Every field `[P, 1]`."""
+    """Parameters of P capsules; every field is `[P, 1]`."""
 
     x: Array
-    """Start of the segment."""
+    """x of the segment's start."""
     y: Array
-    """Start of the segment."""
+    """y of the segment's start."""
     dx: Array
-    """Segment, end minus start."""
+    """Extent of the segment along x, end minus start."""
     dy: Array
-    """Segment, end minus start."""
+    """Extent of the segment along y, end minus start."""
     inverse_length: Array
-    """1 / |segment|², 0 for a disc."""
+    """1 / length², 0 for a disc."""
     radius: Array
     slope: Array
 
@@ -113,9 +113,9 @@ class CapsuleConstants(NamedTuple):
 @final
 @dataclass(frozen=True)
 class CapsulePuddle(Puddle):
-    """A segment with a radius; the cost is `slope` times the depth below the nearest edge (Sutton 1996).
+    """A line segment with a radius; the penalty is `slope` times the distance to the nearest edge (Sutton 1996).
 
-    Where capsules overlap the deepest counts.
+    Where capsules overlap, the highest penalty applies.
     """
 
     start: tuple[float, float]
@@ -125,7 +125,7 @@ class CapsulePuddle(Puddle):
     radius: float = 0.1
     """Distance from the segment to the edge, > 0."""
     slope: float = 400.0
-    """Penalty per unit of depth, ≥ 0."""
+    """Penalty per unit of distance to the edge, ≥ 0."""
 
     def __post_init__(self) -> None:
         if not self.radius > 0:
@@ -138,7 +138,7 @@ class CapsulePuddle(Puddle):
         columns = [(*p.start, p.end[0] - p.start[0], p.end[1] - p.start[1], p.radius, p.slope) for p in puddles]
         x, y, dx, dy, radius, slope = np.array(columns, dtype=np.float64).reshape(-1, 6).T[..., None]
         squared = dx**2 + dy**2
-        some_length = squared >= np.finfo(np.float64).tiny  # the inverse of what is smaller may overflow
+        some_length = squared >= np.finfo(np.float64).tiny  # smaller values have an inverse that may overflow
         inverse = np.divide(1.0, squared, out=np.zeros_like(squared), where=some_length)
         return CapsuleConstants(x, y, dx, dy, inverse, radius, slope)
 
@@ -165,4 +165,4 @@ SUTTON_1996: tuple[CapsulePuddle, ...] = (
 """The two puddles of Sutton (1996)."""
 
 PUDDLE_SETS: dict[str, tuple[Puddle, ...]] = {"degris-2012": DEGRIS_2012, "sutton-1996": SUTTON_1996, "none": ()}
-"""The sets of puddles that go by a name."""
+"""The named sets of puddles."""

@@ -1,25 +1,24 @@
-"""What PuddleWorld looks like: the reward as a heat map, the goal, the walker and its trail."""
+"""How PuddleWorld is drawn: the reward as a heat map, the goal, the agent and its trail."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, final
+from functools import cached_property
+from typing import final
 
 import numpy as np
 
-from dgvf_envs.rendering.renderer import AGENT, FAINT, GOAL, INK, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
-
-if TYPE_CHECKING:
-    from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world.dynamics import PuddleWorld, PuddleWorldState
+from dgvf_envs.rendering import AGENT, FAINT, GOAL, INK, WATER, Canvas, EpisodeSnapshot, Overlay, View, colors
 
 _RESOLUTION = 240
-"""Side of the heat map in samples."""
+"""Samples per axis of the heat map."""
 _RIM = 0.1
-"""Share of the highest penalty at which a puddle's rim is drawn."""
+"""Fraction of the highest penalty at which a puddle's rim is drawn."""
 
 
 @final
-class PuddleWorldView(View["PuddleWorldState"]):
-    """Draws a `PuddleWorld`; x grows to the right and y upward."""
+class PuddleWorldView(View[PuddleWorldState]):
+    """Draws a `PuddleWorld`; x increases to the right and y upward."""
 
     title = "PuddleWorld"
 
@@ -28,14 +27,23 @@ class PuddleWorldView(View["PuddleWorldState"]):
         centers = (np.arange(_RESOLUTION) + 0.5) / _RESOLUTION
         x, y = (grid.ravel() for grid in np.meshgrid(centers, centers[::-1]))  # row 0 is the top, y near 1
         penalty = -world.reward(x, y).reshape(_RESOLUTION, _RESOLUTION)
-        self._least, self._most = float(penalty.min()), float(penalty.max())
+        self._lowest, self._highest = float(penalty.min()), float(penalty.max())
         self._heat = colors(WATER, self._fraction(penalty)).astype(np.uint8)
-        self._rims = _rims(penalty - self._least > _RIM * (self._most - self._least))
+        self._inside_rims = penalty - self._lowest > _RIM * (self._highest - self._lowest)
+
+    @cached_property
+    def _rims(self) -> np.ndarray:
+        """The inner edges of the puddles as a translucent line, `[240, 240, 4]` uint8."""
+        from scipy import ndimage  # importing it takes longer than making an environment
+
+        line = np.zeros((*self._inside_rims.shape, 4), np.uint8)
+        line[self._inside_rims & ~ndimage.binary_erosion(self._inside_rims, border_value=1)] = (*INK, 170)
+        return line
 
     def _fraction(self, penalty: np.ndarray) -> np.ndarray:
-        """Place of a penalty on the color scale: its square root, so that a puddle's shallow edge shows too."""
-        span = self._most - self._least
-        return np.sqrt((penalty - self._least) / span) if span > 0 else np.zeros_like(penalty)
+        """Position of a penalty on the color scale: a square root, so that the shallow edges of puddles are visible."""
+        span = self._highest - self._lowest
+        return np.sqrt((penalty - self._lowest) / span) if span > 0 else np.zeros_like(penalty)
 
     def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[PuddleWorldState]) -> None:
         canvas.image(self._heat, canvas.map, smooth=True)
@@ -46,7 +54,7 @@ class PuddleWorldView(View["PuddleWorldState"]):
         self._draw_goal_and_frame(canvas)
 
     def draw_objects(self, canvas: Canvas, state: PuddleWorldState, size: float = 1.0) -> None:
-        """The puddles' rims, for where an overlay hides them; the walker's picture shows the puddles themselves."""
+        """Draw the puddles' rims, which remain visible above an overlay."""
         canvas.image(self._rims, canvas.map, smooth=True)
 
     def center(self, canvas: Canvas, state: PuddleWorldState) -> tuple[float, float]:
@@ -70,12 +78,12 @@ class PuddleWorldView(View["PuddleWorldState"]):
         if overlaid:
             return
         scale = self.world.reward_scale
-        middle = [p * scale for p in (10.0, 50.0, 100.0) if self._least < p * scale < 0.85 * self._most]
-        ticks = [(float(self._fraction(np.float64(p))), f"{-p:.3g}") for p in (self._least, *middle, self._most)]
+        middle = [p * scale for p in (10.0, 50.0, 100.0) if self._lowest < p * scale < 0.85 * self._highest]
+        ticks = [(float(self._fraction(np.float64(p))), f"{-p:.3g}") for p in (self._lowest, *middle, self._highest)]
         canvas.legend(WATER, canvas.panel.bottom - 52 * canvas.unit, 50 * canvas.unit, "reward on arrival", ticks)
 
     def _draw_goal_and_frame(self, canvas: Canvas) -> None:
-        """The L1 ball around the goal, clipped to the square, and the square's edge."""
+        """Draw the goal region, an L1 ball clipped to the square, and the square's edge."""
         import pygame
 
         (goal_x, goal_y), reach = self.world.goal, self.world.goal_threshold
@@ -98,12 +106,3 @@ class PuddleWorldView(View["PuddleWorldState"]):
 
 def _pixel(canvas: Canvas, x: float, y: float) -> tuple[float, float]:
     return canvas.map.left + x * canvas.map.width, canvas.map.bottom - y * canvas.map.height
-
-
-def _rims(inside: np.ndarray) -> np.ndarray:
-    """The edge of a set of samples `[N, N]` as a translucent line, `[N, N, 4]` uint8."""
-    padded = np.pad(inside, 1, mode="edge")
-    within = padded[:-2, 1:-1] & padded[2:, 1:-1] & padded[1:-1, :-2] & padded[1:-1, 2:]
-    line = np.zeros((*inside.shape, 4), np.uint8)
-    line[inside & ~within] = (*INK, 170)
-    return line

@@ -1,5 +1,34 @@
-"""What pygame draws: the window, text, color scales, and values over the map."""
+"""Rendering with pygame: windows, frames, color scales and overlays.
 
-from dgvf_envs.rendering.renderer import Canvas, EpisodeSnapshot, LiveOverlay, Overlay, Renderer, View
+A `View` draws one environment on a `Canvas`; the `Renderer` turns that into frames or shows it in a window.
+"""
 
-__all__ = ["Canvas", "EpisodeSnapshot", "LiveOverlay", "Overlay", "Renderer", "View"]
+from dgvf_envs.rendering.canvas import Canvas, font
+from dgvf_envs.rendering.colors import AGENT, DIVERGING, FAINT, GOAL, INK, LINE, PAPER, WATER, Color, colors
+from dgvf_envs.rendering.overlay import LiveOverlay, Overlay, OverlayHook
+from dgvf_envs.rendering.renderer import Renderer
+from dgvf_envs.rendering.snapshot import EpisodeSnapshot
+from dgvf_envs.rendering.view import Arrow, View, map_picture
+
+__all__ = [
+    "AGENT",
+    "DIVERGING",
+    "FAINT",
+    "GOAL",
+    "INK",
+    "LINE",
+    "PAPER",
+    "WATER",
+    "Arrow",
+    "Canvas",
+    "Color",
+    "EpisodeSnapshot",
+    "LiveOverlay",
+    "Overlay",
+    "OverlayHook",
+    "Renderer",
+    "View",
+    "colors",
+    "font",
+    "map_picture",
+]

@@ -23,9 +23,9 @@ from dgvf_agents.atlas.write_atlas import write_atlas
 from dgvf_agents.cli import main
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.runs.folder import RunFolder
-from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.planning import expected_return
-from dgvf_envs.rendering.renderer import DIVERGING, INK, Canvas
+from dgvf_envs.rendering import DIVERGING, INK, Canvas
 from tests.atlas.pages import CHROMIUM, Reader, decoded, opened
 from tests.atlas.runs import QUESTIONS, model_of, states_of, tiny_run
 

@@ -30,7 +30,7 @@ from dgvf_agents.cli import main
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_envs.atari import MODERN, PAPER, make_atari, make_atari_vec
-from dgvf_envs.rendering.renderer import DIVERGING
+from dgvf_envs.rendering import DIVERGING
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run
 from tests.atlas.pages import CHROMIUM, Reader, decoded, opened

@@ -10,8 +10,8 @@ import pytest
 
 from dgvf_agents.atlas.landmarks import rooms
 from dgvf_agents.atlas.states import WorldStates, enumerate_states
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
-from dgvf_envs.puddle_world.env import PuddleWorld
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
+from dgvf_envs.puddle_world import PuddleWorld
 from tests.atlas.runs import states_of
 from tests.helpers import TINY_MAP, rooms_of
 from tests.oracles import Rooms

@@ -5,9 +5,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.planning import expected_return, mean_return, plan_puddle_world, transition_table
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 from tests.helpers import COLLECT_IDS, TINY_MAP, own_vector_env, random_policy, registered_world, rooms_of
 from tests.oracles import Room, Rooms
 
@@ -32,7 +32,7 @@ def chain_return(rules: Rooms, horizon: int = 40, discount: float = 1.0) -> floa
 
 
 def random_play(env_id: str, episodes: int) -> tuple[float, float]:
-    """Mean return and its standard error over the first episode of each of many copies of the real environment."""
+    """Mean return and its standard error over the first episodes of a vector environment."""
     env = own_vector_env(env_id, episodes)
     env.reset(seed=0)
     policy, returns, running = random_policy(env, seed=0), np.zeros(episodes), np.ones(episodes, dtype=bool)

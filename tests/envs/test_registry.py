@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -18,10 +19,10 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import dgvf_envs
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsEnv
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsEnv, CollectObjectsVectorEnv
 from dgvf_envs.functional.env import DynamicsEnv
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldEnv
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldEnv, PuddleWorldVectorEnv
 from tests.helpers import COLLECT_IDS, ENV_IDS, VARIANTS, assert_same, episode, flat, random_policy, registered_world
 
 each_id = pytest.mark.parametrize("env_id", ENV_IDS)
@@ -127,6 +128,7 @@ def test_gym_make_imports_the_package_and_little_else() -> None:
         "import sys, gymnasium\n"
         "env = gymnasium.make('dgvf_envs:PuddleWorld-v0')\n"
         "env.reset(seed=0), env.step(1)\n"
+        "assert 'scipy' not in sys.modules\n"  # slower to import than everything else here
         "gymnasium.make_vec('dgvf_envs:CollectObjects-v0', num_envs=2).reset(seed=0)\n"
         "print([name for name in ('pygame', 'torch', 'stable_baselines3', 'dgvf_agents') if name in sys.modules])\n"
     )
@@ -149,10 +151,69 @@ def test_documented_arguments_and_defaults_are_the_codes(env_class: type[Dynamic
 
 
 @each_id
-def test_unknown_options_are_an_error(env_id: str) -> None:
-    for make in (gym.make, gym.make_vec):
-        with pytest.raises(TypeError, match="unexpected keyword argument 'nois'"):
-            make(env_id, nois=0.1)
+@pytest.mark.parametrize("make", [gym.make, gym.make_vec], ids=["make", "make_vec"])
+def test_unknown_arguments_are_named_with_the_valid_ones(env_id: str, make: Callable[..., Any]) -> None:
+    name, near = ("nois", "noise") if env_id.startswith("Puddle") else ("layouts", "layout")
+    with pytest.raises(
+        TypeError, match=rf"unexpected keyword argument {name}=0\.1; did you mean '{near}'\? Valid"
+    ) as caught:
+        make(env_id, **{name: 0.1})
+    env = gym.make(env_id).unwrapped if make is gym.make else gym.make_vec(env_id)
+    listed = re.search(r"Valid arguments are: ([\w, ]+)", str(caught.value)).group(1).split(", ")
+    expected = {field.name for field in dataclasses.fields(env.dynamics) if field.init} | {"render_mode", "screen_size"}
+    if make is gym.make_vec:
+        expected |= {"num_envs", "max_episode_steps", "autoreset_mode"}
+    assert {name.split(" ")[0] for name in listed} == expected
+    with pytest.raises(TypeError, match=r"unexpected keyword argument zzz='q'\. Valid arguments are"):
+        make(env_id, zzz="q")
+
+
+@pytest.mark.parametrize(
+    ("env_class", "vector_class", "world"),
+    [
+        (PuddleWorldEnv, PuddleWorldVectorEnv, PuddleWorld),
+        (CollectObjectsEnv, CollectObjectsVectorEnv, CollectObjects),
+    ],
+)
+def test_constructors_spell_out_the_fields_of_the_dynamics(env_class: type, vector_class: type, world: type) -> None:
+    """With the same defaults and types, and passed on."""
+    fields = {field.name: (field.default, field.type) for field in dataclasses.fields(world) if field.init}
+    for class_ in (env_class, vector_class):
+        parameters = inspect.signature(class_).parameters
+        assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
+        assert {name: (parameters[name].default, parameters[name].annotation) for name in fields} == fields
+
+
+OTHER_VALUES: dict[type, dict[str, Any]] = {
+    PuddleWorld: {
+        "start": "random",
+        "noise": 0.01,
+        "puddles": "none",
+        "goal": (0.5, 0.5),
+        "goal_threshold": 0.05,
+        "thrust": 0.1,
+        "reward_scale": 0.5,
+        "noise_distribution": "normal",
+        "stay": False,
+    },
+    CollectObjects: {
+        "layout": "four-rooms-9",
+        "objects": ((1, 1), (2, 6)),
+        "observation": "rgb",
+        "wrong_order": "remove",
+    },
+}
+
+
+@pytest.mark.parametrize("world", OTHER_VALUES)
+def test_constructors_pass_every_argument_on(world: type) -> None:
+    classes = (
+        (PuddleWorldEnv, PuddleWorldVectorEnv) if world is PuddleWorld else (CollectObjectsEnv, CollectObjectsVectorEnv)
+    )
+    values = OTHER_VALUES[world]
+    assert set(values) == {field.name for field in dataclasses.fields(world) if field.init}
+    for class_ in classes:
+        assert class_(**values).dynamics == world(**values)
 
 
 @each_id

@@ -16,7 +16,7 @@ from gymnasium.wrappers import HumanRendering, RenderCollection
 from gymnasium.wrappers.vector import HumanRendering as VectorHumanRendering
 from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 
-from dgvf_envs.rendering.renderer import AGENT, GOAL, Color, Overlay
+from dgvf_envs.rendering import AGENT, GOAL, Color, Overlay
 from tests.helpers import ENV_IDS, VARIANTS, WORLD_IDS
 
 SIZE = 192
@@ -50,14 +50,14 @@ def make_vec(env_id: str, n: int, mode: str = "rgb_array", **options: Any) -> gy
     return gym.make_vec(env_id, num_envs=n, **{"render_mode": mode, "screen_size": SIZE, **options})
 
 
-def places(picture: np.ndarray, color: Color) -> np.ndarray:
+def pixels_of(picture: np.ndarray, color: Color) -> np.ndarray:
     """`[K, 2]`: (x, y) of the pixels of about this color in the map, the square on the left."""
     near = np.abs(picture[:, :SIZE].astype(int) - color).max(axis=-1) < 12
     return np.argwhere(near)[:, ::-1]
 
 
 def center(picture: np.ndarray, color: Color) -> np.ndarray:
-    return places(picture, color).mean(axis=0)
+    return pixels_of(picture, color).mean(axis=0)
 
 
 def window_is_open() -> bool:
@@ -107,15 +107,15 @@ class TestPictures:
         before.reset(seed=0), after.reset(seed=0)
         for _ in range(5):
             after.step(action)
-        moved = places(after.render(), AGENT).mean(axis=0) - center(before.render(), AGENT)
+        moved = pixels_of(after.render(), AGENT).mean(axis=0) - center(before.render(), AGENT)
         assert (np.sign(np.round(moved / 4)) == shift).all()
 
-    @pytest.mark.parametrize("place", [(0.1, 0.2), (0.9, 0.3), (0.2, 0.8)])
-    def test_puddle_worlds_walker_is_where_it_is(self, place: tuple[float, float]) -> None:
-        env = make("PuddleWorld-v0", start=place, puddles="none")
+    @pytest.mark.parametrize("point", [(0.1, 0.2), (0.9, 0.3), (0.2, 0.8)])
+    def test_puddle_worlds_agent_is_at_its_position(self, point: tuple[float, float]) -> None:
+        env = make("PuddleWorld-v0", start=point, puddles="none")
         env.reset(seed=0)
         x, y = center(env.render(), AGENT) / SIZE
-        assert (x, 1.0 - y) == pytest.approx(place, abs=0.06)  # the map has a margin
+        assert (x, 1.0 - y) == pytest.approx(point, abs=0.06)  # the map has a margin
 
     def test_puddle_world_shows_the_goal_and_the_reward(self) -> None:
         env = make("PuddleWorld-v0", screen_size=600)
@@ -151,15 +151,15 @@ class TestPictures:
         assert (pictures[0][quarter] != pictures[1][quarter]).mean() > 0.05
         assert (pictures[0][:, 3 * cell : 4 * cell] == pictures[1][:, 3 * cell : 4 * cell]).all()
 
-    def test_the_trail_is_drawn_and_starts_anew(self) -> None:
+    def test_the_trail_is_drawn_and_restarts(self) -> None:
         env = make("PuddleWorld-v0", noise=0.0, puddles="none")
         env.reset(seed=0)
-        at_start = len(places(env.render(), AGENT))
+        at_start = len(pixels_of(env.render(), AGENT))
         for _ in range(8):
             env.step(1)
-        assert len(places(env.render(), AGENT)) > 1.5 * at_start
+        assert len(pixels_of(env.render(), AGENT)) > 1.5 * at_start
         env.reset()
-        assert len(places(env.render(), AGENT)) == at_start
+        assert len(pixels_of(env.render(), AGENT)) == at_start
 
     @each_world
     def test_need_no_display_and_no_sound(self, env_id: str, pygame_init_is_refused: None) -> None:
@@ -303,7 +303,7 @@ class TestVectorPictures:
             np.testing.assert_array_equal(frame, scalar.render())
 
     @pytest.mark.parametrize("mode", ["NextStep", "SameStep"])
-    def test_start_anew_with_the_episode(self, mode: str) -> None:
+    def test_restart_with_the_episode(self, mode: str) -> None:
         env = make_vec("CollectObjects-v0", 2, layout=["S12"], autoreset_mode=mode)
         env.reset(seed=0)
         at_start = env.render()

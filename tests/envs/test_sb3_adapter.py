@@ -66,8 +66,8 @@ def ends(results: list[Any]) -> tuple[int, int]:
     return len(last) - by_time, by_time
 
 
-def random_actions(n: int, steps: int, seed: int = 0, copies: int = N) -> np.ndarray:
-    return np.random.default_rng(seed).integers(n, size=(steps, copies))
+def random_actions(n: int, steps: int, seed: int = 0, num_envs: int = N) -> np.ndarray:
+    return np.random.default_rng(seed).integers(n, size=(steps, num_envs))
 
 
 @each_mode
@@ -147,11 +147,11 @@ def test_tuples_of_observations() -> None:
 def test_async_vector_env() -> None:
     env = GymnasiumVecEnv(AsyncVectorEnv([Traveller] * 2, context="spawn"))
     try:
-        assert_same_streams(env, dummy_vec_env(Traveller, 2), random_actions(3, 40, copies=2))
+        assert_same_streams(env, dummy_vec_env(Traveller, 2), random_actions(3, 40, num_envs=2))
         assert env.get_attr("speed", indices=1) == [0.1]
         env.set_attr("speed", 0.5)
         assert env.get_attr("speed") == [0.5, 0.5]
-        with pytest.raises(ValueError, match=r"^indices must name all copies.*\[0\]"):
+        with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
             env.set_attr("speed", 0.2, indices=[0])
         fuel = env.get_attr("fuel")
         assert env.env_method("refuel", 2, extra=1) == [left + 3 for left in fuel]
@@ -309,7 +309,7 @@ class TestPerEnvironmentAccess:
         assert env.get_attr("max_episode_steps", indices=[1, 2]) == [5000, 5000]
         env.set_attr("render_label", "all")
         assert env.get_attr("render_label", indices=0) == ["all"]
-        with pytest.raises(ValueError, match=r"^indices must name all copies.*\[0\]"):
+        with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
             env.set_attr("render_label", "one", indices=[0])
         assert [len(seeds) for seeds in env.get_attr("np_random_seed", indices=[0, 1])] == [N, N]
         assert env.env_is_wrapped(TransformReward) == [False] * N
@@ -350,7 +350,7 @@ class TestSeedsAndOptions:
     def test_options_that_differ_are_an_error(self) -> None:
         env, _ = TestPerEnvironmentAccess.both()
         env.set_options([{"harbor": i} for i in range(N)])
-        with pytest.raises(ValueError, match=r"^options must be the same for all copies.*'harbor': 3"):
+        with pytest.raises(ValueError, match=r"^options must be the same for all environments.*'harbor': 3"):
             env.reset()
 
 
@@ -417,7 +417,7 @@ class TestMakeVec:
         [("CartPole-v1", None), ("MountainCar-v0", None), ("PuddleWorld-v0", lambda env: TransformReward(env, abs))],
     )
     def test_falls_back_to_sync_vector_env(self, env_id: str, wrapper: Callable | None) -> None:
-        """Where the id's own resets on the next step only, where it has none, and where each copy is to be wrapped."""
+        """If the id's own vector environment is unsupported or missing, or if there is a wrapper."""
         env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 12}, wrapper_class=wrapper)
         assert isinstance(env.unwrapped.env, SyncVectorEnv)
         assert env.env_is_wrapped(TransformReward) == [wrapper is not None] * N
@@ -442,7 +442,7 @@ class TestMakeVec:
         assert [info["episode"]["l"] for info in infos[-1]] == [4, 4]
 
     @pytest.mark.parametrize("n_envs", [0, -1])
-    def test_the_number_of_copies_is_checked(self, n_envs: int) -> None:
+    def test_the_number_of_environments_is_checked(self, n_envs: int) -> None:
         with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
             make_vec("PuddleWorld-v0", n_envs)
 

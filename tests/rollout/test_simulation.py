@@ -104,7 +104,7 @@ def test_an_environment_that_something_else_has_moved_is_not_foreseen() -> None:
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(ahead.steps, B)
     after = env.reset()
     assert ahead.actions(theta, noise, before) is None
-    assert not world.expecting
+    assert not world.has_lookahead
     planned = ahead.actions(theta, noise, after)
     assert planned is not None
     np.testing.assert_array_equal(planned[0], act(theta, torch.from_numpy(after), noise[0]).numpy())

@@ -56,9 +56,9 @@ def test_both_spellings(name: str, rom_id: str, title: str) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("Breakuot", "^game must be a game that ale-py has, got 'Breakuot'; did you mean Breakout"),
-        ("xxxxxx", "got 'xxxxxx', as 'Breakout' or 'MsPacman'"),
-        ("combat", "^game must be a game that ale-py has, got 'combat'"),
+        ("Breakuot", "^game must be a single-player game of ale-py, got 'Breakuot'; did you mean Breakout"),
+        ("xxxxxx", "got 'xxxxxx'; examples are 'Breakout' and 'MsPacman'"),
+        ("combat", "^game must be a single-player game of ale-py, got 'combat'"),
     ],
 )
 def test_unknown_games(name: str, message: str) -> None:

@@ -47,12 +47,12 @@ def test_presets_have_names() -> None:
 def test_descriptions_tell_what_differs() -> None:
     paper, modern = PAPER.describe(), MODERN.describe()
     assert "preset 'paper'" in paper
-    for said in ("84x84", "clipped to [-1, 1]", "the game goes on", "1 to 30 no-ops", "never sticky", "108,000 frames"):
+    for said in ("84x84", "clipped to [-1, 1]", "the game continues", "1 to 30 no-ops", "not sticky", "108,000 frames"):
         assert said in paper
-    for said in ("all 18", "0.25", "end with the game", "at once"):
+    for said in ("all 18", "0.25", "end with the game", "without no-ops"):
         assert said in modern
     assert "every frame" in AtariPreset(frame_skip=1).describe()
-    assert "as they are; scores" in AtariPreset(clip_rewards=False).describe()
+    assert "unclipped; scores" in AtariPreset(clip_rewards=False).describe()
 
 
 def test_what_is_used_is_logged_and_not_printed(

@@ -59,7 +59,7 @@ def test_a_lost_life_ends_an_episode_and_not_the_game() -> None:
     np.testing.assert_array_equal(again, observation)
     assert reset_info["lives"] == info["lives"]
     following, *_, next_info = env.step(0)
-    np.testing.assert_array_equal(following[:3], observation[1:])  # the stack goes on
+    np.testing.assert_array_equal(following[:3], observation[1:])  # the stack continues
     assert next_info["episode_frame_number"] == info["episode_frame_number"] + 4
     env.close()
 

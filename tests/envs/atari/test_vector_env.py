@@ -266,7 +266,7 @@ def test_a_life_lost_as_the_game_is_cut_off() -> None:
     env = games(n=1)
     env.reset(seed=0)
     play_until(env, lambda last: True)
-    steps = int(env._games.steps[0])
+    steps = int(env._steps[0])
     env.close()
     env = games(replace(QUICK, max_frames=4 * steps), 1)
     env.reset(seed=0)
@@ -311,7 +311,7 @@ def test_some_games_may_be_reset() -> None:
     np.testing.assert_array_equal(fresh[[0, 2]], observation[[0, 2]])
     assert (fresh[1, :3] == 0).all()
     assert infos["episode_frame_number"].tolist() == [20, 0, 20]
-    assert env._games.steps.tolist() == [5, 0, 5]
+    assert env._steps.tolist() == [5, 0, 5]
     env._lives = np.full(3, 9)  # as after extra lives
     env.reset()
     assert not env.step(np.zeros(3, dtype=int))[2].any(), "a new game has lost no life"
@@ -350,8 +350,8 @@ def test_steps_before_a_reset_and_after_the_end() -> None:
         ({"seed": 2**31 - 1}, ValueError, "got 2147483648"),
         ({"seed": [1]}, ValueError, "^seed must be an integer or 2 seeds, got 1 seeds"),
         ({"options": {"reset_mask": [True, False]}}, TypeError, "boolean array"),
-        ({"options": {"reset_mask": np.array([False, False])}}, ValueError, r"shape \(2,\) and a True"),
-        ({"options": {"reset_mask": np.array([True])}}, ValueError, r"shape \(2,\) and a True"),
+        ({"options": {"reset_mask": np.array([False, False])}}, ValueError, r"shape \(2,\) and a True entry"),
+        ({"options": {"reset_mask": np.array([True])}}, ValueError, r"shape \(2,\) and a True entry"),
     ],
 )
 def test_wrong_resets_are_refused(

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsEnv, CollectObjectsState
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsEnv, CollectObjectsState
 from tests.helpers import COLLECT_IDS, TINY_MAP, registered_world, rooms_of
 from tests.oracles import Room
 

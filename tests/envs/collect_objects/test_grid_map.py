@@ -57,6 +57,29 @@ def test_the_small_map() -> None:
     assert sorted(map(tuple, np.argwhere(grid.doors).tolist())) == [(2, 4), (4, 2), (4, 6), (6, 4)]
 
 
+@given(maps())
+def test_rooms_are_what_a_walk_without_doors_can_reach(lines: tuple[str, ...]) -> None:
+    grid = GridMap(lines)
+    without_doors = [
+        "".join("#" if grid.doors[r, c] else x for c, x in enumerate(line)) for r, line in enumerate(lines)
+    ]
+    rooms = Rooms(without_doors, NOWHERE, NOWHERE)
+    for cell in rooms.cells():
+        reachable = np.zeros(grid.shape, dtype=bool)
+        reachable[tuple(np.array(list(rooms.distances_from(cell))).T)] = True
+        np.testing.assert_array_equal(grid.rooms == grid.rooms[cell], reachable)
+    assert ((grid.rooms == -1) == (~grid.free | grid.doors)).all()
+    assert sorted({-1, *grid.rooms.ravel().tolist()}) == list(range(-1, grid.rooms.max() + 1))
+
+
+@pytest.mark.parametrize("name", ["four-rooms-13", "four-rooms-9"])
+def test_rooms_are_numbered_row_by_row(name: str) -> None:
+    grid = GridMap.parse(name)
+    rows, columns = grid.shape
+    corners = [(1, 1), (1, columns - 2), (rows - 2, 1), (rows - 2, columns - 2)]
+    assert [grid.rooms[corner] for corner in corners] == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize(
     ("name", "text"), [("four-rooms-13", FOUR_ROOMS_13), ("four-rooms-9", FOUR_ROOMS_9), ("#1 \n 2.", "#1 \n 2.")]
 )

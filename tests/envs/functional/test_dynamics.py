@@ -11,9 +11,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgvf_envs.collect_objects.env import CollectObjects
+from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.functional.dynamics import Dynamics, Transition, select
-from dgvf_envs.puddle_world.env import PuddleWorld
+from dgvf_envs.puddle_world import PuddleWorld
 from tests.helpers import TINY_MAP
 
 BATCH = 64

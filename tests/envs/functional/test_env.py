@@ -11,8 +11,8 @@ import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.utils import seeding
 
-from dgvf_envs.collect_objects.env import CollectObjectsEnv
-from dgvf_envs.puddle_world.env import PuddleWorldEnv
+from dgvf_envs.collect_objects import CollectObjectsEnv
+from dgvf_envs.puddle_world import PuddleWorldEnv
 from tests.helpers import (
     TINY_MAP,
     VARIANTS,
@@ -195,7 +195,7 @@ def test_truncation_is_gymnasiums_time_limit(env_id: str) -> None:
     env = gym.make(env_id, max_episode_steps=3)
     env.reset(seed=0)
     assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
-    env.unwrapped.step(0)  # the world itself goes on
+    env.unwrapped.step(0)  # the environment itself continues
 
 
 @each_world

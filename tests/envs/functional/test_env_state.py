@@ -1,4 +1,4 @@
-"""An environment restored from its state goes on as the original does, whatever is wrapped around it."""
+"""A restored environment continues exactly like the original, with all supported wrappers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from dgvf_envs.functional.env_state import get_env_state, set_env_state
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import AUTORESET_MODES, assert_same, each_variant, flat, own_vector_env
 
-COPIES = 3
+NUM_ENVS = 3
 
 
 def _dummy(env_id: str = "PuddleWorld-v0") -> VecEnv:
-    return make_vec_env(env_id, COPIES, seed=5, env_kwargs={"max_episode_steps": 12})
+    return make_vec_env(env_id, NUM_ENVS, seed=5, env_kwargs={"max_episode_steps": 12})
 
 
 KINDS: dict[str, Callable[[], VecEnv]] = {
-    "ours": lambda: make_vec("PuddleWorld-v0", COPIES, 5, env_kwargs={"max_episode_steps": 12}),
-    "ours, planes": lambda: make_vec("CollectObjectsSmall-v0", COPIES, 5),
+    "ours": lambda: make_vec("PuddleWorld-v0", NUM_ENVS, 5, env_kwargs={"max_episode_steps": 12}),
+    "ours, planes": lambda: make_vec("CollectObjectsSmall-v0", NUM_ENVS, 5),
     "DummyVecEnv": _dummy,
     "VecFrameStack": lambda: VecFrameStack(_dummy(), 3),
     "VecNormalize": lambda: VecNormalize(_dummy()),
     "VecNormalize, stacked": lambda: VecNormalize(VecFrameStack(_dummy(), 2)),
     **{
         mode.name: lambda mode=mode: VecMonitor(
-            GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", COPIES, mode, start="random", max_episode_steps=9))
+            GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", NUM_ENVS, mode, start="random", max_episode_steps=9))
         )
         for mode in AUTORESET_MODES
     },
@@ -40,7 +40,7 @@ KINDS: dict[str, Callable[[], VecEnv]] = {
 
 def _played(env: VecEnv, steps: int, seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
-    return [_without_times(flat(env.step(rng.integers(4, size=COPIES)))) for _ in range(steps)]
+    return [_without_times(flat(env.step(rng.integers(4, size=NUM_ENVS)))) for _ in range(steps)]
 
 
 def _without_times(result: Any) -> Any:
@@ -50,45 +50,45 @@ def _without_times(result: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_restored_environment_goes_on_as_the_original(kind: str) -> None:
-    original, copy = KINDS[kind](), KINDS[kind]()
+def test_a_restored_environment_continues_like_the_original(kind: str) -> None:
+    original, restored = KINDS[kind](), KINDS[kind]()
     original.reset()
     _played(original, 17, seed=0)
     state = get_env_state(original)
     expected = _played(original, 40, seed=1)
     assert any(step[2].any() for step in expected)  # episodes end
-    copy.reset()
-    _played(copy, 5, seed=2)
-    set_env_state(copy, state)
-    assert_same(_played(copy, 40, seed=1), expected)
+    restored.reset()
+    _played(restored, 5, seed=2)
+    set_env_state(restored, state)
+    assert_same(_played(restored, 40, seed=1), expected)
     set_env_state(original, state)  # steps taken since have not changed it
     assert_same(_played(original, 40, seed=1), expected)
-    assert_same(original.reset(), copy.reset())
+    assert_same(original.reset(), restored.reset())
 
 
 @each_variant
 def test_every_variant_is_restored(env_id: str, options: dict[str, Any]) -> None:
-    original, copy = own_vector_env(env_id, COPIES, **options), own_vector_env(env_id, COPIES, **options)
+    original, restored = own_vector_env(env_id, NUM_ENVS, **options), own_vector_env(env_id, NUM_ENVS, **options)
     original.reset(seed=1)
-    for env in (original, copy):
+    for env in (original, restored):
         env.action_space.seed(0)
     for _ in range(30):
         original.step(original.action_space.sample())
-    copy.set_state(original.get_state())
-    assert copy.np_random_seed == original.np_random_seed
+    restored.set_state(original.get_state())
+    assert restored.np_random_seed == original.np_random_seed
     for _ in range(60):
         actions = original.action_space.sample()
-        assert_same(flat(copy.step(actions)), flat(original.step(actions)))
+        assert_same(flat(restored.step(actions)), flat(original.step(actions)))
 
 
 def test_a_pending_seed_is_part_of_the_state() -> None:
-    original, copy = KINDS["ours"](), make_vec("PuddleWorld-v0", COPIES, 99, env_kwargs={"max_episode_steps": 12})
-    set_env_state(copy, get_env_state(original))  # neither was reset yet
-    assert_same(copy.reset(), original.reset())
-    assert_same(_played(copy, 15, 0), _played(original, 15, 0))
+    original, restored = KINDS["ours"](), make_vec("PuddleWorld-v0", NUM_ENVS, 99, env_kwargs={"max_episode_steps": 12})
+    set_env_state(restored, get_env_state(original))  # neither was reset yet
+    assert_same(restored.reset(), original.reset())
+    assert_same(_played(restored, 15, 0), _played(original, 15, 0))
 
 
-def test_the_streams_stand_where_scalar_environments_would() -> None:
+def test_saved_streams_are_those_of_single_environments() -> None:
     vector, scalar = own_vector_env("PuddleWorld-v0", 2), gym.make("PuddleWorld-v0")
     vector.reset(seed=7)
     scalar.reset(seed=8)
@@ -101,38 +101,38 @@ def test_the_streams_stand_where_scalar_environments_would() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_vec("PuddleWorld-v0", COPIES, env_kwargs={"noise": 0.0}), "state must be that of 3 copies of"),
+        (lambda: make_vec("PuddleWorld-v0", NUM_ENVS, env_kwargs={"noise": 0.0}), "state must be that of 3 copies of"),
         (lambda: make_vec("PuddleWorld-v0", 2), "state must be that of 2 copies"),
-        (lambda: make_vec("CollectObjects-v0", COPIES), "copies of CollectObjects"),
-        (lambda: make_vec("CartPole-v1", COPIES), "which takes none"),
+        (lambda: make_vec("CollectObjects-v0", NUM_ENVS), "copies of CollectObjects"),
+        (lambda: make_vec("CartPole-v1", NUM_ENVS), r"which has no set_state\(state\)"),
         (_dummy, "state must be that of a DummyVecEnv, got that of a VecMonitor"),
     ],
 )
-def test_the_state_of_something_else_is_refused(make: Callable[[], VecEnv], message: str) -> None:
+def test_the_state_of_another_environment_is_refused(make: Callable[[], VecEnv], message: str) -> None:
     original = KINDS["ours"]()
     original.reset()
     with pytest.raises(ValueError, match=message):
         set_env_state(make(), get_env_state(original))
 
 
-def test_environments_without_a_state_are_named() -> None:
-    with pytest.raises(NotImplementedError, match="CartPoleEnv cannot give its state"):
+def test_unsupported_environments_are_named() -> None:
+    with pytest.raises(NotImplementedError, match="CartPoleEnv cannot be saved"):
         get_env_state(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
-    with pytest.raises(NotImplementedError, match="cannot give its state"):
+    with pytest.raises(NotImplementedError, match="cannot be saved"):
         get_env_state(make_vec("CartPole-v1", 2))
 
 
-def test_fewer_copies_and_another_world_are_refused_copy_by_copy() -> None:
+def test_another_number_of_environments_and_other_dynamics_are_refused() -> None:
     original = _dummy()
-    with pytest.raises(ValueError, match="state must be that of 2 copies, got 3"):
+    with pytest.raises(ValueError, match="state must have 2 environments, got 3"):
         set_env_state(make_vec_env("PuddleWorld-v0", 2), get_env_state(original))
     original.reset()
-    other = make_vec_env("PuddleWorld-v0", COPIES, env_kwargs={"max_episode_steps": 12, "noise": 0.0})
+    other = make_vec_env("PuddleWorld-v0", NUM_ENVS, env_kwargs={"max_episode_steps": 12, "noise": 0.0})
     with pytest.raises(ValueError, match=r"state must be that of PuddleWorld.*noise=0\.0.*, got that of PuddleWorld"):
         set_env_state(other, get_env_state(original))
 
 
-def test_whether_statistics_go_on_is_not_part_of_the_state() -> None:
+def test_training_of_statistics_is_not_part_of_the_state() -> None:
     original, evaluation = VecNormalize(_dummy()), VecNormalize(_dummy(), training=False)
     for env in (original, evaluation):
         env.reset()
@@ -176,12 +176,12 @@ class Walk(gym.Env[dict[str, np.ndarray], int]):
 
 @pytest.mark.parametrize("norm_reward", [True, False])
 def test_statistics_of_every_part_of_an_observation_are_restored(norm_reward: bool) -> None:
-    original, copy = (VecNormalize(DummyVecEnv([Walk] * COPIES), norm_reward=norm_reward) for _ in range(2))
-    for seed, env in enumerate((original, copy)):
+    original, restored = (VecNormalize(DummyVecEnv([Walk] * NUM_ENVS), norm_reward=norm_reward) for _ in range(2))
+    for seed, env in enumerate((original, restored)):
         env.seed(seed)
         env.reset()
         _played(env, 11 + seed, seed)
-    set_env_state(copy, get_env_state(original))
-    assert_same(_played(copy, 30, seed=1), _played(original, 30, seed=1))
+    set_env_state(restored, get_env_state(original))
+    assert_same(_played(restored, 30, seed=1), _played(original, 30, seed=1))
     for part in ("place", "steps"):
-        assert copy.obs_rms[part].count == original.obs_rms[part].count > 100  # type: ignore[index]
+        assert restored.obs_rms[part].count == original.obs_rms[part].count > 100  # type: ignore[index]

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from dgvf_envs.functional.random_streams import UniformStreams
 
-MOST = 3
+MAX_DRAWS = 3
 
 
 def call_by_call(seed: int) -> Iterator[float]:
-    """What copy i must receive: one number a call."""
+    """The draws of a stream, one per call."""
     generator = np.random.default_rng(seed)
     while True:
         yield float(generator.random())
@@ -26,9 +26,9 @@ def take_next(sequences: list[Iterator[float]], row: int, count: int) -> list[fl
 
 @st.composite
 def plans(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]]]:
-    """A number of copies, and what is asked of them; repetitions make the buffers run out."""
+    """A number of streams and a sequence of calls; repetitions exhaust the buffers."""
     n = draw(st.integers(1, 4))
-    counts, repeats = st.integers(0, MOST), st.integers(1, 150)
+    counts, repeats = st.integers(0, MAX_DRAWS), st.integers(1, 150)
     masks = st.lists(st.booleans(), min_size=n, max_size=n)
     operations = st.one_of(
         st.tuples(st.just("peek"), counts, st.just(1)),
@@ -41,9 +41,9 @@ def plans(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]]]:
 
 @settings(max_examples=60)
 @given(plans())
-def test_every_copy_receives_its_own_sequence(plan: tuple[int, list[tuple[Any, ...]]]) -> None:
+def test_every_stream_is_the_sequence_of_its_generator(plan: tuple[int, list[tuple[Any, ...]]]) -> None:
     n, operations = plan
-    streams = UniformStreams([np.random.default_rng(1000 + i) for i in range(n)], MOST)
+    streams = UniformStreams([np.random.default_rng(1000 + i) for i in range(n)], MAX_DRAWS)
     sequences = [call_by_call(1000 + i) for i in range(n)]
     ahead: list[list[float]] = [[] for _ in range(n)]  # seen by peek, not consumed
 
@@ -75,7 +75,7 @@ def test_every_copy_receives_its_own_sequence(plan: tuple[int, list[tuple[Any, .
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_refills_leave_no_gap(count: int) -> None:
-    """Far more numbers than any buffer of one copy holds, two copies at different places."""
+    """Many more draws than a buffer holds, from two streams at different positions."""
     streams = UniformStreams([np.random.default_rng(i) for i in range(2)], count)
     sequences = [call_by_call(i) for i in range(2)]
     for k in range(4000):
@@ -86,7 +86,7 @@ def test_refills_leave_no_gap(count: int) -> None:
             assert numbers[row].tolist() == take_next(sequences, row, count)
 
 
-def test_what_was_handed_out_does_not_change() -> None:
+def test_returned_draws_are_copies() -> None:
     streams = UniformStreams([np.random.default_rng(0)], 2)
     first = streams.take(np.array([0]), 2)
     before = first.copy()

@@ -12,8 +12,8 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from dgvf_envs.collect_objects.env import CollectObjectsVectorEnv
-from dgvf_envs.puddle_world.env import PuddleWorldVectorEnv
+from dgvf_envs.collect_objects import CollectObjectsVectorEnv
+from dgvf_envs.puddle_world import PuddleWorldVectorEnv
 from tests.helpers import (
     ENV_IDS,
     SHORT_LIMITS,
@@ -43,7 +43,7 @@ def both(env_id: str, mode: AutoresetMode, **options: Any) -> tuple[VectorEnv, V
 
 
 def assert_same_steps(ours: VectorEnv, reference: VectorEnv, policy: Policy, steps: int, first: Any) -> list[Any]:
-    """Both return the same, step by step; copies that ended are reset by a mask where autoreset is disabled."""
+    """Both return the same, step by step; finished environments are reset by a mask where autoreset is disabled."""
     results, observation = [], first
     for t in range(steps):
         action = policy(observation)
@@ -301,8 +301,8 @@ def test_actions_may_be_any_integers(env_id: str, kind: Any) -> None:
         (np.zeros(3), r"integer .* got float64"),
         (np.zeros(3, dtype=bool), "integer .* got bool"),
         (["up", "up", "up"], "integer .* got <U2"),
-        (np.array([0, -1, 0]), "got -1 for copy 1"),
-        (np.array([0, 1, 5]), "got 5 for copy 2"),
+        (np.array([0, -1, 0]), "got -1 for environment 1"),
+        (np.array([0, 1, 5]), "got 5 for environment 2"),
     ],
 )
 def test_wrong_actions_are_named(env_id: str, actions: Any, message: str) -> None:
@@ -346,7 +346,7 @@ def test_an_order_of_calls_is_kept(env_id: str) -> None:
     env.step(zeros)
     env.reset(options={"reset_mask": ~MASK})
     env.step(zeros)
-    with pytest.raises(ResetNeeded, match=r"copies \[0, 3, 4\] are over"):
+    with pytest.raises(ResetNeeded, match=r"environments \[0, 3, 4\] are over"):
         env.step(zeros)
     env.reset(options={"reset_mask": MASK})
     env.step(zeros)
@@ -358,7 +358,7 @@ def test_an_order_of_calls_is_kept(env_id: str) -> None:
         ([True] * N, TypeError, r"reset_mask'\] must be a boolean array, got \[True"),
         (np.ones(N), TypeError, r"reset_mask'\] must be a boolean array"),
         (np.ones(N - 1, dtype=bool), ValueError, rf"reset_mask'\] must have shape \({N},\)"),
-        (np.zeros(N, dtype=bool), ValueError, r"reset_mask'\] .* a True, got .*False"),
+        (np.zeros(N, dtype=bool), ValueError, r"reset_mask'\] .* a True entry, got .*False"),
     ],
 )
 def test_bad_masks_are_named(mask: Any, error: type[Exception], message: str) -> None:

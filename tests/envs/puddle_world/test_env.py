@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldEnv, PuddleWorldState
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldEnv, PuddleWorldState
 from dgvf_envs.puddle_world.puddles import DEGRIS_2012, SUTTON_1996, CapsulePuddle, GaussianPuddle, Puddle
 from tests.oracles import PuddleWalk, Rewarder, gaussian_penalty, segment_distance, sutton_reward
 
@@ -67,8 +67,8 @@ def test_step_is_the_literal_transcription(
     both: tuple[PuddleWorld, PuddleWalk], steps: list[tuple[tuple[float, float], int, float, float]]
 ) -> None:
     world, walk = both
-    steps = [(place, action % int(world.action_space.n), u, v) for place, action, u, v in steps]
-    x, y = np.array([place for place, *_ in steps]).T
+    steps = [(point, action % int(world.action_space.n), u, v) for point, action, u, v in steps]
+    x, y = np.array([point for point, *_ in steps]).T
     after = world.step(
         PuddleWorldState(x, y), np.array([s[1] for s in steps]), np.array([(u, v) for *_, u, v in steps])
     )
@@ -171,11 +171,11 @@ def test_extreme_draws_keep_the_point_in_the_square(distribution: str, u: float,
 
 
 @given(points, st.integers(0, 4))
-def test_without_noise_a_move_is_the_thrust(place: tuple[float, float], action: int) -> None:
-    assume(all(0.1 <= coordinate <= 0.9 for coordinate in place))
+def test_without_noise_a_move_is_the_thrust(point: tuple[float, float], action: int) -> None:
+    assume(all(0.1 <= coordinate <= 0.9 for coordinate in point))
     world = PuddleWorld(noise=0.0, thrust=0.07)
-    after = world.step(PuddleWorldState(*np.array(place)[:, None]), np.array([action]), np.ones((1, 2)))
-    moved = np.array(after.state)[:, 0] - place
+    after = world.step(PuddleWorldState(*np.array(point)[:, None]), np.array([action]), np.ones((1, 2)))
+    moved = np.array(after.state)[:, 0] - point
     assert np.abs(moved).sum() == pytest.approx(0.0 if action == 4 else 0.07)
     assert moved[0 if action < 2 else 1] == pytest.approx([-0.07, 0.07, -0.07, 0.07, 0.0][action])
 
@@ -189,7 +189,7 @@ def test_the_terminal_step_is_rewarded_like_any_other() -> None:
 
 
 def test_the_goal_is_open() -> None:
-    """At a distance equal to the threshold the episode goes on. Binary fractions: nothing is rounded."""
+    """At a distance equal to the threshold the episode continues. Binary fractions: nothing is rounded."""
     world = PuddleWorld(goal=(1.0, 1.0), goal_threshold=0.25)
     inside = world.in_goal(np.array([0.75, 0.875, 0.76, 1.0, 0.875]), np.array([1.0, 0.875, 1.0, 1.0, 0.9]))
     assert inside.tolist() == [False, False, True, True, True]
@@ -234,7 +234,7 @@ NAN = float("nan")
         ({"goal": "corner"}, "goal .* 'corner'"),
         ({"puddles": "deep"}, "puddles .*'degris-2012'.* 'deep'"),
         ({"puddles": [1, 2]}, r"puddles .* \[1, 2\]"),
-        ({"puddles": [DEGRIS_2012[0], SUTTON_1996[0]]}, r"puddles .* one kind.*GaussianPuddle.*CapsulePuddle"),
+        ({"puddles": [DEGRIS_2012[0], SUTTON_1996[0]]}, r"puddles .* same class.*GaussianPuddle.*CapsulePuddle"),
         ({"noise_distribution": "cauchy"}, "noise_distribution .* 'cauchy'"),
     ],
 )

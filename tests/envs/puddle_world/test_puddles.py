@@ -17,41 +17,41 @@ gaussians = st.builds(GaussianPuddle, units, units, widths, widths, st.floats(0.
 capsules = st.builds(CapsulePuddle, points, points, widths, st.floats(0.0, 500.0))
 
 
-def penalties(puddles: Sequence[Puddle], places: Sequence[tuple[float, float]]) -> np.ndarray:
+def penalties(puddles: Sequence[Puddle], points: Sequence[tuple[float, float]]) -> np.ndarray:
     kind = type(puddles[0])
-    x, y = np.array(places).T
+    x, y = np.array(points).T
     return kind.penalty(np, kind.constants(puddles), x, y)
 
 
 @given(st.lists(gaussians, min_size=1, max_size=4), st.lists(points, min_size=1, max_size=5))
 def test_gaussian_puddles_add_up_products_of_normal_densities(
-    puddles: list[GaussianPuddle], places: list[tuple[float, float]]
+    puddles: list[GaussianPuddle], points: list[tuple[float, float]]
 ) -> None:
-    expected = [sum(p.scale * gaussian_penalty(x, y, p.x, p.y, p.std_x, p.std_y) for p in puddles) for x, y in places]
-    np.testing.assert_allclose(penalties(puddles, places), expected, rtol=1e-9, atol=1e-12)
+    expected = [sum(p.scale * gaussian_penalty(x, y, p.x, p.y, p.std_x, p.std_y) for p in puddles) for x, y in points]
+    np.testing.assert_allclose(penalties(puddles, points), expected, rtol=1e-9, atol=1e-12)
 
 
 @given(st.lists(capsules, min_size=1, max_size=4), st.lists(points, min_size=1, max_size=5))
 @example([CapsulePuddle((0.0, 0.0), (0.0, 3e-159), 1.0, 1.0)], [(0.0, 0.0), (0.5, 0.0)])  # its square is subnormal
-def test_the_deepest_capsule_counts(puddles: list[CapsulePuddle], places: list[tuple[float, float]]) -> None:
+def test_the_deepest_capsule_counts(puddles: list[CapsulePuddle], points: list[tuple[float, float]]) -> None:
     expected = [
-        max(p.slope * max(0.0, p.radius - segment_distance(place, p.start, p.end)) for p in puddles) for place in places
+        max(p.slope * max(0.0, p.radius - segment_distance(point, p.start, p.end)) for p in puddles) for point in points
     ]
-    np.testing.assert_allclose(penalties(puddles, places), expected, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(penalties(puddles, points), expected, rtol=1e-9, atol=1e-6)
 
 
 def test_a_segment_without_length_is_a_disc() -> None:
     disc = CapsulePuddle((0.5, 0.5), (0.5, 0.5), radius=0.2, slope=10.0)
-    places = [(0.5, 0.5), (0.6, 0.5), (0.5, 0.4), (0.5, 0.7), (0.9, 0.9)]
-    np.testing.assert_allclose(penalties([disc], places), [2.0, 1.0, 1.0, 0.0, 0.0], atol=1e-12)
+    points = [(0.5, 0.5), (0.6, 0.5), (0.5, 0.4), (0.5, 0.7), (0.9, 0.9)]
+    np.testing.assert_allclose(penalties([disc], points), [2.0, 1.0, 1.0, 0.0, 0.0], atol=1e-12)
 
 
 @pytest.mark.parametrize(("puddles", "reward"), [(DEGRIS_2012, degris_reward), (SUTTON_1996, sutton_reward)])
 def test_named_sets_are_those_of_the_literature(puddles: Sequence[Puddle], reward: object) -> None:
     axis = np.linspace(0.0, 1.0, 41)
-    places = [(x, y) for x in axis for y in axis]
-    expected = [reward(x, y) for x, y in places]
-    np.testing.assert_allclose(-1.0 - penalties(puddles, places), expected, rtol=1e-12, atol=1e-12)
+    points = [(x, y) for x in axis for y in axis]
+    expected = [reward(x, y) for x, y in points]
+    np.testing.assert_allclose(-1.0 - penalties(puddles, points), expected, rtol=1e-12, atol=1e-12)
     assert min(expected) < -30.0  # the grid meets the puddles
     assert puddles in PUDDLE_SETS.values()
 

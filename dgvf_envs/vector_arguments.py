@@ -1,0 +1,84 @@
+"""Checks of the arguments that every vector environment takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium.error import InvalidAction, ResetNeeded
+from gymnasium.vector import AutoresetMode
+
+
+def check_num_envs(num_envs: int) -> None:
+    """Check a number of environments.
+
+    Raises:
+        ValueError: it is less than 1.
+    """
+    if num_envs < 1:
+        raise ValueError(f"num_envs must be >= 1, got {num_envs!r}")
+
+
+def checked_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
+    """An autoreset mode, given as such or by its value.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+    try:
+        return AutoresetMode(mode)
+    except ValueError:
+        allowed = ", ".join(repr(m.value) for m in AutoresetMode)
+        raise ValueError(f"autoreset_mode must be an AutoresetMode or one of {allowed}, got {mode!r}") from None
+
+
+def checked_actions(actions: Any, num_envs: int, num_actions: int) -> np.ndarray:
+    """The actions as `[N]` int64.
+
+    Raises:
+        InvalidAction: the actions have the wrong shape or type, or one is out of range.
+    """
+    actions = np.asarray(actions)
+    if actions.shape != (num_envs,) or actions.dtype.kind not in "iu":
+        raise InvalidAction(
+            f"actions must be an integer array of shape ({num_envs},), got {actions.dtype} of shape {actions.shape}"
+        )
+    if actions.min() < 0 or actions.max() >= num_actions:
+        wrong = int(np.flatnonzero((actions < 0) | (actions >= num_actions))[0])
+        raise InvalidAction(f"actions must lie in [0, {num_actions - 1}], got {actions[wrong]} for environment {wrong}")
+    return actions.astype(np.int64, copy=False)  # mixing uint64 with int64 would give floating point
+
+
+def checked_reset_mask(options: dict[str, Any] | None, num_envs: int, was_reset: bool) -> np.ndarray:
+    """`options["reset_mask"]` as `[N]` boolean; all true if it is missing.
+
+    Raises:
+        TypeError: the mask is not a boolean array.
+        ValueError: the mask has the wrong shape or is all false.
+        ResetNeeded: the mask is partial and there was no full reset before.
+    """
+    mask = (options or {}).get("reset_mask")
+    if mask is None:
+        return np.ones(num_envs, dtype=np.bool_)
+    if not isinstance(mask, np.ndarray) or mask.dtype != np.bool_:
+        raise TypeError(f"options['reset_mask'] must be a boolean array, got {mask!r}")
+    if mask.shape != (num_envs,) or not mask.any():
+        raise ValueError(f"options['reset_mask'] must have shape ({num_envs},) and a True entry, got {mask!r}")
+    if not was_reset and not mask.all():
+        raise ResetNeeded("a partial reset was requested before any full reset(): call reset() first")
+    return mask
+
+
+def checked_seeds(seed: int | Sequence[int | None] | None, num_envs: int) -> list[int | None]:
+    """One seed per environment: consecutive ones if `seed` is an integer; `None` where there is none.
+
+    Raises:
+        ValueError: the number of seeds is not N.
+    """
+    if seed is None:
+        return [None] * num_envs
+    seeds = [int(seed) + i for i in range(num_envs)] if isinstance(seed, int | np.integer) else list(seed)
+    if len(seeds) != num_envs:
+        raise ValueError(f"seed must be an integer or {num_envs} seeds, got {len(seeds)} seeds")
+    return [None if one is None else int(one) for one in seeds]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
 import re
 import shutil
@@ -14,18 +15,16 @@ import pytest
 import torch
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.captions import explain
-from dgvf_agents.atlas.episode import Episode, picture_of, record
-from dgvf_agents.atlas.event_landmarks import landmarks_of_game
-from dgvf_agents.atlas.frame_pictures import HEAT_COLORS, cells, heat_levels, heat_png, heated, peak_of
-from dgvf_agents.atlas.game_captions import describe_in_game
-from dgvf_agents.atlas.game_pictures import overview
-from dgvf_agents.atlas.key_moments import key_moments
-from dgvf_agents.atlas.line_charts import HEIGHT, chart
-from dgvf_agents.atlas.recorded_env import first_full_moment, recorded_env
-from dgvf_agents.atlas.saliency import cumulant_saliency
-from dgvf_agents.atlas.traces import Traces, trace
-from dgvf_agents.atlas.write_atlas import write_atlas
+from dgvf_agents.atlas.captions import describe_question, explain
+from dgvf_agents.atlas.charts import HEIGHT, chart
+from dgvf_agents.atlas.episode import Episode, first_full_moment, picture_of, record, recorded_env
+from dgvf_agents.atlas.frames import HEAT_COLORS, heated, overview
+from dgvf_agents.atlas.games import Game
+from dgvf_agents.atlas.maps import png_of
+from dgvf_agents.atlas.metrics import explained
+from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.probe import question_values
+from dgvf_agents.atlas.saliency import cells, cumulant_saliency, heat_levels, key_moments, peak_of
 from dgvf_agents.cli import main
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
@@ -90,14 +89,14 @@ class TestEpisode:
 
     def test_stops_where_told(self, runs: dict[str, Path], model: DGVFA2C, episode: Episode) -> None:
         env = recorded_env(RunFolder(runs["discovered"]).read_config())
-        short = record(model, env, seed=5, most=3)
-        assert (short.steps, short.over, short.cut.tolist()) == (3, False, [False, False, True])
+        short = record(model, env, seed=5, max_steps=3)
+        assert (short.steps, short.over, short.segment_end.tolist()) == (3, False, [False, False, True])
         np.testing.assert_array_equal(short.observations, episode.observations[:4])
 
     def test_of_atari_goes_on_where_a_life_is_lost(self) -> None:
         model = atari_model("Breakout")
         config = TrainConfig(env="Breakout", atari=PAPER)
-        game = record(model, recorded_env(config), seed=1, most=110, first=first_full_moment(config))
+        game = record(model, recorded_env(config), seed=1, max_steps=110, first=first_full_moment(config))
         env = make_atari("Breakout", PAPER, render_mode="rgb_array")
         observation, info = env.reset(seed=1)
         lives = [info["lives"]]
@@ -118,7 +117,7 @@ class TestEpisode:
         assert game.observations[game.first - 1, 0].max() == 0
 
     def test_scores_are_not_clipped(self) -> None:
-        game = record(atari_model("Alien"), recorded_env(TrainConfig(env="Alien", atari=PAPER)), most=40)
+        game = record(atari_model("Alien"), recorded_env(TrainConfig(env="Alien", atari=PAPER)), max_steps=40)
         assert game.rewards.max() >= 10.0
         assert game.score == game.rewards.sum()
 
@@ -130,11 +129,6 @@ class TestEpisode:
         observation = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
         assert (picture_of(observation) == observation[3][..., None]).all()
         np.testing.assert_array_equal(picture_of(observation[:3])[1, 2], observation[:3, 1, 2])
-
-    @pytest.mark.parametrize("name", ["most", "first"])
-    def test_bad_numbers_are_named(self, name: str, model: DGVFA2C) -> None:
-        with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
-            record(model, gym.make("DotGame-v0"), **{name: 0})
 
 
 def atari_model(game: str) -> DGVFA2C:
@@ -153,28 +147,25 @@ def atari_model(game: str) -> DGVFA2C:
 
 class TestTraces:
     def test_are_the_networks_moment_by_moment(self, model: DGVFA2C, episode: Episode) -> None:
-        found = trace(model, episode)
+        found = question_values(model, Game(episode))
         for moment, observation in enumerate(torch.from_numpy(episode.observations)):
             with torch.no_grad():
                 u, g = model.task.network.ask(model.learner_state.named_eta(), observation[None, None])
                 y = model.answer_net(model.policy.extract_features(observation[None]))
-                v = model.policy.predict_values(observation[None])
             if moment:
                 np.testing.assert_allclose(found.cumulants[moment], u[0, 0].numpy(), rtol=1e-4, atol=1e-6)
                 np.testing.assert_allclose(found.discounts[moment], g[0, 0].numpy(), rtol=1e-4, atol=1e-6)
             if moment < episode.steps:
                 np.testing.assert_allclose(found.answers[moment], y[0].numpy(), rtol=1e-4, atol=1e-6)
-                assert found.values[moment] == pytest.approx(v.item(), rel=1e-4, abs=1e-6)
         assert np.isnan(found.cumulants[0]).all()
         assert np.isnan(found.discounts[0]).all()
         assert np.isnan(found.answers[-1]).all()
-        assert np.isnan(found.values[-1])
 
-    @pytest.mark.parametrize("most", [4, 1000])
-    def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, most: int) -> None:
+    @pytest.mark.parametrize("max_steps", [4, 1000])
+    def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
         """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
-        episode = record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), 5, most)
-        found = trace(model, episode)
+        episode = record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), 5, max_steps)
+        found = question_values(model, Game(episode))
         last = torch.from_numpy(episode.observations[-1:])
         with torch.no_grad():
             following = model.answer_net(model.policy.extract_features(last))[0].double().numpy()
@@ -188,20 +179,23 @@ class TestTraces:
     def test_outcomes_end_with_each_life(self, model: DGVFA2C, episode: Episode) -> None:
         ends = episode.terminated.copy()
         ends[1] = True
-        found = trace(model, Episode(**{**vars(episode), "terminated": ends}))
+        found = question_values(model, Game(dataclasses.replace(episode, terminated=ends)))
         np.testing.assert_allclose(found.outcomes[1], found.cumulants[2])
 
     def test_truth_is_the_share_of_the_outcomes_that_answers_explain(self) -> None:
-        outcomes = np.array([[9.0, 1.0, 2.0], [0.0, 1.0, 2.0], [1.0, 3.0, 2.0], [2.0, 5.0, 2.0], [np.nan] * 3])
+        outcomes = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 2.0], [2.0, 5.0, 2.0]])
         answers = np.where(np.arange(3) == 1, 3.0, outcomes)
-        answers[0] = 100.0  # before the moments that are looked at
-        found = Traces(outcomes, outcomes, answers, outcomes, None, 1)  # type: ignore[arg-type]
-        np.testing.assert_allclose(found.truth, [1.0, 0.0, np.nan])
-        assert found._replace(cumulants=outcomes[:-1]).extremes(1) == (3, 1)
+        np.testing.assert_allclose(explained(answers, outcomes), [1.0, 0.0, np.nan])
+        assert np.isnan(explained(answers[:0], outcomes[:0])).all()
+
+    def test_extremes_are_among_the_moments_that_count(self, episode: Episode) -> None:
+        cumulant = np.zeros(episode.steps + 1)
+        cumulant[[0, 1, 2, 3]] = 9.0, 8.0, 1.0, -1.0
+        assert Game(dataclasses.replace(episode, first=2)).extremes(cumulant) == (2, 3)
 
     def test_need_questions(self, runs: dict[str, Path], episode: Episode) -> None:
         with pytest.raises(ValueError, match="run must have questions"):
-            trace(model_of(runs["prediction"]), episode)
+            question_values(model_of(runs["prediction"]), Game(episode))
 
 
 class TestSaliency:
@@ -227,15 +221,13 @@ class TestMoments:
         assert key_moments(100, 4, (7, 34)) == [1, 7, 34, 67, 100]
         assert key_moments(3, 240, (2,)) == [1, 2, 3]
         assert key_moments(5, 1, (2,)) == [2, 5]
-        with pytest.raises(ValueError, match="even must be >= 1, got 0"):
-            key_moments(5, 0, ())
 
 
 class TestPictures:
     def test_heat_is_in_proportion(self) -> None:
         levels = heat_levels(np.array([[0.0, 0.5, 1.0, 7.0]]), 1.0)
         assert levels.tolist() == [[0, 8, 15, 15]]
-        np.testing.assert_array_equal(decoded(heat_png(levels)), HEAT_COLORS[levels])
+        np.testing.assert_array_equal(decoded(png_of(levels, HEAT_COLORS)), HEAT_COLORS[levels])
         assert HEAT_COLORS[0].tolist() == [0, 0, 0]
         assert (np.diff(HEAT_COLORS.astype(int).sum(axis=1)) > 0).all()
 
@@ -287,7 +279,8 @@ class TestCharts:
 class TestCaptions:
     def test_name_what_goes_along_with_a_cumulant(self) -> None:
         game = moving_dot()
-        landmarks = landmarks_of_game(game)
+        domain = Game(game)
+        landmarks = [one._replace(values=one.values[domain.counted]) for one in domain.landmarks]
         for values, more in (
             (game.rewards, "score"),
             (game.terminated, "lose a life or the game"),
@@ -297,13 +290,14 @@ class TestCaptions:
             term = explain(np.asarray(values, dtype=float)[game.first - 1 :], landmarks)[0]
             assert term.words == more
             assert term.explained > 0.9
-        caption = describe_in_game(-game.rewards[1:], np.full(41, 0.9), 0.25, landmarks, first=2)
+        caption = describe_question(np.append(np.nan, -game.rewards), np.full(43, 0.9), domain, 0.25)
         assert caption.headline == "Will I not score?"
         assert "Highest at step 2 (-0), lowest at step 10 (-1)." in caption.facts
         assert "Its answers explain 25% of how what came varies." in caption.facts
 
     def test_a_cumulant_that_stays_asks_nothing(self) -> None:
-        caption = describe_in_game(np.full(9, 0.3), np.full(9, 0.9), float("nan"), ())
+        game = moving_dot()
+        caption = describe_question(np.full(43, 0.3), np.full(43, 0.9), Game(game), float("nan"))
         assert caption.headline.startswith("Nothing")
 
 
@@ -350,7 +344,7 @@ class TestPage:
         numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
         assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
         record = json.loads((page.parent / "atlas.json").read_text())
-        found = trace(model, episode)
+        found = question_values(model, Game(episode))
         for question in record["questions"]:
             assert question["headline"] in reader.text
             assert question["cumulants"][1:] == pytest.approx(found.cumulants[1:, question["question"]], rel=1e-4)
@@ -391,7 +385,7 @@ class TestPage:
         ("arguments", "message"),
         [
             (["prediction"], "run must have questions"),
-            (["points"], "run must be on Collect-Objects, on PuddleWorld or on images"),
+            (["points"], "run must be on a world with a registered domain or on images"),
             (["discovered", "--beside", "points"], "beside must be runs on DotGame-v0"),
             (["discovered", "--kinds", "0"], "kinds must be >= 1, got 0"),
         ],

@@ -7,10 +7,10 @@ from typing import Any, final
 import numpy as np
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.agent_atlas import Questions, questions_of, world_of
-from dgvf_agents.atlas.agent_maps import agent_maps
-from dgvf_agents.atlas.pictures import limits_of
-from dgvf_agents.atlas.states import WorldStates, enumerate_states
+from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.atlas.maps import Maps, limits_of
+from dgvf_agents.atlas.probe import agent_values
+from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.rendering.renderer import LiveOverlay, Overlay
 
@@ -18,15 +18,22 @@ QUANTITIES = ("cumulant", "answer", "discount")
 """What may be drawn of a question."""
 
 
-def live_questions(model: DGVFA2C, config: TrainConfig) -> LiveQuestions:
+def live_questions(model: DGVFA2C, config: TrainConfig, domain: Domain | None = None) -> LiveQuestions:
     """The overlay of an agent's questions.
 
+    Args:
+        model: the agent.
+        config: how it was trained.
+        domain: the states; those of the domain registered for the run's world if `None`.
+
     Raises:
-        ValueError: the agent has none, or its world has no map.
+        ValueError: the agent has no questions, or its world has no map.
     """
-    world, limit = world_of(config)
-    states = enumerate_states(world)
-    return LiveQuestions(states, questions_of(model, states, agent_maps(model, states), limit))
+    known, horizon = evaluated_world(config)
+    domain = domain or known
+    if domain is None or not isinstance(domain.layout, Maps):
+        raise ValueError(f"run must be on a world whose domain has maps, got {config.env}")
+    return LiveQuestions(domain, questions_of(model, domain, agent_values(model, domain.observations), horizon))
 
 
 @final
@@ -37,20 +44,20 @@ class LiveQuestions(LiveOverlay[Any]):
     Questions come in the atlas's order: one of each kind first.
     """
 
-    def __init__(self, states: WorldStates, questions: Questions) -> None:
+    def __init__(self, domain: Domain, questions: Questions) -> None:
         """
         Args:
-            states: the states of the world.
-            questions: the agent's, over these states.
+            domain: the states of the world.
+            questions: the agent's, at these states.
         """
-        self._states, self._questions = states, questions
+        self._domain, self._questions = domain, questions
         self._order = questions.ranking.kinds_first
-        self._place = self._quantity = 0
+        self._index = self._quantity = 0
 
     @property
     def question(self) -> int:
         """The number of the question drawn."""
-        return self._order[self._place]
+        return self._order[self._index]
 
     @property
     def quantity(self) -> str:
@@ -60,21 +67,20 @@ class LiveQuestions(LiveOverlay[Any]):
     @property
     def caption(self) -> str:
         headline = self._questions.captions[self.question].headline
-        place = f"{self._place + 1} of {len(self._order)}"
+        place = f"{self._index + 1} of {len(self._order)}"
         return f"{self.quantity} of question {self.question} ({place}): {headline}  [left, right, up, down]"
 
     def values(self, state: Any) -> Overlay:
-        maps = self._questions.maps
-        every = {"cumulant": maps.cumulants, "answer": maps.answers, "discount": maps.discounts}[self.quantity]
-        shown: np.ndarray = every[:, self.question]
+        values: np.ndarray = getattr(self._questions.values, f"{self.quantity}s")
+        shown = values[:, self.question]
         low, high = limits_of(shown)
         label = f"question {self.question}\n{self.quantity}"
-        return Overlay(self._states.panel_of(state).spread(shown), label, low, high)
+        return Overlay(self._domain.panel_of(state).spread(shown), label, low, high)
 
     def on_key(self, key: int) -> None:
         import pygame
 
         along = {pygame.K_RIGHT: 1, pygame.K_LEFT: -1}.get(key, 0)
         across = {pygame.K_DOWN: 1, pygame.K_UP: -1}.get(key, 0)
-        self._place = (self._place + along) % len(self._order)
+        self._index = (self._index + along) % len(self._order)
         self._quantity = (self._quantity + across) % len(QUANTITIES)

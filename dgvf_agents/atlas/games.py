@@ -51,8 +51,8 @@ class Game(Domain):
         """
         game = self.layout
         continuing = discounts[1:] * ~game.terminated[:, None]
-        parts = [torch.from_numpy(values[:, None]) for values in (cumulants[1:], continuing, answers[1:])]
-        returns = bootstrapped_returns(*parts, torch.from_numpy(game.segment_end[:, None]))[:, 0].numpy()
+        told, factors, rest = (torch.from_numpy(part[:, None]) for part in (cumulants[1:], continuing, answers[1:]))
+        returns = bootstrapped_returns(told, factors, rest, torch.from_numpy(game.segment_end[:, None]))[:, 0].numpy()
         return np.concatenate([returns, np.full((1, returns.shape[1]), np.nan)])
 
     def _landmarks(self) -> Iterator[Landmark]:

@@ -139,9 +139,8 @@ def png_of(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     """Pixels as PNG: `[H, W, 3]` uint8, or `[H, W]` uint8 rows of a palette `[K, 3]`."""
     import pygame
 
-    mode = "RGB" if palette is None else "P"
-    pixels = np.ascontiguousarray(pixels)
-    surface = pygame.image.frombuffer(pixels.tobytes(), (pixels.shape[1], pixels.shape[0]), mode)
+    size = pixels.shape[1], pixels.shape[0]
+    surface = pygame.image.frombuffer(pixels.tobytes(), size, "RGB" if palette is None else "P")
     if palette is not None:
         surface.set_palette([tuple(color) for color in palette.tolist()])
     file = io.BytesIO()

@@ -47,11 +47,11 @@ class Rooms(Domain):
         reached = np.isfinite(dijkstra(onward, indices=starts, unweighted=True, min_only=True))
         states = CollectObjectsState(*(np.asarray(field)[reached] for field in world.states()))
         self.world, self.states, self.acting = world, states, ~terminal[reached]
-        self.table = _restricted(table, reached, terminal)
+        self.table: TransitionTable = _restricted(table, reached, terminal)
         self.observations = world.observe(states)
         self.position = world.map.cells[states.agent].astype(np.float64)
         self.holds_first = ~states.first
-        self.distance = np.where(self.acting, _moves_to_end(self.table), 0.0)
+        self.distance: np.ndarray = np.where(self.acting, _moves_to_end(self.table), 0.0)
         moves = np.array([(column, row) for row, column in MOVES]) / max(world.map.shape)
         self.layout: Maps = Maps(CollectObjectsView(world), states, self._panels(), moves)
         self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values) > 0)

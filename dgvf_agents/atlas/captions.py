@@ -72,12 +72,9 @@ def describe_question(
 
 
 def explain(values: np.ndarray, landmarks: Sequence[Landmark], max_terms: int = 2) -> list[Term]:
-    """The landmarks that explain values best, chosen greedily by least squares.
+    """The landmarks that explain values `[N]` best, chosen greedily by least squares.
 
-    Args:
-        values: `[N]`, not all the same.
-        landmarks: at least one, over the same points.
-        max_terms: how many ≥ 1; a term after the first that explains less than 2% is left out.
+    A term after the first that explains less than 2% is left out.
     """
     residual = values - values.mean()
     total = np.square(residual).sum()

@@ -1,7 +1,7 @@
 """What the atlas needs to know of a world: where to ask questions, and how to name and draw values there.
 
 Collect-Objects, PuddleWorld and games on images have their domains. Write one for a world of your own, and register it
-for the world's dynamics in the module that defines them:
+for the world's dynamics in the module that defines them::
 
     class CorridorDomain(Domain):
         def __init__(self, world: Corridor) -> None:
@@ -107,7 +107,7 @@ class Domain(ABC):
         """Where a point is; completes "highest at"."""
 
     @property
-    def places(self) -> np.ndarray:
+    def groups(self) -> np.ndarray:
         """`[N]` integer: points at the same position, held out together in cross-validation; all differ by default."""
         return np.arange(len(self.acting))
 

@@ -99,11 +99,7 @@ class EpisodeFigures:
         }
 
     def script_data(self, uri: Any) -> dict[str, Any]:
-        """What the page's script moves through.
-
-        Args:
-            uri: makes the address of a PNG.
-        """
+        """What the page's script moves through; `uri` makes the address of a PNG."""
         episode, questions = self.episode, {}
         for number, found in self.gradients.items():
             cumulant, discount, answer, _ = (_rounded(line, 4) for line in self._lines(number))
@@ -211,11 +207,8 @@ def _look(label: str, now: Checkpoint, last: Checkpoint | None = None) -> dict[s
 
 
 def overview(cumulants: np.ndarray, first: int = 0) -> np.ndarray:
-    """Cumulants `[T, D]` as colors `[D, T, 3]`: from the least value of each question (blue) to its greatest (red).
-
-    Args:
-        cumulants: in the order of the rows.
-        first: the row of `cumulants` from which on values decide the scale.
+    """Cumulants `[T, D]` as colors `[D, T, 3]`, from the least of each question (blue) to its greatest (red) from time
+    `first` on.
     """
     low, span = cumulants[first:].min(axis=0), np.ptp(cumulants[first:], axis=0)
     shares = np.where(span > 1e-9, (cumulants - low) / np.where(span > 1e-9, span, 1.0), 0.5).T
@@ -223,13 +216,7 @@ def overview(cumulants: np.ndarray, first: int = 0) -> np.ndarray:
 
 
 def heated(frame: np.ndarray, levels: np.ndarray, scale: int = 1) -> np.ndarray:
-    """A frame in dark grey with heat over it, `[scale · height, scale · width, 3]` uint8.
-
-    Args:
-        frame: `[height, width, 3]` uint8.
-        levels: `[H, W]`: rows of `HEAT_COLORS`, stretched over the frame.
-        scale: by which the frame is enlarged, a whole number.
-    """
+    """A frame `[height, width, 3]` in grey, `scale` times as large, with heat levels `[H, W]` stretched over it."""
     grey = (frame @ np.array([0.299, 0.587, 0.114]) * _DIM / 255.0).repeat(scale, axis=0).repeat(scale, axis=1)
     rows = np.arange(grey.shape[0]) * levels.shape[0] // grey.shape[0]
     columns = np.arange(grey.shape[1]) * levels.shape[1] // grey.shape[1]

@@ -29,9 +29,7 @@ class Picture(NamedTuple):
     high: float
     """Value of the warmest color."""
     width: int
-    """In pixels."""
     height: int
-    """In pixels."""
 
 
 @final
@@ -64,46 +62,36 @@ class Maps:
     moves: np.ndarray
     """`[A, 2]`: how far each action leads to the right and downward on the map, as shares of its side."""
 
-    def draw(self, values: np.ndarray, limits: tuple[float, float] | None = None, side: int = SIDE) -> Picture:
+    def draw(
+        self,
+        values: np.ndarray,
+        limits: tuple[float, float] | None = None,
+        side: int = SIDE,
+        mean_moves: np.ndarray | None = None,
+    ) -> Picture:
         """Values over all maps, side by side on one color scale.
 
         Args:
             values: `[N]`; NaN is not drawn.
             limits: values of the coldest and the warmest color; `limits_of(values)` if `None`.
             side: height in pixels.
+            mean_moves: `[N, 2]` to the right and downward, drawn as arrows; none if `None`.
         """
         low, high = limits_of(values) if limits is None else limits
-        return self._joined([self._map(panel, values, low, high, side) for panel in self.panels], low, high)
+        drawn, opacity = [], 1.0 if mean_moves is None else 0.8
+        for panel in self.panels:
+            arrows = [] if mean_moves is None else self._arrows(panel, mean_moves)
+            overlay = Overlay(panel.spread(values), "", low, high, opacity)
+            drawn.append(map_picture(self.view, panel.example, overlay, side, arrows))
+        return _side_by_side(drawn, low, high)
 
     def draw_policy(self, values: np.ndarray, policy: np.ndarray, side: int = 2 * SIDE) -> Picture:
-        """State values, and the mean move of the policy as arrows.
-
-        Args:
-            values: `[N]`; NaN where the agent does not act.
-            policy: `[N, A]`: probabilities.
-            side: height in pixels.
-        """
-        low, high = limits_of(values)
-        move = np.where(np.isnan(values)[:, None], 0.0, policy @ self.moves)
-        maps = [self._map(panel, values, low, high, side, 0.8, self._arrows(panel, move)) for panel in self.panels]
-        return self._joined(maps, low, high)
+        """State values `[N]`, NaN where the agent does not act, and the mean move of its policy `[N, A]` as arrows."""
+        return self.draw(values, None, side, np.where(np.isnan(values)[:, None], 0.0, policy @ self.moves))
 
     def draw_world(self, side: int = 2 * SIDE) -> Picture:
         """The world at the start of an episode, without the agent."""
-        return self._joined([map_picture(self.view, self.panels[0].example, None, side)], 0.0, 1.0)
-
-    def _map(
-        self,
-        panel: Panel,
-        values: np.ndarray,
-        low: float,
-        high: float,
-        side: int,
-        opacity: float = 1.0,
-        arrows: Sequence[Arrow[Any]] = (),
-    ) -> np.ndarray:
-        overlay = Overlay(panel.spread(values), "", low, high, opacity)
-        return map_picture(self.view, panel.example, overlay, side, arrows)
+        return _side_by_side([map_picture(self.view, self.panels[0].example, None, side)], 0.0, 1.0)
 
     def _arrows(self, panel: Panel, mean_move: np.ndarray) -> list[Arrow[Any]]:
         """One at every position, or a coarser grid of them."""
@@ -121,11 +109,11 @@ class Maps:
         """State number `index`, every field a scalar."""
         return type(self.states)(*(field[index].item() for field in self.states))
 
-    @staticmethod
-    def _joined(maps: Sequence[np.ndarray], low: float, high: float) -> Picture:
-        gap = np.full((maps[0].shape[0], _GAP, 3), PAPER, np.uint8)
-        pixels = np.concatenate([part for one in maps for part in (one, gap)][:-1], axis=1)
-        return Picture(png_of(pixels), low, high, pixels.shape[1], pixels.shape[0])
+
+def _side_by_side(maps: Sequence[np.ndarray], low: float, high: float) -> Picture:
+    gap = np.full((maps[0].shape[0], _GAP, 3), PAPER, np.uint8)
+    pixels = np.concatenate([part for one in maps for part in (one, gap)][:-1], axis=1)
+    return Picture(png_of(pixels), low, high, pixels.shape[1], pixels.shape[0])
 
 
 def limits_of(values: np.ndarray) -> tuple[float, float]:

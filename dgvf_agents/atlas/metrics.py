@@ -11,7 +11,7 @@ from scipy.stats import rankdata
 SAME_KIND = 0.9
 """Two questions are of one kind if their cumulants correlate by at least this, up to sign."""
 FOLDS = 5
-"""Parts that the places are divided into for cross-validation."""
+"""Parts that groups are divided into for cross-validation."""
 _PENALTIES = np.logspace(-6, 3, 19)
 """Ridge penalties to choose from, as multiples of the mean squared norm of the centered features."""
 
@@ -58,12 +58,7 @@ class Ranking(NamedTuple):
 
 
 def rank(cumulants: np.ndarray, relied_on: np.ndarray) -> Ranking:
-    """Order questions by how much they vary over the points and by how much the main task relies on them.
-
-    Args:
-        cumulants: `[N, D]`.
-        relied_on: `[D]`.
-    """
+    """Order questions by how much cumulants `[N, D]` vary and by how much the main task relies on them, `[D]`."""
     variation = cumulants.std(axis=0)
     count = len(relied_on)
     score = (rankdata(variation) + rankdata(relied_on) - 2) / (2 * max(count - 1, 1))
@@ -72,12 +67,7 @@ def rank(cumulants: np.ndarray, relied_on: np.ndarray) -> Ranking:
 
 
 def kinds_of(cumulants: np.ndarray, order: np.ndarray) -> list[Kind]:
-    """Group questions: in order, each joins the first leader it correlates with, or leads a new kind.
-
-    Args:
-        cumulants: `[N, D]`.
-        order: `[D]` integer.
-    """
+    """Group questions: in order `[D]`, each joins the first leader it correlates with, or leads a kind of its own."""
     correlation = correlations(cumulants)
     members: dict[int, list[int]] = {}
     for question in order.tolist():
@@ -99,45 +89,36 @@ def _standardized(maps: np.ndarray) -> np.ndarray:
 
 
 def effective_rank(features: np.ndarray) -> float:
-    """exp(-Σ p_i log p_i) with p_i = σ_i / Σ σ_j, σ the singular values (Roy & Vetterli 2007); 0 for zeros.
-
-    Args:
-        features: `[N, F]`.
-    """
+    """exp(-Σ p_i log p_i), p the singular values of `[N, F]` as shares of their sum (Roy & Vetterli 2007); or 0."""
     shares = _shares(features)
     return float(np.exp(entr(shares).sum())) if shares.any() else 0.0
 
 
 def srank(features: np.ndarray, delta: float = 0.01) -> int:
-    """The least k with Σ_{i≤k} σ_i / Σ_i σ_i ≥ 1 - δ, σ descending (Kumar et al. 2021, equation 3); 0 for zeros.
-
-    Args:
-        features: `[N, F]`.
-        delta: δ in (0, 1).
-    """
+    """The least k with Σ_{i≤k} σ_i / Σ_i σ_i ≥ 1 - δ, σ descending (Kumar et al. 2021, equation 3); 0 for zeros."""
     shares = _shares(features)
     return int(np.searchsorted(np.cumsum(shares), 1.0 - delta - 1e-12)) + 1 if shares.any() else 0
 
 
-def _shares(features: np.ndarray) -> np.ndarray:
+def _shares(matrix: np.ndarray) -> np.ndarray:
     """Singular values as shares of their sum, descending."""
-    values = np.linalg.svd(features, compute_uv=False)
+    values = np.linalg.svd(matrix, compute_uv=False)
     return values / values.sum() if values.sum() > 0 else values
 
 
 def effective_number(cumulants: np.ndarray) -> float:
-    """As how many questions cumulants `[N, D]` vary.
-
-    exp(-Σ p_i log p_i) for the shares p_i of their variance that lie along each principal component.
-    """
-    deviation = cumulants - cumulants.mean(axis=0)
-    return effective_rank(deviation.T @ deviation)  # its singular values are variances
+    """As how many questions cumulants `[N, D]` vary: exp(-Σ p_i log p_i) for the variances of principal components."""
+    return effective_rank(_scatter(cumulants))  # its singular values are variances
 
 
 def first_share(cumulants: np.ndarray) -> float:
     """The largest share of the variance of cumulants `[N, D]` that lies along one principal component."""
-    variances = np.square(np.linalg.svd(cumulants - cumulants.mean(axis=0), compute_uv=False))
-    return float(variances[0] / variances.sum()) if variances.any() else 0.0
+    return float(_shares(_scatter(cumulants))[0])
+
+
+def _scatter(cumulants: np.ndarray) -> np.ndarray:
+    deviation = cumulants - cumulants.mean(axis=0)
+    return deviation.T @ deviation
 
 
 def likeness(cumulants: np.ndarray, last: np.ndarray) -> float:
@@ -145,58 +126,38 @@ def likeness(cumulants: np.ndarray, last: np.ndarray) -> float:
     return float(np.diag(correlations(cumulants, last)).mean())
 
 
-def explained(answers: np.ndarray, outcomes: np.ndarray) -> np.ndarray:
-    """`[D]`: 1 - Σ (G - y)² / Σ (G - Ḡ)², how well answers `[N, D]` predict outcomes; NaN if these do not vary."""
-    if not len(outcomes):
-        return np.full(outcomes.shape[1], np.nan)
-    spread = np.square(outcomes - outcomes.mean(axis=0)).sum(axis=0)
-    error = np.square(outcomes - answers).sum(axis=0)
+def explained(predicted: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """`[K]`: R² = 1 - Σ error² / Σ deviation² of predictions `[N, K]`; NaN if a target does not vary."""
+    if not len(targets):
+        return np.full(targets.shape[1], np.nan)
+    spread = np.square(targets - targets.mean(axis=0)).sum(axis=0)
+    error = np.square(targets - predicted).sum(axis=0)
     return 1.0 - error / np.where(spread > 1e-9, spread, np.nan)
 
 
-def decoded(features: np.ndarray, targets: np.ndarray, places: np.ndarray) -> float:
-    """How well targets are decoded: `decoded_accuracy` of booleans `[N]`, `decoded_r2` of numbers `[N]` or `[N, K]`."""
+def decoded(features: np.ndarray, targets: np.ndarray, groups: np.ndarray) -> float:
+    """How well ridge regression decodes targets at held-out points.
+
+    Args:
+        features: `[N, F]`.
+        targets: `[N]` boolean, both present: balanced accuracy of the sign of a regression on ±1, 0.5 is chance; or
+            numbers `[N]` or `[N, K]`: mean R², a target that does not vary counts as 0.
+        groups: `[N]` integer: points of one group are held out together.
+    """
     if targets.dtype == bool:
-        return decoded_accuracy(features, targets, places)
-    return decoded_r2(features, targets.reshape(len(targets), -1), places)
+        positive = _out_of_fold(features, np.where(targets, 1.0, -1.0)[:, None], groups)[:, 0] > 0
+        return float((positive[targets].mean() + (~positive[~targets]).mean()) / 2)
+    targets = targets.reshape(len(targets), -1)
+    return float(np.nan_to_num(explained(_out_of_fold(features, targets, groups), targets)).mean())
 
 
-def decoded_r2(features: np.ndarray, targets: np.ndarray, places: np.ndarray) -> float:
-    """How well ridge regression decodes targets at held-out places: 1 - Σ error² / Σ deviation².
-
-    Args:
-        features: `[N, F]`.
-        targets: `[N, K]`; the result is the mean over K. A target that does not vary counts as 0.
-        places: `[N]` integer: states at one place are left out together.
-    """
-    predicted = _out_of_fold(features, targets, places)
-    error = np.square(targets - predicted).sum(axis=0)
-    spread = np.square(targets - targets.mean(axis=0)).sum(axis=0)
-    return float(np.where(spread > 0, 1.0 - error / np.where(spread > 0, spread, 1.0), 0.0).mean())
-
-
-def decoded_accuracy(features: np.ndarray, labels: np.ndarray, places: np.ndarray) -> float:
-    """Balanced accuracy of the sign of ridge regression on ±1: 0.5 is chance.
-
-    Args:
-        features: `[N, F]`.
-        labels: `[N]` boolean, both of them present.
-        places: `[N]` integer: states at one place are left out together.
-    """
-    positive = _out_of_fold(features, np.where(labels, 1.0, -1.0)[:, None], places)[:, 0] > 0
-    return float((positive[labels].mean() + (~positive[~labels]).mean()) / 2)
-
-
-def _out_of_fold(features: np.ndarray, targets: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Predictions `[N, K]`, each by a ridge regression that has not seen the place."""
-    seen = np.unique(places)
-    fold_of = dict(zip(np.random.default_rng(0).permutation(seen).tolist(), range(len(seen)), strict=True))
-    fold = np.array([fold_of[place] % FOLDS for place in places.tolist()])
+def _out_of_fold(features: np.ndarray, targets: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Predictions `[N, K]`, each by a ridge regression that has not seen the group."""
+    seen, group = np.unique(groups, return_inverse=True)
+    fold = np.argsort(np.random.default_rng(0).permutation(len(seen)))[group] % FOLDS
     predicted = np.empty(targets.shape)
-    for held_out in range(FOLDS):
-        test = fold == held_out
-        if test.any():
-            predicted[test] = _ridge(features[~test], targets[~test], features[test])
+    for test in (fold == held_out for held_out in np.unique(fold)):
+        predicted[test] = _ridge(features[~test], targets[~test], features[test])
     return predicted
 
 

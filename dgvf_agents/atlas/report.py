@@ -196,11 +196,11 @@ def _agents(folder: RunFolder, config: TrainConfig, count: int, untrained: bool)
 def _checkpoint(steps: int, model: DGVFA2C, agent: AgentValues, domain: Domain) -> Checkpoint:
     asks = isinstance(model.task, GVFTask)
     rows = domain.evaluated
-    features, places = agent.features[rows], domain.places[rows]
+    features, groups = agent.features[rows], domain.groups[rows]
     return Checkpoint(
         steps,
         question_values(model, domain).cumulants[domain.counted] if asks else None,
         metrics.effective_rank(features),
         metrics.srank(features),
-        {target.key: metrics.decoded(features, target.values[rows], places) for target in domain.targets},
+        {target.key: metrics.decoded(features, target.values[rows], groups) for target in domain.targets},
     )

@@ -62,7 +62,7 @@ class Rooms(Domain):
         )
 
     @property
-    def places(self) -> np.ndarray:
+    def groups(self) -> np.ndarray:
         return np.asarray(self.states.agent)
 
     def name(self, point: int) -> str:

@@ -36,19 +36,9 @@ class Gradients(NamedTuple):
     """`[C]`: of the gradient in each channel, the oldest frame of a stack first."""
 
 
-def gradients_of(
-    model: DGVFA2C, domain: Domain, cumulant: np.ndarray, question: int, even: int = GRADIENT_MOMENTS
-) -> Gradients:
-    """Where a question looks along an episode.
-
-    Args:
-        model: the agent.
-        domain: the moments.
-        cumulant: `[T + 1]`: the question's.
-        question: its number.
-        even: moments at even distances ≥ 1, besides those where the cumulant is greatest and least.
-    """
-    moments = key_moments(len(cumulant) - 1, even, domain.extremes(cumulant))
+def gradients_of(model: DGVFA2C, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
+    """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
+    moments = key_moments(len(cumulant) - 1, GRADIENT_MOMENTS, domain.extremes(cumulant))
     each = cumulant_saliency(model, domain.observations[moments], question)
     summed = cells(each.sum(axis=1))
     counted = domain.counted[moments]
@@ -59,15 +49,7 @@ def gradients_of(
 
 
 def key_moments(steps: int, even: int, besides: Sequence[int]) -> list[int]:
-    """Moments at even distances, the last one among them, and some others, in order.
-
-    Moment 0 is not among those at even distances: no step arrives there.
-
-    Args:
-        steps: T ≥ 1.
-        even: how many at even distances ≥ 1; all of them if there are no more.
-        besides: other moments in 1 … T.
-    """
+    """At most `even` moments of 1 … T at even distances, the last one among them, and others besides, in order."""
     return sorted({*np.linspace(steps, 1, min(even, steps)).round().astype(int).tolist(), *besides})
 
 
@@ -112,11 +94,7 @@ def cumulant_saliency(model: DGVFA2C, observations: np.ndarray, question: int) -
 
 
 def cells(saliency: np.ndarray) -> np.ndarray:
-    """Means over cells of 2 x 2 pixels if pictures are large: neighbors differ by the strides of a network.
-
-    Args:
-        saliency: `[..., H, W]`.
-    """
+    """Means of `[..., H, W]` over 2 x 2 pixels if pictures are large: neighbors differ by the strides of a network."""
     height, width = saliency.shape[-2:]
     if min(height, width) < _FINE or height % 2 or width % 2:
         return saliency
@@ -124,19 +102,10 @@ def cells(saliency: np.ndarray) -> np.ndarray:
 
 
 def peak_of(saliency: np.ndarray) -> float:
-    """The gradient of full brightness: the 99.8th percentile over pixels and moments, robust to single ones.
-
-    Args:
-        saliency: `[N, H, W]`, of one question.
-    """
+    """The gradient of full brightness: the 99.8th percentile over moments and pixels, robust to single ones."""
     return max(float(np.percentile(saliency, 99.8)), 1e-30)
 
 
 def heat_levels(saliency: np.ndarray, peak: float) -> np.ndarray:
-    """Brightness `[H, W]` uint8 in [0, `HEAT_LEVELS`), in proportion to the gradient; full at `peak` and above.
-
-    Args:
-        saliency: `[H, W]`, ≥ 0.
-        peak: the gradient of full brightness.
-    """
+    """Brightness `[H, W]` uint8 in [0, `HEAT_LEVELS`), in proportion to the gradient; full at `peak` and above."""
     return np.round(np.clip(saliency / peak, 0.0, 1.0) * (HEAT_LEVELS - 1)).astype(np.uint8)

@@ -102,6 +102,18 @@ class TestMaps:
             np.testing.assert_allclose(np.exp(agent.log_policy[state]), policy.probs[0].numpy(), rtol=1e-4, atol=1e-5)
             assert agent.values[state] == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
 
+    def test_discounts_that_are_learned_are_the_networks_of_each_state(self) -> None:
+        model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, question_discount=None, compile=False)
+        states = domain(SQUARE)
+        eta = model.learner_state.named_eta()
+        encoder = {name.removeprefix("encoder."): value for name, value in eta.items() if name.startswith("encoder.")}
+        observed = torch.from_numpy(states.observations)
+        features = torch.func.functional_call(model.task.network.encoder, encoder, (observed,))
+        logits = features @ eta["discounts.weight"].T + eta["discounts.bias"]
+        expected = 1.0 / (1.0 + np.exp(-logits.detach().numpy()))
+        assert np.ptp(expected, axis=0).min() > 1e-3  # so that a mix-up of states or questions shows
+        np.testing.assert_allclose(question_values(model, states).discounts, expected, rtol=1e-5)
+
     def test_need_questions(self, runs: dict[str, Path]) -> None:
         with pytest.raises(ValueError, match="run must have questions"):
             question_values(model_of(runs["prediction"]), domain(SMALL))
@@ -171,7 +183,7 @@ class TestReliance:
 class TestPictures:
     def test_colors_are_those_of_the_values(self) -> None:
         states = domain(SMALL)
-        values = np.zeros(len(states.places))
+        values = np.zeros(len(states.groups))
         hot, cold = states.layout.panels[0].layout[1, 1], states.layout.panels[1].layout[7, 7]
         values[hot], values[cold] = 2.0, -2.0
         picture = states.layout.draw(values, side=90)  # cells of 10 pixels, a gap of 10 between the maps
@@ -202,9 +214,9 @@ class TestPictures:
         here = states.layout.state(state)
         x, y = (round(c) for c in states.layout.view.center(Canvas.of_map(400), here))
         for action in range(4):
-            policy = np.zeros((len(states.places), len(states.layout.moves)))
+            policy = np.zeros((len(states.groups), len(states.layout.moves)))
             policy[:, action] = 1.0
-            pixels = decoded(states.layout.draw_policy(np.zeros(len(states.places)), policy, side=400).png)
+            pixels = decoded(states.layout.draw_policy(np.zeros(len(states.groups)), policy, side=400).png)
             ink = np.abs(pixels[y - 8 : y + 9, x - 8 : x + 9].astype(int) - INK).max(axis=-1) < 40
             right, down = np.sign(states.layout.moves[action])
             toward = np.arange(-8, 9) * (right or down)
@@ -283,17 +295,6 @@ class TestPage:
         text = Reader((run / "atlas" / "index.html").read_text()).text
         assert "places of the" in text
         assert "object 1" not in text
-
-    def test_shows_discounts_that_are_learned(self, runs: dict[str, Path]) -> None:
-        model, states = model_of(runs["discovered"]), domain(SMALL)
-        head = torch.nn.Linear(model.task.network.encoder.features, QUESTIONS)
-        model.task.network.discounts, model.task.discount = head, None
-        named = model.learner_state.named_eta()
-        named |= {"discounts.weight": head.weight.detach(), "discounts.bias": head.bias.detach()}
-        model.learner_state.named_eta = lambda: named  # type: ignore[method-assign]
-        maps = question_values(model, states)
-        assert ((maps.discounts > 0) & (maps.discounts < 1)).all()
-        assert np.ptp(maps.discounts, axis=0).min() > 0
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -69,7 +69,7 @@ def test_two_landmarks_are_named_where_it_takes_both(rooms: Rooms) -> None:
 
 
 def test_extremes_are_where_they_are(rooms: Rooms) -> None:
-    cumulant = np.zeros(len(rooms.places))
+    cumulant = np.zeros(len(rooms.groups))
     before, after = rooms.layout.panels
     cumulant[after.layout[2, 4]], cumulant[before.layout[7, 6]] = 0.5, -0.25
     facts = caption(rooms, cumulant)[1]
@@ -78,7 +78,7 @@ def test_extremes_are_where_they_are(rooms: Rooms) -> None:
 
 
 def test_what_nothing_explains_is_said_to_be_so(rooms: Rooms) -> None:
-    noise = np.random.default_rng(0).normal(size=len(rooms.places))
+    noise = np.random.default_rng(0).normal(size=len(rooms.groups))
     assert caption(rooms, noise)[0].startswith("No one place or object names it")
     assert caption(rooms, np.full(len(noise), 0.3))[0].startswith("Nothing")
 
@@ -102,5 +102,5 @@ def test_the_square_has_its_own_words(square: Square, words: str, cumulant: obje
 
 def test_a_question_about_the_way_to_go_says_so(square: Square) -> None:
     assert "It rises toward the end of the task (r = +1.00)." in caption(square, -square.distance)[1]
-    learned = describe_question(square.distance, np.linspace(0.2, 0.9, len(square.places)), square)
+    learned = describe_question(square.distance, np.linspace(0.2, 0.9, len(square.groups)), square)
     assert learned.facts[-1] == "Its discount lies between 0.20 and 0.90."

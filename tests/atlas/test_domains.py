@@ -69,7 +69,7 @@ def test_the_states_are_those_that_can_be_reached(world: CollectObjects) -> None
 def test_every_state_has_one_place_on_the_maps(world: CollectObjects) -> None:
     states = RoomsDomain(world)
     shown = np.concatenate([panel.layout[panel.layout >= 0] for panel in states.layout.panels])
-    assert sorted(shown) == list(range(len(states.places)))
+    assert sorted(shown) == list(range(len(states.groups)))
     for panel in states.layout.panels:
         for row, column in np.argwhere(panel.layout >= 0):
             assert named(states)[panel.layout[row, column]][0] == (row, column)

@@ -8,8 +8,6 @@ import pytest
 from dgvf_agents.atlas.metrics import (
     correlations,
     decoded,
-    decoded_accuracy,
-    decoded_r2,
     effective_rank,
     kinds_of,
     rank,
@@ -98,24 +96,24 @@ def test_what_is_linear_in_the_features_is_decoded() -> None:
     rng = np.random.default_rng(0)
     targets, places = rng.normal(size=(80, 2)), np.arange(80)
     features = targets @ rng.normal(size=(2, 30)) + 5.0
-    assert decoded_r2(features, targets, places) > 0.9999
-    assert decoded_accuracy(features, targets[:, 0] > 0, places) > 0.95
+    assert decoded(features, targets, places) > 0.9999
+    assert decoded(features, targets[:, 0] > 0, places) > 0.95
 
 
 def test_what_is_not_in_the_features_is_not() -> None:
     rng = np.random.default_rng(0)
     places = np.arange(400)
     features, targets = rng.normal(size=(400, 20)), rng.normal(size=(400, 2))
-    assert decoded_r2(features, targets, places) < 0.05
-    assert 0.4 < decoded_accuracy(features, targets[:, 0] > 0, places) < 0.6
-    assert decoded_r2(np.ones((400, 3)), targets, places) < 0.05
-    assert decoded_accuracy(np.ones((400, 3)), np.arange(400) % 4 == 0, places) == 0.5
+    assert decoded(features, targets, places) < 0.05
+    assert 0.4 < decoded(features, targets[:, 0] > 0, places) < 0.6
+    assert decoded(np.ones((400, 3)), targets, places) < 0.05
+    assert decoded(np.ones((400, 3)), np.arange(400) % 4 == 0, places) == 0.5
 
 
 def test_half_of_a_target_counts_half() -> None:
     rng = np.random.default_rng(0)
     targets = rng.normal(size=(300, 2))
-    assert decoded_r2(targets[:, :1], targets, np.arange(300)) == pytest.approx(0.5, abs=0.05)
+    assert decoded(targets[:, :1], targets, np.arange(300)) == pytest.approx(0.5, abs=0.05)
 
 
 def test_places_are_left_out_whole() -> None:
@@ -124,8 +122,8 @@ def test_places_are_left_out_whole() -> None:
     places = np.repeat(np.arange(40), 3)
     targets = rng.normal(size=(40, 1))[places]
     features = np.eye(40)[places]
-    assert decoded_r2(features, targets, places) < 0.1
-    assert decoded_r2(features, targets, np.arange(120)) > 0.9
+    assert decoded(features, targets, places) < 0.1
+    assert decoded(features, targets, np.arange(120)) > 0.9
 
 
 def test_a_state_s_own_description_is_decoded() -> None:
@@ -133,7 +131,7 @@ def test_a_state_s_own_description_is_decoded() -> None:
     known = np.concatenate([rooms.position, rooms.distance[:, None], rooms.holds_first[:, None]], axis=1)
     noise = np.random.default_rng(0).normal(size=(len(known), 4))
     good, poor = (
-        {target.key: decoded(features, target.values, rooms.places) for target in rooms.targets}
+        {target.key: decoded(features, target.values, rooms.groups) for target in rooms.targets}
         for features in (known, noise)
     )
     assert list(good) == ["position", "distance", "holds_first"]

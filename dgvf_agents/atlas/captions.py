@@ -74,7 +74,7 @@ def describe_question(
 def explain(values: np.ndarray, landmarks: Sequence[Landmark], max_terms: int = 2) -> list[Term]:
     """The landmarks that explain values `[N]` best, chosen greedily by least squares.
 
-    A term after the first that explains less than 2% is left out.
+    A term after the first must explain 2% or more.
     """
     residual = values - values.mean()
     total = np.square(residual).sum()

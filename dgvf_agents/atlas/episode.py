@@ -36,7 +36,7 @@ class Episode:
     terminated: np.ndarray
     """`[T]` boolean: the agent's episode ended at o_{t+1}, as where a life was lost."""
     truncated: np.ndarray
-    """`[T]` boolean: it was cut off there by a time limit."""
+    """`[T]` boolean: a time limit ended it there."""
     over: bool
     """Whether the game ended with the last step; otherwise the recording did."""
     action_names: tuple[str, ...]
@@ -78,7 +78,7 @@ def first_full_moment(config: TrainConfig) -> int:
 
 
 def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, max_steps: int = 1000, first: int = 1) -> Episode:
-    """Let an agent play one game, or the beginning of a long one.
+    """Record an agent playing one game, at most its first `max_steps` steps.
 
     Actions are drawn from the policy, as in training. The same seed gives the same game.
 
@@ -119,7 +119,7 @@ def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, max_steps: int
             steps.append((action, env.get_wrapper_attr("rewards")[-1], terminated, truncated))
             look(observation)
             if (terminated or truncated) and "episode" not in info:
-                observation, _ = env.reset()  # a life was lost: the same picture, and the game goes on
+                observation, _ = env.reset()  # a life was lost: the same frame, and the game continues
     actions, rewards, terminations, truncations = zip(*steps, strict=True)
     return Episode(
         observations=np.stack(seen),

@@ -67,8 +67,8 @@ class LiveQuestions(LiveOverlay[Any]):
     @property
     def caption(self) -> str:
         headline = self._questions.captions[self.question].headline
-        place = f"{self._index + 1} of {len(self._order)}"
-        return f"{self.quantity} of question {self.question} ({place}): {headline}  [left, right, up, down]"
+        position = f"{self._index + 1} of {len(self._order)}"
+        return f"{self.quantity} of question {self.question} ({position}): {headline}  [left, right, up, down]"
 
     def values(self, state: Any) -> Overlay:
         values: np.ndarray = getattr(self._questions.values, f"{self.quantity}s")

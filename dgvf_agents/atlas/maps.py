@@ -16,7 +16,7 @@ SIDE = 200
 _GAP = 10
 """Pixels between the maps of one picture."""
 _ARROWS = 12
-"""Most arrows along each side of a map."""
+"""Maximal number of arrows along each side of a map."""
 
 
 @final
@@ -44,7 +44,7 @@ class Panel(NamedTuple):
     """One of the states, every field a scalar: what stands on the map."""
 
     def spread(self, values: np.ndarray) -> np.ndarray:
-        """Values of states `[N]` laid out on the map `[rows, columns]`, NaN where there is no state."""
+        """Values of states `[N]` laid out on the map `[rows, columns]`, NaN elsewhere."""
         return np.where(self.layout >= 0, values[self.layout], np.nan)
 
 

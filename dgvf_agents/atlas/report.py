@@ -87,8 +87,6 @@ class Checkpoint(NamedTuple):
 class RunReport:
     """One run at all points of a domain."""
 
-    path: Path
-    """The run folder."""
     config: TrainConfig
     """How it was trained."""
     model: DGVFA2C
@@ -171,7 +169,6 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
         agent = agent_values(model, domain.observations)
         history.append(_checkpoint(steps, model, agent, domain))
     return RunReport(
-        path=path,
         config=config,
         model=model,
         domain=domain,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -25,7 +24,7 @@ from dgvf_agents.core.tasks import GVFTask
 from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.rendering.renderer import DIVERGING, INK, Canvas
-from tests.atlas.pages import CHROMIUM, Reader, decoded, opened
+from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, refusal, self_contained
 from tests.atlas.runs import QUESTIONS, domain, model_of, tiny_run
 
 SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
@@ -256,14 +255,7 @@ class TestHistory:
 
 class TestPage:
     def test_is_whole_in_itself(self, page: Path) -> None:
-        html = page.read_text()
-        reader = Reader(html)
-        assert len(reader.pictures) > 2 * QUESTIONS
-        for address in reader.pictures:
-            assert address.startswith("data:image/png;base64,")
-            assert decoded(base64.b64decode(address.removeprefix("data:image/png;base64,"))).size > 0
-        assert all(address.startswith(("data:", "#")) for address in reader.addresses)
-        assert not re.search(r"https?://|@import|url\(", html)
+        assert len(self_contained(page).pictures) > 2 * QUESTIONS
 
     def test_shows_every_question_and_every_agent(self, page: Path) -> None:
         reader = Reader(page.read_text())
@@ -309,10 +301,7 @@ class TestPage:
     def test_bad_input_is_named(
         self, arguments: list[str], message: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with pytest.raises(SystemExit) as stop:
-            main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
-        assert stop.value.code == 2
-        assert message in capsys.readouterr().err.replace("\n", " ")
+        assert message in refusal(arguments, runs, capsys)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")

@@ -94,20 +94,20 @@ def test_zeros_have_no_rank() -> None:
 
 def test_what_is_linear_in_the_features_is_decoded() -> None:
     rng = np.random.default_rng(0)
-    targets, places = rng.normal(size=(80, 2)), np.arange(80)
+    targets, groups = rng.normal(size=(80, 2)), np.arange(80)
     features = targets @ rng.normal(size=(2, 30)) + 5.0
-    assert decoded(features, targets, places) > 0.9999
-    assert decoded(features, targets[:, 0] > 0, places) > 0.95
+    assert decoded(features, targets, groups) > 0.9999
+    assert decoded(features, targets[:, 0] > 0, groups) > 0.95
 
 
 def test_what_is_not_in_the_features_is_not() -> None:
     rng = np.random.default_rng(0)
-    places = np.arange(400)
+    groups = np.arange(400)
     features, targets = rng.normal(size=(400, 20)), rng.normal(size=(400, 2))
-    assert decoded(features, targets, places) < 0.05
-    assert 0.4 < decoded(features, targets[:, 0] > 0, places) < 0.6
-    assert decoded(np.ones((400, 3)), targets, places) < 0.05
-    assert decoded(np.ones((400, 3)), np.arange(400) % 4 == 0, places) == 0.5
+    assert decoded(features, targets, groups) < 0.05
+    assert 0.4 < decoded(features, targets[:, 0] > 0, groups) < 0.6
+    assert decoded(np.ones((400, 3)), targets, groups) < 0.05
+    assert decoded(np.ones((400, 3)), np.arange(400) % 4 == 0, groups) == 0.5
 
 
 def test_half_of_a_target_counts_half() -> None:
@@ -117,12 +117,12 @@ def test_half_of_a_target_counts_half() -> None:
 
 
 def test_places_are_left_out_whole() -> None:
-    """A code for each place knows everything about places that were seen, and nothing about others."""
+    """A code for each group knows everything about groups that were seen, and nothing about others."""
     rng = np.random.default_rng(0)
-    places = np.repeat(np.arange(40), 3)
-    targets = rng.normal(size=(40, 1))[places]
-    features = np.eye(40)[places]
-    assert decoded(features, targets, places) < 0.1
+    groups = np.repeat(np.arange(40), 3)
+    targets = rng.normal(size=(40, 1))[groups]
+    features = np.eye(40)[groups]
+    assert decoded(features, targets, groups) < 0.1
     assert decoded(features, targets, np.arange(120)) > 0.9
 
 

@@ -20,16 +20,10 @@ ALSO = 0.08
 class Term(NamedTuple):
     """A landmark in the description of a cumulant."""
 
-    landmark: Landmark
-    sign: float
-    """+1 where the cumulant rises with it, -1 where it falls."""
+    words: str
+    """What raises the cumulant."""
     explained: float
     """Share of the cumulant's variance that it explains beyond the terms before it."""
-
-    @property
-    def words(self) -> str:
-        """What raises the cumulant."""
-        return self.landmark.more if self.sign > 0 else self.landmark.less
 
 
 @final
@@ -90,7 +84,7 @@ def explain(values: np.ndarray, landmarks: Sequence[Landmark], max_terms: int = 
         explained = float(along[best] ** 2 / total)
         if terms and explained < 0.02:
             break
-        terms.append(Term(landmarks[best], float(np.sign(along[best])), explained))
+        terms.append(Term(landmarks[best].more if along[best] > 0 else landmarks[best].less, explained))
         basis = np.concatenate([basis, directions[:, best : best + 1]], axis=1)
         residual = residual - directions[:, best] * along[best]
     return terms

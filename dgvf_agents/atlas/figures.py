@@ -26,21 +26,14 @@ _BESIDE = 4
 
 @final
 class MapFigures:
-    """Heat maps of a run's questions."""
+    """Heat maps of a run's questions, some of the runs beside it, and strips of the kinds that are shown large."""
 
     template = "maps.html"
 
     def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
-        """
-        Args:
-            report: the run; has questions.
-            others: the runs beside it.
-            kinds: how many kinds of questions are shown large.
-        """
-        assert report.questions is not None
         assert isinstance(report.domain.layout, Maps)
         self._report, self._maps = report, report.domain.layout
-        self._questions, self._agents = report.questions, [report, *others]
+        self._questions, self._agents = report.asked(), [report, *others]
         values, draw = self._questions.values, self._maps.draw
         self.cumulants, self.answers = ([draw(one) for one in part.T] for part in (values.cumulants, values.answers))
         self.discounts = [None if np.ptp(one) < 1e-6 else draw(one) for one in values.discounts.T]
@@ -91,25 +84,20 @@ class MapFigures:
         The color scale moves with the mean: adding a constant to a cumulant does not change the question.
         """
         history = self._report.history
-        chosen = [history[i] for i in np.unique(np.linspace(0, len(history) - 1, _STRIP_LENGTH).round().astype(int))]
-        last = history[-1].cumulants
-        assert last is not None
-        low, high = limits_of(last[:, question])
-        strip = []
-        for one in chosen:
-            assert one.cumulants is not None
-            cumulant = one.cumulants[:, question]
-            shift = float(cumulant.mean() - last[:, question].mean())
-            strip.append((one.steps, self._maps.draw(cumulant, (low + shift, high + shift), _STRIP_SIDE)))
+        strip, last = [], self._questions.values.cumulants[:, question]
+        low, high = limits_of(last)
+        for i in np.unique(np.linspace(0, len(history) - 1, _STRIP_LENGTH).round().astype(int)).tolist():
+            cumulants = history[i].cumulants
+            assert cumulants is not None
+            shift = float(cumulants[:, question].mean() - last.mean())
+            limits = (low + shift, high + shift)
+            strip.append((history[i].steps, self._maps.draw(cumulants[:, question], limits, _STRIP_SIDE)))
         return strip
 
     def _some_questions(self, agent: RunReport) -> list[tuple[int, Picture]]:
-        assert agent.questions is not None
-        cumulants = agent.questions.values.cumulants
-        return [
-            (kind.leader, self._maps.draw(cumulants[:, kind.leader]))
-            for kind in agent.questions.ranking.kinds[:_BESIDE]
-        ]
+        questions = agent.asked()
+        leaders = [kind.leader for kind in questions.ranking.kinds[:_BESIDE]]
+        return [(one, self._maps.draw(questions.values.cumulants[:, one])) for one in leaders]
 
 
 def _agent_record(agent: RunReport) -> dict[str, Any]:

@@ -30,21 +30,14 @@ _CUMULANT, _ANSWER, _OUTCOME, _DISCOUNT = "#c0392b", "#2c69b0", "#b9bfca", "#7a5
 
 @final
 class EpisodeFigures:
-    """Frames and lines along a recorded game."""
+    """Frames of a recorded game, lines along it, and gradients of the questions that lead the kinds shown large."""
 
     template = "episode.html"
 
     def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
-        """
-        Args:
-            report: the run; has questions.
-            others: the runs beside it.
-            kinds: how many kinds of questions are shown large.
-        """
-        assert report.questions is not None
         assert isinstance(report.domain.layout, Episode)
-        self._report, self._questions, self._domain = report, report.questions, report.domain
-        self.episode, self._values = report.domain.layout, report.questions.values
+        self._report, self._questions, self._domain = report, report.asked(), report.domain
+        self.episode, self._values = report.domain.layout, self._questions.values
         leaders = [kind.leader for kind in self._questions.ranking.kinds[:kinds]]
         self.extremes = {one: self._domain.extremes(self._values.cumulants[:, one]) for one in leaders}
         self.gradients = {

@@ -20,10 +20,6 @@ class Game(Domain):
     wording = Wording(everywhere="throughout the game", unnamed="No event names it", number="+.3g", points="moments")
 
     def __init__(self, episode: Episode) -> None:
-        """
-        Args:
-            episode: the game.
-        """
         self.layout: Episode = episode
         self.observations = episode.observations
         self.moments = np.arange(episode.steps + 1)

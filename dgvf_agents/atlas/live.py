@@ -39,17 +39,10 @@ def live_questions(model: DGVFA2C, config: TrainConfig, domain: Domain | None = 
 @final
 class LiveQuestions(LiveOverlay[Any]):
     """One quantity of one question over the map; the left and right keys go through the questions, up and down
-    through the quantities.
-
-    Questions come in the atlas's order: one of each kind first.
+    through the quantities. Questions come in the atlas's order: one of each kind first.
     """
 
     def __init__(self, domain: Domain, questions: Questions) -> None:
-        """
-        Args:
-            domain: the states of the world.
-            questions: the agent's, at these states.
-        """
         self._domain, self._questions = domain, questions
         self._order = questions.ranking.kinds_first
         self._index = self._quantity = 0

@@ -94,13 +94,12 @@ def _recorded_game(config: TrainConfig, model: DGVFA2C, seed: int, max_steps: in
 
 
 def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int) -> str:
-    assert report.questions is not None
-    template = _environment().get_template(figures.template)
+    template, questions = _environment().get_template(figures.template), report.asked()
     return template.render(
         report=report,
-        questions=report.questions,
-        ranking=report.questions.ranking,
-        kinds=report.questions.ranking.kinds[:kinds],
+        questions=questions,
+        ranking=questions.ranking,
+        kinds=questions.ranking.kinds[:kinds],
         figures=figures,
         wording=report.domain.wording,
         same_kind=SAME_KIND,
@@ -128,9 +127,7 @@ def data_uri(png: bytes) -> str:
 
 def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str, Any]:
     """The numbers of the page, for programs."""
-    questions = report.questions
-    assert questions is not None
-    ranking = questions.ranking
+    questions, ranking = report.asked(), report.asked().ranking
     return {
         "env": report.config.env,
         **figures.record(),

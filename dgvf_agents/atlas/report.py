@@ -102,6 +102,12 @@ class RunReport:
     exact_return: float | None
     """Expected return of its policy, if the world is finite."""
 
+    def asked(self) -> Questions:
+        """Its questions, if there are some."""
+        if self.questions is None:
+            raise ValueError(f"run must have questions (discovered or random), got the task {self.config.task!r}")
+        return self.questions
+
     @property
     def label(self) -> str:
         """What to call it."""

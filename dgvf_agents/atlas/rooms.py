@@ -35,10 +35,6 @@ class Rooms(Domain):
     )
 
     def __init__(self, world: CollectObjects) -> None:
-        """
-        Args:
-            world: the world.
-        """
         table = transition_table(world)
         terminal = np.zeros(len(table.start), dtype=bool)
         terminal[table.next_state[table.terminated]] = True

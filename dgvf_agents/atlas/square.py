@@ -27,10 +27,6 @@ class Square(Domain):
     wording = Wording(points="places of the square", landmarks="directions, quarters, edges, puddles, the goal")
 
     def __init__(self, world: PuddleWorld) -> None:
-        """
-        Args:
-            world: the world.
-        """
         axis = np.linspace(0.0, 1.0, GRID)
         x, y = (grid.ravel() for grid in np.meshgrid(axis, axis))  # row 0 is y = 0, as in an Overlay
         states = PuddleWorldState(x, y)

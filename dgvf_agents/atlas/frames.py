@@ -95,9 +95,9 @@ class EpisodeFigures:
         """What the page's script moves through; `uri` makes the address of a PNG."""
         episode, questions = self.episode, {}
         for number, found in self.gradients.items():
-            cumulant, discount, answer, _ = (_rounded(line, 4) for line in self._lines(number))
+            lines = dict(zip("ugy", (_rounded(line, 4) for line in self._lines(number)), strict=False))
             heat = {str(t): uri(png_of(one, HEAT_COLORS)) for t, one in zip(found.moments, found.heat, strict=True)}
-            questions[str(number)] = {"u": cumulant, "g": discount, "y": answer, "heat": heat}
+            questions[str(number)] = {**lines, "heat": heat}
         return {
             "steps": episode.steps,
             "frames": [uri(frame) for frame in self.frames],
@@ -130,15 +130,11 @@ class EpisodeFigures:
 
     def question_record(self, question: int) -> dict[str, Any]:
         """The same for one question."""
-        cumulant, discount, answer, outcome = self._lines(question)
         truth, found = self._questions.truth, self.gradients.get(question)
         assert truth is not None
         return {
             "answers_explain": _rounded(truth[[question]])[0],
-            "cumulants": _rounded(cumulant),
-            "discounts": _rounded(discount),
-            "answers": _rounded(answer),
-            "outcomes": _rounded(outcome),
+            **dict(zip(self._values._fields, map(_rounded, self._lines(question)), strict=True)),
             "gradient_by_channel": None if found is None else found.share.tolist(),
         }
 

@@ -67,11 +67,7 @@ def question_task(model: DGVFA2C) -> GVFTask:
 
 
 def question_values(model: DGVFA2C, domain: Domain) -> QuestionValues:
-    """Evaluate every question at every point.
-
-    Raises:
-        ValueError: the agent has no questions, or they are about more than one observation.
-    """
+    """Evaluate every question at every point."""
     task, answer_net = question_task(model), model.answer_net
     assert answer_net is not None
     eta = model.learner_state.named_eta()

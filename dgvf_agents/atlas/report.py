@@ -130,17 +130,7 @@ def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
 
 
 def questions_of(model: DGVFA2C, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
-    """Evaluate, rank and describe an agent's questions.
-
-    Args:
-        model: the agent.
-        domain: the points.
-        agent: the agent there.
-        horizon: the time limit of an episode.
-
-    Raises:
-        ValueError: the agent has none.
-    """
+    """Evaluate, rank and describe an agent's questions; `horizon` is the time limit of an episode."""
     values = question_values(model, domain)
     acting = domain.acting & domain.evaluated
     relied_on = reliance(agent, values.answers, acting if acting.any() else domain.acting, domain.table, horizon)
@@ -156,7 +146,7 @@ def questions_of(model: DGVFA2C, domain: Domain, agent: AgentValues, horizon: in
 
 
 def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, untrained: bool = True) -> RunReport:
-    """Work out all that the atlas shows of a run.
+    """Evaluate a run at the points of a domain.
 
     Args:
         path: the run folder.
@@ -164,9 +154,6 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
         horizon: the time limit of an episode.
         checkpoints: how many checkpoints to evaluate, at most, ≥ 1.
         untrained: whether an untrained agent of the same configuration is evaluated, too.
-
-    Raises:
-        FileNotFoundError: there is no run, or it has no checkpoint.
     """
     folder = RunFolder.existing(path)
     config = folder.read_config()

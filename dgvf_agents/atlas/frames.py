@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from dgvf_agents.atlas.charts import HEIGHT, Chart, chart
 from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.figures import INK, dress, figure_png
-from dgvf_agents.atlas.maps import png_of
+from dgvf_agents.atlas.maps import data_uri, png_of
 from dgvf_agents.atlas.report import Checkpoint, RunReport
 from dgvf_agents.atlas.saliency import GRADIENT_MOMENTS, HEAT_LEVELS, gradients_of
 from dgvf_envs.rendering.renderer import DIVERGING, colors
@@ -91,16 +91,18 @@ class EpisodeFigures:
             "every": episode.steps <= GRADIENT_MOMENTS,
         }
 
-    def script_data(self, uri: Any) -> dict[str, Any]:
-        """What the page's script moves through; `uri` makes the address of a PNG."""
+    def script_data(self) -> dict[str, Any]:
+        """What the page's script moves through."""
         episode, questions = self.episode, {}
         for number, found in self.gradients.items():
             lines = dict(zip("ugy", (_rounded(line, 4) for line in self._lines(number)), strict=False))
-            heat = {str(t): uri(png_of(one, HEAT_COLORS)) for t, one in zip(found.moments, found.heat, strict=True)}
+            heat = {
+                str(t): data_uri(png_of(one, HEAT_COLORS)) for t, one in zip(found.moments, found.heat, strict=True)
+            }
             questions[str(number)] = {**lines, "heat": heat}
         return {
             "steps": episode.steps,
-            "frames": [uri(frame) for frame in self.frames],
+            "frames": [data_uri(frame) for frame in self.frames],
             "actions": episode.actions.tolist(),
             "names": list(episode.action_names),
             "rewards": episode.rewards.tolist(),

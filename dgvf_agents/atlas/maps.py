@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,3 +135,8 @@ def png_of(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:
     file = io.BytesIO()
     pygame.image.save(surface, file, "picture.png")
     return file.getvalue()
+
+
+def data_uri(png: bytes) -> str:
+    """A PNG as the address of itself."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"

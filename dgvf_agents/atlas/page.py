@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
 from dgvf_agents.atlas.figures import MapFigures
 from dgvf_agents.atlas.frames import EpisodeFigures
 from dgvf_agents.atlas.games import Game
-from dgvf_agents.atlas.maps import Maps
+from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
 from dgvf_agents.atlas.report import RunReport, evaluated_world, read_run
@@ -116,13 +115,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["data_uri"] = data_uri
-    templates.globals["data_uri"] = data_uri
     return templates
-
-
-def data_uri(png: bytes) -> str:
-    """A PNG as the address of itself."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
 
 
 def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str, Any]:

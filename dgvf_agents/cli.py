@@ -186,7 +186,7 @@ def _atlas(
         game_seed: Seed of the game that is recorded, where the run is on images.
         game_steps: Steps after which its recording stops.
     """
-    from dgvf_agents.atlas.write_atlas import write_atlas
+    from dgvf_agents.atlas.page import write_atlas
     from dgvf_agents.runs.folder import RunFolder
 
     _tell_rules(RunFolder.existing(run).read_config())

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dgvf_agents.atlas import write_atlas
-from dgvf_agents.atlas.game_atlas import GAME_STEPS
+from dgvf_agents.atlas import page
+from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import main
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
 from dgvf_agents.runs.evaluate import evaluate
@@ -92,7 +92,7 @@ def test_an_unknown_environment_is_named_in_one_line(tmp_path: Path, capsys: pyt
 def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = []
     RunFolder(tmp_path).write_config(preset("puddle-world", "discovered"))
-    monkeypatch.setattr(write_atlas, "write_atlas", lambda *arguments: given.append(arguments) or tmp_path)
+    monkeypatch.setattr(page, "write_atlas", lambda *arguments: given.append(arguments) or tmp_path)
     main(["atlas", str(tmp_path)])
     main(["atlas", str(tmp_path), "--game-seed", "3", "--game-steps", "7"])
     usual = (tmp_path, (), None, 8, 8)

@@ -1,4 +1,4 @@
-"""One game as an agent played it: what it saw, what a person would have seen, what came of it."""
+"""One recorded game: what the agent saw, the same moments as frames for people, actions and rewards."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import maybe_transpose
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_envs.atari import make_atari
 
 
 @final
@@ -19,14 +22,13 @@ from dgvf_agents.a2c import DGVFA2C
 class Episode:
     """T steps of one game, and the T + 1 moments before, between and after them.
 
-    Under an environment that ends episodes where a life is lost, the game goes on within one `Episode`.
+    If a lost life ends the agent's episode, the game continues within one `Episode`.
     """
 
     observations: np.ndarray
     """`[T + 1, C, H, W]` uint8: o_t, what the agent saw."""
     frames: np.ndarray
-    """`[T + 1, height, width, 3]` uint8: the same moments for people. They show the same field of view, so that pixels
-    correspond up to scale."""
+    """`[T + 1, height, width, 3]` uint8: the same moments for people, with the same field of view."""
     actions: np.ndarray
     """`[T]` integer: a_t, taken at o_t."""
     rewards: np.ndarray
@@ -34,13 +36,15 @@ class Episode:
     terminated: np.ndarray
     """`[T]` boolean: the agent's episode ended at o_{t+1}, as where a life was lost."""
     truncated: np.ndarray
-    """`[T]` boolean: it was cut off there by a time limit."""
+    """`[T]` boolean: a time limit ended it there."""
     over: bool
     """Whether the game ended with the last step; otherwise the recording did."""
     action_names: tuple[str, ...]
     """Of all actions."""
+    seed: int = 0
+    """Of the environment and the actions."""
     first: int = 1
-    """The moment from 1 to T from which on the game is looked at: before, frames of the stack may be black still."""
+    """The moment from 1 to T from which on the game counts: before, frames of the stack may still be black."""
 
     @property
     def steps(self) -> int:
@@ -58,29 +62,41 @@ class Episode:
         return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)
 
 
-def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, most: int = 1000, first: int = 1) -> Episode:
-    """Let an agent play one game, or the beginning of a long one.
+def recorded_env(config: TrainConfig) -> gym.Env[Any, Any]:
+    """The environment that a run is evaluated in, with unclipped rewards and whole games known to a `Monitor` in it.
+
+    An Atari game is played under the run's own rules: lost lives end episodes if they did in training.
+    """
+    if config.atari is not None:
+        return make_atari(config.env, config.atari, render_mode="rgb_array")
+    return Monitor(gym.make(config.env, **config.evaluation_kwargs))
+
+
+def first_full_moment(config: TrainConfig) -> int:
+    """The first moment ≥ 1 at which no frame of the observation is still black because the game had not begun yet."""
+    return 1 if config.atari is None else max(1, config.atari.stack - 1)
+
+
+def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, max_steps: int = 1000, first: int = 1) -> Episode:
+    """Record an agent playing one game, at most its first `max_steps` steps.
 
     Actions are drawn from the policy, as in training. The same seed gives the same game.
 
     Args:
         model: the agent.
         env: an environment with images, wrapped in a `Monitor` below whatever changes rewards or ends episodes within a
-            game (`make_atari` is).
+            game (as `recorded_env` is).
         seed: of the environment and the actions.
-        most: steps after which the recording stops ≥ 1.
-        first: the moment ≥ 1 from which on the game is to be looked at, if it lasts that long.
+        max_steps: steps after which the recording stops ≥ 1.
+        first: the moment ≥ 1 from which on the game counts, if it lasts that long.
 
     Raises:
-        ValueError: observations are no images of bytes, actions are not discrete, or a number is less than 1.
+        ValueError: observations are no images of bytes, or actions are not discrete.
     """
-    for name, value in (("most", most), ("first", first)):
-        if value < 1:
-            raise ValueError(f"{name} must be >= 1, got {value!r}")
     space = model.observation_space
     if not isinstance(space, gym.spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
         raise ValueError(
-            "run must be on Collect-Objects, on PuddleWorld or on images (channels, height, width) of bytes, "
+            "run must be on a world with a registered domain or on images (channels, height, width) of bytes, "
             f"got observations of {space}"
         )
     if not isinstance(model.action_space, gym.spaces.Discrete):
@@ -88,35 +104,35 @@ def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, most: int = 10
     seen: list[np.ndarray] = []
     shown: list[np.ndarray] = []
     steps: list[tuple[int, float, bool, bool]] = []
+
+    def look(observation: np.ndarray) -> None:
+        seen.append(np.array(maybe_transpose(np.asarray(observation), space)))
+        shown.append(_frame(env, seen[-1]))
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         observation, info = env.reset(seed=seed)
-        seen.append(_channels_first(observation, space))
-        shown.append(_frame(env, seen[-1]))
-        while len(steps) < most and "episode" not in info:
+        look(observation)
+        while len(steps) < max_steps and "episode" not in info:
             action = int(model.predict(observation)[0])
             observation, _, terminated, truncated, info = env.step(action)
             steps.append((action, env.get_wrapper_attr("rewards")[-1], terminated, truncated))
-            seen.append(_channels_first(observation, space))
-            shown.append(_frame(env, seen[-1]))
+            look(observation)
             if (terminated or truncated) and "episode" not in info:
-                observation, _ = env.reset()  # a life was lost: the same picture, and the game goes on
-    actions, rewards, ends, cuts = zip(*steps, strict=True)
+                observation, _ = env.reset()  # a life was lost: the same frame, and the game continues
+    actions, rewards, terminations, truncations = zip(*steps, strict=True)
     return Episode(
         observations=np.stack(seen),
         frames=np.stack(shown),
         actions=np.array(actions),
         rewards=np.array(rewards, dtype=np.float64),
-        terminated=np.array(ends, dtype=bool),
-        truncated=np.array(cuts, dtype=bool),
+        terminated=np.array(terminations, dtype=bool),
+        truncated=np.array(truncations, dtype=bool),
         over="episode" in info,
         action_names=_action_names(env, int(model.action_space.n)),
+        seed=seed,
         first=min(first, len(steps)),
     )
-
-
-def _channels_first(observation: np.ndarray, space: gym.spaces.Box) -> np.ndarray:
-    return np.array(maybe_transpose(np.asarray(observation), space))
 
 
 def _frame(env: gym.Env[Any, Any], observation: np.ndarray) -> np.ndarray:

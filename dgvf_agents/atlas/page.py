@@ -1,150 +1,112 @@
-"""The atlas as one HTML page with everything in it."""
+"""`dgvf atlas`: from run folders to an HTML page with everything in it, its numbers and its pictures."""
 
 from __future__ import annotations
 
-import base64
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import cycle
-from typing import NamedTuple, final
+from pathlib import Path
+from typing import Any
 
-import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dgvf_agents.atlas.agent_atlas import AgentAtlas, Questions
-from dgvf_agents.atlas.captions import Caption
-from dgvf_agents.atlas.curves import COLORS
-from dgvf_agents.atlas.pictures import Picture
-from dgvf_agents.atlas.ranking import SAME_KIND
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
+from dgvf_agents.atlas.figures import MapFigures
+from dgvf_agents.atlas.frames import EpisodeFigures
+from dgvf_agents.atlas.games import Game
+from dgvf_agents.atlas.maps import Maps, data_uri
+from dgvf_agents.atlas.metrics import SAME_KIND
+from dgvf_agents.atlas.probe import agent_in, question_task
+from dgvf_agents.atlas.report import RunReport, evaluated_world, read_run
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.storage.atomic import write_whole
+
+GAME_STEPS = 1000
+"""Steps after which the recording of a game stops by default: a bit more than a minute of an Atari game."""
 
 
-@final
-class Strip(NamedTuple):
-    """A question's cumulant at several moments of training, on a color scale as wide as the last one's."""
+def write_atlas(
+    run: Path,
+    beside: Sequence[Path] = (),
+    out: Path | None = None,
+    kinds: int = 8,
+    checkpoints: int = 8,
+    game_seed: int = 0,
+    game_steps: int = GAME_STEPS,
+    domain: Domain | None = None,
+) -> Path:
+    """Write the question atlas of a run: `index.html` with everything in it, `atlas.json`, and `pictures/` as PNG.
 
-    steps: tuple[int, ...]
-    pictures: tuple[Picture, ...]
-
-
-@final
-@dataclass(frozen=True)
-class AtlasPictures:
-    """All pictures of the page; numbers are those of questions."""
-
-    world: Picture
-    policy: Picture
-    cumulants: tuple[Picture, ...]
-    """`[D]`."""
-    answers: tuple[Picture, ...]
-    """`[D]`."""
-    discounts: tuple[Picture | None, ...]
-    """`[D]`; `None` where a discount is the same everywhere."""
-    strips: dict[int, Strip]
-    """By question: those that lead a kind."""
-    beside: tuple[tuple[tuple[int, Picture], ...], ...]
-    """For every agent beside: some of its questions with their cumulants."""
-    curves: bytes
-    """PNG."""
-
-
-class QuestionEntry(NamedTuple):
-    """What the page says of one question."""
-
-    number: int
-    rank: int
-    kind: int
-    caption: Caption
-    variation: float
-    policy: float
-    value: float
-    return_lost: float | None
-    cumulant: Picture
-    answer: Picture | None
-    """None for questions of agents beside."""
-    discount: Picture | None
-    """None where it is the same everywhere, too."""
-
-
-class KindEntry(NamedTuple):
-    """What the page says of one kind of question."""
-
-    number: int
-    leader: QuestionEntry
-    others: tuple[int, ...]
-    mirrored: int
-    """How many of the others ask the opposite."""
-    strip: Strip
-
-
-class AgentRow(NamedTuple):
-    """One agent in the table of representations."""
-
-    label: str
-    color: str
-    untrained: bool
-    effective_rank: float
-    srank: int
-    position: float
-    distance: float
-    holds_first: float | None
-    exact_return: float | None
-
-
-class Beside(NamedTuple):
-    """Questions of another agent."""
-
-    label: str
-    asked: int
-    kinds: int
-    distinct: float
-    questions: tuple[QuestionEntry, ...]
-
-
-def render_page(agent: AgentAtlas, beside: Sequence[AgentAtlas], pictures: AtlasPictures, kinds: int) -> str:
-    """The page.
+    In a world with a domain it covers every state; on images, as those of Atari games, the moments of a recorded game.
 
     Args:
-        agent: the agent whose questions are shown; has some.
-        beside: agents to compare its representation with.
-        pictures: of these agents, in this order.
-        kinds: how many kinds of questions are shown large.
+        run: a run folder whose agent has questions.
+        beside: other runs on the same world, to compare representations with.
+        out: the folder to write to; `RUN/atlas` if `None`.
+        kinds: how many kinds of questions to show large ≥ 1.
+        checkpoints: how many checkpoints to evaluate, at most, ≥ 1.
+        game_seed: of the game that is recorded, if the run is on images.
+        game_steps: steps after which its recording stops ≥ 1.
+        domain: where to ask the questions; the one registered for the run's world, or a recorded game, if `None`.
+
+    Returns:
+        The page.
+
+    Raises:
+        FileNotFoundError: there is no run, or it has no checkpoint.
+        ValueError: the run has no questions, its world has neither a domain nor images, the runs are on different
+            worlds, or a number is out of its range.
     """
-    questions = agent.questions
-    assert questions is not None
-    entries = _entries(questions, pictures)
-    by_number = {entry.number: entry for entry in entries}
-    return (
-        environment()
-        .get_template("atlas.html")
-        .render(
-            agent=agent,
-            entries=entries,
-            kinds=[
-                KindEntry(
-                    number + 1,
-                    by_number[kind.leader],
-                    kind.members[1:],
-                    sum(r < 0 for r in kind.correlations),
-                    pictures.strips[kind.leader],
-                )
-                for number, kind in enumerate(questions.ranking.kinds[:kinds])
-            ],
-            kind_count=len(questions.ranking.kinds),
-            rows=_rows([agent, *beside]),
-            beside=_beside(beside, pictures),
-            pictures=pictures,
-            first_share=_first_share(questions),
-            distinct=agent.moments[-1].distinct,
-            finite=agent.states.table is not None,
-            has_objects=agent.states.holds_first is not None,
-            state_count=len(agent.states.place),
-            same_kind=SAME_KIND,
-        )
+    for name, value in (("kinds", kinds), ("checkpoints", checkpoints), ("game_steps", game_steps)):
+        if value < 1:
+            raise ValueError(f"{name} must be >= 1, got {value!r}")
+    config = RunFolder.existing(run).read_config()
+    for path in beside:
+        other = RunFolder.existing(path).read_config()
+        if (other.env, other.evaluation_kwargs) != (config.env, config.evaluation_kwargs):
+            raise ValueError(f"beside must be runs on {config.env}, got {path} on {other.env}")
+    model = agent_in(RunFolder(run).latest_checkpoint())
+    question_task(model)
+    known, horizon = evaluated_world(config)
+    domain = domain or known or _recorded_game(config, model, game_seed, game_steps)
+    on_maps = isinstance(domain.layout, Maps)
+    report = read_run(run, domain, horizon, checkpoints, untrained=on_maps)
+    others = [read_run(path, domain, horizon, checkpoints if on_maps else 1, untrained=on_maps) for path in beside]
+    figures = (MapFigures if on_maps else EpisodeFigures)(report, others, kinds)
+    folder = run / "atlas" if out is None else out
+    for name, png in figures.files().items():
+        write_whole(folder / "pictures" / f"{name}.png", png)
+    write_whole(folder / "atlas.json", (json.dumps(_record(report, figures), indent=1) + "\n").encode())
+    page = folder / "index.html"
+    write_whole(page, _render(report, figures, kinds).encode())
+    return page
+
+
+def _recorded_game(config: TrainConfig, model: DGVFA2C, seed: int, max_steps: int) -> Game:
+    env = recorded_env(config)
+    try:
+        return Game(record(model, env, seed, max_steps, first_full_moment(config)))
+    finally:
+        env.close()
+
+
+def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int) -> str:
+    template, questions = _environment().get_template(figures.template), report.asked()
+    return template.render(
+        report=report,
+        questions=questions,
+        ranking=questions.ranking,
+        kinds=questions.ranking.kinds[:kinds],
+        figures=figures,
+        wording=report.domain.wording,
+        same_kind=SAME_KIND,
+        **figures.context(),
     )
 
 
-def environment() -> Environment:
-    """Templates of the pages, and what they may call."""
+def _environment() -> Environment:
     templates = Environment(
         loader=PackageLoader("dgvf_agents.atlas"),
         autoescape=True,
@@ -153,86 +115,26 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters["data_uri"] = data_uri
-    templates.globals["zip"] = zip
     return templates
 
 
-def data_uri(png: bytes) -> str:
-    """A PNG as the address of itself."""
-    return f"data:image/png;base64,{base64.b64encode(png).decode('ascii')}"
-
-
-def _entries(questions: Questions, pictures: AtlasPictures) -> list[QuestionEntry]:
-    """All questions, one of each kind first."""
-    kind_of = {member: i + 1 for i, kind in enumerate(questions.ranking.kinds) for member in kind.members}
-    rank_of = {int(question): rank + 1 for rank, question in enumerate(questions.ranking.order)}
-    return [
-        _entry(
-            questions,
-            number,
-            rank_of[number],
-            kind_of[number],
-            pictures.cumulants[number],
-            pictures.answers[number],
-            pictures.discounts[number],
-        )
-        for number in questions.ranking.kinds_first
-    ]
-
-
-def _entry(
-    questions: Questions,
-    number: int,
-    rank: int,
-    kind: int,
-    cumulant: Picture,
-    answer: Picture | None = None,
-    discount: Picture | None = None,
-) -> QuestionEntry:
-    reliance = questions.reliance
-    return QuestionEntry(
-        number,
-        rank,
-        kind,
-        questions.captions[number],
-        float(questions.ranking.variation[number]),
-        float(reliance.policy[number]),
-        float(reliance.value[number]),
-        None if reliance.return_lost is None else float(reliance.return_lost[number]),
-        cumulant,
-        answer,
-        discount,
-    )
-
-
-def _first_share(questions: Questions) -> float:
-    """The largest share of the cumulants' variance over states that lies along one map."""
-    cumulants = questions.maps.cumulants
-    squares = np.square(np.linalg.svd(cumulants - cumulants.mean(axis=0), compute_uv=False))
-    return float(squares[0] / squares.sum()) if squares.sum() > 0 else 0.0
-
-
-def _rows(agents: Sequence[AgentAtlas]) -> list[AgentRow]:
-    """The agents, and the first one before its training."""
-    rows = [
-        AgentRow(agent.label, color, False, *_numbers(agent, -1), agent.exact_return)
-        for agent, color in zip(agents, cycle(COLORS))
-    ]
-    first = agents[0]
-    return [*rows, AgentRow(f"{first.label}, untrained", "#888c94", True, *_numbers(first, 0), None)]
-
-
-def _numbers(agent: AgentAtlas, moment: int) -> tuple[float, int, float, float, float | None]:
-    shown = agent.moments[moment].representation
-    return shown.effective_rank, shown.srank, shown.position, shown.distance, shown.holds_first
-
-
-def _beside(agents: Sequence[AgentAtlas], pictures: AtlasPictures) -> list[Beside]:
-    found = []
-    for agent, shown in zip(agents, pictures.beside, strict=True):
-        if agent.questions is not None:
-            entries = tuple(_entry(agent.questions, n, i + 1, i + 1, picture) for i, (n, picture) in enumerate(shown))
-            kinds = len(agent.questions.ranking.kinds)
-            count = agent.questions.maps.cumulants.shape[1]
-            found.append(Beside(agent.label, count, kinds, agent.moments[-1].distinct, entries))
-    return found
+def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str, Any]:
+    """The numbers of the page, for programs."""
+    questions, ranking = report.asked(), report.asked().ranking
+    return {
+        "env": report.config.env,
+        **figures.record(),
+        "kinds": [kind._asdict() for kind in ranking.kinds],
+        "questions": [
+            {
+                "question": i,
+                "score": float(ranking.score[i]),
+                "variation": float(ranking.variation[i]),
+                "policy_reliance": float(questions.reliance.policy[i]),
+                "value_reliance": float(questions.reliance.value[i]),
+                **figures.question_record(i),
+                **questions.captions[i]._asdict(),
+            }
+            for i in ranking.order.tolist()
+        ],
+    }

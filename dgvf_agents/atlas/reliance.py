@@ -1,6 +1,6 @@
 """How much the main task relies on what each answer says, by erasing it from the features.
 
-For answer y_i with mean ȳ_i and variance σ_i² over the states where the agent acts, the features become
+For answer y_i with mean ȳ_i and variance σ_i² over the points where the agent acts, the features become
 
     x'(s) = x(s) - Cov(x, y_i) / σ_i² · (y_i(s) - ȳ_i)
 
@@ -16,49 +16,36 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from dgvf_agents.atlas.agent_maps import AgentMaps
-from dgvf_agents.atlas.states import WorldStates
+from dgvf_agents.atlas.probe import AgentValues
 from dgvf_envs.planning import TransitionTable
 
 
 @final
 class Reliance(NamedTuple):
-    """What erasing each of D answers does to the main task."""
+    """The effect of erasing each of D answers on the main task."""
 
     policy: np.ndarray
-    """`[D]`: Σ_s KL(π(·|x(s)) ‖ π(·|x'(s))) / S over states where the agent acts, in nats."""
+    """`[D]`: Σ_s KL(π(·|x(s)) ‖ π(·|x'(s))) / N over points where the agent acts, in nats."""
     value: np.ndarray
     """`[D]`: Σ_s (v(x) - v(x'))² / Σ_s (v(x) - v̄)² over the same states."""
     return_lost: np.ndarray | None
-    """`[D]`: expected return under π(·|x) less that under π(·|x'); `None` where the world is not finite."""
+    """`[D]`: expected return under π(·|x) less that under π(·|x'); `None` if the world is not finite."""
 
 
-def reliance(agent: AgentMaps, answers: np.ndarray, states: WorldStates, horizon: int) -> Reliance:
-    """The main task's reliance on each answer.
-
-    Args:
-        agent: the agent over the states.
-        answers: `[S, D]`; only where the agent acts do they matter.
-        states: the states.
-        horizon: the time limit of an episode.
-    """
-    return reliance_over(agent, answers, states.acting, states.table, horizon)
-
-
-def reliance_over(
-    agent: AgentMaps,
+def reliance(
+    agent: AgentValues,
     answers: np.ndarray,
     acting: np.ndarray,
     table: TransitionTable | None = None,
     horizon: int = 0,
 ) -> Reliance:
-    """The main task's reliance on each answer, over any observations.
+    """The main task's reliance on each answer.
 
     Args:
-        agent: the agent on S observations.
-        answers: `[S, D]`; only where the agent acts do they matter.
-        acting: `[S]` boolean: where the agent acts.
-        table: transitions among the S states, where they are a finite world's.
+        agent: the agent at N points.
+        answers: `[N, D]`; read only where the agent acts.
+        acting: `[N]` boolean: where the agent acts.
+        table: transitions among the points, if they are the states of a finite world.
         horizon: the time limit of an episode there.
     """
     log_policy, values = agent.log_policy[acting], agent.values[acting]
@@ -76,12 +63,12 @@ def reliance_over(
 
 
 def erased(features: np.ndarray, answer: np.ndarray, acting: np.ndarray) -> np.ndarray:
-    """Features x' `[S, F]` without what is linear in the answer; unchanged in other states than those acted in.
+    """Features x' `[N, F]` without what is linear in the answer; unchanged where the agent does not act.
 
     Args:
-        features: x `[S, F]`.
-        answer: y `[S]`.
-        acting: `[S]` boolean.
+        features: x `[N, F]`.
+        answer: y `[N]`.
+        acting: `[N]` boolean.
     """
     centered = np.where(acting, answer - answer[acting].mean(), 0.0)
     variance = np.square(centered[acting]).mean()
@@ -96,7 +83,7 @@ def policy_return(table: TransitionTable, policy: np.ndarray, horizon: int) -> f
 
     Args:
         table: the world.
-        policy: `[S, A]`: probabilities.
+        policy: `[N, A]`: probabilities.
         horizon: the time limit.
     """
     values = np.zeros(len(table.start))

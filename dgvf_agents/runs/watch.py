@@ -37,7 +37,7 @@ def watch(
     env = window(config)
     frames = 1
     if questions:
-        from dgvf_agents.atlas.live_questions import live_questions
+        from dgvf_agents.atlas.live import live_questions
 
         env.unwrapped.overlay = live_questions(model, config)  # type: ignore[attr-defined]
         frames = _FRAMES_WITH_QUESTIONS

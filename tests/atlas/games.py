@@ -27,17 +27,17 @@ class DotGame(gym.Env[np.ndarray, int]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         super().reset(seed=seed)
-        self.place, self.row = SIDE // 2, int(self.np_random.integers(SIDE))
+        self.column, self.row = SIDE // 2, int(self.np_random.integers(SIDE))
         return self.picture(), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.place += 1 if action else -1
-        out = not 0 <= self.place < SIDE
-        return self.picture(), 2.0 * (self.place == SIDE), out, False, {}
+        self.column += 1 if action else -1
+        out = not 0 <= self.column < SIDE
+        return self.picture(), 2.0 * (self.column == SIDE), out, False, {}
 
     def picture(self) -> np.ndarray:
         shown = np.zeros((SIDE, SIDE, 3), np.uint8)
-        shown[self.row, np.clip(self.place, 0, SIDE - 1)] = (250, 120, 40)
+        shown[self.row, np.clip(self.column, 0, SIDE - 1)] = (250, 120, 40)
         return shown
 
 

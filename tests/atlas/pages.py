@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
@@ -10,6 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pygame
+import pytest
+
+from dgvf_agents.cli import main
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -52,6 +57,30 @@ class Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def self_contained(page: Path) -> Reader:
+    """The page, if its tags are balanced, it refers to nothing outside, and its pictures can be decoded."""
+    html = page.read_text()
+    reader = Reader(html)
+    assert all(address.startswith(("data:", "#")) for address in reader.addresses)
+    assert not re.search(r"https?://|@import|url\(", html)
+    assert all(picture(address).size > 0 for address in filter(None, reader.pictures))
+    return reader
+
+
+def picture(address: str) -> np.ndarray:
+    """The pixels of a picture inside a page."""
+    assert address.startswith("data:image/png;base64,")
+    return decoded(base64.b64decode(address.removeprefix("data:image/png;base64,")))
+
+
+def refusal(arguments: list[str], runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> str:
+    """What `dgvf atlas` says to arguments that it cannot use; names of runs stand for their folders."""
+    with pytest.raises(SystemExit) as stop:
+        main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
+    assert stop.value.code == 2
+    return capsys.readouterr().err.replace("\n", " ")
 
 
 def opened(address: str, profile: Path) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.states import WorldStates, enumerate_states
+from dgvf_agents.atlas.domain import domain_of
 from dgvf_agents.runs.config import Method, World, preset
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import train
@@ -38,5 +39,6 @@ def model_of(run: Path) -> DGVFA2C:
     return DGVFA2C.load(RunFolder(run).latest_checkpoint(), device="cpu")
 
 
-def states_of(env_id: str, **options: object) -> WorldStates:
-    return enumerate_states(gym.make(env_id, **options).unwrapped.dynamics)
+def domain(env_id: str, **options: object) -> Any:
+    """The domain registered for the world of an environment."""
+    return domain_of(gym.make(env_id, **options).unwrapped.dynamics)  # type: ignore[attr-defined]

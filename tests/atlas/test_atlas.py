@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -15,19 +14,18 @@ import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.agent_maps import AgentMaps, agent_in, agent_maps, agent_on, question_maps
-from dgvf_agents.atlas.evolution import evolution
-from dgvf_agents.atlas.pictures import heat_map, limits_of, policy_map
+from dgvf_agents.atlas.maps import limits_of
+from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.probe import AgentValues, agent_in, agent_values, question_values
 from dgvf_agents.atlas.reliance import erased, policy_return, reliance
-from dgvf_agents.atlas.write_atlas import write_atlas
+from dgvf_agents.atlas.report import Checkpoint, read_run
 from dgvf_agents.cli import main
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_envs.collect_objects import CollectObjects
+from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.rendering import DIVERGING, INK, Canvas
-from tests.atlas.pages import CHROMIUM, Reader, decoded, opened
-from tests.atlas.runs import QUESTIONS, model_of, states_of, tiny_run
+from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, refusal, self_contained
+from tests.atlas.runs import QUESTIONS, domain, model_of, tiny_run
 
 SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
 
@@ -51,19 +49,19 @@ def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 class TestMaps:
     def test_are_in_single_precision_whatever_the_agent_was_trained_in(self, tmp_path: Path) -> None:
-        states = states_of(SQUARE)
+        states = domain(SQUARE)
         asked = []
         for mixed in (False, True):
             model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, mixed_precision=mixed, compile=False)
             model.save(tmp_path / f"{mixed}.dgvf")
-            asked.append(question_maps(agent_in(tmp_path / f"{mixed}.dgvf"), states))
+            asked.append(question_values(agent_in(tmp_path / f"{mixed}.dgvf"), states))
         for one, other in zip(*asked, strict=True):
             np.testing.assert_array_equal(one, other)
 
     def test_are_the_networks_of_what_the_environment_shows(self, runs: dict[str, Path]) -> None:
         """Walk at random; every number on the maps is that of the observation met there."""
-        model, states = model_of(runs["discovered"]), states_of(SMALL)
-        asked, agent = question_maps(model, states), agent_maps(model, states)
+        model, states = model_of(runs["discovered"]), domain(SMALL)
+        asked, agent = question_values(model, states), agent_values(model, states.observations)
         env = gym.make(SMALL)
         env.action_space.seed(0)
         observation, _ = env.reset(seed=0)
@@ -71,7 +69,7 @@ class TestMaps:
         for _ in range(400):
             observation, _, terminated, truncated, _ = env.step(env.action_space.sample())
             row, column = np.argwhere(observation[0])[0]
-            state = states.panels[0 if observation[1].any() else 1].layout[row, column]
+            state = states.layout.panels[0 if observation[1].any() else 1].layout[row, column]
             met.add(int(state))
             self.check(model, observation, asked, agent, state, terminated)
             if terminated or truncated:
@@ -79,9 +77,9 @@ class TestMaps:
         assert len(met) > 40
 
     def test_are_the_networks_over_the_square_too(self, runs: dict[str, Path]) -> None:
-        model, states = model_of(runs["square"]), states_of(SQUARE)
-        asked, agent = question_maps(model, states), agent_maps(model, states)
-        layout = states.panels[0].layout
+        model, states = model_of(runs["square"]), domain(SQUARE)
+        asked, agent = question_values(model, states), agent_values(model, states.observations)
+        layout = states.layout.panels[0].layout
         for row, column in ((0, 0), (7, 30), (20, 20), (40, 3)):
             point = (column / (len(layout) - 1), row / (len(layout) - 1))
             observation, _ = gym.make(SQUARE, start=point).reset(seed=0)
@@ -103,9 +101,21 @@ class TestMaps:
             np.testing.assert_allclose(np.exp(agent.log_policy[state]), policy.probs[0].numpy(), rtol=1e-4, atol=1e-5)
             assert agent.values[state] == pytest.approx(value.item(), rel=1e-4, abs=1e-5)
 
+    def test_discounts_that_are_learned_are_the_networks_of_each_state(self) -> None:
+        model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, question_discount=None, compile=False)
+        states = domain(SQUARE)
+        eta = model.learner.eta
+        encoder = {name.removeprefix("encoder."): value for name, value in eta.items() if name.startswith("encoder.")}
+        observed = torch.from_numpy(states.observations)
+        features = torch.func.functional_call(model.task.network.encoder, encoder, (observed,))
+        logits = features @ eta["discounts.weight"].T + eta["discounts.bias"]
+        expected = 1.0 / (1.0 + np.exp(-logits.detach().numpy()))
+        assert np.ptp(expected, axis=0).min() > 1e-3  # so that a mix-up of states or questions shows
+        np.testing.assert_allclose(question_values(model, states).discounts, expected, rtol=1e-5)
+
     def test_need_questions(self, runs: dict[str, Path]) -> None:
         with pytest.raises(ValueError, match="run must have questions"):
-            question_maps(model_of(runs["prediction"]), states_of(SMALL))
+            question_values(model_of(runs["prediction"]), domain(SMALL))
 
 
 class TestReliance:
@@ -128,7 +138,7 @@ class TestReliance:
 
     def test_is_what_the_heads_make_of_it(self) -> None:
         """Logits (x_0, 0) and v = x_1, so that the policy relies on the first and the value on the second alone."""
-        states = states_of(SMALL)
+        states = domain(SMALL)
         acting = states.acting
         rng = np.random.default_rng(0)
         x = rng.normal(size=(len(acting), 2))
@@ -138,9 +148,9 @@ class TestReliance:
             logits = np.concatenate([2.0 * features[:, :1], np.zeros((len(features), 3))], axis=1)
             return logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)), features[:, 1]
 
-        agent = AgentMaps(x, *heads(x), heads)
+        agent = AgentValues(x, *heads(x), heads)
         answers = np.where(acting[:, None], x @ np.array([[3.0, 0.0, 1.0], [0.0, -0.1, 1.0]]), np.nan)
-        result = reliance(agent, answers, states, horizon=40)
+        result = reliance(agent, answers, acting, states.table, horizon=40)
         np.testing.assert_allclose(result.policy[1], 0.0, atol=1e-9)
         np.testing.assert_allclose(result.value, [0.0, 1.0, 0.5], atol=1e-9)
         uniform = np.log(0.25)
@@ -154,8 +164,8 @@ class TestReliance:
         assert result.return_lost[1] == pytest.approx(0.0, abs=1e-9)
 
     def test_the_return_is_that_of_episodes(self, runs: dict[str, Path]) -> None:
-        model, states = model_of(runs["random"]), states_of(SMALL)
-        exact = policy_return(states.table, np.exp(agent_maps(model, states).log_policy), 40)
+        model, states = model_of(runs["random"]), domain(SMALL)
+        exact = policy_return(states.table, np.exp(agent_values(model, states.observations).log_policy), 40)
         env = gym.make_vec(SMALL, num_envs=1000)
         observations, _ = env.reset(seed=0)
         torch.manual_seed(0)
@@ -171,11 +181,11 @@ class TestReliance:
 
 class TestPictures:
     def test_colors_are_those_of_the_values(self) -> None:
-        states = states_of(SMALL)
-        values = np.zeros(len(states.place))
-        hot, cold = states.panels[0].layout[1, 1], states.panels[1].layout[7, 7]
+        states = domain(SMALL)
+        values = np.zeros(len(states.groups))
+        hot, cold = states.layout.panels[0].layout[1, 1], states.layout.panels[1].layout[7, 7]
         values[hot], values[cold] = 2.0, -2.0
-        picture = heat_map(states, values, side=90)  # cells of 10 pixels, a gap of 10 between the maps
+        picture = states.layout.draw(values, side=90)  # cells of 10 pixels, a gap of 10 between the maps
         assert (picture.low, picture.high, picture.width, picture.height) == (-2.0, 2.0, 190, 90)
         pixels = decoded(picture.png)
         assert tuple(pixels[15, 15]) == DIVERGING[-1]
@@ -185,46 +195,50 @@ class TestPictures:
         assert (pixels[21:29, 61:69] != DIVERGING[2]).any()  # the first object
 
     def test_limits_are_those_asked_for(self) -> None:
-        states = states_of(SQUARE)
+        states = domain(SQUARE)
         values = states.position[:, 1]
         assert limits_of(values) == (0.0, 1.0)
         assert limits_of(np.array([3.0, np.nan, 3.0])) == (2.5, 3.5)
-        wide = decoded(heat_map(states, values, (-9.0, 1.0), side=80).png)
-        usual = decoded(heat_map(states, values, side=80).png)
+        wide = decoded(states.layout.draw(values, (-9.0, 1.0), side=80).png)
+        usual = decoded(states.layout.draw(values, side=80).png)
         assert usual[75, 40, 2] > usual[75, 40, 0]  # blue below
         assert wide[75, 40, 0] > wide[75, 40, 2]  # all of it is near the warm end
 
     @pytest.mark.parametrize("env_id", [SMALL, SQUARE])
     def test_arrows_point_along_the_policy(self, env_id: str) -> None:
         """The head is the wide end."""
-        states = states_of(env_id)
+        states = domain(env_id)
         place = {SMALL: (1, 1), SQUARE: (21, 21)}[env_id]
-        state = states.panels[0].layout[place]
-        here = type(states.panels[0].example)(*(field[state].item() for field in states.states))
-        x, y = (round(c) for c in states.view.center(Canvas.of_map(400), here))
+        state = states.layout.panels[0].layout[place]
+        here = states.layout.state(state)
+        x, y = (round(c) for c in states.layout.view.center(Canvas.of_map(400), here))
         for action in range(4):
-            policy = np.zeros((len(states.place), len(states.moves)))
+            policy = np.zeros((len(states.groups), len(states.layout.moves)))
             policy[:, action] = 1.0
-            pixels = decoded(policy_map(states, np.zeros(len(states.place)), policy, side=400).png)
+            pixels = decoded(states.layout.draw_policy(np.zeros(len(states.groups)), policy, side=400).png)
             ink = np.abs(pixels[y - 8 : y + 9, x - 8 : x + 9].astype(int) - INK).max(axis=-1) < 40
-            right, down = np.sign(states.moves[action])
+            right, down = np.sign(states.layout.moves[action])
             toward = np.arange(-8, 9) * (right or down)
             widths = ink.sum(axis=0 if right else 1)
             assert widths[toward > 0].sum() > 1.3 * widths[toward < 0].sum() > 0
 
 
-class TestEvolution:
+def history(run: Path, checkpoints: int = 8) -> tuple[Checkpoint, ...]:
+    return read_run(run, domain(SMALL), 40, checkpoints).history
+
+
+class TestHistory:
     def test_begins_with_the_run_s_own_beginning(self, runs: dict[str, Path]) -> None:
         """Random questions are never trained: the untrained agent of the configuration has the very same."""
-        moments = evolution(RunFolder(runs["random"]), states_of(SMALL))
+        moments = history(runs["random"])
         assert [moment.steps for moment in moments] == [0, 80, 160, 240]
         for moment in moments:
             np.testing.assert_array_equal(moment.cumulants, moments[-1].cumulants)
             assert moment.likeness(moments[-1]) == pytest.approx(1.0)
-        assert moments[0].representation != moments[-1].representation
+        assert moments[0].decoded != moments[-1].decoded
 
     def test_discovered_questions_change(self, runs: dict[str, Path]) -> None:
-        moments = evolution(RunFolder(runs["discovered"]), states_of(SMALL))
+        moments = history(runs["discovered"])
         first, last = moments[0].cumulants, moments[-1].cumulants
         assert first is not None
         assert last is not None
@@ -232,23 +246,16 @@ class TestEvolution:
         assert moments[0].variation == pytest.approx(first.std(axis=0).mean())
         assert 1.0 <= moments[-1].distinct <= QUESTIONS
 
-    @pytest.mark.parametrize(("most", "expected"), [(1, [240]), (2, [80, 240]), (3, [80, 160, 240])])
-    def test_takes_as_many_checkpoints_as_asked(self, runs: dict[str, Path], most: int, expected: list[int]) -> None:
-        moments = evolution(RunFolder(runs["prediction"]), states_of(SMALL), most)
+    @pytest.mark.parametrize(("count", "expected"), [(1, [240]), (2, [80, 240]), (3, [80, 160, 240])])
+    def test_takes_as_many_checkpoints_as_asked(self, runs: dict[str, Path], count: int, expected: list[int]) -> None:
+        moments = history(runs["prediction"], count)
         assert [moment.steps for moment in moments[1:]] == expected
         assert all(moment.cumulants is None and np.isnan(moment.variation) for moment in moments)
 
 
 class TestPage:
     def test_is_whole_in_itself(self, page: Path) -> None:
-        html = page.read_text()
-        reader = Reader(html)
-        assert len(reader.pictures) > 2 * QUESTIONS
-        for address in reader.pictures:
-            assert address.startswith("data:image/png;base64,")
-            assert decoded(base64.b64decode(address.removeprefix("data:image/png;base64,"))).size > 0
-        assert all(address.startswith(("data:", "#")) for address in reader.addresses)
-        assert not re.search(r"https?://|@import|url\(", html)
+        assert len(self_contained(page).pictures) > 2 * QUESTIONS
 
     def test_shows_every_question_and_every_agent(self, page: Path) -> None:
         reader = Reader(page.read_text())
@@ -281,17 +288,6 @@ class TestPage:
         assert "places of the" in text
         assert "object 1" not in text
 
-    def test_shows_discounts_that_are_learned(self, runs: dict[str, Path]) -> None:
-        model, states = model_of(runs["discovered"]), states_of(SMALL)
-        head = torch.nn.Linear(model.task.network.encoder.features, QUESTIONS)
-        model.task.network.discounts, model.task.discount = head, None
-        named = model.learner.eta
-        named |= {"discounts.weight": head.weight.detach(), "discounts.bias": head.bias.detach()}
-        model.learner_state.named_eta = lambda: named  # type: ignore[method-assign]
-        maps = question_maps(model, states)
-        assert ((maps.discounts > 0) & (maps.discounts < 1)).all()
-        assert np.ptp(maps.discounts, axis=0).min() > 0
-
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
@@ -305,10 +301,7 @@ class TestPage:
     def test_bad_input_is_named(
         self, arguments: list[str], message: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with pytest.raises(SystemExit) as stop:
-            main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
-        assert stop.value.code == 2
-        assert message in capsys.readouterr().err.replace("\n", " ")
+        assert message in refusal(arguments, runs, capsys)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
@@ -325,7 +318,7 @@ def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:
     """`MlpPolicy` has two: features are both, and what is read off them is what the policy computes."""
     model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, compile=False, device="cpu")
     observations = np.random.default_rng(0).random((300, 2), dtype=np.float32)
-    maps = agent_on(model, observations)
+    maps = agent_values(model, observations)
     assert maps.features.shape == (300, 2 * model.policy.features_dim)
     with torch.no_grad():
         tensor = torch.from_numpy(observations)

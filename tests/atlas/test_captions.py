@@ -6,31 +6,32 @@ import numpy as np
 import pytest
 
 from dgvf_agents.atlas.captions import describe_question, explain
-from dgvf_agents.atlas.states import WorldStates
-from tests.atlas.runs import states_of
+from dgvf_agents.atlas.rooms import Rooms
+from dgvf_agents.atlas.square import Square
+from tests.atlas.runs import domain
 
 
 @pytest.fixture(scope="module")
-def rooms() -> WorldStates:
-    return states_of("CollectObjectsSmall-v0")
+def rooms() -> Rooms:
+    return domain("CollectObjectsSmall-v0")
 
 
 @pytest.fixture(scope="module")
-def square() -> WorldStates:
-    return states_of("PuddleWorld-v0")
+def square() -> Square:
+    return domain("PuddleWorld-v0")
 
 
-def landmark(states: WorldStates, words: str) -> np.ndarray:
+def landmark(states: Rooms | Square, words: str) -> np.ndarray:
     (values,) = (one.values for one in states.landmarks if one.more == words)
     return values
 
 
-def caption(states: WorldStates, cumulant: np.ndarray, discount: float = 0.9) -> tuple[str, str]:
+def caption(states: Rooms | Square, cumulant: np.ndarray, discount: float = 0.9) -> tuple[str, str]:
     described = describe_question(cumulant, np.full(len(cumulant), discount), states)
     return described.headline, " ".join(described.facts)
 
 
-def test_a_place_is_named(rooms: WorldStates) -> None:
+def test_a_place_is_named(rooms: Rooms) -> None:
     inside = np.array([(row > 4) and (column > 4) for row, column in rooms.position]).astype(float)
     headline, facts = caption(rooms, -1.0 + 0.3 * inside)
     assert headline == "Will I be in the bottom-right room?"
@@ -39,7 +40,7 @@ def test_a_place_is_named(rooms: WorldStates) -> None:
     assert caption(rooms, -inside)[0].startswith("Will I keep out of the bottom-right room")
 
 
-def test_the_first_object_is_named(rooms: WorldStates) -> None:
+def test_the_first_object_is_named(rooms: Rooms) -> None:
     headline, facts = caption(rooms, 0.8 * rooms.holds_first, discount=0.75)
     assert headline == "Will I have object 1?"
     assert "Taking object 1 raises it by 0.80 on average" in facts
@@ -47,18 +48,18 @@ def test_the_first_object_is_named(rooms: WorldStates) -> None:
     assert caption(rooms, 1.0 - 0.8 * rooms.holds_first)[0].startswith("Will I still lack object 1")
 
 
-def test_the_end_is_named(rooms: WorldStates, square: WorldStates) -> None:
-    assert caption(rooms, 3.0 * rooms.terminal - 1.0)[0] == "Will I finish the episode?"
-    assert caption(square, 3.0 * square.terminal - 1.0)[0] == "Will I reach the goal?"
+def test_the_end_is_named(rooms: Rooms, square: Square) -> None:
+    assert caption(rooms, 3.0 * ~rooms.acting - 1.0)[0] == "Will I finish the episode?"
+    assert caption(square, 3.0 * ~square.acting - 1.0)[0] == "Will I reach the goal?"
 
 
-def test_a_pattern_that_turns_around_is_told(rooms: WorldStates) -> None:
+def test_a_pattern_that_turns_around_is_told(rooms: Rooms) -> None:
     sign = np.where(rooms.holds_first, 1.0, -1.0)
     facts = caption(rooms, sign * rooms.position[:, 1])[1]
     assert "reverses its pattern over the rooms (r = -1.00)" in facts
 
 
-def test_two_landmarks_are_named_where_it_takes_both(rooms: WorldStates) -> None:
+def test_two_landmarks_are_named_where_it_takes_both(rooms: Rooms) -> None:
     first, second = landmark(rooms, "be in the top-left room"), landmark(rooms, "be in the bottom-right room")
     terms = explain(2.0 * first - second, rooms.landmarks)
     assert [term.words for term in terms] == ["be in the top-left room", "keep out of the bottom-right room"]
@@ -67,17 +68,17 @@ def test_two_landmarks_are_named_where_it_takes_both(rooms: WorldStates) -> None
     assert headline.endswith("? And will I keep out of the bottom-right room?")
 
 
-def test_extremes_are_where_they_are(rooms: WorldStates) -> None:
-    cumulant = np.zeros(len(rooms.place))
-    before, after = rooms.panels
+def test_extremes_are_where_they_are(rooms: Rooms) -> None:
+    cumulant = np.zeros(len(rooms.groups))
+    before, after = rooms.layout.panels
     cumulant[after.layout[2, 4]], cumulant[before.layout[7, 6]] = 0.5, -0.25
     facts = caption(rooms, cumulant)[1]
     assert "Highest at row 2, column 4 after object 1 is taken (+0.50)" in facts
     assert "lowest at row 7, column 6 before object 1 is taken (-0.25)" in facts
 
 
-def test_what_nothing_explains_is_said_to_be_so(rooms: WorldStates) -> None:
-    noise = np.random.default_rng(0).normal(size=len(rooms.place))
+def test_what_nothing_explains_is_said_to_be_so(rooms: Rooms) -> None:
+    noise = np.random.default_rng(0).normal(size=len(rooms.groups))
     assert caption(rooms, noise)[0].startswith("No one place or object names it")
     assert caption(rooms, np.full(len(noise), 0.3))[0].startswith("Nothing")
 
@@ -93,13 +94,13 @@ def test_what_nothing_explains_is_said_to_be_so(rooms: WorldStates) -> None:
         ("be clear of the puddles", lambda s: -np.sqrt(-s.world.reward(*s.position.T) - 1.0)),
     ],
 )
-def test_the_square_has_its_own_words(square: WorldStates, words: str, cumulant: object) -> None:
+def test_the_square_has_its_own_words(square: Square, words: str, cumulant: object) -> None:
     headline, facts = caption(square, cumulant(square))  # type: ignore[operator]
     assert headline.startswith(f"Will I {words}?")
     assert "object 1" not in facts
 
 
-def test_a_question_about_the_way_to_go_says_so(square: WorldStates) -> None:
+def test_a_question_about_the_way_to_go_says_so(square: Square) -> None:
     assert "It rises toward the end of the task (r = +1.00)." in caption(square, -square.distance)[1]
-    learned = describe_question(square.distance, np.linspace(0.2, 0.9, len(square.place)), square)
+    learned = describe_question(square.distance, np.linspace(0.2, 0.9, len(square.groups)), square)
     assert learned.facts[-1] == "Its discount lies between 0.20 and 0.90."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import dataclasses
 import json
 import re
 import shutil
@@ -14,26 +14,20 @@ import pytest
 import torch
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.captions import explain
-from dgvf_agents.atlas.episode import Episode, picture_of, record
-from dgvf_agents.atlas.event_landmarks import landmarks_of_game
-from dgvf_agents.atlas.frame_pictures import HEAT_COLORS, cells, heat_levels, heat_png, heated, peak_of
-from dgvf_agents.atlas.game_captions import describe_in_game
-from dgvf_agents.atlas.game_pictures import overview
-from dgvf_agents.atlas.key_moments import key_moments
-from dgvf_agents.atlas.line_charts import HEIGHT, chart
-from dgvf_agents.atlas.recorded_env import first_full_moment, recorded_env
-from dgvf_agents.atlas.saliency import cumulant_saliency
-from dgvf_agents.atlas.traces import Traces, trace
-from dgvf_agents.atlas.write_atlas import write_atlas
-from dgvf_agents.cli import main
+from dgvf_agents.atlas.captions import describe_question, explain
+from dgvf_agents.atlas.episode import Episode, first_full_moment, picture_of, record, recorded_env
+from dgvf_agents.atlas.frames import HEAT_COLORS
+from dgvf_agents.atlas.games import Game
+from dgvf_agents.atlas.metrics import explained
+from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.probe import question_values
+from dgvf_agents.atlas.saliency import cumulant_saliency, heat_levels, peak_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_envs.atari import MODERN, PAPER, make_atari, make_atari_vec
-from dgvf_envs.rendering import DIVERGING
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run
-from tests.atlas.pages import CHROMIUM, Reader, decoded, opened
+from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, picture, refusal, self_contained
 from tests.atlas.runs import model_of
 
 
@@ -90,14 +84,14 @@ class TestEpisode:
 
     def test_stops_where_told(self, runs: dict[str, Path], model: DGVFA2C, episode: Episode) -> None:
         env = recorded_env(RunFolder(runs["discovered"]).read_config())
-        short = record(model, env, seed=5, most=3)
-        assert (short.steps, short.over, short.cut.tolist()) == (3, False, [False, False, True])
+        short = record(model, env, seed=5, max_steps=3)
+        assert (short.steps, short.over, short.segment_end.tolist()) == (3, False, [False, False, True])
         np.testing.assert_array_equal(short.observations, episode.observations[:4])
 
     def test_of_atari_goes_on_where_a_life_is_lost(self) -> None:
         model = atari_model("Breakout")
         config = TrainConfig(env="Breakout", atari=PAPER)
-        game = record(model, recorded_env(config), seed=1, most=110, first=first_full_moment(config))
+        game = record(model, recorded_env(config), seed=1, max_steps=110, first=first_full_moment(config))
         env = make_atari("Breakout", PAPER, render_mode="rgb_array")
         observation, info = env.reset(seed=1)
         lives = [info["lives"]]
@@ -118,7 +112,7 @@ class TestEpisode:
         assert game.observations[game.first - 1, 0].max() == 0
 
     def test_scores_are_not_clipped(self) -> None:
-        game = record(atari_model("Alien"), recorded_env(TrainConfig(env="Alien", atari=PAPER)), most=40)
+        game = record(atari_model("Alien"), recorded_env(TrainConfig(env="Alien", atari=PAPER)), max_steps=40)
         assert game.rewards.max() >= 10.0
         assert game.score == game.rewards.sum()
 
@@ -130,11 +124,6 @@ class TestEpisode:
         observation = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
         assert (picture_of(observation) == observation[3][..., None]).all()
         np.testing.assert_array_equal(picture_of(observation[:3])[1, 2], observation[:3, 1, 2])
-
-    @pytest.mark.parametrize("name", ["most", "first"])
-    def test_bad_numbers_are_named(self, name: str, model: DGVFA2C) -> None:
-        with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
-            record(model, gym.make("DotGame-v0"), **{name: 0})
 
 
 def atari_model(game: str) -> DGVFA2C:
@@ -153,28 +142,25 @@ def atari_model(game: str) -> DGVFA2C:
 
 class TestTraces:
     def test_are_the_networks_moment_by_moment(self, model: DGVFA2C, episode: Episode) -> None:
-        found = trace(model, episode)
+        found = question_values(model, Game(episode))
         for moment, observation in enumerate(torch.from_numpy(episode.observations)):
             with torch.no_grad():
                 u, g = model.task.network.ask(model.learner.eta, observation[None, None])
                 y = model.answer_net(model.policy.extract_features(observation[None]))
-                v = model.policy.predict_values(observation[None])
             if moment:
                 np.testing.assert_allclose(found.cumulants[moment], u[0, 0].numpy(), rtol=1e-4, atol=1e-6)
                 np.testing.assert_allclose(found.discounts[moment], g[0, 0].numpy(), rtol=1e-4, atol=1e-6)
             if moment < episode.steps:
                 np.testing.assert_allclose(found.answers[moment], y[0].numpy(), rtol=1e-4, atol=1e-6)
-                assert found.values[moment] == pytest.approx(v.item(), rel=1e-4, abs=1e-6)
         assert np.isnan(found.cumulants[0]).all()
         assert np.isnan(found.discounts[0]).all()
         assert np.isnan(found.answers[-1]).all()
-        assert np.isnan(found.values[-1])
 
-    @pytest.mark.parametrize("most", [4, 1000])
-    def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, most: int) -> None:
+    @pytest.mark.parametrize("max_steps", [4, 1000])
+    def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
         """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
-        episode = record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), 5, most)
-        found = trace(model, episode)
+        episode = record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), 5, max_steps)
+        found = question_values(model, Game(episode))
         last = torch.from_numpy(episode.observations[-1:])
         with torch.no_grad():
             following = model.answer_net(model.policy.extract_features(last))[0].double().numpy()
@@ -188,20 +174,23 @@ class TestTraces:
     def test_outcomes_end_with_each_life(self, model: DGVFA2C, episode: Episode) -> None:
         ends = episode.terminated.copy()
         ends[1] = True
-        found = trace(model, Episode(**{**vars(episode), "terminated": ends}))
+        found = question_values(model, Game(dataclasses.replace(episode, terminated=ends)))
         np.testing.assert_allclose(found.outcomes[1], found.cumulants[2])
 
     def test_truth_is_the_share_of_the_outcomes_that_answers_explain(self) -> None:
-        outcomes = np.array([[9.0, 1.0, 2.0], [0.0, 1.0, 2.0], [1.0, 3.0, 2.0], [2.0, 5.0, 2.0], [np.nan] * 3])
+        outcomes = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 2.0], [2.0, 5.0, 2.0]])
         answers = np.where(np.arange(3) == 1, 3.0, outcomes)
-        answers[0] = 100.0  # before the moments that are looked at
-        found = Traces(outcomes, outcomes, answers, outcomes, None, 1)  # type: ignore[arg-type]
-        np.testing.assert_allclose(found.truth, [1.0, 0.0, np.nan])
-        assert found._replace(cumulants=outcomes[:-1]).extremes(1) == (3, 1)
+        np.testing.assert_allclose(explained(answers, outcomes), [1.0, 0.0, np.nan])
+        assert np.isnan(explained(answers[:0], outcomes[:0])).all()
+
+    def test_extremes_are_among_the_moments_that_count(self, episode: Episode) -> None:
+        cumulant = np.zeros(episode.steps + 1)
+        cumulant[[0, 1, 2, 3]] = 9.0, 8.0, 1.0, -1.0
+        assert Game(dataclasses.replace(episode, first=2)).extremes(cumulant) == (2, 3)
 
     def test_need_questions(self, runs: dict[str, Path], episode: Episode) -> None:
         with pytest.raises(ValueError, match="run must have questions"):
-            trace(model_of(runs["prediction"]), episode)
+            question_values(model_of(runs["prediction"]), Game(episode))
 
 
 class TestSaliency:
@@ -222,72 +211,11 @@ class TestSaliency:
             cumulant_saliency(model, episode.observations, question)
 
 
-class TestMoments:
-    def test_lie_at_even_distances_and_at_others(self) -> None:
-        assert key_moments(100, 4, (7, 34)) == [1, 7, 34, 67, 100]
-        assert key_moments(3, 240, (2,)) == [1, 2, 3]
-        assert key_moments(5, 1, (2,)) == [2, 5]
-        with pytest.raises(ValueError, match="even must be >= 1, got 0"):
-            key_moments(5, 0, ())
-
-
-class TestPictures:
-    def test_heat_is_in_proportion(self) -> None:
-        levels = heat_levels(np.array([[0.0, 0.5, 1.0, 7.0]]), 1.0)
-        assert levels.tolist() == [[0, 8, 15, 15]]
-        np.testing.assert_array_equal(decoded(heat_png(levels)), HEAT_COLORS[levels])
-        assert HEAT_COLORS[0].tolist() == [0, 0, 0]
-        assert (np.diff(HEAT_COLORS.astype(int).sum(axis=1)) > 0).all()
-
-    def test_heat_lies_over_its_part_of_the_frame(self) -> None:
-        frame = np.full((4, 6, 3), 100, np.uint8)
-        drawn = heated(frame, np.array([[0, 0], [0, 15]], np.uint8), scale=2)
-        assert drawn.shape == (8, 12, 3)
-        grey = drawn[0, 0]
-        assert (grey == grey[0]).all()
-        assert grey[0] < 100
-        assert (drawn[4:, 6:] > 200).all()
-        assert (drawn[:4] == grey).all()
-        assert (drawn[:, :6] == grey).all()
-
-    def test_cells_are_means_where_pictures_are_large(self) -> None:
-        large = np.random.default_rng(0).random((2, 84, 64))
-        assert cells(large).shape == (2, 42, 32)
-        assert cells(large)[1, 3, 5] == pytest.approx(large[1, 6:8, 10:12].mean())
-        for kept in (large[:, :40], large[:, :83]):
-            assert cells(kept) is kept
-
-    def test_a_single_pixel_is_no_peak(self) -> None:
-        saliency = np.ones((10, 20, 20))
-        saliency[0, 0, 0] = 1000.0
-        assert peak_of(saliency) == pytest.approx(1.0)
-
-    def test_overview_goes_from_blue_to_red(self) -> None:
-        drawn = overview(np.array([[50.0, 1.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), first=1)
-        assert drawn.shape == (2, 4, 3)
-        assert drawn[0].tolist() == [list(DIVERGING[i]) for i in (4, 0, 2, 4)]
-        assert (drawn[1] == DIVERGING[2]).all()
-
-
-class TestCharts:
-    def test_lines_share_a_scale_and_have_gaps(self) -> None:
-        drawn = chart(np.array([9.0, 0.0, np.nan, 1.0]), np.array([np.nan, 2.0, 2.0, 0.5]), first=1)
-        assert (drawn.low, drawn.high) == (0.0, 2.0)
-        assert drawn.paths == (f"M0 -350L1 {HEIGHT}M3 50", "M1 0L2 0L3 75")
-
-    def test_no_peak_is_lost(self) -> None:
-        line = np.zeros(5000)
-        line[[17, 3210]] = 1.0, -1.0
-        path = chart(line, columns=50).paths[0]
-        assert "L17 0L" in path
-        assert f"L3210 {HEIGHT}L" in path
-        assert path.count("L") < 250
-
-
 class TestCaptions:
     def test_name_what_goes_along_with_a_cumulant(self) -> None:
         game = moving_dot()
-        landmarks = landmarks_of_game(game)
+        domain = Game(game)
+        landmarks = [one._replace(values=one.values[domain.counted]) for one in domain.landmarks]
         for values, more in (
             (game.rewards, "score"),
             (game.terminated, "lose a life or the game"),
@@ -297,13 +225,14 @@ class TestCaptions:
             term = explain(np.asarray(values, dtype=float)[game.first - 1 :], landmarks)[0]
             assert term.words == more
             assert term.explained > 0.9
-        caption = describe_in_game(-game.rewards[1:], np.full(41, 0.9), 0.25, landmarks, first=2)
+        caption = describe_question(np.append(np.nan, -game.rewards), np.full(43, 0.9), domain, 0.25)
         assert caption.headline == "Will I not score?"
         assert "Highest at step 2 (-0), lowest at step 10 (-1)." in caption.facts
         assert "Its answers explain 25% of how what came varies." in caption.facts
 
     def test_a_cumulant_that_stays_asks_nothing(self) -> None:
-        caption = describe_in_game(np.full(9, 0.3), np.full(9, 0.9), float("nan"), ())
+        game = moving_dot()
+        caption = describe_question(np.full(43, 0.3), np.full(43, 0.9), Game(game), float("nan"))
         assert caption.headline.startswith("Nothing")
 
 
@@ -324,12 +253,7 @@ def moving_dot() -> Episode:
 
 class TestPage:
     def test_is_whole_in_itself(self, page: Path) -> None:
-        html = page.read_text()
-        reader = Reader(html)
-        assert all(address.startswith(("data:", "#")) for address in reader.addresses)
-        assert not re.search(r"https?://|@import|url\(", html)
-        for address in filter(None, reader.pictures):
-            assert picture(address).size > 0
+        assert len(self_contained(page).pictures) > 2
 
     def test_has_every_frame_and_gradient(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
         shown = record_of(page)
@@ -350,7 +274,7 @@ class TestPage:
         numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
         assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
         record = json.loads((page.parent / "atlas.json").read_text())
-        found = trace(model, episode)
+        found = question_values(model, Game(episode))
         for question in record["questions"]:
             assert question["headline"] in reader.text
             assert question["cumulants"][1:] == pytest.approx(found.cumulants[1:, question["question"]], rel=1e-4)
@@ -385,13 +309,15 @@ class TestPage:
         assert picture(shown["frames"][0]).shape == (210, 160, 3)
         (question,) = shown["questions"].values()
         assert picture(question["heat"]["8"]).shape == (42, 42, 3)
-        assert "4 frames of the observation" in Reader(page.read_text()).text
+        text = Reader(page.read_text()).text
+        assert "4 frames of the observation" in text
+        assert "The console's screen at the agent's step" in text
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
             (["prediction"], "run must have questions"),
-            (["points"], "run must be on Collect-Objects, on PuddleWorld or on images"),
+            (["points"], "run must be on a world with a registered domain or on images"),
             (["discovered", "--beside", "points"], "beside must be runs on DotGame-v0"),
             (["discovered", "--kinds", "0"], "kinds must be >= 1, got 0"),
         ],
@@ -399,10 +325,7 @@ class TestPage:
     def test_bad_input_is_named(
         self, arguments: list[str], message: str, runs: dict[str, Path], capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with pytest.raises(SystemExit) as stop:
-            main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
-        assert stop.value.code == 2
-        assert message in capsys.readouterr().err.replace("\n", " ")
+        assert message in refusal(arguments, runs, capsys)
 
     def test_a_game_of_one_step_has_a_page_too(self, runs: dict[str, Path], tmp_path: Path) -> None:
         run = shutil.copytree(runs["discovered"], tmp_path / "run")
@@ -425,8 +348,3 @@ def record_of(page: Path) -> dict:
     found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page.read_text(), re.DOTALL)
     assert found is not None
     return json.loads(found.group(1))
-
-
-def picture(address: str) -> np.ndarray:
-    assert address.startswith("data:image/png;base64,")
-    return decoded(base64.b64decode(address.removeprefix("data:image/png;base64,")))

@@ -13,7 +13,7 @@ import pygame
 import pytest
 import torch
 
-from dgvf_agents.atlas.live_questions import LiveQuestions, live_questions
+from dgvf_agents.atlas.live import LiveQuestions, live_questions
 from dgvf_agents.cli import main
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.watch import watch

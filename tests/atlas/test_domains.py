@@ -8,11 +8,13 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from dgvf_agents.atlas.landmarks import rooms
-from dgvf_agents.atlas.states import WorldStates, enumerate_states
-from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
-from dgvf_envs.puddle_world import PuddleWorld
-from tests.atlas.runs import states_of
+from dgvf_agents.atlas.domain import domain_of
+from dgvf_agents.atlas.rooms import Rooms as RoomsDomain
+from dgvf_agents.atlas.rooms import rooms
+from dgvf_agents.atlas.square import Square
+from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+from dgvf_envs.puddle_world.env import PuddleWorld
+from tests.atlas.runs import domain
 from tests.helpers import TINY_MAP, rooms_of
 from tests.oracles import Rooms
 
@@ -44,31 +46,31 @@ def walk(room: Rooms) -> tuple[set[Room], set[Room]]:
     return met, ends
 
 
-def named(states: WorldStates) -> list[Room]:
+def named(states: RoomsDomain) -> list[Room]:
     cells = states.world.map.cells
-    flags = zip(states.states.first.tolist(), states.states.second.tolist(), strict=True)
+    flags = zip(states.layout.states.first.tolist(), states.layout.states.second.tolist(), strict=True)
     return [
         (tuple(cells[agent].tolist()), first, second)
-        for agent, (first, second) in zip(states.states.agent, flags, strict=True)
+        for agent, (first, second) in zip(states.layout.states.agent, flags, strict=True)
     ]
 
 
 @each_world
 def test_the_states_are_those_that_can_be_reached(world: CollectObjects) -> None:
-    states = enumerate_states(world)
+    states = RoomsDomain(world)
     met, ends = walk(rooms_of(world))
     names = named(states)
     assert len(names) == len(set(names))
     assert set(names) == met
-    assert {name for name, terminal in zip(names, states.terminal, strict=True) if terminal} == ends
+    assert {name for name, terminal in zip(names, ~states.acting, strict=True) if terminal} == ends
 
 
 @each_world
 def test_every_state_has_one_place_on_the_maps(world: CollectObjects) -> None:
-    states = enumerate_states(world)
-    shown = np.concatenate([panel.layout[panel.layout >= 0] for panel in states.panels])
-    assert sorted(shown) == list(range(len(states.place)))
-    for panel in states.panels:
+    states = RoomsDomain(world)
+    shown = np.concatenate([panel.layout[panel.layout >= 0] for panel in states.layout.panels])
+    assert sorted(shown) == list(range(len(states.groups)))
+    for panel in states.layout.panels:
         for row, column in np.argwhere(panel.layout >= 0):
             assert named(states)[panel.layout[row, column]][0] == (row, column)
             assert tuple(states.position[panel.layout[row, column]]) == (row, column)
@@ -76,20 +78,20 @@ def test_every_state_has_one_place_on_the_maps(world: CollectObjects) -> None:
 
 @each_world
 def test_maps_differ_in_what_is_left(world: CollectObjects) -> None:
-    states = enumerate_states(world)
+    states = RoomsDomain(world)
     names = named(states)
-    for panel in states.panels:
-        acting = [state for state in panel.layout[panel.layout >= 0] if not states.terminal[state]]
+    for panel in states.layout.panels:
+        acting = [state for state in panel.layout[panel.layout >= 0] if states.acting[state]]
         assert {names[state][1:] for state in acting} == {(panel.example.first, panel.example.second)}
         for state in acting:
-            one = CollectObjectsState(*(field[state] for field in states.states))
+            one = CollectObjectsState(*(field[state] for field in states.layout.states))
             assert states.panel_of(one) is panel
 
 
 @pytest.mark.parametrize("name", ["small", "usual", "own map"])
 def test_the_distance_is_that_of_the_shortest_solution(name: str) -> None:
     world = WORLDS[name]
-    states, room = enumerate_states(world), rooms_of(world)
+    states, room = RoomsDomain(world), rooms_of(world)
     to_second = room.distances_from(room.second)
     for (cell, first, second), distance in zip(named(states), states.distance, strict=True):
         expected = room.solution_length(cell) if first else to_second[cell] if second else 0
@@ -98,7 +100,7 @@ def test_the_distance_is_that_of_the_shortest_solution(name: str) -> None:
 
 @each_world
 def test_transitions_are_those_of_the_world(world: CollectObjects) -> None:
-    states, room = enumerate_states(world), rooms_of(world)
+    states, room = RoomsDomain(world), rooms_of(world)
     names, table = named(states), states.table
     assert table is not None
     assert table.start.sum() == pytest.approx(1.0)
@@ -110,17 +112,17 @@ def test_transitions_are_those_of_the_world(world: CollectObjects) -> None:
 
 
 def test_values_lie_where_their_states_are() -> None:
-    states = states_of("CollectObjectsSmall-v0")
-    before, after = states.panels
+    states = domain("CollectObjectsSmall-v0")
+    before, after = states.layout.panels
     assert (before.name, after.name) == ("before object 1 is taken", "after object 1 is taken")
-    agent_row = np.array([observation[0].argmax() // 9 for observation in states.observations()])
-    for panel in states.panels:
+    agent_row = np.array([observation[0].argmax() // 9 for observation in states.observations])
+    for panel in states.layout.panels:
         drawn = panel.spread(agent_row.astype(float))
         rows = np.broadcast_to(np.arange(9)[:, None], (9, 9))
         np.testing.assert_array_equal(drawn[panel.layout >= 0], rows[panel.layout >= 0])
         assert np.isnan(drawn[panel.layout < 0]).all()
     assert before.layout[2, 6] == -1  # arriving there takes the first object
-    assert after.layout[6, 2] == np.flatnonzero(states.terminal).item()
+    assert after.layout[6, 2] == np.flatnonzero(~states.acting).item()
 
 
 def test_the_four_rooms_have_their_names() -> None:
@@ -137,16 +139,16 @@ def test_the_four_rooms_have_their_names() -> None:
 @pytest.mark.parametrize("options", [{}, {"goal": (0.0, 1.0), "puddles": "none"}, {"stay": False}])
 def test_the_square_is_a_grid_with_y_upward(options: dict[str, Any]) -> None:
     world = PuddleWorld(**options)
-    states = enumerate_states(world)
-    (panel,) = states.panels
+    states = Square(world)
+    (panel,) = states.layout.panels
     size = len(panel.layout)
     assert panel.layout.shape == (size, size)
-    observations = states.observations().astype(float)
+    observations = states.observations.astype(float)
     for row, column in ((0, 0), (0, size - 1), (size - 1, 0), (size // 2, 3)):
         expected = (column / (size - 1), row / (size - 1))
         assert observations[panel.layout[row, column]] == pytest.approx(expected, abs=1e-6)
     goal = np.abs(np.array(world.goal) - states.position).sum(axis=1)
-    np.testing.assert_array_equal(states.terminal, goal < 0.1)
+    np.testing.assert_array_equal(states.acting, goal >= 0.1)
     np.testing.assert_allclose(states.distance, np.maximum(goal - 0.1, 0.0))
     assert states.panel_of(world.reset(np.full((1, world.reset_draws), 0.5))) is panel
 
@@ -154,12 +156,11 @@ def test_the_square_is_a_grid_with_y_upward(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize("env_id", ["CollectObjects-v0", "PuddleWorld-v0"])
 def test_moves_point_where_actions_lead_on_the_map(env_id: str) -> None:
     """Right is a larger column or x; down is a larger row or a smaller y."""
-    states = states_of(env_id)
+    states = domain(env_id)
     action_names = {"CollectObjects-v0": "UDLR", "PuddleWorld-v0": "LRDU."}[env_id]
     signs = {"L": (-1, 0), "R": (1, 0), "D": (0, 1), "U": (0, -1), ".": (0, 0)}
-    assert [tuple(np.sign(move)) for move in states.moves] == [signs[name] for name in action_names]
+    assert [tuple(np.sign(move)) for move in states.layout.moves] == [signs[name] for name in action_names]
 
 
-def test_other_worlds_have_no_map() -> None:
-    with pytest.raises(ValueError, match="world must be a CollectObjects or a PuddleWorld"):
-        enumerate_states(gym.make("CartPole-v1").unwrapped)  # type: ignore[arg-type]
+def test_other_worlds_have_no_domain() -> None:
+    assert domain_of(gym.make("CartPole-v1").unwrapped) is None

@@ -6,7 +6,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from dgvf_agents.atlas.pictures import limits_of
+from dgvf_agents.atlas.maps import limits_of
 
 HEIGHT = 100
 """Units of a chart's height; it is stretched to any size."""

@@ -115,7 +115,7 @@
 
   const sort = at("sort");
   sort.addEventListener("change", () => {
-    const sign = sort.value === "number" || sort.value === "place" ? 1 : -1;
+    const sign = sort.value === "number" || sort.value === "index" ? 1 : -1;
     const cards = [...document.querySelectorAll("#grid .small")];
     cards.sort((one, other) => sign * (Number(one.dataset[sort.value]) - Number(other.dataset[sort.value])));
     at("grid").append(...cards);

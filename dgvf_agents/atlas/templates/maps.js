@@ -10,7 +10,7 @@
 
   function arrange() {
     const key = sort.value;
-    const sign = key === "number" || key === "place" ? 1 : -1;
+    const sign = key === "number" || key === "index" ? 1 : -1;
     questions.sort((one, other) => sign * (Number(one.dataset[key]) - Number(other.dataset[key])));
     for (const question of questions) {
       question.hidden = kind.value !== "all" && question.dataset.kind !== kind.value;

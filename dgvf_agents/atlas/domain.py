@@ -1,0 +1,162 @@
+"""What the atlas needs to know of a world: where to ask questions, and how to name and draw values there.
+
+Collect-Objects, PuddleWorld and games on images have their domains. Write one for a world of your own, and register it
+for the world's dynamics in the module that defines them::
+
+    class CorridorDomain(Domain):
+        def __init__(self, world: Corridor) -> None:
+            cells = np.arange(world.length)
+            moves = np.array([(-1, 0), (1, 0)]) / world.length
+            panel = Panel("the corridor", cells[None, :], CorridorState(0))
+            self.layout = Maps(CorridorView(world), CorridorState(cells), (panel,), moves)
+            self.observations = world.observe(CorridorState(cells))
+            self.acting = cells < world.length - 1
+            self.landmarks = (Landmark(cells, "be further right", "be further left"),)
+
+        def name(self, point: int) -> str:
+            return f"cell {point}"
+
+    register(Corridor, CorridorDomain)
+
+`dgvf atlas` and `dgvf watch --questions` then find it; `write_atlas(run, domain=...)` takes one that is not registered.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from dgvf_agents.atlas.episode import Episode
+from dgvf_agents.atlas.maps import Maps, Panel
+from dgvf_envs.functional.dynamics import Dynamics
+from dgvf_envs.planning import TransitionTable
+
+
+@final
+class Landmark(NamedTuple):
+    """A number per point with a name: a room, an object, an event."""
+
+    values: np.ndarray
+    """`[N]`."""
+    more: str
+    """What the agent does where the number is large; completes "will I"."""
+    less: str
+    """What it does where the number is small."""
+
+
+@final
+class Target(NamedTuple):
+    """A quantity that may be decoded linearly from an encoder's features."""
+
+    key: str
+    """Its name in `atlas.json`."""
+    title: str
+    """Its name on the page."""
+    values: np.ndarray
+    """`[N]` or `[N, K]`, scored by R²; or `[N]` boolean, scored by balanced accuracy."""
+
+
+@final
+class Wording(NamedTuple):
+    """Words of a domain for captions and the page."""
+
+    everywhere: str = "everywhere"
+    """Completes "the cumulant is the same"."""
+    unnamed: str = "No one place or object names it"
+    """Introduces a question that landmarks explain too little of."""
+    number: str = "+.2f"
+    """Format of cumulants."""
+    points: str = "states"
+    """What the points are."""
+    landmarks: str = "places"
+    """What the landmarks are."""
+    task: str = ""
+    """A sentence on the task."""
+    maps: str = ""
+    """A sentence on how the maps belong together."""
+    axes: str = ""
+    """A sentence on how positions are counted."""
+
+
+class Domain(ABC):
+    """N points, at each of which an observation is shown to the agent: states of a world, or moments of an episode."""
+
+    layout: Maps | Episode
+    """Where the points lie, which decides how values are drawn: heat maps of a world, or lines along an episode."""
+    observations: np.ndarray
+    """`[N, *obs]`."""
+    acting: np.ndarray
+    """`[N]` boolean: the agent acts there; false in terminal states."""
+    landmarks: Sequence[Landmark] = ()
+    """What captions may refer to."""
+    targets: Sequence[Target] = ()
+    """What may be decoded from the features."""
+    distance: np.ndarray | None = None
+    """`[N]`: how far the end of the task is, if known."""
+    table: TransitionTable | None = None
+    """Transitions among the points, if they are those of a finite, deterministic world; returns are then exact."""
+    wording: Wording = Wording()
+    """Words for captions and the page."""
+
+    @abstractmethod
+    def name(self, point: int) -> str:
+        """Where a point is; completes "highest at"."""
+
+    @property
+    def groups(self) -> np.ndarray:
+        """`[N]` integer: points at the same position, held out together in cross-validation; all differ by default."""
+        return np.arange(len(self.acting))
+
+    @property
+    def arriving(self) -> np.ndarray:
+        """`[N]` boolean: some step arrives there, so cumulants and discounts exist; everywhere by default."""
+        return np.ones(len(self.acting), dtype=bool)
+
+    @property
+    def counted(self) -> np.ndarray:
+        """`[N]` boolean: statistics of cumulants include the point; wherever a step arrives by default."""
+        return self.arriving
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        """`[N]` boolean: statistics of features, policy and value include the point; `acting` by default."""
+        return self.acting
+
+    def panel_of(self, state: Any) -> Panel:
+        """The map that a single state is on, every field a scalar; the last one by default."""
+        assert isinstance(self.layout, Maps)
+        return self.layout.panels[-1]
+
+    def facts(self, cumulant: np.ndarray) -> list[str]:
+        """What else can be said of a cumulant `[N]`; nothing by default."""
+        return []
+
+    def outcomes(self, cumulants: np.ndarray, discounts: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
+        """The returns `[N, D]` that answers `[N, D]` predict, if the points are a sample of experience."""
+        return None
+
+    @final
+    def extremes(self, values: np.ndarray) -> tuple[int, int]:
+        """The counted points where values `[N]` are greatest and least."""
+        points = np.flatnonzero(self.counted)
+        return int(points[values[points].argmax()]), int(points[values[points].argmin()])
+
+
+@singledispatch
+def domain_of(world: Any) -> Domain | None:
+    """The domain registered for a world's type or its nearest base class; `None` if there is none."""
+    return None
+
+
+def register(dynamics: type[Dynamics[Any]], domain: Callable[[Any], Domain]) -> None:
+    """Show worlds of a type by a domain of your own.
+
+    Args:
+        dynamics: the type.
+        domain: makes the domain of such a world; a class whose constructor takes the world.
+    """
+    domain_of.register(dynamics, domain)

@@ -1,0 +1,79 @@
+"""A question drawn over the map while the agent acts, chosen by keys."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.atlas.maps import Maps, limits_of
+from dgvf_agents.atlas.probe import agent_values
+from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_envs.rendering import LiveOverlay, Overlay
+
+QUANTITIES = ("cumulant", "answer", "discount")
+"""What may be drawn of a question."""
+
+
+def live_questions(model: DGVFA2C, config: TrainConfig, domain: Domain | None = None) -> LiveQuestions:
+    """The overlay of an agent's questions.
+
+    Args:
+        model: the agent.
+        config: how it was trained.
+        domain: the states; those of the domain registered for the run's world if `None`.
+
+    Raises:
+        ValueError: the agent has no questions, or its world has no map.
+    """
+    known, horizon = evaluated_world(config)
+    domain = domain or known
+    if domain is None or not isinstance(domain.layout, Maps):
+        raise ValueError(f"run must be on a world whose domain has maps, got {config.env}")
+    return LiveQuestions(domain, questions_of(model, domain, agent_values(model, domain.observations), horizon))
+
+
+@final
+class LiveQuestions(LiveOverlay[Any]):
+    """One quantity of one question over the map; the left and right keys go through the questions, up and down
+    through the quantities. Questions come in the atlas's order: one of each kind first.
+    """
+
+    def __init__(self, domain: Domain, questions: Questions) -> None:
+        self._domain, self._questions = domain, questions
+        self._order = questions.ranking.kinds_first
+        self._index = self._quantity = 0
+
+    @property
+    def question(self) -> int:
+        """The number of the question drawn."""
+        return self._order[self._index]
+
+    @property
+    def quantity(self) -> str:
+        """One of `QUANTITIES`."""
+        return QUANTITIES[self._quantity]
+
+    @property
+    def caption(self) -> str:
+        headline = self._questions.captions[self.question].headline
+        position = f"{self._index + 1} of {len(self._order)}"
+        return f"{self.quantity} of question {self.question} ({position}): {headline}  [left, right, up, down]"
+
+    def values(self, state: Any) -> Overlay:
+        values: np.ndarray = getattr(self._questions.values, f"{self.quantity}s")
+        shown = values[:, self.question]
+        low, high = limits_of(shown)
+        label = f"question {self.question}\n{self.quantity}"
+        return Overlay(self._domain.panel_of(state).spread(shown), label, low, high)
+
+    def on_key(self, key: int) -> None:
+        import pygame
+
+        along = {pygame.K_RIGHT: 1, pygame.K_LEFT: -1}.get(key, 0)
+        across = {pygame.K_DOWN: 1, pygame.K_UP: -1}.get(key, 0)
+        self._index = (self._index + along) % len(self._order)
+        self._quantity = (self._quantity + across) % len(QUANTITIES)

@@ -1,0 +1,131 @@
+"""What an agent's networks compute at every point: cumulants, discounts, answers, features, policy and value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, final
+
+import numpy as np
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import Tensor
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.core.tasks import GVFTask
+
+_BATCH = 256
+"""Observations at once; all images together would not fit into memory."""
+
+
+@final
+class QuestionValues(NamedTuple):
+    """D questions at N points."""
+
+    cumulants: np.ndarray
+    """`[N, D]`: u for arriving at each point; NaN where no step arrives."""
+    discounts: np.ndarray
+    """`[N, D]`: γ for arriving there, before any episode's end is taken into account; NaN where no step arrives."""
+    answers: np.ndarray
+    """`[N, D]`: y(x); NaN where the agent does not act."""
+    outcomes: np.ndarray | None
+    """`[N, D]`: the returns G that answers predict, if the points are a sample of experience."""
+
+
+@final
+class AgentValues(NamedTuple):
+    """The rest of the agent at N points."""
+
+    features: np.ndarray
+    """`[N, F]`: x."""
+    log_policy: np.ndarray
+    """`[N, A]`: log π(a|x)."""
+    values: np.ndarray
+    """`[N]`: v(x)."""
+    heads: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    """log π `[..., A]` and v `[...]` of other features `[..., F]`."""
+
+
+def agent_in(file: Path) -> DGVFA2C:
+    """The agent in a checkpoint for evaluation: on the CPU, in single precision whatever it was trained in."""
+    return DGVFA2C.load(file, device="cpu", mixed_precision=False)
+
+
+def question_task(model: DGVFA2C) -> GVFTask:
+    """The task that asks an agent's questions.
+
+    Raises:
+        ValueError: the agent has no questions, or they are about more than one observation.
+    """
+    task = model.task
+    if not isinstance(task, GVFTask):
+        raise ValueError(f"run must have questions (discovered or random), got the task {type(task).__name__}")
+    if task.window != 1:
+        raise ValueError(f"question_window must be 1 for values that are a function of one state, got {task.window!r}")
+    return task
+
+
+def question_values(model: DGVFA2C, domain: Domain) -> QuestionValues:
+    """Evaluate every question at every point."""
+    task, answer_net = question_task(model), model.answer_net
+    assert answer_net is not None
+    eta = model.learner.eta
+
+    def ask(observed: Tensor) -> tuple[np.ndarray, ...]:
+        cumulants, discounts = task.network.ask(eta, observed[None])
+        asked = _array(cumulants[0])
+        factors = np.full_like(asked, task.discount) if discounts is None else _array(discounts[0])
+        return asked, factors, _array(answer_net(_features(model.policy, observed)))
+
+    cumulants, discounts, answers = _in_batches(ask, domain.observations)
+    outcomes = domain.outcomes(cumulants, discounts, answers)
+    arriving, acting = domain.arriving[:, None], domain.acting[:, None]
+    return QuestionValues(
+        np.where(arriving, cumulants, np.nan),
+        np.where(arriving, discounts, np.nan),
+        np.where(acting, answers, np.nan),
+        outcomes,
+    )
+
+
+def agent_values(model: DGVFA2C, observations: np.ndarray) -> AgentValues:
+    """Features, policy and value for observations `[N, *obs]`."""
+    policy = model.policy
+
+    def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with torch.no_grad():
+            of_policy, of_value = _parts(policy, torch.from_numpy(features).float())
+            for_policy = policy.mlp_extractor.forward_actor(of_policy)
+            for_value = policy.mlp_extractor.forward_critic(of_value)
+            log_policy = torch.log_softmax(policy.action_net(for_policy).double(), -1)
+            return log_policy.numpy(), _array(policy.value_net(for_value).squeeze(-1))
+
+    (features,) = _in_batches(lambda observed: (_array(_features(policy, observed)),), observations)
+    return AgentValues(features, *heads(features), heads)
+
+
+def _in_batches(function: Callable[[Tensor], tuple[np.ndarray, ...]], observations: np.ndarray) -> list[np.ndarray]:
+    """The results of `function` for all observations, concatenated."""
+    with torch.no_grad():
+        parts = [function(batch) for batch in torch.from_numpy(np.ascontiguousarray(observations)).split(_BATCH)]
+    return [np.concatenate(of_all) for of_all in zip(*parts, strict=True)]
+
+
+def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
+    """What answers are linear in: the policy's features, then the value's if it has an encoder of its own."""
+    policy.set_training_mode(False)
+    features = policy.extract_features(observations)
+    return features if isinstance(features, Tensor) else torch.cat(features, -1)
+
+
+def _parts(policy: ActorCriticPolicy, features: Tensor) -> tuple[Tensor, Tensor]:
+    """The features of the policy and those of the value, which may be the same."""
+    if policy.share_features_extractor:
+        return features, features
+    of_policy, of_value = features.split(policy.features_dim, -1)
+    return of_policy, of_value
+
+
+def _array(values: Tensor) -> np.ndarray:
+    return values.double().numpy()

@@ -1,0 +1,196 @@
+"""Everything the atlas says about one run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import gymnasium as gym
+import numpy as np
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.atlas import metrics
+from dgvf_agents.atlas.captions import Caption, describe_question
+from dgvf_agents.atlas.domain import Domain, domain_of
+from dgvf_agents.atlas.metrics import Ranking, rank
+from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
+from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
+from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.train import build
+
+import dgvf_envs  # noqa: F401  # isort: skip, registers the environments
+
+_NAMES = {
+    "discovered": "discovered questions",
+    "random": "random questions",
+    "reward-prediction": "reward prediction",
+    "none": "main task alone",
+}
+
+
+@final
+@dataclass(frozen=True)
+class Questions:
+    """D questions of an agent."""
+
+    values: QuestionValues
+    """At all points."""
+    reliance: Reliance
+    """The effect of erasing each answer."""
+    ranking: Ranking
+    """Their order and kinds."""
+    truth: np.ndarray | None
+    """`[D]`: share of the outcomes' variance that answers explain; `None` without outcomes."""
+    captions: tuple[Caption, ...]
+    """`[D]`: what each asks."""
+
+
+@final
+class Checkpoint(NamedTuple):
+    """A run after some of its training."""
+
+    steps: int
+    """Environment steps; 0 is an untrained agent."""
+    cumulants: np.ndarray | None
+    """`[N, D]` at the points that count; `None` if the agent has no questions."""
+    effective_rank: float
+    """`metrics.effective_rank` of the features."""
+    srank: int
+    """`metrics.srank` of the features."""
+    decoded: dict[str, float]
+    """How well each of the domain's targets is decoded from the features, by its key."""
+
+    @property
+    def variation(self) -> float:
+        """Standard deviation of the cumulants over the points, mean over questions; NaN without questions."""
+        return float("nan") if self.cumulants is None else float(self.cumulants.std(axis=0).mean())
+
+    @property
+    def distinct(self) -> float:
+        """Effective number of questions; NaN without any."""
+        return float("nan") if self.cumulants is None else metrics.effective_number(self.cumulants)
+
+    def likeness(self, last: Checkpoint) -> float:
+        """Mean correlation of each question's cumulant with what it becomes; NaN without questions."""
+        if self.cumulants is None or last.cumulants is None:
+            return float("nan")
+        return metrics.likeness(self.cumulants, last.cumulants)
+
+
+@final
+@dataclass(frozen=True)
+class RunReport:
+    """One run at all points of a domain."""
+
+    config: TrainConfig
+    """How it was trained."""
+    model: DGVFA2C
+    """Its latest checkpoint."""
+    domain: Domain
+    """The points."""
+    agent: AgentValues
+    """Features, policy and value."""
+    questions: Questions | None
+    """What it asks; `None` if its task has no questions."""
+    history: tuple[Checkpoint, ...]
+    """Checkpoints, the latest last."""
+    exact_return: float | None
+    """Expected return of its policy, if the world is finite."""
+
+    def asked(self) -> Questions:
+        """Its questions, if there are some."""
+        if self.questions is None:
+            raise ValueError(f"run must have questions (discovered or random), got the task {self.config.task!r}")
+        return self.questions
+
+    @property
+    def label(self) -> str:
+        """What to call it."""
+        return f"{_NAMES.get(self.config.task, self.config.task)}, seed {self.config.seed}"
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of its latest checkpoint."""
+        return self.history[-1].steps
+
+
+def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
+    """The domain registered for the world that a run is evaluated in, if there is one, and its time limit."""
+    if config.atari is not None:
+        return None, config.atari.max_steps
+    env: gym.Env[Any, Any] = gym.make(config.env, **config.evaluation_kwargs)
+    limit = env.spec.max_episode_steps if env.spec else None
+    env.close()
+    return domain_of(getattr(env.unwrapped, "dynamics", None)), limit or 1000
+
+
+def questions_of(model: DGVFA2C, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
+    """Evaluate, rank and describe an agent's questions; `horizon` is the time limit of an episode."""
+    values = question_values(model, domain)
+    acting = domain.acting & domain.evaluated
+    relied_on = reliance(agent, values.answers, acting if acting.any() else domain.acting, domain.table, horizon)
+    truth = None
+    if values.outcomes is not None:
+        truth = metrics.explained(values.answers[acting], values.outcomes[acting])
+    captions = (
+        describe_question(cumulant, discount, domain, None if truth is None else float(truth[i]))
+        for i, (cumulant, discount) in enumerate(zip(values.cumulants.T, values.discounts.T, strict=True))
+    )
+    ranking = rank(values.cumulants[domain.counted], relied_on.policy)
+    return Questions(values, relied_on, ranking, truth, tuple(captions))
+
+
+def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, untrained: bool = True) -> RunReport:
+    """Evaluate a run at the points of a domain.
+
+    Args:
+        path: the run folder.
+        domain: the points.
+        horizon: the time limit of an episode.
+        checkpoints: how many checkpoints to evaluate, at most, ≥ 1.
+        untrained: whether an untrained agent of the same configuration is evaluated, too.
+    """
+    folder = RunFolder.existing(path)
+    config = folder.read_config()
+    history = []
+    for steps, model in _agents(folder, config, checkpoints, untrained):  # the last one stays
+        agent = agent_values(model, domain.observations)
+        history.append(_checkpoint(steps, model, agent, domain))
+    return RunReport(
+        config=config,
+        model=model,
+        domain=domain,
+        agent=agent,
+        questions=questions_of(model, domain, agent, horizon) if isinstance(model.task, GVFTask) else None,
+        history=tuple(history),
+        exact_return=None if domain.table is None else policy_return(domain.table, np.exp(agent.log_policy), horizon),
+    )
+
+
+def _agents(folder: RunFolder, config: TrainConfig, count: int, untrained: bool) -> Iterator[tuple[int, DGVFA2C]]:
+    """An untrained agent, and at most `count` checkpoints at even distances, the latest that is whole always."""
+    latest = folder.latest_checkpoint()
+    if untrained:
+        yield 0, build(dataclasses.replace(config, device="cpu", mixed_precision=False))
+    files = [file for file in folder.checkpoints() if file <= latest]
+    chosen = np.linspace(len(files) - 1, 0, min(count, len(files))).round().astype(int)[::-1]
+    for index in chosen.tolist():
+        yield int(files[index].stem), agent_in(files[index])
+
+
+def _checkpoint(steps: int, model: DGVFA2C, agent: AgentValues, domain: Domain) -> Checkpoint:
+    asks = isinstance(model.task, GVFTask)
+    rows = domain.evaluated
+    features, groups = agent.features[rows], domain.groups[rows]
+    return Checkpoint(
+        steps,
+        question_values(model, domain).cumulants[domain.counted] if asks else None,
+        metrics.effective_rank(features),
+        metrics.srank(features),
+        {target.key: metrics.decoded(features, target.values[rows], groups) for target in domain.targets},
+    )

@@ -1,0 +1,184 @@
+"""Collect-Objects: every state that can be reached, one map for each set of objects left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+import numpy as np
+from scipy.ndimage import label
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import dijkstra
+
+from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, register
+from dgvf_agents.atlas.maps import Maps, Panel
+from dgvf_agents.atlas.metrics import correlations
+from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+from dgvf_envs.collect_objects.grid_map import MOVES
+from dgvf_envs.collect_objects.view import CollectObjectsView
+from dgvf_envs.planning import TransitionTable, transition_table
+
+NEAR_MOVES = 2
+"""Moves within which a cell counts as near an object."""
+
+
+@final
+class Rooms(Domain):
+    """The N reachable states of a Collect-Objects world."""
+
+    wording = Wording(
+        points="states, all of them",
+        landmarks="rooms, doorways, objects, distances, whether object 1 is taken",
+        task="Take object 1, then object 2.",
+        maps="The cell of an object that is next to be taken belongs to the other map: arriving there takes it.",
+        axes="Rows and columns count from the top left, the outer wall being row and column 0.",
+    )
+
+    def __init__(self, world: CollectObjects) -> None:
+        table = transition_table(world)
+        terminal = np.zeros(len(table.start), dtype=bool)
+        terminal[table.next_state[table.terminated]] = True
+        onward = _graph(table, ~terminal[:, None] & np.ones_like(table.terminated))
+        starts = np.flatnonzero(table.start)
+        reached = np.isfinite(dijkstra(onward, indices=starts, unweighted=True, min_only=True))
+        states = CollectObjectsState(*(np.asarray(field)[reached] for field in world.states()))
+        self.world, self.states, self.acting = world, states, ~terminal[reached]
+        self.table: TransitionTable = _restricted(table, reached, terminal)
+        self.observations = world.observe(states)
+        self.position = world.map.cells[states.agent].astype(np.float64)
+        self.holds_first = ~states.first
+        self.distance: np.ndarray = np.where(self.acting, _moves_to_end(self.table), 0.0)
+        moves = np.array([(column, row) for row, column in MOVES]) / max(world.map.shape)
+        self.layout: Maps = Maps(CollectObjectsView(world), states, self._panels(), moves)
+        self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values) > 0)
+        self.targets = (
+            Target("position", "position", self.position),
+            Target("distance", "distance to goal", self.distance),
+            Target("holds_first", "has object 1", self.holds_first),
+        )
+
+    @property
+    def groups(self) -> np.ndarray:
+        return np.asarray(self.states.agent)
+
+    def name(self, point: int) -> str:
+        row, column = self.position[point].astype(int).tolist()
+        words = f"row {row}, column {column}"
+        panels = self.layout.panels
+        if len(panels) == 1:
+            return words
+        return f"{words} {next(panel.name for panel in panels if (panel.layout == point).any())}"
+
+    def panel_of(self, state: Any) -> Panel:
+        objects = bool(state.first), bool(state.second)
+        panels = self.layout.panels
+        return next((panel for panel in panels if (panel.example.first, panel.example.second) == objects), panels[-1])
+
+    def facts(self, cumulant: np.ndarray) -> list[str]:
+        """What taking the first object does to a cumulant."""
+        if len(self.layout.panels) != 2:
+            return []
+        before, after = (panel.spread(cumulant) for panel in self.layout.panels)
+        change = float(np.nanmean(after) - np.nanmean(before))
+        both = ~np.isnan(before) & ~np.isnan(after)
+        r = float(correlations(before[both][:, None], after[both][:, None])[0, 0])
+        pattern = "keeps its" if r >= 0.5 else "reverses its" if r <= -0.5 else "gives it another"
+        return [
+            f"Taking object 1 {'raises' if change > 0 else 'lowers'} it by {abs(change):.2f} on average, "
+            f"and {pattern} pattern over the rooms (r = {r:+.2f})."
+        ]
+
+    def _panels(self) -> tuple[Panel, ...]:
+        """A map for each set of objects left; a terminal state is on the map of the states before the last move."""
+        first, second = self.states.first.copy(), self.states.second.copy()
+        source, action = np.nonzero(~self.acting[self.table.next_state] & self.acting[:, None])
+        target = self.table.next_state[source, action]
+        first[target], second[target] = first[source], second[source]
+        panels = []
+        for objects in sorted(set(zip(first.tolist(), second.tolist(), strict=True)), reverse=True):
+            on_it = np.flatnonzero((first == objects[0]) & (second == objects[1]))
+            layout = np.full(self.world.map.shape, -1)
+            layout[tuple(self.world.map.cells[self.states.agent[on_it]].T)] = on_it
+            example = CollectObjectsState(int(self.states.agent[on_it[0]]), *objects)
+            panels.append(Panel(_PANEL_NAMES[objects], layout, example))
+        return tuple(panels)
+
+    def _landmarks(self) -> Iterator[Landmark]:
+        grid, agent = self.world.map, self.states.agent
+        rows, columns = self.position.T
+        to_first, to_second = (grid.distances[agent, cell] for cell in (self.world.first_cell, self.world.second_cell))
+        to_next = np.where(self.holds_first, to_second, to_first)
+        yield Landmark(self.holds_first.astype(float), "have object 1", "still lack object 1")
+        yield Landmark((~self.acting).astype(float), "finish the episode", "not finish the episode")
+        yield Landmark(rows, "be further down", "be further up")
+        yield Landmark(columns, "be further right", "be further left")
+        for distance, name in (
+            (self.distance, "the end of the task"),
+            (to_next, "the object to take next"),
+            (to_first, "where object 1 lies"),
+            (to_second, "where object 2 lies"),
+        ):
+            yield Landmark(distance, f"be far from {name}", f"be close to {name}")
+        for name, inside in rooms(self.world):
+            yield from self._in_either_phase(f"be in the {name}", f"keep out of the {name}", inside[agent])
+        in_door = grid.doors[tuple(grid.cells[agent].T)]
+        yield from self._in_either_phase("be in a doorway", "keep out of doorways", in_door)
+        for name, moves in (("object 1's place", to_first), ("object 2's place", to_second)):
+            near = moves <= NEAR_MOVES
+            yield from self._in_either_phase(f"be right by {name}", f"keep away from {name}", near)
+
+    def _in_either_phase(self, more: str, less: str, inside: np.ndarray) -> Iterator[Landmark]:
+        yield Landmark(inside.astype(float), more, less)
+        for when, phase in (("before taking object 1", ~self.holds_first), ("after taking object 1", self.holds_first)):
+            yield Landmark((inside & phase).astype(float), f"{more} {when}", f"{less} {when}")
+
+
+register(CollectObjects, Rooms)
+
+_PANEL_NAMES = {
+    (True, True): "before object 1 is taken",
+    (False, True): "after object 1 is taken",
+    (True, False): "object 2 is gone, object 1 is not",
+    (False, False): "nothing is left",
+}
+"""By whether the first and the second object are left."""
+
+
+def rooms(world: CollectObjects) -> list[tuple[str, np.ndarray]]:
+    """The rooms of a map by name, each with which cells `[C]` lie inside; doorways belong to none."""
+    grid = world.map
+    numbered, count = label(grid.free & ~grid.doors)
+    numbers = numbered[tuple(grid.cells.T)]
+    middle = (np.array(grid.shape) - 1) / 2
+    found = []
+    for number in range(1, count + 1):
+        row, column = grid.cells[numbers == number].mean(axis=0) - middle
+        name = f"{'top' if row < 0 else 'bottom'}-{'left' if column < 0 else 'right'} room"
+        found.append((name, numbers == number))
+    if len({name for name, _ in found}) < len(found):
+        return [(f"room {number}", inside) for number, (_, inside) in enumerate(found, start=1)]
+    return found
+
+
+def _graph(table: TransitionTable, kept: np.ndarray) -> csr_matrix:
+    """The kept `[S, A]` transitions as a graph over the states."""
+    source, action = np.nonzero(kept)
+    size = len(table.start)
+    return csr_matrix((np.ones(len(source)), (source, table.next_state[source, action])), shape=(size, size))
+
+
+def _restricted(table: TransitionTable, kept: np.ndarray, terminal: np.ndarray) -> TransitionTable:
+    """The table of the kept states alone; terminal ones are absorbing."""
+    index = np.cumsum(kept) - 1
+    stays = np.broadcast_to(np.arange(len(kept))[:, None], table.next_state.shape)
+    target = np.where(terminal[:, None], stays, table.next_state)[kept]
+    reward = np.where(terminal[:, None], 0.0, table.reward)[kept]
+    ends = (table.terminated | terminal[:, None])[kept]
+    return TransitionTable(index[target], reward, ends, table.start[kept])
+
+
+def _moves_to_end(table: TransitionTable) -> np.ndarray:
+    """The fewest moves to a rewarded end `[S]`, infinity if there is no way."""
+    last = (table.terminated & (table.reward > 0)).any(axis=1)
+    backward = _graph(table, ~table.terminated).T
+    return 1.0 + dijkstra(backward, indices=np.flatnonzero(last), unweighted=True, min_only=True)

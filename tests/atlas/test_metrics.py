@@ -1,0 +1,142 @@
+"""Order and kinds of questions, ranks of features and linear decoding, against cases with a known answer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dgvf_agents.atlas.metrics import (
+    correlations,
+    decoded,
+    effective_rank,
+    kinds_of,
+    rank,
+    srank,
+)
+from tests.atlas.runs import domain
+
+
+def waves(count: int = 64) -> np.ndarray:
+    """Orthogonal maps `[64, count]` of standard deviation 1 and mean 0."""
+    t = 2 * np.pi * np.arange(64) / 64
+    return np.stack([np.sqrt(2) * np.cos((i + 1) * t) for i in range(count)], axis=1)[:, :count]
+
+
+def test_correlations_are_pearson_s_and_0_where_nothing_varies() -> None:
+    rng = np.random.default_rng(0)
+    maps = rng.normal(size=(20, 4))
+    np.testing.assert_allclose(correlations(maps), np.corrcoef(maps.T), atol=1e-12)
+    maps[:, 2] = 7.0
+    assert not correlations(maps)[2].any()
+
+
+def test_kinds_are_alike_up_to_sign_scale_and_shift() -> None:
+    a, b, c = waves(3).T
+    maps = np.stack([a, b, 3.0 - 0.1 * a, c, 0.5 * b + 0.1 * a, np.full(64, 2.0)], axis=1)
+    kinds = kinds_of(maps, np.array([2, 4, 0, 1, 3, 5]))
+    assert [kind.members for kind in kinds] == [(2, 0), (4, 1), (3,), (5,)]
+    assert kinds[0].correlations == pytest.approx((1.0, -1.0))
+    assert kinds[1].correlations[1] == pytest.approx(0.5 / np.hypot(0.5, 0.1))
+
+
+def test_first_is_what_varies_most_and_is_relied_on_most() -> None:
+    maps = waves(4) * np.array([1.0, 4.0, 3.0, 2.0])
+    ranking = rank(maps, np.array([0.0, 3.0, 2.0, 1.0]))
+    np.testing.assert_allclose(ranking.variation, [1, 4, 3, 2])
+    assert ranking.order.tolist() == [1, 2, 3, 0]
+    np.testing.assert_allclose(ranking.score, [0.0, 1.0, 2 / 3, 1 / 3])
+    both = rank(maps, np.array([3.0, 0.0, 2.5, 1.0]))  # ranks by reliance: 3, 0, 2, 1
+    np.testing.assert_allclose(both.score, [3 / 6, 3 / 6, 4 / 6, 2 / 6])
+    assert both.order.tolist() == [2, 0, 1, 3]
+
+
+def test_one_of_each_kind_comes_before_the_others() -> None:
+    a, b = waves(2).T
+    ranking = rank(np.stack([a, 0.9 * a, 0.8 * b, 0.5 * b], axis=1), np.zeros(4))
+    assert ranking.order.tolist() == [0, 1, 2, 3]
+    assert [kind.leader for kind in ranking.kinds] == [0, 2]
+    assert ranking.kinds_first == [0, 2, 1, 3]
+
+
+def with_singular_values(values: list[float], rows: int = 12, columns: int = 9) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    left, right = (np.linalg.qr(rng.normal(size=(n, n)))[0] for n in (rows, columns))
+    middle = np.zeros((rows, columns))
+    np.fill_diagonal(middle, values + [0.0] * (columns - len(values)))
+    return left @ middle @ right
+
+
+@pytest.mark.parametrize("rank", [1, 3, 9])
+def test_equal_singular_values_count_each(rank: int) -> None:
+    features = with_singular_values([2.5] * rank)
+    assert effective_rank(features) == pytest.approx(rank)
+    assert srank(features) == rank
+
+
+def test_the_effective_rank_is_the_exponential_of_the_entropy() -> None:
+    features = with_singular_values([3.0, 1.0])
+    assert effective_rank(features) == pytest.approx(np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25)))
+    assert effective_rank(7.0 * features) == pytest.approx(effective_rank(features))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "of_85_percent"),
+    [([98.9, 0.6, 0.5], 2, 1), ([99.0, 0.5, 0.5], 1, 1), ([60.0, 30.0, 10.0], 3, 2)],
+)
+def test_srank_is_what_holds_99_percent(values: list[float], expected: int, of_85_percent: int) -> None:
+    assert srank(with_singular_values(values)) == expected
+    assert srank(with_singular_values(values), delta=0.15) == of_85_percent
+
+
+def test_zeros_have_no_rank() -> None:
+    assert effective_rank(np.zeros((5, 3))) == srank(np.zeros((5, 3))) == 0
+
+
+def test_what_is_linear_in_the_features_is_decoded() -> None:
+    rng = np.random.default_rng(0)
+    targets, groups = rng.normal(size=(80, 2)), np.arange(80)
+    features = targets @ rng.normal(size=(2, 30)) + 5.0
+    assert decoded(features, targets, groups) > 0.9999
+    assert decoded(features, targets[:, 0] > 0, groups) > 0.95
+
+
+def test_what_is_not_in_the_features_is_not() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.arange(400)
+    features, targets = rng.normal(size=(400, 20)), rng.normal(size=(400, 2))
+    assert decoded(features, targets, groups) < 0.05
+    assert 0.4 < decoded(features, targets[:, 0] > 0, groups) < 0.6
+    assert decoded(np.ones((400, 3)), targets, groups) < 0.05
+    assert decoded(np.ones((400, 3)), np.arange(400) % 4 == 0, groups) == 0.5
+
+
+def test_half_of_a_target_counts_half() -> None:
+    rng = np.random.default_rng(0)
+    targets = rng.normal(size=(300, 2))
+    assert decoded(targets[:, :1], targets, np.arange(300)) == pytest.approx(0.5, abs=0.05)
+
+
+def test_places_are_left_out_whole() -> None:
+    """A code for each group knows everything about groups that were seen, and nothing about others."""
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(40), 3)
+    targets = rng.normal(size=(40, 1))[groups]
+    features = np.eye(40)[groups]
+    assert decoded(features, targets, groups) < 0.1
+    assert decoded(features, targets, np.arange(120)) > 0.9
+
+
+def test_a_state_s_own_description_is_decoded() -> None:
+    rooms = domain("CollectObjectsSmall-v0")
+    known = np.concatenate([rooms.position, rooms.distance[:, None], rooms.holds_first[:, None]], axis=1)
+    noise = np.random.default_rng(0).normal(size=(len(known), 4))
+    good, poor = (
+        {target.key: decoded(features, target.values, rooms.groups) for target in rooms.targets}
+        for features in (known, noise)
+    )
+    assert list(good) == ["position", "distance", "holds_first"]
+    assert min(good["position"], good["distance"]) > 0.999
+    assert good["holds_first"] == 1.0
+    assert max(poor["position"], poor["distance"]) < 0.2
+    assert poor["holds_first"] < 0.75
+    assert [target.key for target in domain("PuddleWorld-v0").targets] == ["position", "distance"]

@@ -1,0 +1,192 @@
+"""A world of one's own: with a domain it has a whole atlas."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import pygame
+import pytest
+
+from dgvf_agents.atlas.captions import describe_question
+from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, domain_of, register
+from dgvf_agents.atlas.live import live_questions
+from dgvf_agents.atlas.maps import Maps, Panel
+from dgvf_agents.atlas.metrics import decoded as decoded_target
+from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.probe import agent_values, question_values
+from dgvf_agents.runs.folder import RunFolder
+from dgvf_envs.functional.dynamics import Dynamics, Transition
+from dgvf_envs.functional.env import DynamicsEnv
+from dgvf_envs.planning import TransitionTable
+from dgvf_envs.rendering import Canvas, EpisodeSnapshot, Overlay, View
+from tests.atlas.games import QUESTIONS, tiny_config, trained_run
+from tests.atlas.pages import Reader, decoded
+from tests.atlas.runs import model_of
+
+LENGTH, LIMIT = 6, 20
+
+
+class Cells(NamedTuple):
+    cell: Any
+
+
+@dataclass(frozen=True)
+class Corridor(Dynamics[Cells]):
+    """Walk to the right end, which is worth 1."""
+
+    observation_space = gym.spaces.Box(0.0, 1.0, (LENGTH,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+    reset_draws, step_draws, constants = 0, 0, ()
+
+    def reset(self, uniforms: np.ndarray) -> Cells:
+        return Cells(np.zeros(len(uniforms), dtype=np.int64))
+
+    def step(self, state: Cells, action: np.ndarray, uniforms: np.ndarray) -> Transition:
+        cell = np.clip(state.cell + 2 * action - 1, 0, LENGTH - 1)
+        end = cell == LENGTH - 1
+        return Transition(Cells(cell), end.astype(float), end, end)
+
+    def observe(self, state: Cells) -> np.ndarray:
+        return np.eye(LENGTH, dtype=np.float32)[state.cell]
+
+
+class CorridorView(View[Cells]):
+    title = "Corridor"
+
+    def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[Cells]) -> None:
+        canvas.surface.fill((200, 200, 200))
+
+    def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
+        canvas.image(overlay.image(), canvas.map, smooth=False)
+
+    def center(self, canvas: Canvas, state: Cells) -> tuple[float, float]:
+        return canvas.map.left + (state.cell + 0.5) / LENGTH * canvas.map.width, canvas.map.centery
+
+    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[Cells]) -> None:
+        canvas.disc((0, 0, 0), *self.center(canvas, snapshot.state), 3)
+
+    def draw_panel(self, canvas: Canvas, snapshot: EpisodeSnapshot[Cells], top: float, overlaid: bool) -> None:
+        return
+
+
+class CorridorEnv(DynamicsEnv[Cells]):
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(Corridor(), CorridorView(), render_mode)
+
+
+class CorridorDomain(Domain):
+    wording = Wording(points="cells of the corridor", landmarks="ends", task="Walk to the right.")
+
+    def __init__(self, world: Corridor) -> None:
+        cells = np.arange(LENGTH)
+        moves = np.array([(-1, 0), (1, 0)]) / LENGTH
+        self.layout = Maps(CorridorView(), Cells(cells), (Panel("the corridor", cells[None, :], Cells(0)),), moves)
+        self.observations = world.observe(Cells(cells))
+        self.acting = cells < LENGTH - 1
+        self.landmarks = (
+            Landmark(cells, "be further right", "be further left"),
+            Landmark((cells == LENGTH - 1) * 1.0, "arrive", "not arrive"),
+        )
+        self.distance = LENGTH - 1.0 - cells
+        self.targets = (Target("cell", "cell", cells.astype(float)), Target("half", "right half", cells >= LENGTH // 2))
+        following = np.stack([np.maximum(cells - 1, 0), np.minimum(cells + 1, LENGTH - 1)], axis=1)
+        end = following == LENGTH - 1
+        self.table = TransitionTable(following, end * 1.0, end, (cells == 0) * 1.0)
+
+    def name(self, point: int) -> str:
+        return f"cell {point}"
+
+
+@pytest.fixture(scope="module")
+def env_id() -> Iterator[str]:
+    gym.register("Corridor-v0", entry_point=CorridorEnv, max_episode_steps=LIMIT)
+    yield "Corridor-v0"
+    del gym.registry["Corridor-v0"]
+
+
+@pytest.fixture(scope="module")
+def runs(env_id: str, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    return [
+        trained_run(folder / task, tiny_config(task, env=env_id, policy="MlpPolicy", question_discount=0.9))
+        for task in ("discovered", "none")
+    ]
+
+
+@pytest.fixture(scope="module")
+def page(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    register(Corridor, CorridorDomain)
+    return write_atlas(runs[0], runs[1:], tmp_path_factory.mktemp("atlas"), kinds=2)
+
+
+def test_the_page_shows_every_question_in_the_world_s_own_words(page: Path) -> None:
+    reader = Reader(page.read_text())
+    numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
+    assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
+    text = " ".join(reader.text.split())
+    for words in ("cells of the corridor", "Walk to the right.", "main task alone, seed 0", "right halfaccuracy"):
+        assert words in text
+    assert "object 1" not in text
+
+
+def test_the_numbers_are_those_of_the_agent_in_the_world(page: Path, runs: list[Path]) -> None:
+    record = json.loads((page.parent / "atlas.json").read_text())
+    assert [agent["task"] for agent in record["agents"]] == ["discovered", "none"]
+    model, domain = model_of(runs[0]), CorridorDomain(Corridor())
+    features = agent_values(model, domain.observations).features
+    for target in domain.targets:
+        expected = decoded_target(features[:-1], target.values[:-1], np.arange(LENGTH - 1))
+        assert record["agents"][0]["moments"][-1][target.key] == pytest.approx(expected)
+    values = question_values(model, domain)
+    assert np.isnan(values.answers[-1]).all()
+    for question in record["questions"]:
+        i = question["question"]
+        assert question["variation"] == pytest.approx(values.cumulants[:, i].std())
+        caption = describe_question(values.cumulants[:, i], values.discounts[:, i], domain)
+        assert question["headline"] == caption.headline
+        assert f"ighest at cell {values.cumulants[:, i].argmax()}" in caption.facts[1]
+    right = np.exp(agent_values(model, domain.observations).log_policy)[:, 1]
+    there = np.eye(LENGTH)[0]  # the probability of every cell, forward in time
+    for _ in range(LIMIT):
+        left = np.append(there[1:-1] * (1 - right[1:-1]), [0.0, 0.0])
+        left[0] += there[0] * (1 - right[0])
+        moved = np.append(0.0, there[:-1] * right[:-1])
+        there = left + moved + there * (np.arange(LENGTH) == LENGTH - 1)
+    assert there.sum() == pytest.approx(1.0)
+    assert record["agents"][0]["expected_return"] == pytest.approx(there[-1])
+
+
+def test_pictures_are_drawn_by_its_own_view(page: Path) -> None:
+    files = {file.name: decoded(file.read_bytes()) for file in (page.parent / "pictures").iterdir()}
+    for number in range(QUESTIONS):
+        assert {f"question-{number:03d}-cumulant.png", f"question-{number:03d}-answer.png"} <= files.keys()
+    assert {"world.png", "policy.png", "evolution.png"} <= files.keys()
+    assert (files["world.png"] == 200).all()
+    answer = files["question-000-answer.png"]
+    assert (answer[:, -20:] == 200).all()  # no answer in the last cell
+    assert (answer[:, :-40] != 200).any()
+
+
+def test_a_domain_may_be_passed_or_found_by_type(runs: list[Path], tmp_path: Path) -> None:
+    class Longer(Corridor):
+        pass
+
+    assert isinstance(domain_of(Longer()), CorridorDomain)
+    domain = CorridorDomain(Corridor())
+    domain.wording = Wording(points="places passed by hand")
+    page = write_atlas(runs[0], out=tmp_path, kinds=1, checkpoints=1, domain=domain)
+    assert "places passed by hand" in page.read_text()
+
+
+def test_a_question_is_drawn_over_the_map_of_a_window(page: Path, runs: list[Path]) -> None:
+    overlay = live_questions(model_of(runs[0]), RunFolder(runs[0]).read_config())
+    drawn = overlay.values(Cells(2))
+    assert drawn.values.shape == (1, LENGTH)
+    overlay.on_key(pygame.K_DOWN)
+    assert np.isnan(overlay.values(Cells(2)).values[0, -1])  # answers: none in the last cell

@@ -45,7 +45,6 @@ from dgvf_agents.core.inner_update import (
     UpdateRule,
 )
 from dgvf_agents.core.losses import ActorCriticWeights
-from dgvf_agents.core.meta_clipping import clip_meta_gradient
 from dgvf_agents.core.networks import QuestionNetwork, linear
 from dgvf_agents.core.optimizers import Optimizer, global_norm
 from dgvf_agents.core.tasks import (
@@ -61,7 +60,7 @@ from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.execution.devices import device_of_model, upload
-from dgvf_agents.execution.packing import PackedFunctions
+from dgvf_agents.execution.packing import PackedFunctions, clip_meta_gradient
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout.checks import check_learned, check_metrics, step
@@ -219,7 +218,7 @@ class DGVFA2C(OnPolicyAlgorithm):
             meta_epsilon: ε of that Adam.
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
-                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.core.meta_clipping`.
+                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.core.optimizers`.
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted. It
                 and `meta_max_grad_norm` may be infinite.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.

@@ -21,7 +21,7 @@ class AtariTable:
     Not here: the table's network is a deep residual one, and its 200 actors and 1 learner are those of a distributed
     agent; RMSProp's decay of 0.99 and momentum of 0 are what `dgvf_agents.core.optimizers.RMSProp` has; Adam is the only
     meta-optimizer. Numbers that gradients are compared with are for losses summed over the batch, as IMPALA's are
-    (`dgvf_agents.core.summed_losses`).
+    (`dgvf_agents.core.optimizers`).
     """
 
     n_step_return: int = 20
@@ -45,8 +45,8 @@ class AtariTable:
     unroll_length: int = 10
     """Row "Unroll length"."""
     meta_gradient_norm_clip_cumulants: float = 1.0
-    """Row "Meta gradient norm clip (cumulants)"; with the question network's encoder, see `dgvf_agents.core.meta_clipping`;
-    for summed losses."""
+    """Row "Meta gradient norm clip (cumulants)"; with the question network's encoder, see
+    `dgvf_agents.core.optimizers`; for summed losses."""
     meta_gradient_norm_clip_discounts: float = 10.0
     """Row "Meta gradient norm clip (discounts)"; for summed losses."""
     questions: int = 128

@@ -14,18 +14,17 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older, write_checkpoint
+from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older, write_checkpoint
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.environments import evaluation_environments, training_environments
 from dgvf_agents.runs.evaluate import episodes_of
+from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError, stop_requests
-from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.runs.plotting import plot_learning_curve
 from dgvf_agents.runs.progress import ProgressLog
-from dgvf_agents.runs.environments import evaluation_environments, training_environments
-from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.sb3.schedules import geometric, linear
-from dgvf_agents.core.summed_losses import norm_for_means, rms_prop_for_means
-from dgvf_agents.runs.config import TrainConfig
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DGVFA2C:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.distributions import Categorical, SquashedGaussian
-from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized, regression_loss
+from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize, regression_loss
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -129,16 +129,16 @@ def test_targets_of_another_shape_are_refused() -> None:
 @pytest.mark.parametrize("name", ["value", "entropy"])
 @pytest.mark.parametrize("value", [-0.5, math.nan])
 def test_invalid_weights(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be >= 0, got {value}"):
+    with pytest.raises(ValueError, match=rf"{name} must be .*>= 0, got {value}"):
         ActorCriticWeights(**{name: value})
 
 
 def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_are_the_same() -> None:
     advantages = 3.0 + 2.0 * torch.randn(STEPS, COPIES, generator=torch.Generator().manual_seed(1))
-    result = normalized(advantages)
+    result = normalize(advantages)
     torch.testing.assert_close(result, (advantages - advantages.mean()) / (advantages.std() + 1e-8))
     same = torch.full((STEPS, COPIES), 3.0, requires_grad=True)
-    assert not normalized(same).any()
-    assert not normalized(torch.full((7, 11), 0.1, dtype=torch.float32)).any()  # whose mean is rounded
-    assert torch.autograd.grad(normalized(same).square().sum(), same)[0].isfinite().all()
-    assert torch.autograd.gradcheck(normalized, advantages.requires_grad_())
+    assert not normalize(same).any()
+    assert not normalize(torch.full((7, 11), 0.1, dtype=torch.float32)).any()  # whose mean is rounded
+    assert torch.autograd.grad(normalize(same).square().sum(), same)[0].isfinite().all()
+    assert torch.autograd.gradcheck(normalize, advantages.requires_grad_())

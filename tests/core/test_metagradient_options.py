@@ -43,7 +43,7 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def mixed_returns(
-    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, cut: Tensor, trace: float
+    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, segment_end: Tensor, gae_lambda: float
 ) -> Tensor:
     """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
     rows = []
@@ -54,11 +54,11 @@ def mixed_returns(
             for w in range(t, len(rewards)):
                 gained = gained + discount * rewards[w, b]
                 discount = discount * discounts[w, b]
-                if cut[w, b]:
+                if segment_end[w, b]:
                     mixture = mixture + weight * (gained + discount * next_values[w, b])
                     break
-                mixture = mixture + (1 - trace) * weight * (gained + discount * values[w + 1, b])
-                weight *= trace
+                mixture = mixture + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
+                weight *= gae_lambda
             row.append(mixture)
         rows.append(torch.stack(row))
     return torch.stack(rows)
@@ -68,7 +68,7 @@ def mixed_returns(
 class Optional(Algorithm):
     """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
 
-    trace: float = 1.0
+    gae_lambda: float = 1.0
     normalize: bool = False
     exploring: bool = False
 
@@ -83,7 +83,7 @@ class Optional(Algorithm):
     def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
         discounts = self.discount * alive(rollout)
         returns = mixed_returns(
-            rollout.rewards, discounts, held.values, held.next_values, rollout.segment_end, self.trace
+            rollout.rewards, discounts, held.values, held.next_values, rollout.segment_end, self.gae_lambda
         )
         advantages = returns - held.values
         if self.normalize:
@@ -139,10 +139,10 @@ def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Pa
     ("changes", "options"),
     [
         ({}, {}),
-        ({"trace": 0.0}, {"trace": 0.0}),
-        ({"trace": 0.7}, {"trace": 0.7}),
+        ({"gae_lambda": 0.0}, {"gae_lambda": 0.0}),
+        ({"gae_lambda": 0.7}, {"gae_lambda": 0.7}),
         ({"normalize_advantages": True}, {"normalize": True}),
-        ({"normalize_advantages": True, "trace": 0.9}, {"normalize": True, "trace": 0.9}),
+        ({"normalize_advantages": True, "gae_lambda": 0.9}, {"normalize": True, "gae_lambda": 0.9}),
     ],
 )
 def test_returns_and_advantages(convention: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
@@ -369,7 +369,7 @@ def test_returns_that_do_not_vary_have_no_explained_variance_to_divide_by() -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [{"discount": 0.0}, {"discount": 1.0}, {"trace": 0.0}, {"trace": 1.0}, {"auxiliary_coefficient": 0.0}],
+    [{"discount": 0.0}, {"discount": 1.0}, {"gae_lambda": 0.0}, {"gae_lambda": 1.0}, {"auxiliary_coefficient": 0.0}],
     ids=str,
 )
 def test_ends_of_ranges_are_allowed(changes: dict[str, float]) -> None:
@@ -381,10 +381,10 @@ def test_ends_of_ranges_are_allowed(changes: dict[str, float]) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"discount": 1.5}, "discount must lie in [0, 1], got 1.5"),
     ({"discount": -0.1}, "discount must lie in [0, 1], got -0.1"),
-    ({"trace": 1.5}, "trace must lie in [0, 1], got 1.5"),
-    ({"trace": -0.1}, "trace must lie in [0, 1], got -0.1"),
+    ({"gae_lambda": 1.5}, "gae_lambda must lie in [0, 1], got 1.5"),
+    ({"gae_lambda": -0.1}, "gae_lambda must lie in [0, 1], got -0.1"),
     ({"auxiliary_coefficient": -0.5}, "auxiliary_coefficient must be >= 0, got -0.5"),
-    ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0 or None, got 0.0"),
+    ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got 0.0"),
     ({"encoder_mode": "both"}, "encoder_mode must be one of ('auxiliary', 'joint'), got 'both'"),
     ({"convention": "exakt"}, "convention must be one of ('exact', 'surrogate'), got 'exakt'"),
 ]

@@ -189,11 +189,11 @@ def test_pixels_of_the_border_belong_to_no_cell(shape: tuple[int, int, int], gri
 def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
     task = PixelControl.over((4, 84, 84), 6)
     assert (task.grid, task.border, task.discount, task.num_answers) == (20, 2, 0.9, 20 * 20 * 6)
-    still = torch.zeros(1, 1, 4, 84, 84, dtype=torch.uint8)
+    still = torch.zeros(3, 1, 4, 84, 84, dtype=torch.uint8)
     after = still.clone()
     after[..., 2 + 4 * 3 : 2 + 4 * 4, 2 + 4 * 19 : 2 + 4 * 20] = 255  # cell (3, 19), in all four frames
-    rollout = rollout_of((4, 84, 84))._replace(rewards=torch.zeros(1, 1), observations=still, next_observations=after)
-    expected = torch.zeros(1, 1, 20, 20)
+    rollout = random_rollout(0, steps=3, copies=1)._replace(observations=still, next_observations=after)
+    expected = torch.zeros(3, 1, 20, 20)
     expected[..., 3, 19] = 1.0
     torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
 
@@ -272,8 +272,8 @@ def test_hand_made_tasks_have_nothing_to_discover(task: AuxiliaryTask) -> None:
         (1.0, 1, False, r"discount must lie in \[0, 1\), got 1\.0"),
         (-0.1, 1, False, r"discount must lie in \[0, 1\), got -0\.1"),
         (math.nan, 1, False, r"discount must lie in \[0, 1\), got nan"),
-        (None, 1, False, r"discount must be a number in \[0, 1\) where .* does not learn it, got None"),
-        (0.9, 1, True, r"discount must be None where the question network learns it, got 0\.9"),
+        (None, 1, False, r"discount must be a number in \[0, 1\) if .* does not learn it, got None"),
+        (0.9, 1, True, r"discount must be None if the question network learns it, got 0\.9"),
     ],
 )
 def test_invalid_questions(
@@ -285,14 +285,14 @@ def test_invalid_questions(
 
 @pytest.mark.parametrize("questions", [0, -2])
 def test_there_must_be_questions(questions: int) -> None:
-    with pytest.raises(ValueError, match=f"questions must be >= 1, got {questions}"):
+    with pytest.raises(ValueError, match=f"num_questions must be >= 1, got {questions}"):
         QuestionNetwork(MLPEncoder(5, (7, 6)), 6, questions, learned_discounts=False)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PixelControl(0), r"actions must be >= 1, got 0"),
+        (lambda: PixelControl(0), r"num_actions must be >= 1, got 0"),
         (lambda: PixelControl(ACTIONS, grid=0), r"grid must be >= 1, got 0"),
         (lambda: PixelControl(ACTIONS, border=-1), r"border must be >= 0, got -1"),
         (lambda: PixelControl(ACTIONS, discount=1.0), r"discount must lie in \[0, 1\), got 1\.0"),

@@ -418,7 +418,7 @@ def test_refusals_of_calls_out_of_order() -> None:
     calls = {
         "score() was called before any update: call update() first": lambda: unroll.score(given.rollouts[0]),
         "gradient() was called without any scored update: call update() and score() first": unroll.gradient,
-        "score_and_update() needs an unroll made with scored_update=": lambda: unroll.score_and_update(
+        "score_and_update() needs an unroll created with scored_update=": lambda: unroll.score_and_update(
             given.rollouts[0], learning_rate(case)
         ),
     }

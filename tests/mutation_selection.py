@@ -16,11 +16,11 @@ from tests.core.test_metagradient import (  # noqa: F401
     test_inner_updates_follow_the_transcription,
     test_metrics,
     test_myopic_is_the_sum_of_single_updates,
+    test_results_of_an_unroll_are_detached,
     test_scoring_decides_what_the_meta_loss_is,
     test_tasks_without_meta_parameters_have_an_empty_meta_gradient,
     test_the_gradient_of_the_meta_loss_is_of_first_order,
     test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers,
-    test_what_an_unroll_hands_out_hangs_on_no_graph,
 )
 
 whole_unrolls, whole_updates = test_equals_the_unrolled_transcription, test_inner_updates_follow_the_transcription

@@ -158,7 +158,7 @@ def crossed(**choices: Iterable[Any]) -> pytest.MarkDecorator:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Networks, parameters amid training, and experience."""
+    """Networks, parameters in the middle of training, and experience."""
 
     network: AgentNetwork
     task: AuxiliaryTask
@@ -167,7 +167,7 @@ class Problem:
     rollouts: tuple[Rollout, ...]
 
     def statistics(self, optimizer: str) -> Statistics:
-        """Of an optimizer amid training: three steps behind it, moments of the size of gradients."""
+        """Of an optimizer after three steps, with moments of the size of gradients."""
         if optimizer == "sgd":
             return Statistics(0, {}, {})
         if optimizer == "first":
@@ -191,7 +191,7 @@ def problem(task: str, ends: bool = True) -> Problem:
         theta = {k: p + 0.3 * torch.randn(p.shape) for k, p in network.params().items()}
         eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
     rollouts = tuple(
-        random_rollout(10 + k, shape=case.shape, actions=ACTIONS, ends=ends, spare=k % 2) for k in range(6)
+        random_rollout(10 + k, shape=case.shape, actions=ACTIONS, ends=ends, num_unused=k % 2) for k in range(6)
     )
     return Problem(network, made, theta, eta, rollouts)
 
@@ -343,19 +343,19 @@ def directions(task: str) -> list[Params]:
 def central_differences(case: Case) -> list[list[float]]:
     """For each direction d and each k: ∇_θ L^RL(θ_k) · (θ_k(η + h d) - θ_k(η - h d)) / 2h.
 
-    The batches are fixed, and the pseudo-gradient is that at the base point. Under the surrogate convention whatever
-    has a stop-gradient keeps the value that it had at the base point, in each update.
+    The batches are fixed, and the pseudo-gradient is that at the base point. Under the surrogate convention the
+    stop-gradient inputs of every update keep their values at the base point.
     """
     given, slow = problem(case.task, case.ends), algorithm(case)
     batches, statistics = given.rollouts[: case.updates + 1], given.statistics(case.optimizer)
-    base, held = slow.trajectory(given.theta, statistics, given.eta, batches)
+    base, stopped = slow.trajectory(given.theta, statistics, given.eta, batches)
     weights = [slow.meta_loss_gradient(theta, batch) for theta, batch in zip(base, batches[1:], strict=True)]
     differences = []
     for direction in directions(case.task):
         ends = []
         for sign in (1, -1):
             eta = moved(given.eta, direction, sign * STEP)
-            frozen = held if case.convention == "surrogate" else None
+            frozen = stopped if case.convention == "surrogate" else None
             ends.append(slow.trajectory(given.theta, statistics, eta, batches, frozen)[0])
         differences.append([
             float(flat(weight) @ (flat(plus) - flat(minus))) / (2 * STEP)
@@ -458,8 +458,8 @@ def test_scoring_decides_what_the_meta_loss_is() -> None:
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
-def test_what_an_unroll_hands_out_hangs_on_no_graph(storage: str) -> None:
-    """The agent goes on with it, and would keep every earlier update alive."""
+def test_results_of_an_unroll_are_detached(storage: str) -> None:
+    """The agent continues from them, and would otherwise keep every earlier graph alive."""
     case, given = Case(optimizer="adam"), problem("hand_set_discount")
     learner = learner_of(case)
     update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
@@ -518,16 +518,16 @@ def test_heads_move_by_the_updates_of_the_paper(encoder_mode: str) -> None:
     given, rollout = problem(case.task), problem(case.task).rollouts[0]
     theta, slow = given.theta, algorithm(case)
     moved_to = plain_step(case, weights=ActorCriticWeights(slow.value_weight, 0.0))[0].theta
-    held: StopGradientInputs = slow.hold(theta, rollout)
-    x, alive = held.features, 1.0 - rollout.terminated.double()
-    returns = slow_returns(rollout.rewards, slow.discount * alive, held.next_values, rollout.segment_end)
+    stopped: StopGradientInputs = slow.stop_gradient_inputs(theta, rollout)
+    x, alive = stopped.features, 1.0 - rollout.terminated.double()
+    returns = slow_returns(rollout.rewards, slow.discount * alive, stopped.next_values, rollout.segment_end)
     u, _ = given.task.network.ask(given.eta, rollout.next_observations)
     gamma = (TASKS[case.task].discount * alive)[..., None].expand_as(u)
-    answer_error = slow_returns(u, gamma, held.next_answers, rollout.segment_end) - head(theta, "answers", x)
-    error, pi = returns - held.values, torch.softmax(head(theta, "policy", x), -1)
+    answer_error = slow_returns(u, gamma, stopped.next_answers, rollout.segment_end) - head(theta, "answers", x)
+    error, pi = returns - stopped.values, torch.softmax(head(theta, "policy", x), -1)
     expected = {name: torch.zeros_like(theta[name]) for name in ("value.weight", "policy.weight", "answers.weight")}
-    steps, copies = rollout.rewards.shape
-    for t, b in product(range(steps), range(copies)):
+    steps, num_envs = rollout.rewards.shape
+    for t, b in product(range(steps), range(num_envs)):
         a = int(rollout.actions[t, b])
         expected["value.weight"][0] += 2 * slow.value_weight * error[t, b] * x[t, b]
         for other in range(ACTIONS):
@@ -535,7 +535,7 @@ def test_heads_move_by_the_updates_of_the_paper(encoder_mode: str) -> None:
         for i in range(QUESTIONS):
             expected["answers.weight"][i] += slow.auxiliary_coefficient * answer_error[t, b, i] * x[t, b]
     for name, total in expected.items():
-        torch.testing.assert_close(moved_to[name] - theta[name], total / (steps * copies))
+        torch.testing.assert_close(moved_to[name] - theta[name], total / (steps * num_envs))
 
 
 def unmoved(before: Params, after: Params) -> set[str]:
@@ -574,24 +574,25 @@ def test_metrics(weighting: str) -> None:
     case = Case(encoder_mode="joint", max_gradient_norm=0.1, weighting=weighting)
     given, slow, rollout = problem(case.task), algorithm(case), problem(case.task).rollouts[0]
     _, metrics = inner_update(learner_of(case), state_of(case), given.eta, rollout, learning_rate(case))
-    held = slow.hold(given.theta, rollout, given.eta)
-    gradient = slow.inner_gradient(given.theta, held, given.eta, rollout, create_graph=False)
-    main, auxiliary = slow.feature_gradients(given.theta, held, given.eta, rollout)
+    stopped = slow.stop_gradient_inputs(given.theta, rollout, given.eta)
+    gradient = slow.inner_gradient(given.theta, stopped, given.eta, rollout, create_graph=False)
+    main, auxiliary = slow.feature_gradients(given.theta, stopped, given.eta, rollout)
     discounts = slow.discount * (1.0 - rollout.terminated.double())
-    returns = slow_returns(rollout.rewards, discounts, held.next_values, rollout.segment_end)
-    log_pi = torch.log_softmax(head(given.theta, "policy", held.features), -1)
+    returns = slow_returns(rollout.rewards, discounts, stopped.next_values, rollout.segment_end)
+    log_pi = torch.log_softmax(head(given.theta, "policy", stopped.features), -1)
+    weight = slow.auxiliary_coefficient if stopped.weight is None else stopped.weight
     expected = InnerMetrics(
-        loss=slow.inner_loss(given.theta, held, given.eta, rollout),
-        policy_loss=-((returns - held.values) * log_pi.gather(-1, rollout.actions[..., None])[..., 0]).mean(),
-        value_loss=((returns - held.values) ** 2).mean(),
+        loss=slow.inner_loss(given.theta, stopped, given.eta, rollout),
+        policy_loss=-((returns - stopped.values) * log_pi.gather(-1, rollout.actions[..., None])[..., 0]).mean(),
+        value_loss=((returns - stopped.values) ** 2).mean(),
         entropy=-(log_pi.exp() * log_pi).sum(-1).mean(),
         answer_loss=slow.answer_loss(
-            head(given.theta, "answers", held.features), held.next_answers, given.eta, rollout
+            head(given.theta, "answers", stopped.features), stopped.next_answers, given.eta, rollout
         ),
         gradient_norm=flat(gradient).norm(),
-        explained_variance=1 - (returns - held.values).var() / returns.var(),
+        explained_variance=1 - (returns - stopped.values).var() / returns.var(),
         main_gradient=main.norm(),
-        auxiliary_gradient=(slow.auxiliary_coefficient if held.weight is None else held.weight) * auxiliary.norm(),
+        auxiliary_gradient=weight * auxiliary.norm(),
     )
     torch.testing.assert_close(metrics, expected)
     assert metrics.gradient_norm > 0.1
@@ -601,7 +602,7 @@ def test_metrics(weighting: str) -> None:
 def test_a_single_step_of_a_single_environment() -> None:
     """Where nothing varies there is no variance, and no warning about it."""
     case, given = Case(), problem("hand_set_discount")
-    one = random_rollout(0, steps=3, copies=1, ends=False)
+    one = random_rollout(0, steps=3, num_envs=1, ends=False)
     one = Rollout(*(part[-1:] for part in one[:6]), torch.tensor([0]), torch.tensor([[0]]))
     state, metrics = inner_update(learner_of(case), state_of(case), given.eta, one, learning_rate(case))
     assert all(value.isfinite().all() for value in (*state.theta.values(), *metrics))
@@ -792,8 +793,8 @@ def test_unrolls_leave_nothing_behind(storage: str) -> None:
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
-def test_unrolls_give_back_every_byte(storage: str) -> None:
-    """What autograd keeps is not seen by Python's garbage collector; the profiler counts all that is allocated."""
+def test_unrolls_free_every_byte(storage: str) -> None:
+    """Python's garbage collector does not see the tensors that autograd saves; the profiler counts all allocations."""
     case = Case(storage=storage)
     learner, state = learner_of(case), state_of(case)
     computed(case, learner, state)

@@ -1,4 +1,4 @@
-"""What the meta-gradient's main tests leave at its default: returns, advantages, networks, scoring; and refusals."""
+"""Options that the main tests of the meta-gradient leave at their defaults, and errors."""
 
 from __future__ import annotations
 
@@ -72,25 +72,25 @@ class Optional(Algorithm):
     normalize: bool = False
     exploring: bool = False
 
-    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
-        held = super().hold(theta, rollout, eta)
+    def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
+        stopped = super().stop_gradient_inputs(theta, rollout, eta)
         if not self.exploring:
-            return held
+            return stopped
         following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
         values = head(theta, "value", following)[..., 0]
-        return held._replace(next_values=values, next_answers=head(theta, "answers", following))
+        return stopped._replace(next_values=values, next_answers=head(theta, "answers", following))
 
-    def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
+    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
         discounts = self.discount * alive(rollout)
         returns = mixed_returns(
-            rollout.rewards, discounts, held.values, held.next_values, rollout.segment_end, self.gae_lambda
+            rollout.rewards, discounts, stopped.values, stopped.next_values, rollout.segment_end, self.gae_lambda
         )
-        advantages = returns - held.values
+        advantages = returns - stopped.values
         if self.normalize:
             advantages = (advantages - advantages.mean()) / advantages.std()
         logits = head(theta, "policy", x)
         if self.exploring:
-            logits = logits * torch.exp(0.3 * held.values)[..., None]
+            logits = logits * torch.exp(0.3 * stopped.values)[..., None]
         log_pi = torch.log_softmax(logits, -1)
         log_pi_of_a = log_pi.gather(-1, rollout.actions[..., None])[..., 0]
         entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
@@ -100,10 +100,10 @@ class Optional(Algorithm):
 
 
 class ExploringNetwork:
-    """A network that uses all that it may be given.
+    """A network that uses every argument.
 
-    Its encoder adds a running statistic to observations and has the opposite sign outside training; its softmax is the
-    sharper, the greater the value of a state, which a gradient is not to shape for that sake.
+    Its encoder adds a running statistic to observations and flips its sign outside training mode. The sharpness of its
+    softmax depends on the state's value, a stop-gradient input.
     """
 
     def __init__(self, network: AgentNetwork) -> None:
@@ -162,7 +162,7 @@ def test_a_batch_may_bring_its_own_entropy_weight() -> None:
 
 @pytest.mark.parametrize("convention", ["exact", "surrogate"])
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
-def test_networks_are_given_statistics_and_what_is_held_and_told_when_they_train(
+def test_networks_are_passed_statistics_stop_gradient_inputs_and_training_mode(
     convention: str, encoder_mode: str
 ) -> None:
     case = Case(convention=convention, encoder_mode=encoder_mode)
@@ -236,7 +236,7 @@ def no_score(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
 
 @pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
 def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, length: int) -> None:
-    """Whatever is stored in between, and however many copies lie side by side."""
+    """Under both storages, and for any number of states per block."""
     case = Case(updates=5, convention="surrogate")
     learner, given = learner_of(case), problem(case.task)
     update, score, both = (partial(f, learner) for f in (inner_update, meta_loss_gradient, scored_update))
@@ -285,8 +285,8 @@ def test_histories_lead_from_the_first_state_to_the_last(storage: Storage) -> No
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
-def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: Storage) -> None:
-    """The next update starts there; what is handed out hangs on no graph."""
+def test_an_unroll_continues_from_the_state_it_is_given(storage: Storage) -> None:
+    """The next update starts there; the state is detached."""
     case, given = Case(), problem("hand_set_discount")
     update, unroll = _begun(case, given.eta, storage, 2)
     unroll.update(given.rollouts[0], learning_rate(case))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,12 @@ from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Storage, Unroll, meta_gradient
-from tests.core.test_metagradient import (
+from tests.core.metagradient_problem import (
     ACTIONS,
     QUESTIONS,
+    AlgorithmWithOptions,
     Case,
+    ExploringNetwork,
     algorithm,
     computed,
     flat,
@@ -34,92 +37,11 @@ from tests.core.test_metagradient import (
     relative_error,
     state_of,
 )
-from tests.core_oracles import Algorithm, StopGradientInputs, alive, encode, head
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 # --- options, against the transcription with the same options ---------------------------------------------------------
-
-
-def mixed_returns(
-    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, segment_end: Tensor, gae_lambda: float
-) -> Tensor:
-    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
-    rows = []
-    for t in range(len(rewards)):
-        row = []
-        for b in range(rewards.shape[1]):
-            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
-            for w in range(t, len(rewards)):
-                gained = gained + discount * rewards[w, b]
-                discount = discount * discounts[w, b]
-                if segment_end[w, b]:
-                    mixture = mixture + weight * (gained + discount * next_values[w, b])
-                    break
-                mixture = mixture + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
-                weight *= gae_lambda
-            row.append(mixture)
-        rows.append(torch.stack(row))
-    return torch.stack(rows)
-
-
-@dataclass(frozen=True)
-class Optional(Algorithm):
-    """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
-
-    gae_lambda: float = 1.0
-    normalize: bool = False
-    exploring: bool = False
-
-    def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
-        stopped = super().stop_gradient_inputs(theta, rollout, eta)
-        if not self.exploring:
-            return stopped
-        following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
-        values = head(theta, "value", following)[..., 0]
-        return stopped._replace(next_values=values, next_answers=head(theta, "answers", following))
-
-    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
-        discounts = self.discount * alive(rollout)
-        returns = mixed_returns(
-            rollout.rewards, discounts, stopped.values, stopped.next_values, rollout.segment_end, self.gae_lambda
-        )
-        advantages = returns - stopped.values
-        if self.normalize:
-            advantages = (advantages - advantages.mean()) / advantages.std()
-        logits = head(theta, "policy", x)
-        if self.exploring:
-            logits = logits * torch.exp(0.3 * stopped.values)[..., None]
-        log_pi = torch.log_softmax(logits, -1)
-        log_pi_of_a = log_pi.gather(-1, rollout.actions[..., None])[..., 0]
-        entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
-        bonus = entropy_weight * -(log_pi.exp() * log_pi).sum(-1)
-        value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
-        return (self.value_weight * value_error - advantages * log_pi_of_a - bonus).mean()
-
-
-class ExploringNetwork:
-    """A network that uses every argument.
-
-    Its encoder adds a running statistic to observations and flips its sign outside training mode. The sharpness of its
-    softmax depends on the state's value, a stop-gradient input.
-    """
-
-    def __init__(self, network: AgentNetwork) -> None:
-        self._network = network
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2, training: bool = False) -> Tensor:
-        params = dict(params)
-        x = self._network.encode(params, observations + params.pop("encoder.shift"), batch_dims)
-        return x if training else -x
-
-    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
-        sharpness = torch.exp(0.3 * self._network.values(*(held or (params, features))))
-        return self._network.policy_outputs(params, features) * sharpness[..., None]
 
 
 def gradient_of(learner: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
@@ -130,7 +52,7 @@ def gradient_of(learner: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) 
 def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Params:
     slow, given = algorithm(case), problem(case.task)
     # not by replace(): it is a dataclass with more fields
-    slow = Optional(**{name: getattr(slow, name) for name in slow.__dataclass_fields__}, **options)
+    slow = AlgorithmWithOptions(**{name: getattr(slow, name) for name in slow.__dataclass_fields__}, **options)
     return slow.meta_gradients(given.theta, given.statistics(case.optimizer), given.eta, rollouts)["sum"]
 
 
@@ -381,10 +303,13 @@ def test_ends_of_ranges_are_allowed(changes: dict[str, float]) -> None:
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"discount": 1.5}, "discount must lie in [0, 1], got 1.5"),
     ({"discount": -0.1}, "discount must lie in [0, 1], got -0.1"),
+    ({"discount": math.nan}, "discount must lie in [0, 1], got nan"),
     ({"gae_lambda": 1.5}, "gae_lambda must lie in [0, 1], got 1.5"),
     ({"gae_lambda": -0.1}, "gae_lambda must lie in [0, 1], got -0.1"),
     ({"auxiliary_coefficient": -0.5}, "auxiliary_coefficient must be >= 0, got -0.5"),
+    ({"auxiliary_coefficient": math.nan}, "auxiliary_coefficient must be a finite number >= 0, got nan"),
     ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got 0.0"),
+    ({"max_gradient_norm": math.nan}, "max_gradient_norm must be a finite number > 0, got nan"),
     ({"encoder_mode": "both"}, "encoder_mode must be one of ('auxiliary', 'joint'), got 'both'"),
     ({"convention": "exakt"}, "convention must be one of ('exact', 'surrogate'), got 'exakt'"),
 ]

@@ -12,7 +12,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
 from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts, window_index
-from tests.core_oracles import random_rollout, slow_returns, slow_window
+from tests.core_oracles import slow_returns, slow_window
+from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

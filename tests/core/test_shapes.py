@@ -16,8 +16,8 @@ from dgvf_agents.core.losses import normalize
 from dgvf_agents.core.networks import MLPEncoder
 from dgvf_agents.core.returns import bootstrapped_returns
 from dgvf_agents.core.tasks import RewardPrediction
-from tests.core.test_metagradient import Case, learner_of, learning_rate, problem, state_of
-from tests.core_oracles import random_rollout
+from tests.core.metagradient_problem import Case, learner_of, learning_rate, problem, state_of
+from tests.random_rollouts import random_rollout
 from tests.shape_checks import checked, install
 
 pytestmark = pytest.mark.usefixtures("double_precision")

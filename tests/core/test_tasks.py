@@ -19,14 +19,8 @@ from dgvf_agents.core.tasks import (
     RewardPrediction,
 )
 from dgvf_agents.core.types import Params, Rollout
-from tests.core_oracles import (
-    gvf_loss,
-    pixel_control_loss,
-    random_rollout,
-    reward_prediction_loss,
-    slow_pixel_changes,
-    slow_window,
-)
+from tests.core_oracles import gvf_loss, pixel_control_loss, reward_prediction_loss, slow_pixel_changes, slow_window
+from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

@@ -126,7 +126,7 @@ RULES = {
 
 @dataclass(frozen=True)
 class Case:
-    """One combination of what the meta-gradient can be asked for."""
+    """One combination of the options of the meta-gradient."""
 
     task: str = "hand_set_discount"
     convention: str = "exact"
@@ -218,7 +218,7 @@ def optimizer_state(rule: Rule, statistics: Statistics) -> OptimizerState:
     return {"first_moment": statistics.first, "second_moment": statistics.second, "powers": powers}
 
 
-def learner_of(case: Case) -> UpdateRule:
+def rule_of(case: Case) -> UpdateRule:
     given, slow = problem(case.task, case.ends), algorithm(case)
     return UpdateRule(
         given.network,
@@ -244,12 +244,12 @@ def learning_rate(case: Case) -> Tensor:
     return torch.tensor(RULES[case.optimizer].learning_rate)
 
 
-def computed(case: Case, learner: UpdateRule | None = None, state: InnerState | None = None) -> Params:
+def computed(case: Case, rule: UpdateRule | None = None, state: InnerState | None = None) -> Params:
     """The meta-gradient under test."""
-    learner, given = learner or learner_of(case), problem(case.task, case.ends)
+    rule, given = rule or rule_of(case), problem(case.task, case.ends)
     return meta_gradient(
-        partial(inner_update, learner),
-        partial(meta_loss_gradient, learner),
+        partial(inner_update, rule),
+        partial(meta_loss_gradient, rule),
         state or state_of(case),
         given.eta,
         given.rollouts[: case.updates + 1],

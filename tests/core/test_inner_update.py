@@ -33,9 +33,9 @@ from tests.core.metagradient_problem import (
     computed,
     crossed,
     flat,
-    learner_of,
     learning_rate,
     problem,
+    rule_of,
     state_of,
     unmoved,
 )
@@ -50,12 +50,12 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 @crossed(task=TASKS, encoder_mode=("auxiliary", "joint"), optimizer=RULES, max_gradient_norm=(None, 0.3))
 def test_inner_updates_follow_the_transcription(case: Case) -> None:
-    given, slow, learner, state = problem(case.task), algorithm(case), learner_of(case), state_of(case)
+    given, slow, rule, state = problem(case.task), algorithm(case), rule_of(case), state_of(case)
     expected, _ = slow.trajectory(given.theta, given.statistics(case.optimizer), given.eta, given.rollouts)
     for theta, rollout, following in zip(expected, given.rollouts, given.rollouts[1:], strict=False):
-        state, _ = inner_update(learner, state, given.eta, rollout, learning_rate(case))
+        state, _ = inner_update(rule, state, given.eta, rollout, learning_rate(case))
         torch.testing.assert_close(state.theta, theta, rtol=1e-12, atol=1e-12)
-        scored, loss = meta_loss_gradient(learner, state.theta, following)
+        scored, loss = meta_loss_gradient(rule, state.theta, following)
         whole = slow.meta_loss_gradient(theta, following)
         torch.testing.assert_close(scored, {k: whole[k] for k in scored}, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(loss, slow.meta_loss(theta, following))
@@ -64,8 +64,8 @@ def test_inner_updates_follow_the_transcription(case: Case) -> None:
 
 def plain_step(case: Case, **changes: Any) -> tuple[InnerState, InnerMetrics]:
     """One inner update by gradient descent with α′ = 1, so that parameters move by the negative gradient."""
-    given, learner = problem(case.task), replace(learner_of(case), optimizer=SGD(), **changes)
-    return inner_update(learner, InnerState(given.theta, {}), given.eta, given.rollouts[0], torch.tensor(1.0))
+    given, rule = problem(case.task), replace(rule_of(case), optimizer=SGD(), **changes)
+    return inner_update(rule, InnerState(given.theta, {}), given.eta, given.rollouts[0], torch.tensor(1.0))
 
 
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
@@ -118,7 +118,7 @@ def test_the_answer_loss_leaves_policy_and_value_alone(task: str, encoder_mode: 
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
 def test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers(encoder_mode: str) -> None:
     case = Case(encoder_mode=encoder_mode)
-    gradients, _ = meta_loss_gradient(learner_of(case), problem(case.task).theta, problem(case.task).rollouts[1])
+    gradients, _ = meta_loss_gradient(rule_of(case), problem(case.task).theta, problem(case.task).rollouts[1])
     assert {name.split(".")[0] for name, g in gradients.items() if g.any()} == {"encoder", "policy", "value"}
     assert not any(name.startswith("answers.") for name in gradients)
 
@@ -127,7 +127,7 @@ def test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers(enco
 def test_metrics(weighting: str) -> None:
     case = Case(encoder_mode="joint", max_gradient_norm=0.1, weighting=weighting)
     given, slow, rollout = problem(case.task), algorithm(case), problem(case.task).rollouts[0]
-    _, metrics = inner_update(learner_of(case), state_of(case), given.eta, rollout, learning_rate(case))
+    _, metrics = inner_update(rule_of(case), state_of(case), given.eta, rollout, learning_rate(case))
     stopped = slow.stop_gradient_inputs(given.theta, rollout, given.eta)
     gradient = slow.inner_gradient(given.theta, stopped, given.eta, rollout, create_graph=False)
     main, auxiliary = slow.feature_gradients(given.theta, stopped, given.eta, rollout)
@@ -158,7 +158,7 @@ def test_a_single_step_of_a_single_environment() -> None:
     case, given = Case(), problem("hand_set_discount")
     one = random_rollout(0, steps=3, num_envs=1, ends=False)
     one = Rollout(*(part[-1:] for part in one[:6]), torch.tensor([0]), torch.tensor([[0]]))
-    state, metrics = inner_update(learner_of(case), state_of(case), given.eta, one, learning_rate(case))
+    state, metrics = inner_update(rule_of(case), state_of(case), given.eta, one, learning_rate(case))
     assert all(value.isfinite().all() for value in (*state.theta.values(), *metrics))
 
 
@@ -167,10 +167,10 @@ def test_arguments_are_left_as_they_are(case: Case) -> None:
     given, state = problem(case.task), state_of(case)
     arguments = (state, given.eta, given.rollouts)
     before = torch.utils._pytree.tree_map_only(torch.Tensor, torch.clone, arguments)
-    learner = learner_of(case)
-    inner_update(learner, state, given.eta, given.rollouts[0], learning_rate(case))
-    meta_loss_gradient(learner, state.theta, given.rollouts[1])
-    computed(case, learner, state)
+    rule = rule_of(case)
+    inner_update(rule, state, given.eta, given.rollouts[0], learning_rate(case))
+    meta_loss_gradient(rule, state.theta, given.rollouts[1])
+    computed(case, rule, state)
     tensors, copies = (
         [leaf for leaf in torch.utils._pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
         for tree in (arguments, before)
@@ -193,10 +193,10 @@ def test_tasks_without_meta_parameters_have_an_empty_meta_gradient(
     case = Case(task="pixel_control", optimizer="sgd", horizon=horizon, storage=storage)
     encoder = MLPEncoder(16, (6,))
     network = AgentNetwork(encoder, encoder.features, ACTIONS, task.num_answers)
-    learner = replace(learner_of(case), network=network, task=task)
+    rule = replace(rule_of(case), network=network, task=task)
     gradient = meta_gradient(
-        partial(inner_update, learner),
-        partial(meta_loss_gradient, learner),
+        partial(inner_update, rule),
+        partial(meta_loss_gradient, rule),
         InnerState(network.params(), {}),
         {},
         problem("pixel_control").rollouts[:3],
@@ -213,19 +213,19 @@ def test_random_questions_are_those_of_discovered_ones_but_not_for_training() ->
     random = RandomGVFs(task.network, task.discount)
     assert task.discovers
     assert not random.discovers
-    torch.testing.assert_close(computed(case, replace(learner_of(case), task=random)), computed(case), rtol=0, atol=0)
+    torch.testing.assert_close(computed(case, replace(rule_of(case), task=random)), computed(case), rtol=0, atol=0)
 
 
 # --- zero gradients ---------------------------------------------------------------------------------------------------
 
 
 def with_theta(case: Case, **values: float) -> InnerState:
-    """Parameters amid training but for those whose names start with these words, and fresh statistics."""
+    """The problem's parameters, constant where a name starts with one of these words, and initial statistics."""
     theta = {
         name: next((torch.full_like(p, value) for word, value in values.items() if name.startswith(word)), p)
         for name, p in problem(case.task).theta.items()
     }
-    return InnerState(theta, learner_of(case).optimizer.init(theta))
+    return InnerState(theta, rule_of(case).optimizer.init(theta))
 
 
 zero_cases = crossed(
@@ -245,11 +245,11 @@ def test_finite_with_dead_units(case: Case) -> None:
     for name, p in state.theta.items():
         if name.startswith("encoder.") and name.endswith(".bias"):
             state.theta[name] = torch.full_like(p, -100.0)
-    given, learner = problem(case.task), learner_of(case)
+    given, rule = problem(case.task), rule_of(case)
     assert not encode(state.theta, given.rollouts[0].observations).any()
-    after, _ = inner_update(learner, state, given.eta, given.rollouts[0], learning_rate(case))
+    after, _ = inner_update(rule, state, given.eta, given.rollouts[0], learning_rate(case))
     assert unmoved(state.theta, after.theta) == {"encoder"}
-    gradient = flat(computed(case, learner, state))
+    gradient = flat(computed(case, rule, state))
     assert gradient.isfinite().all()
     # the answers' biases still move, which reaches the rest through the norm that all gradients are divided by
     assert bool(gradient.any()) == (case.max_gradient_norm is not None)
@@ -258,13 +258,13 @@ def test_finite_with_dead_units(case: Case) -> None:
 @zero_cases
 def test_finite_where_the_whole_inner_gradient_is_zero(case: Case) -> None:
     """No advantages, no entropy bonus, no answer loss: the gradient's norm, which clipping divides by, is zero."""
-    learner = replace(learner_of(case), weights=ActorCriticWeights(0.5, 0.0), auxiliary_coefficient=0.0)
+    rule = replace(rule_of(case), weights=ActorCriticWeights(0.5, 0.0), auxiliary_coefficient=0.0)
     state, given = with_theta(case, value=0.0), problem(case.task)
     batches = [rollout._replace(rewards=torch.zeros_like(rollout.rewards)) for rollout in given.rollouts[:3]]
-    after, metrics = inner_update(learner, state, given.eta, batches[0], learning_rate(case))
+    after, metrics = inner_update(rule, state, given.eta, batches[0], learning_rate(case))
     assert metrics.gradient_norm == 0
     assert unmoved(state.theta, after.theta) == {"encoder", "policy", "value", "answers"}
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     # scored on rewards, so that something comes back through the zero gradients
     unroll = Unroll(update, score, state, given.eta, storage=case.storage)
     for k in range(2):

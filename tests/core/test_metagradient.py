@@ -23,10 +23,10 @@ from tests.core.metagradient_problem import (
     computed,
     crossed,
     flat,
-    learner_of,
     learning_rate,
     problem,
     relative_error,
+    rule_of,
     state_of,
 )
 from tests.random_rollouts import random_rollout
@@ -178,8 +178,8 @@ def test_conventions_differ_through_earlier_updates_only(case: Case, horizon: st
 @pytest.mark.parametrize("convention", ["exact", "surrogate"])
 def test_myopic_is_the_sum_of_single_updates(convention: str) -> None:
     case = Case(convention=convention, updates=3, horizon="myopic", task="learned_discounts")
-    learner, given, state, total = learner_of(case), problem(case.task), state_of(case), torch.zeros(())
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    rule, given, state, total = rule_of(case), problem(case.task), state_of(case), torch.zeros(())
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     for k in range(case.updates):
         batches = given.rollouts[k : k + 2]
         total = total + flat(meta_gradient(update, score, state, given.eta, batches, learning_rate(case)))
@@ -196,10 +196,10 @@ def test_recomputation_gives_the_same_gradient_as_the_graph(case: Case) -> None:
 def test_scoring_decides_what_the_meta_loss_is() -> None:
     """Scores of single updates add up to the sum of all."""
     case = Case(updates=3)
-    learner, given = learner_of(case), problem(case.task)
+    rule, given = rule_of(case), problem(case.task)
 
     def gradient(scored: set[int]) -> Tensor:
-        unroll = Unroll(partial(inner_update, learner), partial(meta_loss_gradient, learner), state_of(case), given.eta)
+        unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
         for k in range(case.updates):
             unroll.update(given.rollouts[k], learning_rate(case))
             if k in scored:
@@ -215,8 +215,8 @@ def test_scoring_decides_what_the_meta_loss_is() -> None:
 def test_results_of_an_unroll_are_detached(storage: str) -> None:
     """The agent continues from them, and would otherwise keep every earlier graph alive."""
     case, given = Case(optimizer="adam"), problem("hand_set_discount")
-    learner = learner_of(case)
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    rule = rule_of(case)
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     unroll = Unroll(update, score, state_of(case), given.eta, storage=storage)
     for k in range(2):
         metrics = unroll.update(given.rollouts[k], learning_rate(case))
@@ -235,15 +235,15 @@ def test_results_of_an_unroll_are_detached(storage: str) -> None:
 def test_the_gradient_of_the_meta_loss_is_of_first_order() -> None:
     case = Case()
     theta = {name: p.clone().requires_grad_() for name, p in problem(case.task).theta.items()}
-    gradients, loss = meta_loss_gradient(learner_of(case), theta, problem(case.task).rollouts[1])
+    gradients, loss = meta_loss_gradient(rule_of(case), theta, problem(case.task).rollouts[1])
     assert not any(tensor.requires_grad for tensor in (*gradients.values(), loss))
 
 
 @pytest.mark.parametrize("updates", [0, 1, 2])
 def test_a_gradient_needs_a_score(updates: int) -> None:
     case = Case()
-    learner, given = learner_of(case), problem(case.task)
-    unroll = Unroll(partial(inner_update, learner), partial(meta_loss_gradient, learner), state_of(case), given.eta)
+    rule, given = rule_of(case), problem(case.task)
+    unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
     for rollout in given.rollouts[:updates]:
         unroll.update(rollout, learning_rate(case))
     with pytest.raises(RuntimeError, match=r"without any scored update: call update\(\) and score\(\) first"):
@@ -261,11 +261,11 @@ def living_tensors() -> int:
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_unrolls_leave_nothing_behind(storage: str) -> None:
     case = Case(optimizer="adam", storage=storage)
-    learner, state = learner_of(case), state_of(case)
-    computed(case, learner, state)
+    rule, state = rule_of(case), state_of(case)
+    computed(case, rule, state)
     before = living_tensors()
     for _ in range(50):
-        computed(case, learner, state)
+        computed(case, rule, state)
     assert living_tensors() <= before
 
 
@@ -273,12 +273,12 @@ def test_unrolls_leave_nothing_behind(storage: str) -> None:
 def test_unrolls_free_every_byte(storage: str) -> None:
     """Python's garbage collector does not see the tensors that autograd saves; the profiler counts all allocations."""
     case = Case(storage=storage)
-    learner, state = learner_of(case), state_of(case)
-    computed(case, learner, state)
+    rule, state = rule_of(case), state_of(case)
+    computed(case, rule, state)
     gc.collect()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
         for _ in range(2):
-            computed(case, learner, state)
+            computed(case, rule, state)
         gc.collect()
     events = profiler.events()
     assert sum(max(0, event.self_cpu_memory_usage) for event in events) > 1e5
@@ -300,11 +300,11 @@ def fresh_compiler() -> Iterator[None]:
 def test_compiled_functions_give_the_same_gradient() -> None:
     """In batches with one number of bootstraps, as every new one is compiled anew, which takes long."""
     case = Case()
-    learner, given = learner_of(case), problem(case.task)
+    rule, given = rule_of(case), problem(case.task)
     batches = [batch for batch in map(random_rollout, range(20)) if len(batch.bootstrap_index) == 4][:3]
 
     def gradient(compiled: Callable[[Any], Any]) -> Params:
-        update, score = compiled(partial(inner_update, learner)), compiled(partial(meta_loss_gradient, learner))
+        update, score = compiled(partial(inner_update, rule)), compiled(partial(meta_loss_gradient, rule))
         return meta_gradient(update, score, state_of(case), given.eta, batches, learning_rate(case))
 
     assert relative_error(gradient(partial(torch.compile, fullgraph=True)), gradient(lambda eager: eager)) < 1e-12

@@ -31,10 +31,10 @@ from tests.core.metagradient_problem import (
     algorithm,
     computed,
     flat,
-    learner_of,
     learning_rate,
     problem,
     relative_error,
+    rule_of,
     state_of,
 )
 
@@ -44,8 +44,8 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 # --- options, against the transcription with the same options ---------------------------------------------------------
 
 
-def gradient_of(learner: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+def gradient_of(rule: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     return meta_gradient(update, score, state_of(case), problem(case.task).eta, rollouts, learning_rate(case))
 
 
@@ -70,7 +70,7 @@ def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Pa
 def test_returns_and_advantages(convention: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
     case = Case(convention=convention, encoder_mode="joint")
     rollouts = problem(case.task).rollouts[:3]
-    gradient = gradient_of(replace(learner_of(case), **changes), case, rollouts)
+    gradient = gradient_of(replace(rule_of(case), **changes), case, rollouts)
     assert relative_error(gradient, transcribed(case, rollouts, **options)) < 1e-10
 
 
@@ -79,7 +79,7 @@ def test_a_batch_may_bring_its_own_entropy_weight() -> None:
     rollouts = tuple(
         batch._replace(entropy_weight=torch.tensor(0.1 * k)) for k, batch in enumerate(problem(case.task).rollouts[:3])
     )
-    assert relative_error(gradient_of(learner_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
+    assert relative_error(gradient_of(rule_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
 
 
 @pytest.mark.parametrize("convention", ["exact", "surrogate"])
@@ -92,8 +92,8 @@ def test_networks_are_passed_statistics_stop_gradient_inputs_and_training_mode(
         batch._replace(statistics={"encoder.shift": torch.tensor(0.2 * (k + 1))})
         for k, batch in enumerate(problem(case.task).rollouts[:3])
     )
-    learner = replace(learner_of(case), network=ExploringNetwork(problem(case.task).network))
-    gradient = gradient_of(learner, case, rollouts)
+    rule = replace(rule_of(case), network=ExploringNetwork(problem(case.task).network))
+    gradient = gradient_of(rule, case, rollouts)
     # the questions see observations without a shift
     shifted = tuple(b._replace(observations=b.observations + b.statistics["encoder.shift"]) for b in rollouts)
     assert relative_error(gradient, transcribed(case, shifted, exploring=True)) < 1e-10
@@ -106,12 +106,12 @@ def test_encoders_without_parameters_stay_out_of_gradients(convention: str) -> N
     given = problem(case.task)
     with torch.random.fork_rng():
         network = AgentNetwork(torch.nn.Flatten(), 5, ACTIONS, QUESTIONS)
-    learner = replace(learner_of(case), network=network)
+    rule = replace(rule_of(case), network=network)
     start, rollout = InnerState(network.params(), {}), given.rollouts[0]
-    state, _ = inner_update(learner, start, given.eta, rollout, learning_rate(case))
+    state, _ = inner_update(rule, start, given.eta, rollout, learning_rate(case))
     expected, _ = algorithm(case).update(start.theta, given.statistics("sgd"), given.eta, rollout)
     torch.testing.assert_close(state.theta, expected)
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     gradient = meta_gradient(update, score, start, given.eta, given.rollouts[:3], learning_rate(case))
     assert list(gradient) == list(given.eta)
     assert not flat(gradient).any()
@@ -137,10 +137,10 @@ class Unread(AuxiliaryTask):
 
 
 @pytest.mark.parametrize("horizon", ["unrolled", "myopic"])
-def test_the_meta_gradient_of_what_nothing_reads_is_zero(horizon: str) -> None:
+def test_the_meta_gradient_of_unused_parameters_is_zero(horizon: str) -> None:
     case, given = Case(horizon=horizon), problem("hand_set_discount")
-    learner = replace(learner_of(case), task=Unread(given.task))
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    rule = replace(rule_of(case), task=Unread(given.task))
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     eta = {"unread": torch.ones(2, 3), **given.eta}
     gradient = meta_gradient(
         update, score, state_of(case), eta, given.rollouts[:3], learning_rate(case), horizon=horizon
@@ -157,11 +157,11 @@ def no_score(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
 
 
 @pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
-def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, length: int) -> None:
+def test_score_and_update_equals_score_then_update(storage: str, length: int) -> None:
     """Under both storages, and for any number of states per block."""
     case = Case(updates=5, convention="surrogate")
-    learner, given = learner_of(case), problem(case.task)
-    update, score, both = (partial(f, learner) for f in (inner_update, meta_loss_gradient, scored_update))
+    rule, given = rule_of(case), problem(case.task)
+    update, score, both = (partial(f, rule) for f in (inner_update, meta_loss_gradient, scored_update))
     apart = Unroll(update, score, state_of(case), given.eta)
     kept = no_score if storage == "graph" else score
     together = Unroll(update, kept, state_of(case), given.eta, scored_update=both, storage=storage, length=length)
@@ -184,8 +184,8 @@ def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, 
 
 def _begun(case: Case, eta: Params, storage: Storage, length: int) -> tuple[Callable[..., Any], Unroll]:
     """The inner update, and an unroll of it that has not taken any."""
-    learner = learner_of(case)
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    rule = rule_of(case)
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     return update, Unroll(update, score, state_of(case), eta, storage=storage, length=length)
 
 
@@ -222,15 +222,15 @@ def test_an_unroll_continues_from_the_state_it_is_given(storage: Storage) -> Non
 
 
 @pytest.mark.parametrize(("storage", "calls"), [("graph", 3), ("recompute", 6)])
-def test_what_is_kept_is_not_computed_again_and_what_is_recomputed_is_not_kept(storage: str, calls: int) -> None:
-    """Graphs keep every update and its score, which is as large as θ; recomputing does each of them twice."""
+def test_graphs_are_kept_or_updates_recomputed(storage: str, calls: int) -> None:
+    """Graph storage calls every function once per update, recomputation twice."""
     case, given, counts = Case(updates=3), problem("hand_set_discount"), Counter[str]()
-    learner = learner_of(case)
+    rule = rule_of(case)
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             counts[function.__name__] += 1
-            return function(learner, *arguments)
+            return function(rule, *arguments)
 
         return call
 
@@ -245,16 +245,16 @@ def test_what_is_kept_is_not_computed_again_and_what_is_recomputed_is_not_kept(s
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
-def test_updates_keep_the_precision_of_what_they_are_given() -> None:
+def test_updates_keep_the_precision_of_their_inputs() -> None:
     """Whatever PyTorch's default is, which is double precision here."""
     case = Case(optimizer="sgd")
     given = problem(case.task)
     network, questions = (copy.deepcopy(module).float() for module in (given.network, given.task.network))
-    learner = replace(learner_of(case), network=network, task=DiscoveredGVFs(questions, 0.8))
+    rule = replace(rule_of(case), network=network, task=DiscoveredGVFs(questions, 0.8))
     theta, eta = ({k: p.float() for k, p in params.items()} for params in (given.theta, given.eta))
     rollouts = tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, given.rollouts[:2])
-    state, metrics = inner_update(learner, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
-    scores, loss = meta_loss_gradient(learner, state.theta, rollouts[1])
+    state, metrics = inner_update(rule, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
+    scores, loss = meta_loss_gradient(rule, state.theta, rollouts[1])
     for value in (*state.theta.values(), *metrics, *scores.values(), loss):
         assert value.dtype == torch.float32
 
@@ -266,27 +266,27 @@ def test_updates_keep_the_precision_of_what_they_are_given() -> None:
 def test_explained_variance_is_free_of_the_rewards_scale(scale: float) -> None:
     """1 - Var(G - v) / Var(G), as scikit-learn's `explained_variance_score`; without values all of it is lost."""
     case = Case(optimizer="sgd", ends=False)
-    given, learner = problem(case.task, ends=False), learner_of(case)
+    given, rule = problem(case.task, ends=False), rule_of(case)
     rollout = given.rollouts[0]._replace(rewards=scale * given.rollouts[0].rewards)
     theta = {k: scale * p if k.startswith("value.") else p for k, p in given.theta.items()}
     expected, actual = (
-        inner_update(learner, InnerState(params, {}), given.eta, batch, learning_rate(case))[1].explained_variance
+        inner_update(rule, InnerState(params, {}), given.eta, batch, learning_rate(case))[1].explained_variance
         for params, batch in ((given.theta, given.rollouts[0]), (theta, rollout))
     )
     assert 0.01 < abs(float(expected)) < 10
     torch.testing.assert_close(actual, expected)
 
 
-def test_returns_that_do_not_vary_have_no_explained_variance_to_divide_by() -> None:
+def test_explained_variance_of_constant_returns() -> None:
     case = Case(optimizer="sgd")
-    given, learner = problem(case.task), learner_of(case)
+    given, rule = problem(case.task), rule_of(case)
     theta = {k: torch.zeros_like(p) if k.startswith("value.") else p for k, p in given.theta.items()}
     rollout = given.rollouts[0]._replace(rewards=torch.zeros(4, 3))
-    _, metrics = inner_update(learner, InnerState(theta, {}), given.eta, rollout, learning_rate(case))
+    _, metrics = inner_update(rule, InnerState(theta, {}), given.eta, rollout, learning_rate(case))
     assert metrics.explained_variance == 1.0
 
 
-# --- what is allowed, and what the errors say -------------------------------------------------------------------------
+# --- ranges and errors ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -295,9 +295,9 @@ def test_returns_that_do_not_vary_have_no_explained_variance_to_divide_by() -> N
     ids=str,
 )
 def test_ends_of_ranges_are_allowed(changes: dict[str, float]) -> None:
-    learner = replace(learner_of(Case()), **changes)
-    assert all(getattr(learner, name) == value for name, value in changes.items())
-    assert replace(learner, max_gradient_norm=1e-3).max_gradient_norm == 1e-3
+    rule = replace(rule_of(Case()), **changes)
+    assert all(getattr(rule, name) == value for name, value in changes.items())
+    assert replace(rule, max_gradient_norm=1e-3).max_gradient_norm == 1e-3
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -316,9 +316,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[str(changes) for changes, _ in REFUSED])
-def test_refusals_of_learners(changes: dict[str, Any], message: str) -> None:
+def test_invalid_update_rules(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"must") as refusal:
-        replace(learner_of(Case()), **changes)
+        replace(rule_of(Case()), **changes)
     assert str(refusal.value) == message
 
 
@@ -330,16 +330,16 @@ def test_refusals_of_learners(changes: dict[str, Any], message: str) -> None:
         ({"storage": "disk"}, "storage must be one of ('graph', 'recompute'), got 'disk'"),
     ],
 )
-def test_refusals_of_choices(changes: dict[str, str], message: str) -> None:
+def test_invalid_choices(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=r"must") as refusal:
-        computed(Case(**changes), learner_of(Case()), state_of(Case()))
+        computed(Case(**changes), rule_of(Case()), state_of(Case()))
     assert str(refusal.value) == message
 
 
-def test_refusals_of_calls_out_of_order() -> None:
+def test_calls_out_of_order() -> None:
     case, given = Case(), problem("hand_set_discount")
-    learner = learner_of(case)
-    unroll = Unroll(partial(inner_update, learner), partial(meta_loss_gradient, learner), state_of(case), given.eta)
+    rule = rule_of(case)
+    unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
     calls = {
         "score() was called before any update: call update() first": lambda: unroll.score(given.rollouts[0]),
         "gradient() was called without any scored update: call update() and score() first": unroll.gradient,
@@ -359,8 +359,8 @@ def test_refusals_of_calls_out_of_order() -> None:
 def test_defaults_are_those_of_the_paper() -> None:
     """Multi-step returns, advantages as they are, only the answers training the encoder (sections 3.4 and 4.2)."""
     given = problem("hand_set_discount")
-    learner = UpdateRule(given.network, learner_of(Case()).distribution, given.task, SGD())
-    assert (learner.discount, learner.gae_lambda, learner.normalize_advantages) == (0.99, 1.0, False)
-    assert (learner.auxiliary_coefficient, learner.max_gradient_norm) == (1.0, None)
-    assert (learner.encoder_mode, learner.convention) == ("auxiliary", "exact")
-    assert learner.weights == ActorCriticWeights(0.5, 0.01)
+    rule = UpdateRule(given.network, rule_of(Case()).distribution, given.task, SGD())
+    assert (rule.discount, rule.gae_lambda, rule.normalize_advantages) == (0.99, 1.0, False)
+    assert (rule.auxiliary_coefficient, rule.max_gradient_norm) == (1.0, None)
+    assert (rule.encoder_mode, rule.convention) == ("auxiliary", "exact")
+    assert rule.weights == ActorCriticWeights(0.5, 0.01)

@@ -109,7 +109,7 @@ def test_from_fresh_statistics_on_they_follow_their_formulas(optimizer: Optimize
         torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-14)
 
 
-def taken_apart(optimizer: Optimizer, state: OptimizerState) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
+def flattened(optimizer: Optimizer, state: OptimizerState) -> tuple[list[Tensor], Callable[..., list[Tensor]]]:
     """Two steps as a function of tensors: parameters, both gradients, statistics, learning rate."""
     arguments = (random_params(0), random_params(1), random_params(2), state, torch.tensor(0.1))
     tensors, structure = tree_flatten(arguments)
@@ -122,7 +122,7 @@ def taken_apart(optimizer: Optimizer, state: OptimizerState) -> tuple[list[Tenso
     return [tensor.detach().clone().requires_grad_() for tensor in tensors], two_steps
 
 
-def amid_training(optimizer: Optimizer) -> OptimizerState:
+def after_training(optimizer: Optimizer) -> OptimizerState:
     state = optimizer.init(random_params(0))
     for seed in (3, 4):
         _, state = optimizer.step(random_params(0), random_params(seed), state, 0.1)
@@ -131,13 +131,13 @@ def amid_training(optimizer: Optimizer) -> OptimizerState:
 
 @pytest.mark.parametrize("optimizer", [SGD(), RMSProp(0.7, 1e-3), Adam(0.8, 0.7, 1e-2)], ids=str)
 def test_gradients_through_steps(optimizer: Optimizer) -> None:
-    tensors, two_steps = taken_apart(optimizer, amid_training(optimizer))
+    tensors, two_steps = flattened(optimizer, after_training(optimizer))
     assert torch.autograd.gradcheck(two_steps, tensors)
 
 
 @every_optimizer
 def test_finite_at_zero_gradients_and_zero_statistics(optimizer: Optimizer) -> None:
-    tensors, two_steps = taken_apart(optimizer, tree_map(torch.zeros_like, amid_training(optimizer)))
+    tensors, two_steps = flattened(optimizer, tree_map(torch.zeros_like, after_training(optimizer)))
     with torch.no_grad():
         for tensor in tensors[3:9]:  # both gradients
             tensor.zero_()
@@ -150,7 +150,7 @@ def test_finite_at_zero_gradients_and_zero_statistics(optimizer: Optimizer) -> N
 
 @every_optimizer
 def test_arguments_are_left_as_they_are(optimizer: Optimizer) -> None:
-    arguments = (random_params(0), random_params(1), amid_training(optimizer), torch.tensor(0.1))
+    arguments = (random_params(0), random_params(1), after_training(optimizer), torch.tensor(0.1))
     before = tree_map(torch.clone, arguments)
     optimizer.step(*arguments)
     torch.testing.assert_close(arguments, before, rtol=0, atol=0)
@@ -167,7 +167,7 @@ def test_statistics_are_structured_alike_from_the_first_step_on(optimizer: Optim
         assert (old.shape, old.dtype) == (new.shape, new.dtype)
 
 
-def test_a_held_second_moment_blocks_its_part_of_the_gradient_and_nothing_else() -> None:
+def test_a_constant_second_moment_blocks_only_its_part_of_the_gradient() -> None:
     """∂θ/∂g is -α / √(s + ε), and with the moment another α (1 - ρ) g² / (s + ε)^{3/2}; ∂θ/∂s_old alike."""
     rho, epsilon, rate = 0.7, 1e-2, 0.1
     g, old = (random_params(1)["weight"].requires_grad_(), (random_params(2)["weight"] ** 2).requires_grad_())

@@ -16,7 +16,7 @@ from dgvf_agents.core.losses import normalize
 from dgvf_agents.core.networks import MLPEncoder
 from dgvf_agents.core.returns import bootstrapped_returns
 from dgvf_agents.core.tasks import RewardPrediction
-from tests.core.metagradient_problem import Case, learner_of, learning_rate, problem, state_of
+from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of
 from tests.random_rollouts import random_rollout
 from tests.shape_checks import checked, install
 
@@ -62,7 +62,7 @@ def test_results_are_checked() -> None:
 def test_fields_of_records_are_checked(field: str, start: int) -> None:
     case, given = Case(), problem("hand_set_discount")
     rollout = given.rollouts[0]
-    update = partial(inner_update, learner_of(case), state_of(case), given.eta)
+    update = partial(inner_update, rule_of(case), state_of(case), given.eta)
     with pytest.raises(TypeCheckError, match="Rollout"):
         update(rollout._replace(**{field: getattr(rollout, field)[start:]}), learning_rate(case))
 

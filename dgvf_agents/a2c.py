@@ -154,7 +154,7 @@ class DGVFA2C(PersistentAlgorithm):
             meta_epsilon: ε of that Adam.
             meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
             meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
-                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.core.meta_clipping`.
+                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.core.optimizers`.
             meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted. It
                 and `meta_max_grad_norm` may be infinite.
             inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.

@@ -22,12 +22,11 @@ from torch.utils._pytree import tree_leaves
 
 from dgvf_agents.core.finite import check_finite
 from dgvf_agents.core.inner_update import InnerMetrics, InnerState
-from dgvf_agents.core.meta_clipping import clip_meta_gradient
 from dgvf_agents.core.optimizers import OptimizerState, global_norm
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
-from dgvf_agents.execution.packing import KEY
+from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner_state import LearnerState, UnrollState, like
 

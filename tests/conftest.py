@@ -12,6 +12,10 @@ os.environ["SDL_AUDIODRIVER"] = "dummy"
 import pytest
 from hypothesis import Phase, settings
 
+from tests import shape_checks
+
+shape_checks.install()  # before anything imports dgvf_agents
+
 # a shell starts what runs in the background deaf to Ctrl-C, and so would be all that tests start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

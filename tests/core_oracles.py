@@ -1,7 +1,7 @@
-"""The algorithm of Veeriah et al. (2019) once more, slow and literal, and random experience; the tests' truth.
+"""A slow, literal transcription of the algorithm of Veeriah et al. (2019).
 
-Loops where the package has recursions, matrix products where it has modules, plain autograd with `create_graph=True`
-where it has `torch.func` and a chain rule of its own. Nothing of `dgvf_agents` is used but its records.
+It has loops instead of recursions, matrix products instead of modules, and autograd with `create_graph=True` instead of
+`torch.func` and a chain rule by hand. It uses nothing of `dgvf_agents` but its records.
 """
 
 from __future__ import annotations
@@ -17,83 +17,23 @@ from torch import Tensor
 from dgvf_agents.core.types import Params, Rollout
 
 AnswerLoss = Callable[[Tensor, Tensor, Params, Rollout], Tensor]
-"""L^ans of answers y(x_t) and next answers y(x_{t+1}), both `[T, B, answers]`, of η and of a rollout."""
-
-
-# --- experience -------------------------------------------------------------------------------------------------------
-
-
-def random_rollout(
-    seed: int,
-    *,
-    steps: int = 4,
-    copies: int = 3,
-    shape: tuple[int, ...] = (5,),
-    actions: int = 3,
-    ends: bool = True,
-    spare: int = 0,
-) -> Rollout:
-    """Normal observations and rewards, uniform actions.
-
-    Args:
-        seed: of the random numbers.
-        steps: T.
-        copies: B.
-        shape: of an observation.
-        actions: A.
-        ends: whether episodes end inside: one by termination, one by truncation at least, and others at random.
-        spare: places of `bootstrap_index` that no step asks for.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    observations = torch.randn(steps + 1, copies, *shape, generator=generator)
-    after_ends = torch.randn(steps, copies, *shape, generator=generator)
-    luck = torch.rand(steps, copies, generator=generator)
-    terminated, truncated = luck < 0.15, luck > 0.85
-    first, second = torch.randperm((steps - 1) * copies, generator=generator)[:2].tolist()
-    for place, end in ((first, terminated), (second, truncated)):
-        terminated.view(-1)[place] = truncated.view(-1)[place] = False
-        end.view(-1)[place] = True
-    if not ends:
-        terminated, truncated = torch.zeros_like(terminated), torch.zeros_like(truncated)
-    ended = (terminated | truncated).reshape(steps, copies, *(1 for _ in shape))
-    rollout = Rollout(
-        observations=observations[:-1],
-        actions=torch.randint(actions, (steps, copies), generator=generator),
-        rewards=torch.randn(steps, copies, generator=generator),
-        terminated=terminated,
-        truncated=truncated,
-        next_observations=torch.where(ended, after_ends, observations[1:]),
-        bootstrap_index=torch.empty(0, dtype=torch.long),
-        bootstrap_slot=torch.zeros(steps, copies, dtype=torch.long),
-    )
-    return _with_bootstraps(rollout, spare)
-
-
-def _with_bootstraps(rollout: Rollout, spare: int) -> Rollout:
-    """Number the next observations that returns are bootstrapped from; at least one, so that slot 0 exists."""
-    (steps, copies), slot = rollout.rewards.shape, rollout.bootstrap_slot.clone()
-    index: list[int] = [0] * spare
-    for t, b in product(range(steps), range(copies)):
-        if rollout.segment_end[t, b] and not rollout.terminated[t, b]:
-            slot[t, b] = len(index)
-            index.append(t * copies + b)
-    return rollout._replace(bootstrap_index=torch.tensor(index or [0]), bootstrap_slot=slot)
+"""L^ans of answers y(x_t) and next answers y(x_{t+1}), both `[T, B, D]`, of η and of a rollout."""
 
 
 # --- returns ----------------------------------------------------------------------------------------------------------
 
 
-def slow_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, cut: Tensor) -> Tensor:
-    """G_t = c_{t+1} + γ_{t+1} c_{t+2} + … + γ_{t+1} … γ_{W+1} v_{W+1}, for W the first cut step from t on."""
+def slow_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, segment_end: Tensor) -> Tensor:
+    """G_t = c_{t+1} + γ_{t+1} c_{t+2} + … + γ_{t+1} … γ_{W+1} v_{W+1}, with W ≥ t the end of the segment."""
     discounts, rows = discounts.expand_as(cumulants), []
-    for t in range(len(cut)):
+    for t in range(len(segment_end)):
         row = []
-        for b in range(cut.shape[1]):
+        for b in range(segment_end.shape[1]):
             total, factor = torch.zeros_like(cumulants[t, b]), torch.ones_like(cumulants[t, b])
-            for w in range(t, len(cut)):
+            for w in range(t, len(segment_end)):
                 total = total + factor * cumulants[w, b]
                 factor = factor * discounts[w, b]
-                if cut[w, b]:
+                if segment_end[w, b]:
                     total = total + factor * bootstraps[w, b]
                     break
             row.append(total)
@@ -102,16 +42,16 @@ def slow_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, cut: 
 
 
 def alive(rollout: Rollout) -> Tensor:
-    """1 where there is something to bootstrap from, 0 where the episode terminated."""
+    """0 where the episode terminated, else 1."""
     return torch.tensor([[0.0 if end else 1.0 for end in row] for row in rollout.terminated.tolist()])
 
 
-def slow_window(cut: Tensor, t: int, b: int, length: int) -> list[int]:
-    """The steps whose next observations o_{t+1:t+j} a question may see; the last is repeated where the window ends."""
+def slow_window(segment_end: Tensor, t: int, b: int, length: int) -> list[int]:
+    """The steps of the window o_{t+1:t+j}; the last one of the segment is repeated."""
     steps = []
     for _ in range(length):
         steps.append(t)
-        t = t if cut[t, b] else t + 1
+        t = t if segment_end[t, b] else t + 1
     return steps
 
 
@@ -143,11 +83,11 @@ def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
     """½ (G^{y_i}_t - y_i(x_t))², cumulants u = arctan(·), discounts γ = sigmoid(·) or hand-set."""
 
     def loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
-        steps, copies = rollout.rewards.shape
+        steps, num_envs = rollout.rewards.shape
         windows = torch.stack([
             torch.stack([
                 torch.cat([rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)])
-                for b in range(copies)
+                for b in range(num_envs)
             ])
             for t in range(steps)
         ])  # fmt: skip
@@ -167,9 +107,9 @@ def reward_prediction_loss(answers: Tensor, next_answers: Tensor, eta: Params, r
 
 def slow_pixel_changes(rollout: Rollout, grid: int, scale: float, border: int = 0) -> Tensor:
     """c_i: the mean of |o_{t+1} - o_t| over channels and over the pixels of cell i, cells counted row by row."""
-    steps, copies, channels, height, width = rollout.observations.shape
+    steps, num_envs, channels, height, width = rollout.observations.shape
     height, width = height - 2 * border, width - 2 * border
-    changes = torch.zeros(steps, copies, grid * grid)
+    changes = torch.zeros(steps, num_envs, grid * grid)
     for row, column in product(range(height), range(width)):
         cell = (row * grid // height) * grid + column * grid // width
         for channel in range(channels):
@@ -183,7 +123,7 @@ def pixel_control_loss(actions: int, grid: int, discount: float, scale: float = 
     """Σ_i ½ (G_{c_i} + γ^n max_a′ q_i(s′, a′) - q_i(s, a))²; answer i·A + a is q_i(·, a)."""
 
     def loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
-        steps, copies = rollout.rewards.shape
+        steps, num_envs = rollout.rewards.shape
         c = slow_pixel_changes(rollout, grid, scale)
         cells = range(grid * grid)
         best = torch.stack([next_answers[..., i * actions : (i + 1) * actions].max(-1).values for i in cells], -1)
@@ -191,7 +131,7 @@ def pixel_control_loss(actions: int, grid: int, discount: float, scale: float = 
         taken = torch.stack([
             torch.stack([
                 torch.stack([answers[t, b, i * actions + int(rollout.actions[t, b])] for i in cells])
-                for b in range(copies)
+                for b in range(num_envs)
             ])
             for t in range(steps)
         ])  # fmt: skip
@@ -204,7 +144,7 @@ def pixel_control_loss(actions: int, grid: int, discount: float, scale: float = 
 
 
 class Statistics(NamedTuple):
-    """What an optimizer remembers: steps taken, first and second moments."""
+    """An optimizer's statistics: number of steps, first and second moments."""
 
     steps: int
     first: Params
@@ -212,7 +152,7 @@ class Statistics(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """α′ and the rest of the inner optimizer's numbers; its kind: `"sgd"`, `"rmsprop"` or `"adam"`."""
+    """The inner optimizer's kind, `"sgd"`, `"rmsprop"` or `"adam"`, and its hyperparameters."""
 
     kind: str
     learning_rate: float
@@ -246,18 +186,18 @@ def optimizer_step(rule: Rule, theta: Params, g: Params, old: Statistics) -> tup
 
 
 class StopGradientInputs(NamedTuple):
-    """What the gradient of a pseudo-loss holds constant, all of it a function of θ."""
+    """Inputs that the gradient of a pseudo-loss treats as constants, each a function of θ."""
 
     features: Tensor
     """x_t."""
     values: Tensor
     """v(x_t), in the advantages."""
     next_values: Tensor
-    """v(x_{t+1}), which rewards are bootstrapped from."""
+    """v(x_{t+1}), which returns bootstrap from."""
     next_answers: Tensor
-    """y(x_{t+1}), which cumulants are bootstrapped from."""
+    """y(x_{t+1}), which the targets of answers bootstrap from."""
     weight: Tensor | None = None
-    """w of L^ans, where it is not a constant."""
+    """w of L^ans; `None`: the auxiliary coefficient."""
 
 
 @dataclass(frozen=True)
@@ -276,55 +216,59 @@ class Algorithm:
     auxiliary_coefficient: float = 0.7
     auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
 
-    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
-        """What a gradient at θ holds constant; without η what L^RL alone does."""
+    def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
+        """The stop-gradient inputs at θ; without η those of L^RL alone."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
-        held = StopGradientInputs(x, values, next_values, head(theta, "answers", following))
+        stopped = StopGradientInputs(x, values, next_values, head(theta, "answers", following))
         if eta is None or self.auxiliary_weighting == "fixed":
-            return held
-        return held._replace(weight=self.weight(theta, held, eta, rollout))
+            return stopped
+        return stopped._replace(weight=self.weight(theta, stopped, eta, rollout))
 
-    def feature_gradients(self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout) -> list[Tensor]:
+    def feature_gradients(
+        self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout
+    ) -> list[Tensor]:
         """∂L^RL/∂x and ∂L^ans/∂x at x = x_t(θ)."""
-        x = held.features + torch.zeros_like(held.features, requires_grad=True)
-        main = self.rl_loss(theta, x, held, rollout)
-        auxiliary = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
+        x = stopped.features + torch.zeros_like(stopped.features, requires_grad=True)
+        main = self.rl_loss(theta, x, stopped, rollout)
+        auxiliary = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, rollout)
         return [torch.autograd.grad(loss, x, create_graph=True)[0] for loss in (main, auxiliary)]
 
-    def weight(self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
+    def weight(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """w = c ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), δ = 1e-8."""
-        main, auxiliary = self.feature_gradients(theta, held, eta, rollout)
+        main, auxiliary = self.feature_gradients(theta, stopped, eta, rollout)
         return self.auxiliary_coefficient * (main**2).sum() ** 0.5 / ((auxiliary**2).sum() + 1e-16) ** 0.5
 
-    def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
-        """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) held."""
-        returns = slow_returns(rollout.rewards, self.discount * alive(rollout), held.next_values, rollout.segment_end)
+    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
+        """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) constant."""
+        returns = slow_returns(
+            rollout.rewards, self.discount * alive(rollout), stopped.next_values, rollout.segment_end
+        )
         logits = head(theta, "policy", x)
         log_pi = logits - torch.logsumexp(logits, -1, keepdim=True)
         log_pi_of_a = torch.gather(log_pi, -1, rollout.actions[..., None])[..., 0]
         entropy = -(log_pi.exp() * log_pi).sum(-1)
         value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
-        losses = -(returns - held.values) * log_pi_of_a
+        losses = -(returns - stopped.values) * log_pi_of_a
         return (losses + self.value_weight * value_error - self.entropy_weight * entropy).mean()
 
-    def inner_loss(self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
+    def inner_loss(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """L^RL(θ) + w · L^ans(θ, η), to be differentiated in θ alone; w = c unless gradients' norms decide."""
         x = encode(theta, rollout.observations)
-        main = self.rl_loss(theta, held.features if self.encoder_mode == "auxiliary" else x, held, rollout)
-        answers = self.answer_loss(head(theta, "answers", x), held.next_answers, eta, rollout)
-        return main + (self.auxiliary_coefficient if held.weight is None else held.weight) * answers
+        main = self.rl_loss(theta, stopped.features if self.encoder_mode == "auxiliary" else x, stopped, rollout)
+        answers = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, rollout)
+        return main + (self.auxiliary_coefficient if stopped.weight is None else stopped.weight) * answers
 
     def inner_gradient(
-        self, theta: Params, held: StopGradientInputs, eta: Params, rollout: Rollout, create_graph: bool
+        self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout, create_graph: bool
     ) -> Params:
         """∇ of the inner loss in its first argument.
 
-        The first argument is θ + 0, and what is differentiated in is the 0: whether or not `held` hangs on θ too, it is
-        constant in that gradient, and the gradient still hangs on it.
+        The argument is θ + 0, differentiated in the 0. `stopped` is constant in that gradient, even if it depends on θ,
+        and the gradient is still a function of it.
         """
         zeros = {k: torch.zeros_like(p, requires_grad=True) for k, p in theta.items()}
-        loss = self.inner_loss({k: theta[k] + zeros[k] for k in theta}, held, eta, rollout)
+        loss = self.inner_loss({k: theta[k] + zeros[k] for k in theta}, stopped, eta, rollout)
         gradients = torch.autograd.grad(
             loss, list(zeros.values()), create_graph=create_graph, materialize_grads=True, allow_unused=True
         )
@@ -336,15 +280,15 @@ class Algorithm:
         statistics: Statistics,
         eta: Params,
         rollout: Rollout,
-        held: StopGradientInputs | None = None,
+        stopped: StopGradientInputs | None = None,
         create_graph: bool = False,
     ) -> tuple[Params, Statistics]:
-        """θ_{k-1} → θ_k; `held` in place of what θ_{k-1} itself would hold."""
-        if held is None:
-            # exact: what is held is still a function of θ_{k-1}; surrogate: stop-gradients
-            exact = self.convention == "exact"
-            held = self.hold(theta if exact else _detached(theta), rollout, eta if exact else _detached(eta))
-        g = self.inner_gradient(theta, held, eta, rollout, create_graph)
+        """θ_{k-1} → θ_k; `stopped` replaces the stop-gradient inputs at θ_{k-1}."""
+        if stopped is None:
+            exact = self.convention == "exact"  # constants are still functions of θ_{k-1}; surrogate: detached
+            at = (theta, eta) if exact else (_detached(theta), _detached(eta))
+            stopped = self.stop_gradient_inputs(at[0], rollout, at[1])
+        g = self.inner_gradient(theta, stopped, eta, rollout, create_graph)
         if self.max_gradient_norm is not None:
             norm = sum((x**2).sum() for x in g.values()) ** 0.5
             if norm > self.max_gradient_norm:
@@ -352,8 +296,9 @@ class Algorithm:
         return optimizer_step(self.rule, theta, g, statistics)
 
     def meta_loss(self, theta: Params, rollout: Rollout) -> Tensor:
-        """L^RL(θ_k) as a pseudo-loss: returns and advantages held; unlike the inner loss it reaches the encoder."""
-        return self.rl_loss(theta, encode(theta, rollout.observations), self.hold(_detached(theta), rollout), rollout)
+        """L^RL(θ_k) as a pseudo-loss with constant returns and advantages. It reaches the encoder in both modes."""
+        stopped = self.stop_gradient_inputs(_detached(theta), rollout)
+        return self.rl_loss(theta, encode(theta, rollout.observations), stopped, rollout)
 
     def meta_loss_gradient(self, theta: Params, rollout: Rollout) -> Params:
         """∇_θ L^RL(θ)."""
@@ -365,7 +310,7 @@ class Algorithm:
     def meta_gradients(
         self, theta: Params, statistics: Statistics, eta: Params, rollouts: Sequence[Rollout]
     ) -> dict[str, Params]:
-        """∇_η Σ_k L^RL(θ_k) and ∇_η L^RL(θ_L), by objective, through the graph of everything that was done."""
+        """∇_η Σ_k L^RL(θ_k) and ∇_η L^RL(θ_L), by objective, through one graph of all updates."""
         eta = {k: p.detach().requires_grad_() for k, p in eta.items()}
         losses = []
         for batch, following in pairwise(rollouts):
@@ -385,23 +330,23 @@ class Algorithm:
         statistics: Statistics,
         eta: Params,
         rollouts: Sequence[Rollout],
-        held: Sequence[StopGradientInputs | None] | None = None,
+        stopped: Sequence[StopGradientInputs | None] | None = None,
     ) -> tuple[list[Params], list[StopGradientInputs]]:
-        """θ_1 … θ_L, and what each update held.
+        """θ_1 … θ_L, and the stop-gradient inputs of each update.
 
         Args:
             theta: θ_0.
-            statistics: of α′ before the first update.
+            statistics: of the inner optimizer before the first update.
             eta: η.
             rollouts: batch 1 … L + 1.
-            held: what to hold in each update, instead of what its θ says.
+            stopped: replaces the stop-gradient inputs of each update.
         """
-        thetas, holds = [], []
+        thetas, all_stopped = [], []
         for k, batch in enumerate(rollouts[:-1]):
-            holds.append(self.hold(theta, batch, eta) if held is None else held[k])
-            theta, statistics = self.update(theta, statistics, eta, batch, holds[-1])
+            all_stopped.append(self.stop_gradient_inputs(theta, batch, eta) if stopped is None else stopped[k])
+            theta, statistics = self.update(theta, statistics, eta, batch, all_stopped[-1])
             thetas.append(theta)
-        return thetas, holds
+        return thetas, all_stopped
 
 
 def _detached(params: Params) -> Params:

@@ -1,4 +1,4 @@
-"""What mutants of `metagradient.py` are tried on: one case of each kind, a few seconds in all.
+"""Tests for mutants of `inner_update.py`: one case of each kind, a few seconds in all.
 
 No part of the test suite, which has hundreds of cases of each; `make mutation` names this file.
 """
@@ -8,19 +8,21 @@ from __future__ import annotations
 import pytest
 
 from dgvf_agents.core.tasks import NoTask
-from tests.core.test_metagradient import (  # noqa: F401
-    Case,
-    test_a_gradient_needs_a_score,
+from tests.core.metagradient_problem import Case
+from tests.core.test_inner_update import (  # noqa: F401
     test_a_single_step_of_a_single_environment,
-    test_equals_the_unrolled_transcription,
     test_inner_updates_follow_the_transcription,
     test_metrics,
-    test_myopic_is_the_sum_of_single_updates,
-    test_scoring_decides_what_the_meta_loss_is,
     test_tasks_without_meta_parameters_have_an_empty_meta_gradient,
-    test_the_gradient_of_the_meta_loss_is_of_first_order,
     test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers,
-    test_what_an_unroll_hands_out_hangs_on_no_graph,
+)
+from tests.core.test_metagradient import (  # noqa: F401
+    test_a_gradient_needs_a_score,
+    test_equals_the_unrolled_transcription,
+    test_myopic_is_the_sum_of_single_updates,
+    test_results_of_an_unroll_are_detached,
+    test_scoring_decides_what_the_meta_loss_is,
+    test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
 
 whole_unrolls, whole_updates = test_equals_the_unrolled_transcription, test_inner_updates_follow_the_transcription

@@ -18,7 +18,8 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params, Rollout
-from tests.core_oracles import Algorithm, Rule, Statistics, gvf_loss, random_rollout
+from tests.core_oracles import Algorithm, Rule, Statistics, gvf_loss
+from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

@@ -1,4 +1,4 @@
-"""Arguments that must be numbers of some range, checked by name."""
+"""Checks of arguments that must be numbers in some range; errors name the argument and its value."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from typing import Any, get_args
 
 
 class UnsupportedSpaceError(ValueError, AssertionError):
-    """Something does not fit a space: a `ValueError`, and what Stable-Baselines3's own checks of spaces raise."""
+    """A space is not supported, or something does not fit it.
+
+    Stable-Baselines3 raises an `AssertionError` in such cases; this is one too.
+    """
 
 
 def check_counts(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is not an integer ≥ 1; 4.0 is none.
+        ValueError: one of them is not an integer ≥ 1. The float 4.0 is not an integer.
     """
     for name, value in values.items():
         if not (is_integer(value) and value >= 1):
@@ -31,6 +34,16 @@ def check_fractions(**values: Any) -> None:
             raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
 
 
+def check_fractions_below_one(**values: Any) -> None:
+    """
+    Raises:
+        ValueError: one of them is not a number in [0, 1).
+    """
+    for name, value in values.items():
+        if not (is_finite_number(value) and 0.0 <= value < 1.0):
+            raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
+
+
 def check_positive(**values: Any) -> None:
     """
     Raises:
@@ -44,7 +57,7 @@ def check_positive(**values: Any) -> None:
 def check_positive_if_given(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is neither None nor a finite number > 0.
+        ValueError: one of them is neither `None` nor a finite number > 0.
     """
     check_positive(**{name: value for name, value in values.items() if value is not None})
 
@@ -52,7 +65,7 @@ def check_positive_if_given(**values: Any) -> None:
 def check_positive_or_infinite(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is neither infinite, as bounds may be that are never to be reached, nor a number > 0.
+        ValueError: one of them is neither infinity nor a finite number > 0.
     """
     check_positive(**{name: value for name, value in values.items() if value != math.inf})
 
@@ -70,7 +83,7 @@ def check_not_negative(**values: Any) -> None:
 def check_flags(**values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is neither True nor False; 'no' would count as true.
+        ValueError: one of them is not a boolean. The string "no" is truthy, so truthiness is not enough.
     """
     for name, value in values.items():
         if not isinstance(value, bool):
@@ -80,28 +93,36 @@ def check_flags(**values: Any) -> None:
 def check_seed(seed: Any) -> None:
     """
     Raises:
-        ValueError: it is neither an integer nor None.
+        ValueError: it is neither an integer nor `None`.
     """
     if seed is not None and not is_integer(seed):
         raise ValueError(f"seed must be an integer or None, got {seed!r}")
 
 
+def check_choice(name: str, value: str, allowed: object) -> None:
+    """
+    Args:
+        name: of the argument.
+        value: of the argument.
+        allowed: a `Literal` type.
+
+    Raises:
+        ValueError: the value is not one of the type's choices.
+    """
+    if value not in get_args(allowed):
+        raise ValueError(f"{name} must be one of {get_args(allowed)}, got {value!r}")
+
+
 def is_integer(value: Any) -> bool:
-    """Whether it is an integer of Python's or NumPy's."""
+    """Whether it is an integer of Python or NumPy; booleans are not."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_finite_number(value: Any) -> bool:
-    """Whether it is a number of Python's or NumPy's, neither NaN nor infinite."""
+    """Whether it is a finite number of Python or NumPy; booleans are not."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _kind(value: Any) -> str:
-    """What to ask for in place of a value, besides its range."""
+    """Part of an error message: asks for a finite number if the value is not one."""
     return "" if is_finite_number(value) else "a finite number "
-
-
-def check_choice(name: str, value: str, allowed: object) -> None:
-    """Raise a ValueError unless `value` is one of a `Literal`'s choices."""
-    if value not in get_args(allowed):
-        raise ValueError(f"{name} must be one of {get_args(allowed)}, got {value!r}")

@@ -1,6 +1,6 @@
-"""Action distributions as pure functions of what the policy head puts out.
+"""Action distributions as pure functions of the policy head's outputs.
 
-Samples are functions of given noise, so that a run can be repeated bit by bit.
+Sampling is a function of noise passed in, so that runs are reproducible bitwise.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, ClassVar, final
 import gymnasium as gym
 import numpy as np
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
@@ -23,34 +24,34 @@ class ActionDistribution(ABC):
     """A family of distributions over actions."""
 
     action_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
-    """Of actions in a rollout."""
+    """Type of actions in a rollout."""
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """Width A of what the distribution needs."""
+        """A, the number of parameters of one distribution."""
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        """Of one action in a rollout; () for a single number."""
+        """Shape of one action in a rollout; () for a single number."""
         return ()
 
     def draw_noise(self, generator: np.random.Generator, *batch: int) -> np.ndarray:
-        """What `sample` makes actions of: `[*batch, *action_shape]` float32, uniform in [0, 1) unless said otherwise.
+        """Noise for `sample`: `[*batch, *action_shape]` float32, uniform in [0, 1) if not overridden.
 
         Args:
-            generator: moves on.
-            batch: leading sizes.
+            generator: source of randomness.
+            batch: sizes of the batch axes.
         """
         return generator.random((*batch, *self.action_shape), dtype=np.float32)
 
     @abstractmethod
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        """Log-probability log π(a|x) `[...]` for `outputs` `[..., A]` and `actions` `[..., *action_shape]`."""
+        """Log π(a|x) `[...]` of `actions` `[..., *action_shape]` under `outputs` `[..., A]`."""
 
     @abstractmethod
     def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
-        """Entropy in nats `[...]`, estimated from `actions` where it has no closed form."""
+        """Entropy in nats `[...]`; estimated from `actions` if it has no closed form."""
 
     @abstractmethod
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
@@ -58,7 +59,7 @@ class ActionDistribution(ABC):
 
     @abstractmethod
     def mode(self, outputs: Tensor) -> Tensor:
-        """The most likely actions `[..., *action_shape]`."""
+        """The most probable actions `[..., *action_shape]`."""
 
 
 @final
@@ -66,25 +67,25 @@ class ActionDistribution(ABC):
 class Categorical(ActionDistribution):
     """A softmax over n actions."""
 
-    actions: int
+    num_actions: int
     """n ≥ 1."""
 
     @property
     def outputs(self) -> int:
-        return self.actions
+        return self.num_actions
 
-    def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
+    def log_prob(self, outputs: Float[Tensor, "*batch A"], actions: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         log_probs = torch.log_softmax(outputs, -1)
-        chosen = torch.nn.functional.one_hot(actions, self.actions).to(outputs.dtype)
-        return (log_probs * chosen).sum(-1)  # a product, not a gather: its double backward stays dense and fast
+        one_hot = torch.nn.functional.one_hot(actions, self.num_actions).to(outputs.dtype)
+        return (log_probs * one_hot).sum(-1)  # a product, not a gather: its double backward stays dense and fast
 
-    def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
+    def entropy(self, outputs: Float[Tensor, "*batch A"], actions: Tensor | None = None) -> Float[Tensor, "*batch"]:
         log_probs = torch.log_softmax(outputs, -1)
         return -(log_probs.exp() * log_probs).sum(-1)
 
-    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
+    def sample(self, outputs: Float[Tensor, "*batch A"], noise: Float[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
         cumulative = torch.softmax(outputs, -1).cumsum(-1)
-        return (noise[..., None] >= cumulative[..., :-1]).sum(-1)  # inverse of the distribution function
+        return (noise[..., None] >= cumulative[..., :-1]).sum(-1)  # inverse transform sampling
 
     def mode(self, outputs: Tensor) -> Tensor:
         return outputs.argmax(-1)
@@ -96,7 +97,7 @@ class MultiCategorical(ActionDistribution):
     """Independent softmaxes, one for each part of an action."""
 
     parts: tuple[int, ...]
-    """How many choices each part has, every one ≥ 1."""
+    """Number of choices ≥ 1 of each part."""
 
     @property
     def outputs(self) -> int:
@@ -107,16 +108,16 @@ class MultiCategorical(ActionDistribution):
         return (len(self.parts),)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        pieces = zip(self._softmaxes(), outputs.split(self.parts, -1), actions.unbind(-1), strict=True)
-        return torch.stack([part.log_prob(logits, chosen) for part, logits, chosen in pieces]).sum(0)
+        parts = zip(self._softmaxes(), outputs.split(self.parts, -1), actions.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(logits, action) for part, logits, action in parts]).sum(0)
 
     def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
-        pieces = zip(self._softmaxes(), outputs.split(self.parts, -1), strict=True)
-        return torch.stack([part.entropy(logits) for part, logits in pieces]).sum(0)
+        parts = zip(self._softmaxes(), outputs.split(self.parts, -1), strict=True)
+        return torch.stack([part.entropy(logits) for part, logits in parts]).sum(0)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        pieces = zip(self._softmaxes(), outputs.split(self.parts, -1), noise.unbind(-1), strict=True)
-        return torch.stack([part.sample(logits, uniforms) for part, logits, uniforms in pieces], -1)
+        parts = zip(self._softmaxes(), outputs.split(self.parts, -1), noise.unbind(-1), strict=True)
+        return torch.stack([part.sample(logits, uniforms) for part, logits, uniforms in parts], -1)
 
     def mode(self, outputs: Tensor) -> Tensor:
         return torch.stack([logits.argmax(-1) for logits in outputs.split(self.parts, -1)], -1)
@@ -128,27 +129,27 @@ class MultiCategorical(ActionDistribution):
 @final
 @dataclass(frozen=True)
 class Bernoulli(ActionDistribution):
-    """Independent switches, each on with probability σ(logit)."""
+    """Independent binary components, each 1 with probability σ(logit)."""
 
-    switches: int
-    """How many ≥ 1."""
+    components: int
+    """Number of components ≥ 1."""
 
     @property
     def outputs(self) -> int:
-        return self.switches
+        return self.components
 
     @property
     def action_shape(self) -> tuple[int, ...]:
-        return (self.switches,)
+        return (self.components,)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         signs = 2.0 * actions.to(outputs.dtype) - 1.0
         return torch.nn.functional.logsigmoid(signs * outputs).sum(-1)
 
     def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
-        on = torch.sigmoid(outputs)
-        log_on, log_off = torch.nn.functional.logsigmoid(outputs), torch.nn.functional.logsigmoid(-outputs)
-        return -(on * log_on + (1.0 - on) * log_off).sum(-1)
+        p = torch.sigmoid(outputs)
+        log_p, log_1_minus_p = torch.nn.functional.logsigmoid(outputs), torch.nn.functional.logsigmoid(-outputs)
+        return -(p * log_p + (1.0 - p) * log_1_minus_p).sum(-1)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         return (noise < torch.sigmoid(outputs)).long()
@@ -160,13 +161,14 @@ class Bernoulli(ActionDistribution):
 @final
 @dataclass(frozen=True)
 class DiagonalGaussian(ActionDistribution):
-    """Independent normals; the outputs are their means, then the logarithms of their standard deviations.
+    """Independent normals; the outputs are their means, followed by their log standard deviations.
 
-    Actions are not clipped: their probability is that of what was drawn, not of what the environment makes of it.
+    Actions are not clipped here, so their probability is that of the sample, not of the clipped action that the
+    environment receives.
     """
 
     dimensions: int
-    """Numbers that an action has ≥ 1."""
+    """Number of dimensions ≥ 1 of an action."""
     action_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
     @property
@@ -178,13 +180,13 @@ class DiagonalGaussian(ActionDistribution):
         return (self.dimensions,)
 
     def draw_noise(self, generator: np.random.Generator, *batch: int) -> np.ndarray:
-        """Standard normal numbers `[*batch, dimensions]` float32."""
+        """Standard normal noise `[*batch, dimensions]` float32."""
         return generator.standard_normal((*batch, self.dimensions), dtype=np.float32)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         mean, log_std = outputs.chunk(2, -1)
-        distances = (actions - mean) * torch.exp(-log_std)
-        return -(0.5 * distances * distances + log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
+        z = (actions - mean) * torch.exp(-log_std)
+        return -(0.5 * z * z + log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
 
     def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
         return (outputs.chunk(2, -1)[1] + 0.5 * (1.0 + math.log(2.0 * math.pi))).sum(-1)
@@ -202,11 +204,12 @@ class DiagonalGaussian(ActionDistribution):
 class SquashedGaussian(ActionDistribution):
     """The hyperbolic tangent of a `DiagonalGaussian`: actions lie in (-1, 1) (Haarnoja et al. 2018, appendix C).
 
-    As in Stable-Baselines3, the Jacobian 1 - a² has 1e-6 added, and actions are kept from ±1 by the spacing of numbers.
+    As in Stable-Baselines3, 1e-6 is added to the Jacobian 1 - a², and actions are clipped to ±(1 - ε) before the
+    inverse, with ε the machine epsilon.
     """
 
     dimensions: int
-    """Numbers that an action has ≥ 1."""
+    """Number of dimensions ≥ 1 of an action."""
     action_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
     @property
@@ -218,19 +221,19 @@ class SquashedGaussian(ActionDistribution):
         return (self.dimensions,)
 
     def draw_noise(self, generator: np.random.Generator, *batch: int) -> np.ndarray:
-        """Standard normal numbers `[*batch, dimensions]` float32."""
+        """Standard normal noise `[*batch, dimensions]` float32."""
         return self._gaussian.draw_noise(generator, *batch)
 
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
-        most = 1.0 - torch.finfo(actions.dtype).eps
-        inner = torch.atanh(actions.clamp(-most, most))
-        return self._gaussian.log_prob(outputs, inner) - torch.log(1.0 - actions * actions + 1e-6).sum(-1)
+        limit = 1.0 - torch.finfo(actions.dtype).eps
+        unsquashed = torch.atanh(actions.clamp(-limit, limit))
+        return self._gaussian.log_prob(outputs, unsquashed) - torch.log(1.0 - actions * actions + 1e-6).sum(-1)
 
     def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
-        """-log π(a|x), whose mean over actions drawn from the policy is the entropy.
+        """-log π(a|x), whose mean over actions sampled from the policy is the entropy.
 
         Raises:
-            ValueError: there are no actions to estimate it from.
+            ValueError: `actions` is `None`.
         """
         if actions is None:
             raise ValueError("actions must be given: the entropy of a squashed Gaussian has no closed form, got None")
@@ -252,10 +255,10 @@ def distribution_for(space: gym.Space, squashed: bool = False) -> ActionDistribu
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary or Box.
-        squashed: whether actions of a Box are squashed into it rather than clipped.
+        squashed: whether actions of a Box are squashed by tanh instead of clipped.
 
     Raises:
-        UnsupportedSpaceError: the space is not supported, or counts from another number than 0.
+        UnsupportedSpaceError: the space is not supported, or its actions do not start at 0.
     """
     if np.any(getattr(space, "start", 0)):
         raise UnsupportedSpaceError(f"action_space must count from 0, got {space}: shift its actions in a wrapper")

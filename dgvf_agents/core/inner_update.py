@@ -1,18 +1,16 @@
-"""Algorithm 1: inner updates of the agent, and the gradient of the meta-loss through all of them.
+"""The inner update of Algorithm 1, and the gradient of the meta-loss in θ, as pure functions of parameters.
 
-    θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + w · L^ans(θ_{k-1}, η) ]          k = 1 … L, batch k
+    θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + w · L^ans(θ_{k-1}, η) ]          k = 1 … L, on batch k
     meta-gradient = ∇_η Σ_k L^RL(θ_k)                                          θ_k on batch k + 1
 
-The weight w is the auxiliary coefficient c, or `auxiliary_weight`.
+The weight w is the auxiliary coefficient c, or `auxiliary_weight`. `dgvf_agents.core.unroll` chains the updates.
 
-These are pure functions of parameters. `dgvf_agents.core.unroll` strings them together while experience comes in.
+**Conventions.** An inner gradient treats some of its inputs as constants: bootstraps, advantages and, in auxiliary
+mode, the features under the policy and value heads. Losses here take them as a separate argument, `StopGradientInputs`,
+and are differentiated only in heads and features. The conventions differ in what the meta-gradient does with them:
 
-**What "through the update" means.** An inner gradient holds some quantities constant: bootstraps, advantages, and in
-auxiliary-only mode the features under the main task's heads. Every loss here is therefore a function of heads and
-features, in which it is differentiated, and of `StopGradientInputs`. Under the `"exact"` convention the
-held values are those of θ itself, so what was constant for the inner gradient still depends on earlier parameters, and
-on η: the meta-gradient is that of the update *procedure*. Under the `"surrogate"` convention they are detached, as
-stop-gradients in the pseudo-losses would have it, to every order.
+- `"exact"`: they are functions of θ_{k-1}, and so of η. The meta-gradient is that of the update *procedure*.
+- `"surrogate"`: they are detached. The meta-gradient is that of pseudo-losses with stop-gradients, to every order.
 """
 
 from __future__ import annotations
@@ -22,11 +20,17 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from dgvf_agents.core.argument_checks import check_choice
+from dgvf_agents.core.argument_checks import (
+    check_choice,
+    check_fractions,
+    check_not_negative,
+    check_positive_or_infinite,
+)
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalized
+from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
 from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts
@@ -38,121 +42,127 @@ EncoderMode = Literal["auxiliary", "joint"]
 AuxiliaryWeighting = Literal["fixed", "gradient-norm"]
 
 GRADIENT_FLOOR = 1e-8
-"""δ of `auxiliary_weight`: gradients of L^ans far below it are noise and are not scaled up."""
+"""δ of `auxiliary_weight`: gradients of L^ans far below it are noise, so they are not scaled up."""
 
 
 @final
 @dataclass(frozen=True)
 class UpdateRule:
-    """Everything that defines an inner update and the meta-loss, apart from numbers that change while learning."""
+    """Definition of the inner update and the meta-loss, without numbers that change during training."""
 
     network: FunctionalAgent
     """The agent's architecture."""
     distribution: ActionDistribution
-    """Of the actions."""
+    """Distribution of the actions."""
     task: AuxiliaryTask
-    """What the answers are about."""
+    """Defines L^ans."""
     optimizer: Optimizer
-    """α′ of the inner update."""
+    """The inner optimizer."""
     weights: ActorCriticWeights = field(default_factory=ActorCriticWeights)
-    """c_v and c_H of L^RL."""
+    """Loss coefficients c_v and c_H of L^RL."""
     discount: float = 0.99
     """γ of the main task in [0, 1]."""
     gae_lambda: float = 1.0
-    """λ in [0, 1] of the main task's returns; 1 for the paper's multi-step returns."""
+    """λ in [0, 1] of the main task's returns; 1: the paper's multi-step returns."""
     normalize_advantages: bool = False
-    """Whether a batch's advantages are given mean 0 and standard deviation 1."""
+    """Whether advantages are normalized to mean 0 and standard deviation 1 in each batch."""
     auxiliary_coefficient: float = 1.0
-    """c ≥ 0: the factor on L^ans, or the norm of its gradient relative to that of L^RL; see `auxiliary_weighting`."""
+    """c ≥ 0: the weight of L^ans, or the norm of its gradient relative to that of L^RL; see `auxiliary_weighting`."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
     """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: it is `auxiliary_weight`."""
     encoder_mode: EncoderMode = "auxiliary"
-    """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: L^RL does too (paper, section 3.4)."""
+    """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: both losses do (paper, section 3.4)."""
     convention: Convention = "exact"
     """What the meta-gradient passes through; see this module's docstring."""
     max_gradient_norm: float | None = None
-    """The inner gradient is scaled down to this Euclidean norm > 0; `None` for never."""
+    """Maximum Euclidean norm > 0 of the inner gradient; `None`: no clipping."""
 
     def __post_init__(self) -> None:
-        if not 0.0 <= self.discount <= 1.0:
-            raise ValueError(f"discount must lie in [0, 1], got {self.discount!r}")
-        if not 0.0 <= self.gae_lambda <= 1.0:
-            raise ValueError(f"gae_lambda must lie in [0, 1], got {self.gae_lambda!r}")
-        if not self.auxiliary_coefficient >= 0.0:
-            raise ValueError(f"auxiliary_coefficient must be >= 0, got {self.auxiliary_coefficient!r}")
-        if self.max_gradient_norm is not None and not self.max_gradient_norm > 0.0:
-            raise ValueError(f"max_gradient_norm must be > 0 or None, got {self.max_gradient_norm!r}")
+        check_fractions(discount=self.discount, gae_lambda=self.gae_lambda)
+        check_not_negative(auxiliary_coefficient=self.auxiliary_coefficient)
+        if self.max_gradient_norm is not None:
+            check_positive_or_infinite(max_gradient_norm=self.max_gradient_norm)
         check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
         check_choice("encoder_mode", self.encoder_mode, EncoderMode)
         check_choice("convention", self.convention, Convention)
 
 
 class InnerState(NamedTuple):
-    """What an inner update changes."""
+    """The state of the inner loop."""
 
     theta: Params
     """θ."""
     optimizer: OptimizerState
-    """The statistics of α′."""
+    """The inner optimizer's statistics."""
 
 
 class InnerMetrics(NamedTuple):
-    """What an inner update reports, detached scalars."""
+    """Metrics of an inner update, detached scalars."""
 
-    loss: Tensor
+    loss: Float[Tensor, ""]
     """L^RL + w · L^ans."""
-    policy_loss: Tensor
-    value_loss: Tensor
-    entropy: Tensor
-    answer_loss: Tensor
-    gradient_norm: Tensor
+    policy_loss: Float[Tensor, ""]
+    value_loss: Float[Tensor, ""]
+    entropy: Float[Tensor, ""]
+    answer_loss: Float[Tensor, ""]
+    gradient_norm: Float[Tensor, ""]
     """Euclidean norm of the inner gradient before clipping."""
-    explained_variance: Tensor
+    explained_variance: Float[Tensor, ""]
     """1 - Var(G - v) / Var(G)."""
-    main_gradient: Tensor
+    main_gradient: Float[Tensor, ""]
     """‖∂L^RL/∂x‖ at the features x, whether or not it trains the encoder."""
-    auxiliary_gradient: Tensor
-    """‖∂L^ans/∂x‖ at the features, weighted as in the inner gradient."""
+    auxiliary_gradient: Float[Tensor, ""]
+    """‖w · ∂L^ans/∂x‖ at the features x."""
 
 
 class StopGradientInputs(NamedTuple):
-    """What a gradient of a pseudo-loss holds constant."""
+    """Inputs of a pseudo-loss that its gradient treats as constants."""
 
     heads: Params
     """Parameters of the heads."""
-    features: Tensor
+    features: Float[Tensor, "T B F"]
     """`[T, B, F]`: x of o_t."""
-    bootstraps: Tensor
-    """`[K, F]`: x of the observations that returns are bootstrapped from."""
+    bootstraps: Float[Tensor, "K F"]
+    """`[K, F]`: x of the observations that returns bootstrap from."""
 
 
 def answer_loss(
-    rule: UpdateRule, heads: Params, features: Tensor, stopped: StopGradientInputs, eta: Params, rollout: Rollout
-) -> Tensor:
-    """L^ans of heads on features, bootstraps held constant."""
+    rule: UpdateRule,
+    heads: Params,
+    features: Float[Tensor, "T B F"],
+    stopped: StopGradientInputs,
+    eta: Params,
+    rollout: Rollout,
+) -> Float[Tensor, ""]:
+    """L^ans of the answer head on the features; bootstraps are stop-gradient inputs."""
     answers = rule.network.answer(heads, features)
     bootstraps = rule.network.answer(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
     return rule.task.loss(answers, bootstraps, eta, rollout)
 
 
-def auxiliary_weight(coefficient: float, main: Tensor, auxiliary: Tensor) -> Tensor:
-    """The weight w = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²): the weighted gradient of L^ans has c times L^RL's norm.
+def auxiliary_weight(
+    coefficient: float, main: Float[Tensor, "*shape"], auxiliary: Float[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
+    """W = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), so that the weighted gradient of L^ans has c times the norm of L^RL's.
 
-    It is free of the scale of rewards, cumulants and the number of questions, so that c means the same on every task.
-    Differentiable in both gradients, at zero too.
+    The ratio of norms does not depend on the scale of rewards and cumulants or on the number of questions, so c has the
+    same meaning on every task. w is differentiable in both gradients, also at zero.
 
     Args:
         coefficient: c ≥ 0.
         main: ∂L^RL/∂x, of any shape.
-        auxiliary: ∂L^ans/∂x, of any shape.
+        auxiliary: ∂L^ans/∂x, of the same shape.
     """
     return coefficient * global_norm({"": main}) * torch.rsqrt((auxiliary * auxiliary).sum() + GRADIENT_FLOOR**2)
 
 
 def main_loss(
-    rule: UpdateRule, heads: Params, features: Tensor, stopped: StopGradientInputs, rollout: Rollout
-) -> tuple[ActorCriticLoss, Tensor]:
-    """L^RL of heads on features, returns and advantages held constant; and 1 - Var(G - v) / Var(G)."""
+    rule: UpdateRule, heads: Params, features: Float[Tensor, "T B F"], stopped: StopGradientInputs, rollout: Rollout
+) -> tuple[ActorCriticLoss, Float[Tensor, ""]]:
+    """L^RL of the policy and value heads on the features, and the explained variance 1 - Var(G - v) / Var(G).
+
+    Returns and advantages come from the stop-gradient inputs.
+    """
     network = rule.network
     bootstraps = network.values(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
     discounts = per_step_discounts(rule.discount, rollout.terminated, rollout.rewards.dtype)
@@ -171,7 +181,7 @@ def main_loss(
         network.values(heads, features),
         rollout.actions,
         returns,
-        normalized(advantages) if rule.normalize_advantages else advantages,
+        normalize(advantages) if rule.normalize_advantages else advantages,
         rule.weights,
         rollout.entropy_weight,
     )
@@ -180,72 +190,102 @@ def main_loss(
 
 
 def inner_update(
-    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Float[Tensor, ""]
 ) -> tuple[InnerState, InnerMetrics]:
-    """θ_{k-1} → θ_k; differentiable in θ_{k-1}, the optimizer's statistics and η."""
+    """θ_{k-1} → θ_k, differentiable in θ_{k-1}, the optimizer's statistics and η."""
     encoded = _encode(rule, state.theta, rollout)
     return _update(rule, encoded, state, eta, rollout, learning_rate)
 
 
-def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-    """∂L^RL(θ_k)/∂θ_k by name, on a batch that θ_k generated; and the loss.
+def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tuple[Params, Float[Tensor, ""]]:
+    """∂L^RL(θ_k)/∂θ_k by name, on a batch generated by θ_k; and the loss.
 
-    Unlike the inner loss it reaches the encoder, which is η's only path. It is a pseudo-loss too: with returns and
-    advantages held constant it gives the policy and value gradient at θ_k. The answer head has no part in it.
+    In both encoder modes the gradient reaches the encoder, through which η acts on the meta-loss. L^RL is a pseudo-loss
+    here too: returns and advantages are constants, so this is the policy and value gradient at θ_k. The gradient has no
+    entries for the answer head, which L^RL does not depend on.
     """
     theta = detach(theta)
     return _score(rule, _encode(rule, theta, rollout), theta, rollout)
 
 
 def scored_update(
-    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
-) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
-    """`inner_update` and `meta_loss_gradient` of the same θ on the same batch, which is encoded once."""
+    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Float[Tensor, ""]
+) -> tuple[InnerState, InnerMetrics, Params, Float[Tensor, ""]]:
+    """`inner_update` and `meta_loss_gradient` of the same θ on the same batch, which is encoded only once."""
     encoded = _encode(rule, state.theta, rollout)
     gradients, loss = _score(rule, encoded, state.theta, rollout)
     return *_update(rule, encoded, state, eta, rollout, learning_rate), gradients, loss
 
 
 class _Encoded(NamedTuple):
-    """A batch as θ's encoder sees it.
+    """A batch encoded by θ's encoder.
 
-    The pullback is kept apart from the gradients of the heads, so that features are computed once and serve both as
-    what a loss is differentiated in and as what it holds.
+    Features are computed once. Losses use them both as an input to differentiate in and as a stop-gradient input;
+    `pull_back` then continues the backward pass into the encoder.
     """
 
-    features: Tensor
+    features: Float[Tensor, "T B F"]
     """`[T, B, F]`: x of o_t."""
-    bootstraps: Tensor
-    """`[K, F]`: x of the observations that returns are bootstrapped from."""
+    bootstraps: Float[Tensor, "K F"]
+    """`[K, F]`: x of the observations that returns bootstrap from."""
     pull_back: Callable[[Tensor], tuple[Params]]
-    """From a gradient in the features to one in the encoder's parameters."""
+    """The encoder's vector-Jacobian product: maps a gradient in the features to one in the encoder's parameters."""
 
 
 def _encode(rule: UpdateRule, theta: Params, rollout: Rollout) -> _Encoded:
     encoder, _ = rule.network.split(theta)
-    following = map_observations(lambda o: o.flatten(0, 1)[rollout.bootstrap_index], rollout.next_observations)
-    bootstraps = rule.network.encode({**theta, **rollout.statistics}, following, batch_dims=1)
+    last = map_observations(lambda o: o.flatten(0, 1)[rollout.bootstrap_index], rollout.next_observations)
+    bootstraps = rule.network.encode({**theta, **rollout.statistics}, last, batch_dims=1)
 
     def encode(params: Params) -> Tensor:
         return rule.network.encode({**params, **rollout.statistics}, rollout.observations, training=True)
 
-    if not encoder:  # an encoder without parameters, which nothing trains
+    if not encoder:  # an encoder without parameters
         return _Encoded(encode(encoder), bootstraps, lambda gradient: ({},))
     features, pull_back, *_ = torch.func.vjp(encode, encoder)
     return _Encoded(features, bootstraps, pull_back)
 
 
 def _stop_gradient_inputs(encoded: _Encoded, heads: Params, convention: Convention) -> StopGradientInputs:
-    """What a gradient at θ holds constant."""
+    """The stop-gradient inputs of pseudo-losses at θ; detached under the surrogate convention."""
     if convention == "exact":
         return StopGradientInputs(heads, encoded.features, encoded.bootstraps)
     return StopGradientInputs(detach(heads), encoded.features.detach(), encoded.bootstraps.detach())
 
 
+class _InnerGradient(NamedTuple):
+    """The gradient of the inner loss before clipping, and the terms it is made of."""
+
+    total: Params
+    """∇_θ [L^RL + w · L^ans]."""
+    loss: ActorCriticLoss
+    """L^RL."""
+    answer_loss: Float[Tensor, ""]
+    """L^ans."""
+    weight: Float[Tensor, ""] | float
+    """w."""
+    explained_variance: Float[Tensor, ""]
+    main: Float[Tensor, "T B F"]
+    """∂L^RL/∂x."""
+    auxiliary: Float[Tensor, "T B F"]
+    """w · ∂L^ans/∂x."""
+
+
 def _update(
     rule: UpdateRule, encoded: _Encoded, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
 ) -> tuple[InnerState, InnerMetrics]:
-    _, heads = rule.network.split(state.theta)
+    gradient = _inner_gradient(rule, encoded, state.theta, eta, rollout)
+    clipped = gradient.total
+    if rule.max_gradient_norm is not None:
+        clipped = clip_by_global_norm(clipped, rule.max_gradient_norm)
+    theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate)
+    return InnerState(theta, optimizer), _metrics(gradient)
+
+
+def _inner_gradient(
+    rule: UpdateRule, encoded: _Encoded, theta: Params, eta: Params, rollout: Rollout
+) -> _InnerGradient:
+    _, heads = rule.network.split(theta)
     stopped = _stop_gradient_inputs(encoded, heads, rule.convention)
 
     def main(heads: Params, features: Tensor) -> tuple[Tensor, tuple[ActorCriticLoss, Tensor]]:
@@ -257,40 +297,46 @@ def _update(
         return loss, loss
 
     joint = rule.encoder_mode == "joint"
-    seen = encoded.features if joint else stopped.features
-    of_main, (rl, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, seen)
-    of_answers, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
-    weight, weighted = _weighted(rule, of_main[1], of_answers[1])
-    of_heads = {name: gradient + weight * of_answers[0][name] for name, gradient in of_main[0].items()}
-    of_features = weighted + of_main[1] if joint else weighted
-    gradients = {**encoded.pull_back(of_features)[0], **of_heads}
-    norm, main_norm, auxiliary_norm = (
-        global_norm(detach(part)) for part in (gradients, {"": of_main[1]}, {"": weighted})
+    main_features = encoded.features if joint else stopped.features
+    main_gradients, (loss, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, main_features)
+    answer_gradients, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
+    weight, weighted = _weighted(rule, main_gradients[1], answer_gradients[1])
+    of_heads = {name: gradient + weight * answer_gradients[0][name] for name, gradient in main_gradients[0].items()}
+    of_features = weighted + main_gradients[1] if joint else weighted
+    total = {**encoded.pull_back(of_features)[0], **of_heads}
+    return _InnerGradient(total, loss, answer, weight, explained, main_gradients[1], weighted)
+
+
+def _metrics(gradient: _InnerGradient) -> InnerMetrics:
+    loss = gradient.loss
+    metrics = InnerMetrics(
+        loss=loss.total + gradient.weight * gradient.answer_loss,
+        policy_loss=loss.policy,
+        value_loss=loss.value,
+        entropy=loss.entropy,
+        answer_loss=gradient.answer_loss,
+        gradient_norm=global_norm(detach(gradient.total)),
+        explained_variance=gradient.explained_variance,
+        main_gradient=global_norm({"": gradient.main.detach()}),
+        auxiliary_gradient=global_norm({"": gradient.auxiliary.detach()}),
     )
-    if rule.max_gradient_norm is not None:
-        gradients = clip_by_global_norm(gradients, rule.max_gradient_norm)
-    theta, optimizer = rule.optimizer.step(state.theta, gradients, state.optimizer, learning_rate)
-    parts = (rl.total + weight * answer, rl.policy, rl.value, rl.entropy, answer)
-    metrics = InnerMetrics(*(m.detach() for m in (*parts, norm, explained, main_norm, auxiliary_norm)))
-    return InnerState(theta, optimizer), metrics
+    return InnerMetrics(*(metric.detach() for metric in metrics))
 
 
-def _weighted(rule: UpdateRule, main: Tensor, auxiliary: Tensor) -> tuple[Tensor | float, Tensor]:
-    """The weight of L^ans in the answer head's gradient, and ∂L^ans/∂x `[T, B, F]` weighted, each encoder by itself."""
+def _weighted(
+    rule: UpdateRule, main: Float[Tensor, "T B F"], auxiliary: Float[Tensor, "T B F"]
+) -> tuple[Float[Tensor, ""] | float, Float[Tensor, "T B F"]]:
+    """The weight of L^ans in the answer head's gradient, and w · ∂L^ans/∂x with a weight for each encoder."""
     coefficient = rule.auxiliary_coefficient
     if rule.auxiliary_weighting == "fixed":
         return coefficient, coefficient * auxiliary
-    if rule.convention == "surrogate":  # weights are constants of the pseudo-losses
-        main, measured = main.detach(), auxiliary.detach()
-    else:
-        measured = auxiliary
+    surrogate = rule.convention == "surrogate"  # the weights are stop-gradient inputs then
+    norms_of = (main.detach(), auxiliary.detach()) if surrogate else (main, auxiliary)
     widths = rule.network.encoder_widths
-    weights = [
-        auxiliary_weight(coefficient, *parts)
-        for parts in zip(main.split(widths, -1), measured.split(widths, -1), strict=True)
-    ]
+    by_encoder = zip(*(gradient.split(widths, -1) for gradient in norms_of), strict=True)
+    weights = [auxiliary_weight(coefficient, *gradients) for gradients in by_encoder]
     weighted = [w * part for w, part in zip(weights, auxiliary.split(widths, -1), strict=True)]
-    return auxiliary_weight(coefficient, main, measured), torch.cat(weighted, -1)
+    return auxiliary_weight(coefficient, *norms_of), torch.cat(weighted, -1)
 
 
 def _score(rule: UpdateRule, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:

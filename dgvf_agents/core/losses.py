@@ -1,69 +1,69 @@
-"""The pseudo-losses of the paper's equation 2: the actor-critic loss L^RL and the regression behind L^ans.
+"""The pseudo-losses of the paper's equation 2: the actor-critic loss L^RL, and the regression behind L^ans.
 
-Said once, for all of the project: losses are means over time and batch and, for answers, sums over questions; the
-answer loss is multiplied by the auxiliary coefficient where the two are added (`metagradient.py`).
+Losses are means over time and batch; L^ans is also a sum over questions. `inner_update` multiplies L^ans by its weight.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from dgvf_agents.core.argument_checks import check_not_negative
 from dgvf_agents.core.distributions import ActionDistribution
 
 
+@final
 @dataclass(frozen=True)
 class ActorCriticWeights:
-    """What the parts of L^RL count."""
+    """Loss coefficients of L^RL."""
 
     value: float = 0.5
-    """Factor on the value loss, the mean squared error (paper, table 1: 0.5 on half of it)."""
+    """c_v ≥ 0, the coefficient of the mean squared value error."""
     entropy: float = 0.01
-    """Factor on the entropy bonus (paper: searched in 1e-4 … 0.05)."""
+    """c_H ≥ 0, the coefficient of the entropy bonus."""
 
     def __post_init__(self) -> None:
-        for name in ("value", "entropy"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)!r}")
+        check_not_negative(value=self.value, entropy=self.entropy)
 
 
 class ActorCriticLoss(NamedTuple):
-    """L^RL and its parts, scalars."""
+    """L^RL and its terms."""
 
-    total: Tensor
-    policy: Tensor
-    value: Tensor
-    entropy: Tensor
-    """The mean entropy itself, in nats; an estimate where it has no closed form."""
+    total: Float[Tensor, ""]
+    policy: Float[Tensor, ""]
+    value: Float[Tensor, ""]
+    entropy: Float[Tensor, ""]
+    """The mean entropy in nats; an estimate if it has no closed form."""
 
 
 def actor_critic_loss(
     distribution: ActionDistribution,
-    policy_outputs: Tensor,
-    values: Tensor,
-    actions: Tensor,
-    returns: Tensor,
-    advantages: Tensor,
+    policy_outputs: Float[Tensor, "T B A"],
+    values: Float[Tensor, "T B"],
+    actions: Shaped[Tensor, "T B *action"],
+    returns: Float[Tensor, "T B"],
+    advantages: Float[Tensor, "T B"],
     weights: ActorCriticWeights,
-    entropy_weight: Tensor | None = None,
+    entropy_weight: Float[Tensor, ""] | None = None,
 ) -> ActorCriticLoss:
     """L^RL = -A log π(a|x) + c_v (G - v)² - c_H H(π), averaged over time and batch.
 
-    Its negative gradient is the policy and value update of the paper's section 3.4. Nothing is held constant here: a
-    caller who wants the returns or advantages held passes them so.
+    Its negative gradient is the policy and value update of the paper's section 3.4 if returns and advantages are
+    constant. This function has no stop-gradients: callers pass constants.
 
     Args:
         distribution: of the actions.
-        policy_outputs: `[T, B, A]`.
+        policy_outputs: `[T, B, A]`: parameters of the distribution.
         values: `[T, B]`: v(x_t).
-        actions: `[T, B]` or `[T, B, A]`.
+        actions: `[T, B]`, or `[T, B, ...]` for actions of several parts.
         returns: `[T, B]`: G^v_t.
-        advantages: `[T, B]`: G^v_t - v(x_t), held.
+        advantages: `[T, B]`: A_t = G^v_t - v(x_t).
         weights: c_v and c_H.
-        entropy_weight: scalar, in place of c_H.
+        entropy_weight: scalar; replaces c_H unless `None`.
     """
     policy = -(advantages * distribution.log_prob(policy_outputs, actions)).mean()
     value = ((returns - values) ** 2).mean()
@@ -72,31 +72,30 @@ def actor_critic_loss(
     return ActorCriticLoss(policy + weights.value * value - bonus, policy, value, entropy)
 
 
-def normalized(advantages: Tensor) -> Tensor:
-    """Advantages less their mean, divided by their standard deviation; zeros where they are all the same.
-
-    The ε of 1e-8 that is usually added to the root stands inside it, squared: a root has an infinite derivative at 0.
-    Advantages are shifted by one of them first, which changes nothing but rounding: the mean of equal numbers may
-    differ from them by a rounding error, and that divided by ε is no longer small.
+def normalize(advantages: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Advantages with mean 0 and standard deviation 1; zeros if they are all equal.
 
     Args:
         advantages: at least two, of any shape.
     """
+    # The mean of equal numbers can be off by a rounding error, which ε would not keep small; subtracting one of the
+    # numbers first makes it exact.
     advantages = advantages - advantages.detach().flatten()[0]
+    # ε = 1e-8 is inside the root, squared: a root has an infinite derivative at 0.
     return (advantages - advantages.mean()) * torch.rsqrt(advantages.var() + 1e-16)
 
 
-def regression_loss(predictions: Tensor, targets: Tensor) -> Tensor:
-    """½ (target - y)², averaged over time and batch and summed over what follows them.
+def regression_loss(predictions: Float[Tensor, "T B *tail"], targets: Float[Tensor, "..."]) -> Float[Tensor, ""]:
+    """½ (target - y)², averaged over time and batch and summed over all other axes.
 
     Args:
-        predictions: `[T, B, ...]`.
+        predictions: `[T, B, ...]`: y.
         targets: of the same shape.
 
     Raises:
         ValueError: the shapes differ.
     """
-    if predictions.shape != targets.shape:
+    if predictions.shape != targets.shape:  # they would broadcast to a different loss
         raise ValueError(
             f"targets must have the predictions' shape {tuple(predictions.shape)}, got {tuple(targets.shape)}"
         )

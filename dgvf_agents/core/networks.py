@@ -1,11 +1,10 @@
 """The networks of the paper's appendix: encoders, the agent's linear heads, and the question network.
 
-Modules hold the architecture and the initial values; the algorithm calls them as pure functions of named parameters
-through `AgentNetwork.encode` and its fellows.
+Modules hold the architecture and the initial parameters. The algorithm calls them as pure functions of named
+parameters, such as `AgentNetwork.encode`.
 
-Initialization decides whether discovery starts: with PyTorch's default the cumulants of a fresh question network hardly
-vary over states, and the meta-gradient has nothing to work on. Weights are therefore orthogonal, with gain √2 under
-ReLUs (`docs/deviations.md`).
+Weights are orthogonal, with gain √2 under ReLUs (`docs/deviations.md`). With PyTorch's default initialization the
+cumulants of a new question network hardly vary over states, and discovery does not start.
 """
 
 from __future__ import annotations
@@ -16,9 +15,11 @@ from itertools import pairwise
 from typing import Protocol, final
 
 import torch
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.core.types import Observations, Params, batch_shape, map_observations
 
 RELU_GAIN = math.sqrt(2.0)
@@ -31,9 +32,9 @@ class Encoder(nn.Module):
     """F."""
 
 
-def linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
+def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
     """A linear layer with orthogonal weights and zero biases."""
-    layer = nn.Linear(inputs, outputs)
+    layer = nn.Linear(in_features, out_features)
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer
@@ -41,10 +42,10 @@ def linear(inputs: int, outputs: int, gain: float) -> nn.Linear:
 
 @final
 class MLPEncoder(Encoder):
-    """Fully connected layers, by default with ReLUs (paper: 128, 128 on Puddleworld).
+    """Fully connected layers, by default with ReLUs (paper: layers of 128 units on Puddleworld).
 
-    Inputs are centered to [-1, 1] where their bounds are known, and the first layer's biases are spread over [-1, 1]:
-    with zero biases a ReLU network is homogeneous, its values linear along every ray from the origin.
+    Inputs with known bounds are scaled to [-1, 1]. The first layer's biases are uniform in [-1, 1], because a ReLU
+    network with zero biases is homogeneous: its outputs are linear along every ray from the origin.
     """
 
     def __init__(
@@ -60,13 +61,13 @@ class MLPEncoder(Encoder):
         Args:
             inputs: number of inputs after flattening.
             hidden: widths of the layers, at least one.
-            low: smallest value of each input; `None` leaves the inputs as they are.
-            high: largest value of each input.
+            low: lower bound of each input; `None`: inputs are not scaled.
+            high: upper bound of each input.
             bias_spread: the first layer's biases are uniform in [-bias_spread, bias_spread].
             activation: class of the nonlinearity after each layer.
 
         Raises:
-            ValueError: there is no layer, or one bound without the other.
+            ValueError: there is no layer, or only one of the bounds is given.
         """
         if not hidden:
             raise ValueError(f"hidden must name at least one layer, got {hidden!r}")
@@ -75,8 +76,8 @@ class MLPEncoder(Encoder):
         super().__init__()
         widths = (inputs, *hidden)
         layers: list[nn.Module] = []
-        for width, following in pairwise(widths):
-            layers += [linear(width, following, RELU_GAIN), activation()]
+        for in_features, out_features in pairwise(widths):
+            layers += [linear(in_features, out_features, RELU_GAIN), activation()]
         nn.init.uniform_(layers[0].bias, -bias_spread, bias_spread)  # type: ignore[arg-type]
         self.layers = nn.Sequential(*layers)
         self.features = widths[-1]
@@ -92,14 +93,14 @@ class MLPEncoder(Encoder):
         self.register_buffer("center", torch.where(known, bounds.mean(0), 0.0), persistent=False)
         self.register_buffer("scale", torch.where(known, 2.0 / span, 1.0), persistent=False)
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Shaped[Tensor, " N *obs"]) -> Float[Tensor, "N F"]:
         inputs = observations.flatten(1).to(self.center.dtype)
         return self.layers((inputs - self.center) * self.scale)
 
 
 @final
 class GridCNNEncoder(Encoder):
-    """Convolutions 8 and 16 of 2x2, then 512 fully connected, ReLUs throughout (paper: Collect-Objects)."""
+    """Convolutions of 8 and 16 filters of 2x2, then 512 fully connected units; ReLUs (paper: Collect-Objects)."""
 
     def __init__(
         self, shape: Sequence[int], filters: Sequence[int] = (8, 16), kernel: int = 2, hidden: int = 512
@@ -107,60 +108,61 @@ class GridCNNEncoder(Encoder):
         """
         Args:
             shape: (channels, rows, columns) of an observation.
-            filters: of each convolution.
-            kernel: side of each filter.
+            filters: number of filters of each convolution.
+            kernel: height and width of the filters.
             hidden: width of the fully connected layer.
 
         Raises:
-            ValueError: an observation is smaller than what the filters need.
+            ValueError: observations are smaller than the filters' receptive field.
         """
-        needed = len(filters) * (kernel - 1) + 1
-        if min(shape[1:]) < needed:
-            raise ValueError(f"shape must have at least {needed} rows and columns, got {tuple(shape)}")
+        receptive_field = len(filters) * (kernel - 1) + 1
+        if min(shape[1:]) < receptive_field:
+            raise ValueError(f"shape must have at least {receptive_field} rows and columns, got {tuple(shape)}")
         super().__init__()
         channels, rows, columns = shape
         layers: list[nn.Module] = []
-        for count in filters:
-            layers += [_convolution(channels, count, kernel), nn.ReLU()]
-            channels, rows, columns = count, rows - kernel + 1, columns - kernel + 1
+        for num_filters in filters:
+            layers += [_convolution(channels, num_filters, kernel), nn.ReLU()]
+            channels, rows, columns = num_filters, rows - kernel + 1, columns - kernel + 1
         layers += [nn.Flatten(), linear(channels * rows * columns, hidden, RELU_GAIN), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.features = hidden
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
         return self.layers(observations.to(_dtype(self)))
 
 
 @final
 class AtariCNNEncoder(Encoder):
-    """Convolutions 32 of 8x8/4, 64 of 4x4/2, 64 of 3x3/1, then 512 fully connected (paper: Atari; Mnih et al. 2015).
+    """Convolutions of 32 8x8, 64 4x4 and 64 3x3 filters with strides 4, 2 and 1, then 512 fully connected units.
 
-    Pixels come in scaled to [0, 1].
+    The convolutions are the paper's, the fully connected layer is that of Mnih et al. (2015). Inputs are pixels scaled
+    to [0, 1].
     """
 
     def __init__(self, channels: int = 4, side: int | tuple[int, int] = 84, hidden: int = 512) -> None:
         """
         Args:
-            channels: stacked frames.
-            side: height and width of a frame in pixels, at least 36; one number where they are the same.
+            channels: number of stacked frames.
+            side: height and width of a frame in pixels, at least 36; one number if they are equal.
             hidden: width of the fully connected layer.
 
         Raises:
-            ValueError: a frame is smaller than what the filters need.
+            ValueError: frames are smaller than the filters' receptive field.
         """
         height, width = side if isinstance(side, tuple) else (side, side)
         if min(height, width) < 36:
             raise ValueError(f"side must be >= 36, got {side!r}")
         super().__init__()
         layers: list[nn.Module] = []
-        for count, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            layers += [_convolution(channels, count, kernel, stride), nn.ReLU()]
-            channels, height, width = count, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        for num_filters, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            layers += [_convolution(channels, num_filters, kernel, stride), nn.ReLU()]
+            channels, height, width = num_filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
         layers += [nn.Flatten(), linear(channels * height * width, hidden, RELU_GAIN), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.features = hidden
 
-    def forward(self, observations: Tensor) -> Tensor:
+    def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
         return self.layers(observations.to(_dtype(self)))
 
 
@@ -172,17 +174,17 @@ def _convolution(channels: int, filters: int, kernel: int, stride: int = 1) -> n
 
 
 class FunctionalAgent(Protocol):
-    """The agent's network as pure functions of named parameters θ; what the core works with."""
+    """The agent's network as pure functions of named parameters θ."""
 
     def params(self) -> Params:
-        """θ: the parameters by name, outside any graph."""
+        """θ: the parameters by name, detached."""
 
     @property
     def encoder_widths(self) -> list[int]:
-        """The widths of the parts of x that come from separate encoders; their sum is F."""
+        """The widths of the features of each separate encoder; their sum is F."""
 
     def split(self, params: Params) -> tuple[Params, Params]:
-        """The parameters of the encoder, and those of the heads; names of the answer head start with `answers.`."""
+        """The parameters of the encoder and of the heads. Names of the answer head start with `answers.`."""
 
     def encode(self, params: Params, observations: Observations, batch_dims: int = 2, training: bool = False) -> Tensor:
         """x: features `[T, B, F]` of observations `[T, B, *obs]`, or `[B, F]` of `[B, *obs]` with one batch axis.
@@ -190,22 +192,22 @@ class FunctionalAgent(Protocol):
         Args:
             params: θ; running statistics among them replace the network's own.
             observations: of one space or a Dict space.
-            batch_dims: how many axes come before an observation's own.
-            training: whether parts that act differently in training do (dropout, batch normalization).
+            batch_dims: number of batch axes.
+            training: whether modules run in training mode (dropout, batch normalization).
         """
 
     def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
-        """`[..., A]`: what the action distribution needs, logits for a softmax.
+        """`[..., A]`: the parameters of the action distribution; logits for a softmax.
 
         Args:
             params: of the heads.
             features: x.
-            held: parameters and features in place of these where the amount of exploration depends on the state, which
-                a gradient is not to shape for its sake; the same ones when left out.
+            held: parameters and features as stop-gradient inputs of state-dependent exploration (gSDE), so that its
+                amount does not train the features; `None`: `params` and `features`.
         """
 
     def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
-        """What the distribution samples with; `drawn` itself unless exploration depends on the state."""
+        """The noise that the distribution samples with; `drawn` itself without state-dependent exploration."""
 
     def values(self, params: Params, features: Tensor) -> Tensor:
         """`[...]`: v(x)."""
@@ -216,21 +218,21 @@ class FunctionalAgent(Protocol):
 
 @final
 class AgentNetwork(nn.Module):
-    """The left network of the paper's figure 1: an encoder, and policy, value and answers linear in its features."""
+    """The left network of the paper's figure 1: an encoder, with linear policy, value and answer heads."""
 
-    def __init__(self, encoder: nn.Module, features: int, policy_outputs: int, answers: int) -> None:
+    def __init__(self, encoder: nn.Module, features: int, num_policy_outputs: int, num_answers: int) -> None:
         """
         Args:
             encoder: maps `[N, *obs]` to `[N, features]`.
             features: F.
-            policy_outputs: what the action distribution needs, the number of actions for a softmax.
-            answers: D, the width of the answer head; 0 for none.
+            num_policy_outputs: A, the number of parameters of the action distribution.
+            num_answers: D, the width of the answer head; 0 for none.
         """
         super().__init__()
         self.encoder = encoder
-        self.policy = linear(features, policy_outputs, 0.01)
+        self.policy = linear(features, num_policy_outputs, 0.01)
         self.value = linear(features, 1, 1.0)
-        self.answers = linear(features, answers, 1.0) if answers else None
+        self.answers = linear(features, num_answers, 1.0) if num_answers else None
 
     def params(self) -> Params:
         return _detached_copies(self)
@@ -251,10 +253,10 @@ class AgentNetwork(nn.Module):
     def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
         return drawn
 
-    def values(self, params: Params, features: Tensor) -> Tensor:
+    def values(self, params: Params, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch"]:
         return nn.functional.linear(features, params["value.weight"], params["value.bias"]).squeeze(-1)
 
-    def answer(self, params: Params, features: Tensor) -> Tensor:
+    def answer(self, params: Params, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch D"]:
         if self.answers is None:
             return features.new_zeros((*features.shape[:-1], 0))
         return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
@@ -264,33 +266,35 @@ class AgentNetwork(nn.Module):
 class QuestionNetwork(nn.Module):
     """The right network of the paper's figure 1: cumulants, and optionally discounts, of future observations.
 
-    Cumulants pass through arctan and discounts through a sigmoid (paper, appendix).
+    Cumulants pass through an arctan and discounts through a sigmoid (paper, appendix).
     """
 
-    def __init__(self, encoder: nn.Module, features: int, questions: int, learned_discounts: bool) -> None:
+    def __init__(self, encoder: nn.Module, features: int, num_questions: int, learned_discounts: bool) -> None:
         """
         Args:
-            encoder: independent of the agent's; maps `[N, *window]` to `[N, features]`.
+            encoder: separate from the agent's; maps `[N, *window]` to `[N, features]`.
             features: F.
-            questions: D ≥ 1.
-            learned_discounts: whether there is a head for discounts.
+            num_questions: D ≥ 1.
+            learned_discounts: whether there is a discount head.
 
         Raises:
             ValueError: there are no questions.
         """
-        if questions < 1:
-            raise ValueError(f"questions must be >= 1, got {questions!r}")
+        check_counts(num_questions=num_questions)
         super().__init__()
         self.encoder = encoder
-        self.cumulants = linear(features, questions, 1.0)
-        self.discounts = linear(features, questions, 1.0) if learned_discounts else None
+        self.cumulants = linear(features, num_questions, 1.0)
+        self.discounts = linear(features, num_questions, 1.0) if learned_discounts else None
 
     def params(self) -> Params:
-        """η: the parameters by name, outside any graph."""
+        """η: the parameters by name, detached."""
         return _detached_copies(self)
 
-    def ask(self, eta: Params, windows: Observations) -> tuple[Tensor, Tensor | None]:
-        """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]`, if they are learned, of windows `[T, B, *window]`."""
+    def ask(self, eta: Params, windows: Observations) -> tuple[Float[Tensor, "T B D"], Float[Tensor, "T B D"] | None]:
+        """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]` of windows `[T, B, *window]`.
+
+        Discounts are `None` without a discount head.
+        """
         features = encode_with(self.encoder, inside(eta, "encoder."), windows, 2)
         head = nn.functional.linear
         cumulants = torch.arctan(head(features, eta["cumulants.weight"], eta["cumulants.bias"]))
@@ -300,13 +304,13 @@ class QuestionNetwork(nn.Module):
 
 
 def encode_with(encoder: nn.Module, params: Params, observations: Observations, batch_dims: int) -> Tensor:
-    """Features `[*batch, F]` of observations `[*batch, *obs]`, by an encoder with these parameters."""
+    """Features `[*batch, F]` of observations `[*batch, *obs]` under the given parameters."""
     flat = map_observations(lambda tensor: tensor.flatten(0, batch_dims - 1), observations)
     return functional_call(encoder, params, (flat,)).unflatten(0, batch_shape(observations, batch_dims))
 
 
 def split_encoder(params: Params) -> tuple[Params, Params]:
-    """The parameters whose names start with `encoder.`, and the others."""
+    """The parameters whose names start with `encoder.`, and all others."""
     encoder = {name: value for name, value in params.items() if name.startswith("encoder.")}
     return encoder, {name: value for name, value in params.items() if name not in encoder}
 

@@ -1,22 +1,32 @@
-"""Optimizers as pure functions of parameters, gradients and state, so that a gradient can pass through a step.
+"""Inner optimizers α′ as pure functions of parameters, gradients and state, which a meta-gradient passes through.
 
-They are the α′ of Algorithm 1. All square roots have ε inside: √v has an infinite derivative at 0, which a dead unit
-reaches.
+Square roots have ε inside: √v has an infinite derivative at 0, and the second moment of a dead unit is 0.
+
+The module also scales gradients down to a maximum norm, and converts hyperparameters of losses that are sums over a
+batch, as IMPALA's are, to losses that are means, as ours are. The gradient of a sum over N = T · B samples is N times
+that of the mean, and so is the meta-gradient of a summed meta-loss. The conversion changes what gradients are compared
+with: maximum norms, ε, and the initial second moment. Learning rates and loss coefficients stay the same.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from dgvf_agents.core.argument_checks import check_fractions_below_one, check_not_negative, check_positive
 from dgvf_agents.core.types import Params
 
 OptimizerState = dict[str, Params]
 """Named statistics, each a dict like the parameters."""
+
+DISCOUNT_HEAD = "discounts."
+"""Prefix of the parameter names of the question network's discount head."""
 
 
 @dataclass(frozen=True)
@@ -31,13 +41,13 @@ class Optimizer(ABC):
     def step(
         self, params: Params, gradients: Params, state: OptimizerState, learning_rate: Tensor | float
     ) -> tuple[Params, OptimizerState]:
-        """One step; differentiable in all four arguments, which it leaves as they are.
+        """One step, differentiable in all four arguments. It changes none of them.
 
         Args:
             params: by name.
             gradients: like `params`.
-            state: what `init` or the last step returned.
-            learning_rate: α′ ≥ 0.
+            state: from `init` or the last step.
+            learning_rate: α′ ≥ 0, a scalar.
         """
 
 
@@ -60,8 +70,8 @@ class SGD(Optimizer):
 class RMSProp(Optimizer):
     """s ← ρ s + (1 - ρ) g², θ ← θ - α′ g / √(s + ε).
 
-    Both published conventions are of this form: `RMSProp.pytorch` and `RMSProp.tensorflow`. The defaults are PyTorch's
-    with ε = 1e-5, which are those of Stable-Baselines3's A2C.
+    Two conventions are in use, and both have this form: `RMSProp.pytorch` and `RMSProp.tensorflow`. The defaults are
+    PyTorch's with ε = 1e-5, as in Stable-Baselines3's A2C.
     """
 
     decay: float = 0.99
@@ -69,16 +79,16 @@ class RMSProp(Optimizer):
     epsilon: float = 1e-10
     """ε > 0, inside the root."""
     differentiable_moment: bool = True
-    """Whether the gradient passes through s; false holds the denominator fixed."""
+    """Whether the meta-gradient passes through s; if false, the denominator is a constant."""
     initial_moment: float = 0.0
     """s before the first step, ≥ 0."""
 
     @classmethod
     def pytorch(cls, epsilon: float = 1e-5, decay: float = 0.99) -> RMSProp:
-        """The rule of `torch.optim.RMSprop`: s starts at 0, and ε² stands inside the root.
+        """The rule of `torch.optim.RMSprop`, with initial s = 0 and ε² inside the root.
 
-        PyTorch divides by √s + ε, whose derivative is infinite at s = 0. √(s + ε²) agrees with it far from s = ε² on
-        either side, and is at most √2 times smaller at s = ε².
+        PyTorch divides by √s + ε, whose derivative is infinite at s = 0. √(s + ε²) agrees with it if s is much larger
+        or much smaller than ε², and is smaller by at most a factor of √2, at s = ε².
 
         Args:
             epsilon: PyTorch's `eps` > 0, in units of a gradient.
@@ -88,10 +98,10 @@ class RMSProp(Optimizer):
 
     @classmethod
     def tensorflow(cls, epsilon: float = 1e-5, decay: float = 0.99) -> RMSProp:
-        """The rule of TensorFlow 1 (`RMSpropTFLike` in Stable-Baselines3): s starts at 1, and ε stands inside the root.
+        """The rule of TensorFlow 1 (`RMSpropTFLike` in Stable-Baselines3), with initial s = 1 and ε inside the root.
 
-        While 0.99^n, what is left of the initial 1, exceeds g², steps are proportional to gradients: with gradients of
-        1e-3, as means over a batch often have, for the first 1,400 updates.
+        After n updates 0.99^n is left of the initial 1. As long as that exceeds g², steps are proportional to
+        gradients. For gradients of 1e-3, as means over a batch often have, these are the first 1,400 updates.
 
         Args:
             epsilon: ε > 0, in units of a squared gradient.
@@ -100,9 +110,9 @@ class RMSProp(Optimizer):
         return cls(decay, epsilon, initial_moment=1.0)
 
     def __post_init__(self) -> None:
-        _check("decay", self.decay, 0.0 <= self.decay < 1.0, "in [0, 1)")
-        _check("epsilon", self.epsilon, self.epsilon > 0.0, "> 0")
-        _check("initial_moment", self.initial_moment, self.initial_moment >= 0.0, ">= 0")
+        check_fractions_below_one(decay=self.decay)
+        check_positive(epsilon=self.epsilon)
+        check_not_negative(initial_moment=self.initial_moment)
 
     def init(self, params: Params) -> OptimizerState:
         return {"second_moment": {k: torch.full_like(p, self.initial_moment) for k, p in params.items()}}
@@ -129,18 +139,17 @@ class Adam(Optimizer):
     epsilon: float = 1e-5
     """ε > 0."""
     weight_decay: float = 0.0
-    """λ ≥ 0: θ also shrinks by α′ λ θ, apart from the gradient (AdamW)."""
+    """λ ≥ 0, decoupled weight decay (AdamW): θ also shrinks by α′ λ θ."""
 
     def __post_init__(self) -> None:
-        _check("weight_decay", self.weight_decay, self.weight_decay >= 0.0, ">= 0")
-        _check("beta1", self.beta1, 0.0 <= self.beta1 < 1.0, "in [0, 1)")
-        _check("beta2", self.beta2, 0.0 <= self.beta2 < 1.0, "in [0, 1)")
-        _check("epsilon", self.epsilon, self.epsilon > 0.0, "> 0")
+        check_fractions_below_one(beta1=self.beta1, beta2=self.beta2)
+        check_positive(epsilon=self.epsilon)
+        check_not_negative(weight_decay=self.weight_decay)
 
     def init(self, params: Params) -> OptimizerState:
         zeros = {k: torch.zeros_like(p) for k, p in params.items()}
         some = next(iter(params.values()))
-        # the powers of β rather than a step count: a tensor whose value no compiled graph depends on
+        # Powers of β instead of a step count: a compiled graph would be specialized to every value of a Python number.
         powers = {"beta1": torch.ones_like(some.flatten()[0]), "beta2": torch.ones_like(some.flatten()[0])}
         return {"first_moment": zeros, "second_moment": {k: z.clone() for k, z in zeros.items()}, "powers": powers}
 
@@ -153,26 +162,72 @@ class Adam(Optimizer):
         new = {}
         for k, p in params.items():
             root = torch.rsqrt(second[k] / (1 - power2) + self.epsilon**2)
-            kept = p - learning_rate * self.weight_decay * p if self.weight_decay else p
-            new[k] = kept - learning_rate * first[k] / (1 - power1) * root
+            decayed = p - learning_rate * self.weight_decay * p if self.weight_decay else p
+            new[k] = decayed - learning_rate * first[k] / (1 - power1) * root
         powers = {"beta1": power1, "beta2": power2}
         return new, {"first_moment": first, "second_moment": second, "powers": powers}
 
 
-def global_norm(tensors: Params) -> Tensor:
-    """The Euclidean norm of all tensors together, a scalar; its gradient at zero is zero, and NaN gives NaN."""
+def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
+    """The Euclidean norm of all tensors together. Its gradient at zero is zero; NaN stays NaN."""
     squares = torch.stack([(t * t).sum() for t in tensors.values()]).sum()
-    some = squares != 0  # NaN too, which must come out as NaN
-    return torch.where(some, torch.sqrt(torch.where(some, squares, 1.0)), 0.0)
+    nonzero = squares != 0  # true for NaN
+    return torch.where(nonzero, torch.sqrt(torch.where(nonzero, squares, 1.0)), 0.0)
 
 
-def clip_by_global_norm(gradients: Params, max_norm: float) -> Params:
-    """The gradients, scaled down together where their norm exceeds `max_norm` > 0."""
+def clip_by_global_norm(gradients: dict[str, Float[Tensor, "..."]], max_norm: float) -> dict[str, Float[Tensor, "..."]]:
+    """The gradients, scaled down together if their global norm exceeds `max_norm` > 0."""
     norm = global_norm(gradients)
     factor = torch.where(norm > max_norm, max_norm / torch.clamp(norm, min=max_norm), 1.0)
     return {k: g * factor for k, g in gradients.items()}
 
 
-def _check(name: str, value: float, valid: bool, allowed: str) -> None:
-    if not valid:
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+def clip_heads_separately(
+    gradient: dict[str, Float[Tensor, "..."]], max_norm: float, max_discount_norm: float
+) -> dict[str, Float[Tensor, "..."]]:
+    """A meta-gradient clipped in two groups, each by its own global norm; either may be empty.
+
+    The paper's table 1 has one norm for cumulants and another for discounts. The discount head is one group. The
+    cumulant head and the encoder, which both heads share, are the other: splitting the encoder's gradient into its
+    parts through cumulants and through discounts would need a second backward pass through every update.
+
+    Args:
+        gradient: by name of η's parameters.
+        max_norm: maximum norm > 0 of the group of the cumulants.
+        max_discount_norm: maximum norm > 0 of the group of the discounts.
+    """
+    discounts = {name: value for name, value in gradient.items() if name.startswith(DISCOUNT_HEAD)}
+    cumulants = {name: value for name, value in gradient.items() if name not in discounts}
+    clipped: Params = {}
+    for group, norm in ((cumulants, max_norm), (discounts, max_discount_norm)):
+        clipped |= clip_by_global_norm(group, norm) if group else {}
+    return {name: clipped[name] for name in gradient}
+
+
+def norm_for_means(norm: float, num_samples: int) -> float:
+    """The maximum gradient norm of a mean that corresponds to `norm` of a sum.
+
+    Adam's ε is converted in the same way, since it is added to a root mean square of gradients.
+
+    Args:
+        norm: of the gradient of a sum.
+        num_samples: N ≥ 1.
+    """
+    return norm / num_samples
+
+
+def rms_prop_for_means(optimizer: RMSProp, num_samples: int) -> RMSProp:
+    """RMSProp whose steps along g equal those of `optimizer` along N g.
+
+    The latter are N g / √(s + ε), with s ← ρ s + (1 - ρ) N² g². Dividing by N gives g / √(s′ + ε/N²) with s′ = s / N²,
+    so s′ ← ρ s′ + (1 - ρ) g², and initially s′ = s / N².
+
+    Args:
+        optimizer: for gradients of sums.
+        num_samples: N ≥ 1.
+    """
+    return dataclasses.replace(
+        optimizer,
+        epsilon=optimizer.epsilon / num_samples**2,
+        initial_moment=optimizer.initial_moment / num_samples**2,
+    )

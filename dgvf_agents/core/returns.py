@@ -1,95 +1,112 @@
-"""Multi-step returns: one recursion for the main task, for questions, and for pixel control."""
+"""Multi-step returns of the main task, of questions and of pixel control."""
 
 from __future__ import annotations
 
 import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 
-def bootstrapped_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, segment_end: Tensor) -> Tensor:
-    """Discounted sums of cumulants up to the next segment_end, and the bootstrap from there on.
+def bootstrapped_returns(
+    cumulants: Float[Tensor, "T B *tail"],
+    discounts: Float[Tensor, "..."],
+    bootstraps: Float[Tensor, "T B *tail"],
+    segment_end: Bool[Tensor, "T B"],
+) -> Float[Tensor, "T B *tail"]:
+    """Discounted sums of cumulants up to the end of the segment, plus the discounted bootstrap there.
 
     For t = T-1, …, 0, with c_{t+1} = `cumulants[t]`, γ_{t+1} = `discounts[t]`, v_{t+1} = `bootstraps[t]`:
 
-    G_t = c_{t+1} + γ_{t+1} · (v_{t+1} if end_t else G_{t+1})
+    G_t = c_{t+1} + γ_{t+1} · (v_{t+1} if segment_end_t else G_{t+1})
 
-    This is G^v_t of Veeriah et al. (2019, section 3.4) with rewards as cumulants and W = T - 1 - t steps to go, and
-    G^{y_i}_t with the questions' own cumulants and discounts.
+    With rewards as cumulants this is G^v_t of Veeriah et al. (2019, section 3.4), where W + 1 is the number of steps
+    to the end of the segment. With a question's cumulants and discounts it is G^{y_i}_t.
 
     Args:
-        cumulants: `[T, B, ...]`.
-        discounts: `[T, B, ...]` or what broadcasts to it; 0 where an episode terminated.
-        bootstraps: `[T, B, ...]`: the estimate at o_{t+1}; read only where `segment_end`.
-        segment_end: `[T, B]` boolean, true on the last step.
+        cumulants: `[T, B, ...]`: c_{t+1}.
+        discounts: `[T, B, ...]`, or any shape that broadcasts to it: γ_{t+1}; 0 where an episode terminated.
+        bootstraps: `[T, B, ...]`: v_{t+1}, the estimate at o_{t+1}; read only where `segment_end`.
+        segment_end: `[T, B]` boolean; true on the last step.
 
     Returns:
         `[T, B, ...]`: G_t, differentiable in cumulants, discounts and bootstraps.
     """
     discounts = discounts.expand_as(cumulants)
-    segment_end = segment_end.reshape(segment_end.shape + (1,) * (cumulants.dim() - segment_end.dim()))
-    future, returns = bootstraps[-1], []
+    ends = segment_end.reshape(segment_end.shape + (1,) * (cumulants.dim() - segment_end.dim()))
+    g_t, returns = bootstraps[-1], []
     for t in reversed(range(len(cumulants))):
-        future = cumulants[t] + discounts[t] * torch.where(segment_end[t], bootstraps[t], future)
-        returns.append(future)
+        g_t = cumulants[t] + discounts[t] * torch.where(ends[t], bootstraps[t], g_t)
+        returns.append(g_t)
     return torch.stack(returns[::-1])
 
 
 def lambda_returns(
-    rewards: Tensor, discounts: Tensor, values: Tensor, bootstraps: Tensor, segment_end: Tensor, gae_lambda: float
-) -> Tensor:
-    """λ-returns, the targets of TD(λ); G_t - v_t is the generalized advantage (Schulman et al. 2016, equation 16).
+    rewards: Float[Tensor, "T B"],
+    discounts: Float[Tensor, "T B"],
+    values: Float[Tensor, "T B"],
+    bootstraps: Float[Tensor, "T B"],
+    segment_end: Bool[Tensor, "T B"],
+    gae_lambda: float,
+) -> Float[Tensor, "T B"]:
+    """λ-returns; G_t - v_t is the generalized advantage estimate (Schulman et al. 2016, equation 16).
 
     For t = T-1, …, 0:
 
-    G_t = r_{t+1} + γ_{t+1} · (v_{t+1} if end_t else (1 - λ) v_{t+1} + λ G_{t+1})
+    G_t = r_{t+1} + γ_{t+1} · (v_{t+1} if segment_end_t else (1 - λ) v_{t+1} + λ G_{t+1})
 
-    with v_{t+1} = `bootstraps[t]` at a segment's end and `values[t+1]` elsewhere. λ = 1: `bootstrapped_returns`.
+    Here v_{t+1} is `bootstraps[t]` at the end of a segment and `values[t+1]` elsewhere. With λ = 1 this is
+    `bootstrapped_returns`.
 
     Args:
         rewards: `[T, B]`: r_{t+1}.
         discounts: `[T, B]`: γ_{t+1}; 0 where an episode terminated.
         values: `[T, B]`: v_t, the estimate at o_t.
         bootstraps: `[T, B]`: the estimate at o_{t+1}; read only where `segment_end`.
-        segment_end: `[T, B]` boolean, true on the last step.
+        segment_end: `[T, B]` boolean; true on the last step.
         gae_lambda: λ in [0, 1].
 
     Returns:
         `[T, B]`: G_t, differentiable in rewards, discounts, values and bootstraps.
     """
-    future, returns = bootstraps[-1], []
+    target_t, returns = bootstraps[-1], []
     for t in reversed(range(len(rewards))):
-        future = rewards[t] + discounts[t] * torch.where(segment_end[t], bootstraps[t], future)
-        returns.append(future)
-        future = (1.0 - gae_lambda) * values[t] + gae_lambda * future
+        g_t = rewards[t] + discounts[t] * torch.where(segment_end[t], bootstraps[t], target_t)
+        returns.append(g_t)
+        target_t = (1.0 - gae_lambda) * values[t] + gae_lambda * g_t
     return torch.stack(returns[::-1])
 
 
-def per_step_discounts(discount: Tensor | float, terminated: Tensor, dtype: torch.dtype) -> Tensor:
-    """γ_{t+1}: `discount`, and 0 on terminated steps; `[T, B]`, or what both arguments broadcast to.
+def per_step_discounts(
+    discount: Float[Tensor, "..."] | float, terminated: Bool[Tensor, "..."], dtype: torch.dtype
+) -> Float[Tensor, "..."]:
+    """γ_{t+1}: `discount`, or 0 where the episode terminated.
 
     Args:
-        discount: the factor γ in [0, 1], or one per question `[T, B, D]`.
+        discount: γ in [0, 1]; one number, or `[T, B, D]` for questions.
         terminated: `[T, B]` boolean; `[T, B, 1]` for questions.
         dtype: floating-point type of the result.
+
+    Returns:
+        The shape that both arguments broadcast to.
     """
     return discount * (~terminated).to(dtype)
 
 
-def window_index(segment_end: Tensor, length: int) -> Tensor:
-    """Where the observations o_{t+1:t+j} of each step lie, windows never leaving the episode or the rollout.
+def window_index(segment_end: Bool[Tensor, "T B"], length: int) -> Int[Tensor, "T B {length}"]:
+    """The time indices of the observations o_{t+1:t+j}. A window ends with its episode or with the rollout.
 
     Args:
-        segment_end: `[T, B]` boolean, true on the last step of an episode or of the rollout.
+        segment_end: `[T, B]` boolean; true on the last step of an episode or of the rollout.
         length: j ≥ 1.
 
     Returns:
-        `[T, B, j]` integer: entry i is t + i, or the window's last step where that comes first, whose observation is
-        then repeated.
+        `[T, B, j]` integer: entry i is t + i, or the last step of the segment if that comes first. The last
+        observation of a segment is then repeated.
     """
     steps = torch.arange(len(segment_end), device=segment_end.device)
-    last, ends = steps[-1], []
+    end_t, ends = steps[-1], []
     for t in reversed(range(len(segment_end))):
-        last = torch.where(segment_end[t], steps[t], last)
-        ends.append(last)
-    end = torch.stack(ends[::-1])
-    return torch.minimum(steps[:, None, None] + torch.arange(length, device=segment_end.device), end[..., None])
+        end_t = torch.where(segment_end[t], steps[t], end_t)
+        ends.append(end_t)
+    offsets = torch.arange(length, device=segment_end.device)
+    return torch.minimum(steps[:, None, None] + offsets, torch.stack(ends[::-1])[..., None])

@@ -1,6 +1,6 @@
 """Auxiliary tasks: what the answer network learns to predict.
 
-A task is a width and a loss. To add one, derive a final class from `AuxiliaryTask` and write these two
+A task is a number of answers and a loss. To add one, derive a final class from `AuxiliaryTask` and define these two
 (`examples/own_task.py`).
 """
 
@@ -10,8 +10,10 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
+from dgvf_agents.core.argument_checks import check_counts, check_fractions_below_one, check_not_negative
 from dgvf_agents.core.losses import regression_loss
 from dgvf_agents.core.networks import QuestionNetwork
 from dgvf_agents.core.returns import bootstrapped_returns, per_step_discounts, window_index
@@ -19,12 +21,12 @@ from dgvf_agents.core.types import Observations, Params, Rollout, map_observatio
 
 
 class AuxiliaryTask(ABC):
-    """Something for the answer network to learn."""
+    """What the answer network learns to predict."""
 
     discovers: bool = False
-    """Whether η is to be trained by the meta-gradient."""
+    """Whether the meta-gradient trains η."""
     needs_final_observation: bool = True
-    """Whether the loss looks at `Rollout.next_observations`; if not, episodes' last observations may be missing."""
+    """Whether the loss reads `Rollout.next_observations`. If false, final observations of episodes may be missing."""
 
     @property
     @abstractmethod
@@ -32,53 +34,52 @@ class AuxiliaryTask(ABC):
         """Width of the answer head."""
 
     def initial_meta_params(self) -> Params:
-        """η at first; empty for a task without meta-parameters."""
+        """Initial η; empty for a task without meta-parameters."""
         return {}
 
     @abstractmethod
-    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
-        """L^ans before the auxiliary coefficient, a scalar.
+    def loss(
+        self, answers: Float[Tensor, "T B D"], bootstraps: Float[Tensor, "T B D"], eta: Params, rollout: Rollout
+    ) -> Float[Tensor, ""]:
+        """L^ans, unweighted; a scalar.
 
         Args:
-            answers: `[T, B, answers]`: y(x_t), through which θ is trained.
-            bootstraps: `[T, B, answers]`: y at o_{t+1} under held parameters; valid where `rollout.segment_end`.
-            eta: the meta-parameters η; what the loss makes of them carries gradient.
+            answers: `[T, B, D]`: y(x_t), in which θ is trained.
+            bootstraps: `[T, B, D]`: y at o_{t+1}, a stop-gradient input; valid where `rollout.segment_end`.
+            eta: the meta-parameters η; the loss must be differentiable in them.
             rollout: the experience.
         """
 
 
 class Questions(NamedTuple):
-    """What D general value functions ask, without their policy, which is the agent's."""
+    """The questions of D general value functions. Their policy is the agent's."""
 
-    cumulants: Tensor
+    cumulants: Float[Tensor, "T B D"]
     """`[T, B, D]`: u_{t+1}."""
-    discounts: Tensor
-    """`[T, B, D]`: γ_{t+1} before any episode's end is taken into account."""
+    discounts: Float[Tensor, "T B D"]
+    """`[T, B, D]`: γ_{t+1}, not yet 0 on terminated steps."""
 
 
 class GVFTask(AuxiliaryTask):
-    """General value functions whose questions a question network asks."""
+    """General value functions with cumulants and discounts from a question network."""
 
     def __init__(self, network: QuestionNetwork, discount: float | None = 0.9, window: int = 1) -> None:
         """
         Args:
-            network: the question network, which asks D questions.
-            discount: one discount in [0, 1) for all questions; `None` if and only if the network learns them.
-            window: j ≥ 1, how many future observations o_{t+1:t+j} the network sees.
+            network: the question network.
+            discount: one discount in [0, 1) for all questions; `None` if and only if the network has a discount head.
+            window: j ≥ 1, the number of future observations o_{t+1:t+j} in the network's input.
 
         Raises:
             ValueError: an argument is out of its range.
         """
-        if window < 1:
-            raise ValueError(f"window must be >= 1, got {window!r}")
+        check_counts(window=window)
         if discount is None and network.discounts is None:
-            raise ValueError(
-                "discount must be a number in [0, 1) where the question network does not learn it, got None"
-            )
-        if discount is not None and not 0.0 <= discount < 1.0:
-            raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
+            raise ValueError("discount must be a number in [0, 1) if the question network does not learn it, got None")
         if discount is not None and network.discounts is not None:
-            raise ValueError(f"discount must be None where the question network learns it, got {discount!r}")
+            raise ValueError(f"discount must be None if the question network learns it, got {discount!r}")
+        if discount is not None:
+            check_fractions_below_one(discount=discount)
         self.network = network
         self.discount = discount
         self.window = window
@@ -91,7 +92,7 @@ class GVFTask(AuxiliaryTask):
         return self.network.params()
 
     def ask(self, eta: Params, rollout: Rollout) -> Questions:
-        """The questions' cumulants and discounts along a rollout."""
+        """The cumulants and discounts of every step of a rollout."""
         cumulants, discounts = self.network.ask(eta, self.windows(rollout))
         if discounts is None:
             assert self.discount is not None
@@ -99,19 +100,21 @@ class GVFTask(AuxiliaryTask):
         return Questions(cumulants, discounts)
 
     def windows(self, rollout: Rollout) -> Observations:
-        """o_{t+1:t+j}, joined along the first observation axis: `[T, B, j·n]` or `[T, B, j·C, H, W]`."""
+        """o_{t+1:t+j}, concatenated along the first observation axis: `[T, B, j·n]` or `[T, B, j·C, H, W]`."""
         if self.window == 1:
             return rollout.next_observations
         index = window_index(rollout.segment_end, self.window)
-        copies = torch.arange(index.shape[1], device=index.device)[None, :, None]
+        envs = torch.arange(index.shape[1], device=index.device)[None, :, None]
 
-        def join(following: Tensor) -> Tensor:
-            seen = following[index, copies]
-            return seen.flatten(2, 3) if seen.dim() > 3 else seen
+        def join(next_observations: Tensor) -> Tensor:
+            window = next_observations[index, envs]
+            return window.flatten(2, 3) if window.dim() > 3 else window
 
         return map_observations(join, rollout.next_observations)
 
-    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+    def loss(
+        self, answers: Float[Tensor, "T B D"], bootstraps: Float[Tensor, "T B D"], eta: Params, rollout: Rollout
+    ) -> Float[Tensor, ""]:
         """½ (G^y_t - y(x_t))², with G^y the multi-step discounted sum of cumulants (paper, section 3.4)."""
         cumulants, discounts = self.ask(eta, rollout)
         discounts = per_step_discounts(discounts, rollout.terminated[..., None], discounts.dtype)
@@ -120,14 +123,14 @@ class GVFTask(AuxiliaryTask):
 
 @final
 class DiscoveredGVFs(GVFTask):
-    """Questions that the meta-gradient trains to be useful for the main task."""
+    """Questions trained by the meta-gradient."""
 
     discovers = True
 
 
 @final
 class RandomGVFs(GVFTask):
-    """The same questions, never trained (paper, section 4.3)."""
+    """Questions fixed at their random initialization (paper, section 4.3)."""
 
 
 @final
@@ -140,57 +143,54 @@ class RewardPrediction(AuxiliaryTask):
     def num_answers(self) -> int:
         return 1
 
-    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+    def loss(
+        self, answers: Float[Tensor, "T B D"], bootstraps: Float[Tensor, "T B D"], eta: Params, rollout: Rollout
+    ) -> Float[Tensor, ""]:
         return 2.0 * regression_loss(answers, rollout.rewards[..., None])
 
 
 @final
 class PixelControl(AuxiliaryTask):
-    """Learning to change pixels: action values per cell of an n x n grid (paper, section 4.3).
+    """Learning to control pixel changes: action values for every cell of an n x n grid (paper, section 4.3).
 
-    Grid, cells and discount are not in the paper; defaults are those of Jaderberg et al. (2017).
+    The paper gives neither n nor the discount; the defaults are those of Jaderberg et al. (2017).
     """
 
     def __init__(
-        self, actions: int, grid: int = 20, discount: float = 0.9, scale: float = 1.0 / 255.0, border: int = 0
+        self, num_actions: int, grid: int = 20, discount: float = 0.9, scale: float = 1.0 / 255.0, border: int = 0
     ) -> None:
         """
         Args:
-            actions: A, the number of actions.
-            grid: n, cells along each side; must divide the image's height and width less the border.
+            num_actions: A.
+            grid: n, cells along each side; must divide the height and width of the image without its border.
             discount: in [0, 1).
             scale: factor that maps pixels to [0, 1].
-            border: pixels ≥ 0 along each side that belong to no cell.
+            border: width ≥ 0 in pixels of a border that belongs to no cell.
 
         Raises:
             ValueError: an argument is out of its range.
         """
-        if actions < 1:
-            raise ValueError(f"actions must be >= 1, got {actions!r}")
-        if grid < 1:
-            raise ValueError(f"grid must be >= 1, got {grid!r}")
-        if not 0.0 <= discount < 1.0:
-            raise ValueError(f"discount must lie in [0, 1), got {discount!r}")
-        if border < 0:
-            raise ValueError(f"border must be >= 0, got {border!r}")
-        self.actions = actions
+        check_counts(num_actions=num_actions, grid=grid)
+        check_fractions_below_one(discount=discount)
+        check_not_negative(border=border)
+        self.num_actions = num_actions
         self.grid = grid
         self.discount = discount
         self.scale = scale
         self.border = border
 
     @classmethod
-    def over(cls, shape: tuple[int, ...], actions: int, cell: int = 4, border: int = 2) -> PixelControl:
-        """Cells of 4x4 pixels over all of an image but its border: 20x20 cells over the central 80x80 of 84x84.
+    def over(cls, shape: tuple[int, ...], num_actions: int, cell: int = 4, border: int = 2) -> PixelControl:
+        """Cells of 4x4 pixels over an image without its border: 20x20 cells over the central 80x80 of 84x84 pixels.
 
         Args:
             shape: (channels, height, width) of an observation.
-            actions: A, the number of actions.
+            num_actions: A.
             cell: height and width of a cell in pixels ≥ 1.
-            border: pixels ≥ 0 along each side that belong to no cell.
+            border: width ≥ 0 in pixels of a border that belongs to no cell.
 
         Raises:
-            ValueError: observations are no images, or whole cells do not fill them.
+            ValueError: observations are not images, or cells do not tile them.
         """
         _check_image(shape)
         height, width = shape[1:]
@@ -199,25 +199,25 @@ class PixelControl(AuxiliaryTask):
                 f"observations must be square images of {cell} n + {2 * border} pixels a side for pixel control, got "
                 f"{height} x {width}: pass auxiliary_task= a function that builds a PixelControl of another grid"
             )
-        return cls(actions, (height - 2 * border) // cell, border=border)
+        return cls(num_actions, (height - 2 * border) // cell, border=border)
 
     @property
     def num_answers(self) -> int:
-        return self.grid * self.grid * self.actions
+        return self.grid * self.grid * self.num_actions
 
-    def cumulants(self, rollout: Rollout) -> Tensor:
-        """`[T, B, n²]`: mean absolute change of the pixels of each cell between o_t and o_{t+1}, over all channels.
+    def cumulants(self, rollout: Rollout) -> Float[Tensor, "T B cells"]:
+        """`[T, B, n²]`: the mean absolute change of each cell's pixels between o_t and o_{t+1}, over all channels.
 
         Raises:
-            ValueError: observations are no images, or the grid does not divide them.
+            ValueError: observations are not images, or the grid does not divide them.
         """
         assert isinstance(rollout.observations, Tensor)
         assert isinstance(rollout.next_observations, Tensor)
         self.check_shape(tuple(rollout.observations.shape[2:]))
-        n, edge = self.grid, self.border
-        height, width = (side - 2 * edge for side in rollout.observations.shape[-2:])
+        n, border = self.grid, self.border
+        height, width = (side - 2 * border for side in rollout.observations.shape[-2:])
         before, after = (
-            o[..., edge : edge + height, edge : edge + width].to(rollout.rewards.dtype)
+            o[..., border : border + height, border : border + width].to(rollout.rewards.dtype)
             for o in (rollout.observations, rollout.next_observations)
         )
         change = ((after - before).abs() * self.scale).mean(2)  # [T, B, H, W]
@@ -229,7 +229,7 @@ class PixelControl(AuxiliaryTask):
             shape: of an observation.
 
         Raises:
-            ValueError: observations are no images, or the grid does not divide them.
+            ValueError: observations are not images, or the grid does not divide them.
         """
         _check_image(shape)
         height, width = shape[1:]
@@ -238,20 +238,22 @@ class PixelControl(AuxiliaryTask):
             without = f" less a border of {self.border}" if self.border else ""
             raise ValueError(f"grid must divide the image of {height} x {width} pixels{without}, got {self.grid!r}")
 
-    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+    def loss(
+        self, answers: Float[Tensor, "T B D"], bootstraps: Float[Tensor, "T B D"], eta: Params, rollout: Rollout
+    ) -> Float[Tensor, ""]:
         """½ (G_c + γ^n max_a′ q⁻(s′, a′) - q(s, a))², summed over cells."""
-        shape = (self.grid * self.grid, self.actions)
+        shape = (self.grid * self.grid, self.num_actions)
         best = bootstraps.unflatten(-1, shape).amax(-1)
         discounts = per_step_discounts(self.discount, rollout.terminated, best.dtype)[..., None]
         targets = bootstrapped_returns(self.cumulants(rollout), discounts, best, rollout.segment_end)
-        taken = torch.nn.functional.one_hot(rollout.actions, self.actions).to(answers.dtype)
+        taken = torch.nn.functional.one_hot(rollout.actions, self.num_actions).to(answers.dtype)
         predictions = (answers.unflatten(-1, shape) * taken[:, :, None]).sum(-1)
         return regression_loss(predictions, targets)
 
 
 @final
 class NoTask(AuxiliaryTask):
-    """Nothing to predict: the plain actor-critic."""
+    """No auxiliary task: the plain actor-critic."""
 
     needs_final_observation = False
 
@@ -259,7 +261,9 @@ class NoTask(AuxiliaryTask):
     def num_answers(self) -> int:
         return 0
 
-    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+    def loss(
+        self, answers: Float[Tensor, "T B D"], bootstraps: Float[Tensor, "T B D"], eta: Params, rollout: Rollout
+    ) -> Float[Tensor, ""]:
         return rollout.rewards.new_zeros(())
 
 

@@ -1,6 +1,6 @@
-"""The records that pass between the stages of the algorithm, a shape on each field.
+"""The records that pass between the stages of the algorithm, with a shape on each field.
 
-Everything is time-major. T steps per rollout, B environments, D questions, K states to bootstrap from.
+Tensors are time-major: T steps of B environments, D questions, K bootstrap states.
 """
 
 from __future__ import annotations
@@ -8,17 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 Params = dict[str, Tensor]
-"""Named parameters; θ of the agent or η of the question network."""
+"""Named parameters: θ of the agent, or η of the question network."""
 
 Observations = Tensor | dict[str, Tensor]
-"""Observations of one space, or of each of a Dict space's by name; shapes below are those of every tensor in it."""
+"""A tensor, or a dict of tensors for a Dict space. Shapes below are those of every tensor in it."""
 
 
 def map_observations(function: Callable[[Tensor], Tensor], observations: Observations) -> Observations:
-    """`function` of the tensor, or of every tensor."""
+    """Apply a function to the tensor, or to every tensor of the dict."""
     if isinstance(observations, dict):
         return {name: function(value) for name, value in observations.items()}
     return function(observations)
@@ -31,7 +32,7 @@ def batch_shape(observations: Observations, batch_dims: int) -> tuple[int, ...]:
 
 
 def detach(params: Params) -> Params:
-    """The same values outside any graph."""
+    """The same values, detached."""
     return {name: value.detach() for name, value in params.items()}
 
 
@@ -39,30 +40,30 @@ class Rollout(NamedTuple):
     """T steps of experience from B environments."""
 
     observations: Observations
-    """`[T, B, *obs]`: o_t, what the agent saw before acting."""
-    actions: Tensor
-    """`[T, B]` integer, or `[T, B, A]` where an action has several parts: a_t, before it was clipped to its space."""
-    rewards: Tensor
+    """`[T, B, *obs]`: o_t, which the agent acted on."""
+    actions: Shaped[Tensor, "T B *action"]
+    """`[T, B]` integer, or `[T, B, A]` for actions of several parts: a_t as sampled, before clipping to the space."""
+    rewards: Float[Tensor, "T B"]
     """`[T, B]`: R_{t+1}, as the environment gave them."""
-    terminated: Tensor
-    """`[T, B]` boolean: the episode ended at o_{t+1} by the environment's rules: nothing to bootstrap from."""
-    truncated: Tensor
-    """`[T, B]` boolean: the episode was cut at o_{t+1}; its value there counts. Exclusive of `terminated`."""
+    terminated: Bool[Tensor, "T B"]
+    """`[T, B]` boolean: the episode terminated at o_{t+1}, so returns do not bootstrap there."""
+    truncated: Bool[Tensor, "T B"]
+    """`[T, B]` boolean: the episode was truncated at o_{t+1}, so returns bootstrap there. Excludes `terminated`."""
     next_observations: Observations
-    """`[T, B, *obs]`: o_{t+1}, the true last observation where an episode ended."""
-    bootstrap_index: Tensor
-    """`[K]` integer: which of the T·B next observations (flat, t·B + b) returns are bootstrapped from."""
-    bootstrap_slot: Tensor
-    """`[T, B]` integer in [0, K): where in `bootstrap_index` step (t, b) finds its own; 0 where it needs none."""
+    """`[T, B, *obs]`: o_{t+1}; at the end of an episode its final observation."""
+    bootstrap_index: Int[Tensor, " K"]
+    """`[K]` integer: flat indices t·B + b of the next observations that returns bootstrap from."""
+    bootstrap_slot: Int[Tensor, "T B"]
+    """`[T, B]` integer in [0, K): the index in `bootstrap_index` for step (t, b); 0 if it does not bootstrap."""
     statistics: Params = {}  # noqa: RUF012
-    """Running statistics (of batch normalization) that the agent acted with, named like θ; empty for most encoders."""
-    entropy_weight: Tensor | None = None
-    """Scalar: c_H for this batch, where it is annealed; `None` where it stays what the losses say."""
+    """Running statistics, as of batch normalization, that the agent acted with, named like θ; empty without any."""
+    entropy_weight: Float[Tensor, ""] | None = None
+    """Scalar: c_H for this batch, when it is annealed; `None`: the loss coefficient."""
 
     @property
-    def segment_end(self) -> Tensor:
-        """`[T, B]` boolean: returns stop here and bootstrap: the rollout's last step, and every episode's end."""
-        cut = self.terminated | self.truncated
-        last = cut.new_zeros(cut.shape)
+    def segment_end(self) -> Bool[Tensor, "T B"]:
+        """`[T, B]` boolean: returns end here and bootstrap. True at episode ends and on the rollout's last step."""
+        end = self.terminated | self.truncated
+        last = end.new_zeros(end.shape)
         last[-1] = True
-        return cut | last
+        return end | last

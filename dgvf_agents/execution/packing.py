@@ -23,6 +23,7 @@ from dgvf_agents.core.inner_update import (
     meta_loss_gradient,
     scored_update,
 )
+from dgvf_agents.core.optimizers import clip_by_global_norm, clip_heads_separately
 from dgvf_agents.core.types import Observations, Params, Rollout
 
 KEY = "packed"
@@ -66,6 +67,20 @@ class Packing:
         vector = packed[KEY]
         start = vector.storage_offset()
         return [vector.as_strided(shape, strides, start + offset) for shape, strides, offset in self._layouts]
+
+
+def clip_meta_gradient(gradient: Params, eta: Packing, max_norm: float, max_discount_norm: float | None) -> Params:
+    """A packed meta-gradient, scaled down.
+
+    Args:
+        gradient: packed like η.
+        eta: how η is packed.
+        max_norm: maximum norm > 0 of the gradient of the cumulants, or of all of η.
+        max_discount_norm: maximum norm > 0 of the gradient of the discount head; `None`: one norm over all of η.
+    """
+    if max_discount_norm is None:
+        return clip_by_global_norm(gradient, max_norm)
+    return eta.pack(clip_heads_separately(eta.unpack(gradient), max_norm, max_discount_norm))
 
 
 @final

@@ -21,7 +21,7 @@ class AtariTable:
     Not here: the table's network is a deep residual one, and its 200 actors and 1 learner are those of a distributed
     agent; `RMSProp` has the decay of 0.99 and the momentum of 0; Adam is the only
     meta-optimizer. Numbers that gradients are compared with are for losses summed over the batch, as IMPALA's are
-    (`dgvf_agents.core.summed_losses`).
+    (`dgvf_agents.core.optimizers`).
     """
 
     n_step_return: int = 20

@@ -14,8 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.core.optimizers import RMSProp
-from dgvf_agents.core.summed_losses import norm_for_means, rms_prop_for_means
+from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older, write_checkpoint
 from dgvf_agents.runs.config import TrainConfig

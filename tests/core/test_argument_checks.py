@@ -10,6 +10,7 @@ import pytest
 from dgvf_agents.core.argument_checks import (
     check_counts,
     check_fractions,
+    check_fractions_below_one,
     check_not_negative,
     check_positive,
     check_positive_if_given,
@@ -17,7 +18,7 @@ from dgvf_agents.core.argument_checks import (
 )
 
 OTHERS: list[Any] = [math.nan, -math.inf, "1", None, True, [0.5], 1j, np.array(0.5)]
-"""What is no finite number anywhere."""
+"""Values that are not finite numbers."""
 
 CASES: list[tuple[Callable[..., None], str, list[Any], list[Any]]] = [
     (
@@ -31,6 +32,12 @@ CASES: list[tuple[Callable[..., None], str, list[Any], list[Any]]] = [
         r"must lie in \[0, 1\]",
         [0.0, 0.5, 1.0, 1, np.float32(0.5), np.int64(1)],
         [-0.1, 1.1, math.inf, *OTHERS],
+    ),
+    (
+        check_fractions_below_one,
+        r"must lie in \[0, 1\)",
+        [0.0, 0.5, np.float32(0.5), np.int64(0)],
+        [-0.1, 1.0, 1, math.inf, *OTHERS],
     ),
     (
         check_positive,

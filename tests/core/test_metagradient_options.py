@@ -1,11 +1,12 @@
-"""What the meta-gradient's main tests leave at its default: returns, advantages, networks, scoring; and refusals."""
+"""Options that the main tests of the meta-gradient leave at their defaults, and errors."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,20 +22,21 @@ from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Storage, Unroll, meta_gradient
-from tests.core.test_metagradient import (
+from tests.core.metagradient_problem import (
     ACTIONS,
     QUESTIONS,
+    AlgorithmWithOptions,
     Case,
+    ExploringNetwork,
     algorithm,
     computed,
     flat,
-    learner_of,
     learning_rate,
     problem,
     relative_error,
+    rule_of,
     state_of,
 )
-from tests.core_oracles import Algorithm, StopGradientInputs, alive, encode, head
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -42,95 +44,15 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 # --- options, against the transcription with the same options ---------------------------------------------------------
 
 
-def mixed_returns(
-    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, cut: Tensor, trace: float
-) -> Tensor:
-    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
-    rows = []
-    for t in range(len(rewards)):
-        row = []
-        for b in range(rewards.shape[1]):
-            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
-            for w in range(t, len(rewards)):
-                gained = gained + discount * rewards[w, b]
-                discount = discount * discounts[w, b]
-                if cut[w, b]:
-                    mixture = mixture + weight * (gained + discount * next_values[w, b])
-                    break
-                mixture = mixture + (1 - trace) * weight * (gained + discount * values[w + 1, b])
-                weight *= trace
-            row.append(mixture)
-        rows.append(torch.stack(row))
-    return torch.stack(rows)
-
-
-@dataclass(frozen=True)
-class Optional(Algorithm):
-    """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
-
-    trace: float = 1.0
-    normalize: bool = False
-    exploring: bool = False
-
-    def hold(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
-        held = super().hold(theta, rollout, eta)
-        if not self.exploring:
-            return held
-        following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
-        values = head(theta, "value", following)[..., 0]
-        return held._replace(next_values=values, next_answers=head(theta, "answers", following))
-
-    def rl_loss(self, theta: Params, x: Tensor, held: StopGradientInputs, rollout: Rollout) -> Tensor:
-        discounts = self.discount * alive(rollout)
-        returns = mixed_returns(
-            rollout.rewards, discounts, held.values, held.next_values, rollout.segment_end, self.trace
-        )
-        advantages = returns - held.values
-        if self.normalize:
-            advantages = (advantages - advantages.mean()) / advantages.std()
-        logits = head(theta, "policy", x)
-        if self.exploring:
-            logits = logits * torch.exp(0.3 * held.values)[..., None]
-        log_pi = torch.log_softmax(logits, -1)
-        log_pi_of_a = log_pi.gather(-1, rollout.actions[..., None])[..., 0]
-        entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
-        bonus = entropy_weight * -(log_pi.exp() * log_pi).sum(-1)
-        value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
-        return (self.value_weight * value_error - advantages * log_pi_of_a - bonus).mean()
-
-
-class ExploringNetwork:
-    """A network that uses all that it may be given.
-
-    Its encoder adds a running statistic to observations and has the opposite sign outside training; its softmax is the
-    sharper, the greater the value of a state, which a gradient is not to shape for that sake.
-    """
-
-    def __init__(self, network: AgentNetwork) -> None:
-        self._network = network
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._network, name)
-
-    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2, training: bool = False) -> Tensor:
-        params = dict(params)
-        x = self._network.encode(params, observations + params.pop("encoder.shift"), batch_dims)
-        return x if training else -x
-
-    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
-        sharpness = torch.exp(0.3 * self._network.values(*(held or (params, features))))
-        return self._network.policy_outputs(params, features) * sharpness[..., None]
-
-
-def gradient_of(learner: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+def gradient_of(rule: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     return meta_gradient(update, score, state_of(case), problem(case.task).eta, rollouts, learning_rate(case))
 
 
 def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Params:
     slow, given = algorithm(case), problem(case.task)
     # not by replace(): it is a dataclass with more fields
-    slow = Optional(**{name: getattr(slow, name) for name in slow.__dataclass_fields__}, **options)
+    slow = AlgorithmWithOptions(**{name: getattr(slow, name) for name in slow.__dataclass_fields__}, **options)
     return slow.meta_gradients(given.theta, given.statistics(case.optimizer), given.eta, rollouts)["sum"]
 
 
@@ -139,16 +61,16 @@ def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Pa
     ("changes", "options"),
     [
         ({}, {}),
-        ({"trace": 0.0}, {"trace": 0.0}),
-        ({"trace": 0.7}, {"trace": 0.7}),
+        ({"gae_lambda": 0.0}, {"gae_lambda": 0.0}),
+        ({"gae_lambda": 0.7}, {"gae_lambda": 0.7}),
         ({"normalize_advantages": True}, {"normalize": True}),
-        ({"normalize_advantages": True, "trace": 0.9}, {"normalize": True, "trace": 0.9}),
+        ({"normalize_advantages": True, "gae_lambda": 0.9}, {"normalize": True, "gae_lambda": 0.9}),
     ],
 )
 def test_returns_and_advantages(convention: str, changes: dict[str, Any], options: dict[str, Any]) -> None:
     case = Case(convention=convention, encoder_mode="joint")
     rollouts = problem(case.task).rollouts[:3]
-    gradient = gradient_of(replace(learner_of(case), **changes), case, rollouts)
+    gradient = gradient_of(replace(rule_of(case), **changes), case, rollouts)
     assert relative_error(gradient, transcribed(case, rollouts, **options)) < 1e-10
 
 
@@ -157,12 +79,12 @@ def test_a_batch_may_bring_its_own_entropy_weight() -> None:
     rollouts = tuple(
         batch._replace(entropy_weight=torch.tensor(0.1 * k)) for k, batch in enumerate(problem(case.task).rollouts[:3])
     )
-    assert relative_error(gradient_of(learner_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
+    assert relative_error(gradient_of(rule_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
 
 
 @pytest.mark.parametrize("convention", ["exact", "surrogate"])
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
-def test_networks_are_given_statistics_and_what_is_held_and_told_when_they_train(
+def test_networks_are_passed_statistics_stop_gradient_inputs_and_training_mode(
     convention: str, encoder_mode: str
 ) -> None:
     case = Case(convention=convention, encoder_mode=encoder_mode)
@@ -170,8 +92,8 @@ def test_networks_are_given_statistics_and_what_is_held_and_told_when_they_train
         batch._replace(statistics={"encoder.shift": torch.tensor(0.2 * (k + 1))})
         for k, batch in enumerate(problem(case.task).rollouts[:3])
     )
-    learner = replace(learner_of(case), network=ExploringNetwork(problem(case.task).network))
-    gradient = gradient_of(learner, case, rollouts)
+    rule = replace(rule_of(case), network=ExploringNetwork(problem(case.task).network))
+    gradient = gradient_of(rule, case, rollouts)
     # the questions see observations without a shift
     shifted = tuple(b._replace(observations=b.observations + b.statistics["encoder.shift"]) for b in rollouts)
     assert relative_error(gradient, transcribed(case, shifted, exploring=True)) < 1e-10
@@ -184,12 +106,12 @@ def test_encoders_without_parameters_stay_out_of_gradients(convention: str) -> N
     given = problem(case.task)
     with torch.random.fork_rng():
         network = AgentNetwork(torch.nn.Flatten(), 5, ACTIONS, QUESTIONS)
-    learner = replace(learner_of(case), network=network)
+    rule = replace(rule_of(case), network=network)
     start, rollout = InnerState(network.params(), {}), given.rollouts[0]
-    state, _ = inner_update(learner, start, given.eta, rollout, learning_rate(case))
+    state, _ = inner_update(rule, start, given.eta, rollout, learning_rate(case))
     expected, _ = algorithm(case).update(start.theta, given.statistics("sgd"), given.eta, rollout)
     torch.testing.assert_close(state.theta, expected)
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     gradient = meta_gradient(update, score, start, given.eta, given.rollouts[:3], learning_rate(case))
     assert list(gradient) == list(given.eta)
     assert not flat(gradient).any()
@@ -215,10 +137,10 @@ class Unread(AuxiliaryTask):
 
 
 @pytest.mark.parametrize("horizon", ["unrolled", "myopic"])
-def test_the_meta_gradient_of_what_nothing_reads_is_zero(horizon: str) -> None:
+def test_the_meta_gradient_of_unused_parameters_is_zero(horizon: str) -> None:
     case, given = Case(horizon=horizon), problem("hand_set_discount")
-    learner = replace(learner_of(case), task=Unread(given.task))
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    rule = replace(rule_of(case), task=Unread(given.task))
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     eta = {"unread": torch.ones(2, 3), **given.eta}
     gradient = meta_gradient(
         update, score, state_of(case), eta, given.rollouts[:3], learning_rate(case), horizon=horizon
@@ -235,11 +157,11 @@ def no_score(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
 
 
 @pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
-def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, length: int) -> None:
-    """Whatever is stored in between, and however many copies lie side by side."""
+def test_score_and_update_equals_score_then_update(storage: str, length: int) -> None:
+    """Under both storages, and for any number of states per block."""
     case = Case(updates=5, convention="surrogate")
-    learner, given = learner_of(case), problem(case.task)
-    update, score, both = (partial(f, learner) for f in (inner_update, meta_loss_gradient, scored_update))
+    rule, given = rule_of(case), problem(case.task)
+    update, score, both = (partial(f, rule) for f in (inner_update, meta_loss_gradient, scored_update))
     apart = Unroll(update, score, state_of(case), given.eta)
     kept = no_score if storage == "graph" else score
     together = Unroll(update, kept, state_of(case), given.eta, scored_update=both, storage=storage, length=length)
@@ -262,8 +184,8 @@ def test_scoring_and_updating_in_one_is_scoring_and_then_updating(storage: str, 
 
 def _begun(case: Case, eta: Params, storage: Storage, length: int) -> tuple[Callable[..., Any], Unroll]:
     """The inner update, and an unroll of it that has not taken any."""
-    learner = learner_of(case)
-    update, score = partial(inner_update, learner), partial(meta_loss_gradient, learner)
+    rule = rule_of(case)
+    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     return update, Unroll(update, score, state_of(case), eta, storage=storage, length=length)
 
 
@@ -285,8 +207,8 @@ def test_histories_lead_from_the_first_state_to_the_last(storage: Storage) -> No
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
-def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: Storage) -> None:
-    """The next update starts there; what is handed out hangs on no graph."""
+def test_an_unroll_continues_from_the_state_it_is_given(storage: Storage) -> None:
+    """The next update starts there; the state is detached."""
     case, given = Case(), problem("hand_set_discount")
     update, unroll = _begun(case, given.eta, storage, 2)
     unroll.update(given.rollouts[0], learning_rate(case))
@@ -300,15 +222,15 @@ def test_an_unroll_goes_on_from_the_state_that_it_is_given(storage: Storage) -> 
 
 
 @pytest.mark.parametrize(("storage", "calls"), [("graph", 3), ("recompute", 6)])
-def test_what_is_kept_is_not_computed_again_and_what_is_recomputed_is_not_kept(storage: str, calls: int) -> None:
-    """Graphs keep every update and its score, which is as large as θ; recomputing does each of them twice."""
+def test_graphs_are_kept_or_updates_recomputed(storage: str, calls: int) -> None:
+    """Graph storage calls every function once per update, recomputation twice."""
     case, given, counts = Case(updates=3), problem("hand_set_discount"), Counter[str]()
-    learner = learner_of(case)
+    rule = rule_of(case)
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any) -> Any:
             counts[function.__name__] += 1
-            return function(learner, *arguments)
+            return function(rule, *arguments)
 
         return call
 
@@ -323,16 +245,16 @@ def test_what_is_kept_is_not_computed_again_and_what_is_recomputed_is_not_kept(s
 # --- precision --------------------------------------------------------------------------------------------------------
 
 
-def test_updates_keep_the_precision_of_what_they_are_given() -> None:
+def test_updates_keep_the_precision_of_their_inputs() -> None:
     """Whatever PyTorch's default is, which is double precision here."""
     case = Case(optimizer="sgd")
     given = problem(case.task)
     network, questions = (copy.deepcopy(module).float() for module in (given.network, given.task.network))
-    learner = replace(learner_of(case), network=network, task=DiscoveredGVFs(questions, 0.8))
+    rule = replace(rule_of(case), network=network, task=DiscoveredGVFs(questions, 0.8))
     theta, eta = ({k: p.float() for k, p in params.items()} for params in (given.theta, given.eta))
     rollouts = tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, given.rollouts[:2])
-    state, metrics = inner_update(learner, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
-    scores, loss = meta_loss_gradient(learner, state.theta, rollouts[1])
+    state, metrics = inner_update(rule, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
+    scores, loss = meta_loss_gradient(rule, state.theta, rollouts[1])
     for value in (*state.theta.values(), *metrics, *scores.values(), loss):
         assert value.dtype == torch.float32
 
@@ -344,56 +266,59 @@ def test_updates_keep_the_precision_of_what_they_are_given() -> None:
 def test_explained_variance_is_free_of_the_rewards_scale(scale: float) -> None:
     """1 - Var(G - v) / Var(G), as scikit-learn's `explained_variance_score`; without values all of it is lost."""
     case = Case(optimizer="sgd", ends=False)
-    given, learner = problem(case.task, ends=False), learner_of(case)
+    given, rule = problem(case.task, ends=False), rule_of(case)
     rollout = given.rollouts[0]._replace(rewards=scale * given.rollouts[0].rewards)
     theta = {k: scale * p if k.startswith("value.") else p for k, p in given.theta.items()}
     expected, actual = (
-        inner_update(learner, InnerState(params, {}), given.eta, batch, learning_rate(case))[1].explained_variance
+        inner_update(rule, InnerState(params, {}), given.eta, batch, learning_rate(case))[1].explained_variance
         for params, batch in ((given.theta, given.rollouts[0]), (theta, rollout))
     )
     assert 0.01 < abs(float(expected)) < 10
     torch.testing.assert_close(actual, expected)
 
 
-def test_returns_that_do_not_vary_have_no_explained_variance_to_divide_by() -> None:
+def test_explained_variance_of_constant_returns() -> None:
     case = Case(optimizer="sgd")
-    given, learner = problem(case.task), learner_of(case)
+    given, rule = problem(case.task), rule_of(case)
     theta = {k: torch.zeros_like(p) if k.startswith("value.") else p for k, p in given.theta.items()}
     rollout = given.rollouts[0]._replace(rewards=torch.zeros(4, 3))
-    _, metrics = inner_update(learner, InnerState(theta, {}), given.eta, rollout, learning_rate(case))
+    _, metrics = inner_update(rule, InnerState(theta, {}), given.eta, rollout, learning_rate(case))
     assert metrics.explained_variance == 1.0
 
 
-# --- what is allowed, and what the errors say -------------------------------------------------------------------------
+# --- ranges and errors ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"discount": 0.0}, {"discount": 1.0}, {"trace": 0.0}, {"trace": 1.0}, {"auxiliary_coefficient": 0.0}],
+    [{"discount": 0.0}, {"discount": 1.0}, {"gae_lambda": 0.0}, {"gae_lambda": 1.0}, {"auxiliary_coefficient": 0.0}],
     ids=str,
 )
 def test_ends_of_ranges_are_allowed(changes: dict[str, float]) -> None:
-    learner = replace(learner_of(Case()), **changes)
-    assert all(getattr(learner, name) == value for name, value in changes.items())
-    assert replace(learner, max_gradient_norm=1e-3).max_gradient_norm == 1e-3
+    rule = replace(rule_of(Case()), **changes)
+    assert all(getattr(rule, name) == value for name, value in changes.items())
+    assert replace(rule, max_gradient_norm=1e-3).max_gradient_norm == 1e-3
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"discount": 1.5}, "discount must lie in [0, 1], got 1.5"),
     ({"discount": -0.1}, "discount must lie in [0, 1], got -0.1"),
-    ({"trace": 1.5}, "trace must lie in [0, 1], got 1.5"),
-    ({"trace": -0.1}, "trace must lie in [0, 1], got -0.1"),
+    ({"discount": math.nan}, "discount must lie in [0, 1], got nan"),
+    ({"gae_lambda": 1.5}, "gae_lambda must lie in [0, 1], got 1.5"),
+    ({"gae_lambda": -0.1}, "gae_lambda must lie in [0, 1], got -0.1"),
     ({"auxiliary_coefficient": -0.5}, "auxiliary_coefficient must be >= 0, got -0.5"),
-    ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0 or None, got 0.0"),
+    ({"auxiliary_coefficient": math.nan}, "auxiliary_coefficient must be a finite number >= 0, got nan"),
+    ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got 0.0"),
+    ({"max_gradient_norm": math.nan}, "max_gradient_norm must be a finite number > 0, got nan"),
     ({"encoder_mode": "both"}, "encoder_mode must be one of ('auxiliary', 'joint'), got 'both'"),
     ({"convention": "exakt"}, "convention must be one of ('exact', 'surrogate'), got 'exakt'"),
 ]
 
 
 @pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[str(changes) for changes, _ in REFUSED])
-def test_refusals_of_learners(changes: dict[str, Any], message: str) -> None:
+def test_invalid_update_rules(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=r"must") as refusal:
-        replace(learner_of(Case()), **changes)
+        replace(rule_of(Case()), **changes)
     assert str(refusal.value) == message
 
 
@@ -405,20 +330,20 @@ def test_refusals_of_learners(changes: dict[str, Any], message: str) -> None:
         ({"storage": "disk"}, "storage must be one of ('graph', 'recompute'), got 'disk'"),
     ],
 )
-def test_refusals_of_choices(changes: dict[str, str], message: str) -> None:
+def test_invalid_choices(changes: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=r"must") as refusal:
-        computed(Case(**changes), learner_of(Case()), state_of(Case()))
+        computed(Case(**changes), rule_of(Case()), state_of(Case()))
     assert str(refusal.value) == message
 
 
-def test_refusals_of_calls_out_of_order() -> None:
+def test_calls_out_of_order() -> None:
     case, given = Case(), problem("hand_set_discount")
-    learner = learner_of(case)
-    unroll = Unroll(partial(inner_update, learner), partial(meta_loss_gradient, learner), state_of(case), given.eta)
+    rule = rule_of(case)
+    unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
     calls = {
         "score() was called before any update: call update() first": lambda: unroll.score(given.rollouts[0]),
         "gradient() was called without any scored update: call update() and score() first": unroll.gradient,
-        "score_and_update() needs an unroll made with scored_update=": lambda: unroll.score_and_update(
+        "score_and_update() needs an unroll created with scored_update=": lambda: unroll.score_and_update(
             given.rollouts[0], learning_rate(case)
         ),
     }
@@ -434,8 +359,8 @@ def test_refusals_of_calls_out_of_order() -> None:
 def test_defaults_are_those_of_the_paper() -> None:
     """Multi-step returns, advantages as they are, only the answers training the encoder (sections 3.4 and 4.2)."""
     given = problem("hand_set_discount")
-    learner = UpdateRule(given.network, learner_of(Case()).distribution, given.task, SGD())
-    assert (learner.discount, learner.gae_lambda, learner.normalize_advantages) == (0.99, 1.0, False)
-    assert (learner.auxiliary_coefficient, learner.max_gradient_norm) == (1.0, None)
-    assert (learner.encoder_mode, learner.convention) == ("auxiliary", "exact")
-    assert learner.weights == ActorCriticWeights(0.5, 0.01)
+    rule = UpdateRule(given.network, rule_of(Case()).distribution, given.task, SGD())
+    assert (rule.discount, rule.gae_lambda, rule.normalize_advantages) == (0.99, 1.0, False)
+    assert (rule.auxiliary_coefficient, rule.max_gradient_norm) == (1.0, None)
+    assert (rule.encoder_mode, rule.convention) == ("auxiliary", "exact")
+    assert rule.weights == ActorCriticWeights(0.5, 0.01)

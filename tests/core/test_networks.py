@@ -30,7 +30,7 @@ ENCODERS: dict[str, tuple[Callable[[], Encoder], tuple[int, ...]]] = {
     "small_grid": (lambda: GridCNNEncoder((3, 9, 9), filters=(4,), kernel=3, hidden=10), (3, 9, 9)),
     "atari": (AtariCNNEncoder, (4, 84, 84)),
 }
-"""Makers of encoders, and shapes of what they take."""
+"""Constructors of encoders, and the shapes of their observations."""
 
 every_encoder = pytest.mark.parametrize("name", ENCODERS)
 

@@ -12,7 +12,8 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from torch import Tensor
 
 from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts, window_index
-from tests.core_oracles import random_rollout, slow_returns, slow_window
+from tests.core_oracles import slow_returns, slow_window
+from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -20,10 +21,10 @@ SEEDS = st.integers(0, 2**32 - 1)
 SIZES = st.integers(1, 6)
 
 
-def random_cut(steps: int, copies: int, generator: torch.Generator) -> Tensor:
-    cut = torch.rand(steps, copies, generator=generator) < 0.3
-    cut[-1] = True
-    return cut
+def random_segment_end(steps: int, num_envs: int, generator: torch.Generator) -> Tensor:
+    segment_end = torch.rand(steps, num_envs, generator=generator) < 0.3
+    segment_end[-1] = True
+    return segment_end
 
 
 def discounts_like(kind: str, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -36,16 +37,16 @@ def discounts_like(kind: str, shape: tuple[int, ...], generator: torch.Generator
 @given(
     seed=SEEDS,
     steps=SIZES,
-    copies=SIZES,
+    num_envs=SIZES,
     tail=st.sampled_from([(), (4,), (2, 3)]),
     kind=st.sampled_from(["scalar", "per_question", "per_step", "full"]),
 )
-def test_returns_equal_their_definition(seed: int, steps: int, copies: int, tail: tuple[int, ...], kind: str) -> None:
-    generator, shape = torch.Generator().manual_seed(seed), (steps, copies, *tail)
+def test_returns_equal_their_definition(seed: int, steps: int, num_envs: int, tail: tuple[int, ...], kind: str) -> None:
+    generator, shape = torch.Generator().manual_seed(seed), (steps, num_envs, *tail)
     cumulants, bootstraps = (torch.randn(shape, generator=generator) for _ in range(2))
-    discounts, cut = discounts_like(kind, shape, generator), random_cut(steps, copies, generator)
-    expected = slow_returns(cumulants, discounts, bootstraps, cut)
-    torch.testing.assert_close(bootstrapped_returns(cumulants, discounts, bootstraps, cut), expected)
+    discounts, segment_end = discounts_like(kind, shape, generator), random_segment_end(steps, num_envs, generator)
+    expected = slow_returns(cumulants, discounts, bootstraps, segment_end)
+    torch.testing.assert_close(bootstrapped_returns(cumulants, discounts, bootstraps, segment_end), expected)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,13 +67,13 @@ def test_returns_of_rewards_over_terminations_and_truncations(seed: int) -> None
 
 
 def test_the_return_of_ones_is_a_geometric_series() -> None:
-    ones, cut = torch.ones(7, 2), torch.zeros(7, 2, dtype=torch.bool)
-    cut[[3, 6]] = True
+    ones, segment_end = torch.ones(7, 2), torch.zeros(7, 2, dtype=torch.bool)
+    segment_end[[3, 6]] = True
     forever = torch.full((7, 2), 1 / (1 - 0.9))
-    torch.testing.assert_close(bootstrapped_returns(ones, torch.tensor(0.9), forever, cut), forever)
+    torch.testing.assert_close(bootstrapped_returns(ones, torch.tensor(0.9), forever, segment_end), forever)
 
 
-def test_bootstraps_are_read_at_cuts_only() -> None:
+def test_bootstraps_are_read_at_segment_ends_only() -> None:
     rollout = random_rollout(0)
     cumulants, values = torch.randn(4, 3), torch.randn(4, 3)
     unknown = torch.where(rollout.segment_end, values, torch.nan)
@@ -83,15 +84,15 @@ def test_bootstraps_are_read_at_cuts_only() -> None:
 
 def test_gradients_of_returns() -> None:
     generator = torch.Generator().manual_seed(0)
-    cut = random_cut(4, 3, generator)
+    segment_end = random_segment_end(4, 3, generator)
     arguments = [torch.rand(4, 3, 2, generator=generator).requires_grad_() for _ in range(3)]
-    assert torch.autograd.gradcheck(lambda *tensors: bootstrapped_returns(*tensors, cut), arguments)
-    assert torch.autograd.gradgradcheck(lambda *tensors: bootstrapped_returns(*tensors, cut), arguments)
+    assert torch.autograd.gradcheck(lambda *tensors: bootstrapped_returns(*tensors, segment_end), arguments)
+    assert torch.autograd.gradgradcheck(lambda *tensors: bootstrapped_returns(*tensors, segment_end), arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("discount", [0.0, 0.9, 1.0, torch.tensor(0.9)])
-def test_continuing(dtype: torch.dtype, discount: Tensor | float) -> None:
+def test_discounts_are_zero_on_terminated_steps(dtype: torch.dtype, discount: Tensor | float) -> None:
     terminated = torch.tensor([[False, True], [True, False]])
     discounts = per_step_discounts(discount, terminated, dtype)
     assert discounts.dtype == torch.result_type(torch.empty(1, dtype=dtype), discount)
@@ -99,66 +100,71 @@ def test_continuing(dtype: torch.dtype, discount: Tensor | float) -> None:
     torch.testing.assert_close(discounts.double(), torch.tensor(expected), rtol=1e-7, atol=0)
 
 
-@given(seed=SEEDS, steps=SIZES, copies=SIZES, length=st.integers(1, 8))
-def test_windows_equal_their_definition(seed: int, steps: int, copies: int, length: int) -> None:
-    cut = random_cut(steps, copies, torch.Generator().manual_seed(seed))
-    expected = [[slow_window(cut, t, b, length) for b in range(copies)] for t in range(steps)]
-    assert window_index(cut, length).tolist() == expected
+@given(seed=SEEDS, steps=SIZES, num_envs=SIZES, length=st.integers(1, 8))
+def test_windows_equal_their_definition(seed: int, steps: int, num_envs: int, length: int) -> None:
+    segment_end = random_segment_end(steps, num_envs, torch.Generator().manual_seed(seed))
+    expected = [[slow_window(segment_end, t, b, length) for b in range(num_envs)] for t in range(steps)]
+    assert window_index(segment_end, length).tolist() == expected
 
 
 def test_windows_stay_in_their_episode() -> None:
-    cut = torch.tensor([[False], [True], [False], [False], [True]])
-    assert window_index(cut, 3)[:, 0].tolist() == [[0, 1, 1], [1, 1, 1], [2, 3, 4], [3, 4, 4], [4, 4, 4]]
+    segment_end = torch.tensor([[False], [True], [False], [False], [True]])
+    assert window_index(segment_end, 3)[:, 0].tolist() == [[0, 1, 1], [1, 1, 1], [2, 3, 4], [3, 4, 4], [4, 4, 4]]
 
 
-def test_windows_lie_on_the_device_of_their_cuts() -> None:
+def test_windows_stay_on_the_device_of_their_segment_ends() -> None:
     index = window_index(torch.ones(5, 2, dtype=torch.bool, device="meta"), 3)
     assert index.device.type == "meta"
     assert index.shape == (5, 2, 3)
 
 
-@given(seed=SEEDS, steps=SIZES, copies=SIZES, gae_lambda=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
-def test_lambda_returns_mix_the_returns_of_every_length(seed: int, steps: int, copies: int, gae_lambda: float) -> None:
+@given(seed=SEEDS, steps=SIZES, num_envs=SIZES, gae_lambda=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
+def test_lambda_returns_mix_the_returns_of_every_length(
+    seed: int, steps: int, num_envs: int, gae_lambda: float
+) -> None:
     """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest; with λ = 1 the longest alone."""
-    generator, shape = torch.Generator().manual_seed(seed), (steps, copies)
+    generator, shape = torch.Generator().manual_seed(seed), (steps, num_envs)
     rewards, values, bootstraps = (torch.randn(shape, generator=generator) for _ in range(3))
-    discounts, cut = discounts_like("per_step", shape, generator), random_cut(steps, copies, generator)
-    returns = lambda_returns(rewards, discounts, values, bootstraps, cut, gae_lambda)
-    for t, b in product(range(steps), range(copies)):
+    discounts, segment_end = (
+        discounts_like("per_step", shape, generator),
+        random_segment_end(steps, num_envs, generator),
+    )
+    returns = lambda_returns(rewards, discounts, values, bootstraps, segment_end, gae_lambda)
+    for t, b in product(range(steps), range(num_envs)):
         mixture, weight, gained, discount = 0.0, 1.0, 0.0, 1.0
         for w in range(t, steps):
             gained += discount * float(rewards[w, b])
             discount *= float(discounts[w, b])
-            if cut[w, b]:
+            if segment_end[w, b]:
                 mixture += weight * (gained + discount * float(bootstraps[w, b]))
                 break
             mixture += (1 - gae_lambda) * weight * (gained + discount * float(values[w + 1, b]))
             weight *= gae_lambda
         assert float(returns[t, b]) == pytest.approx(mixture, abs=1e-12)
     if gae_lambda == 1.0:
-        torch.testing.assert_close(returns, bootstrapped_returns(rewards, discounts, bootstraps, cut))
+        torch.testing.assert_close(returns, bootstrapped_returns(rewards, discounts, bootstraps, segment_end))
 
 
-@pytest.mark.parametrize("trace", [0.0, 0.5, 1.0])
-def test_lambda_returns_are_those_of_stable_baselines3(trace: float) -> None:
-    steps, copies = 7, 3
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.5, 1.0])
+def test_lambda_returns_are_those_of_stable_baselines3(gae_lambda: float) -> None:
+    steps, num_envs = 7, 3
     space = gym.spaces.Box(-1, 1, (1,), np.float32)
-    buffer = RolloutBuffer(steps, space, space, gamma=0.9, gae_lambda=trace, n_envs=copies)
+    buffer = RolloutBuffer(steps, space, space, gamma=0.9, gae_lambda=gae_lambda, n_envs=num_envs)
     generator = torch.Generator().manual_seed(0)
     rewards, values = (
-        torch.randn(steps, copies, generator=generator),
-        torch.randn(steps + 1, copies, generator=generator),
+        torch.randn(steps, num_envs, generator=generator),
+        torch.randn(steps + 1, num_envs, generator=generator),
     )
-    terminated = torch.rand(steps, copies, generator=generator) < 0.3
+    terminated = torch.rand(steps, num_envs, generator=generator) < 0.3
     for t in range(steps):
-        starts = np.zeros(copies) if t == 0 else terminated[t - 1].numpy()
-        nothing = np.zeros((copies, 1), np.float32)
-        buffer.add(nothing, nothing, rewards[t].numpy(), starts, values[t], torch.zeros(copies))
+        starts = np.zeros(num_envs) if t == 0 else terminated[t - 1].numpy()
+        nothing = np.zeros((num_envs, 1), np.float32)
+        buffer.add(nothing, nothing, rewards[t].numpy(), starts, values[t], torch.zeros(num_envs))
     buffer.compute_returns_and_advantage(values[-1], terminated[-1].numpy())
-    cut = terminated.clone()
-    cut[-1] = True
+    segment_end = terminated.clone()
+    segment_end[-1] = True
     discounts = per_step_discounts(0.9, terminated, torch.float64)
-    returns = lambda_returns(rewards, discounts, values[:-1], values[1:], cut, trace)
+    returns = lambda_returns(rewards, discounts, values[:-1], values[1:], segment_end, gae_lambda)
     np.testing.assert_allclose(returns.numpy(), buffer.returns, rtol=1e-5)
     np.testing.assert_allclose((returns - values[:-1]).numpy(), buffer.advantages, rtol=1e-4, atol=1e-5)
 
@@ -166,7 +172,7 @@ def test_lambda_returns_are_those_of_stable_baselines3(trace: float) -> None:
 def test_lambda_returns_are_differentiable() -> None:
     generator, shape = torch.Generator().manual_seed(0), (4, 2)
     rewards, discounts, values, bootstraps = (torch.rand(shape, generator=generator).requires_grad_() for _ in range(4))
-    cut = random_cut(4, 2, generator)
+    segment_end = random_segment_end(4, 2, generator)
     assert torch.autograd.gradcheck(
-        lambda *given: lambda_returns(*given, cut, 0.7), (rewards, discounts, values, bootstraps)
+        lambda *given: lambda_returns(*given, segment_end, 0.7), (rewards, discounts, values, bootstraps)
     )

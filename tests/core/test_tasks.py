@@ -19,22 +19,16 @@ from dgvf_agents.core.tasks import (
     RewardPrediction,
 )
 from dgvf_agents.core.types import Params, Rollout
-from tests.core_oracles import (
-    gvf_loss,
-    pixel_control_loss,
-    random_rollout,
-    reward_prediction_loss,
-    slow_pixel_changes,
-    slow_window,
-)
+from tests.core_oracles import gvf_loss, pixel_control_loss, reward_prediction_loss, slow_pixel_changes, slow_window
+from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
-STEPS, COPIES, QUESTIONS, ACTIONS = 5, 3, 4, 3
+STEPS, NUM_ENVS, QUESTIONS, ACTIONS = 5, 3, 4, 3
 
 
 def rollout_of(shape: tuple[int, ...] = (5,), seed: int = 0, ends: bool = True) -> Rollout:
-    return random_rollout(seed, steps=STEPS, copies=COPIES, shape=shape, actions=ACTIONS, ends=ends)
+    return random_rollout(seed, steps=STEPS, num_envs=NUM_ENVS, shape=shape, actions=ACTIONS, ends=ends)
 
 
 def question_network(inputs: int = 5, learned: bool = False) -> QuestionNetwork:
@@ -52,7 +46,7 @@ def shaken(eta: Params) -> Params:
 
 
 def answers_and_bootstraps(width: int) -> tuple[Tensor, Tensor]:
-    answers, bootstraps = torch.randn(2, STEPS, COPIES, width)
+    answers, bootstraps = torch.randn(2, STEPS, NUM_ENVS, width)
     return answers.requires_grad_(), bootstraps
 
 
@@ -91,7 +85,7 @@ def test_the_answer_loss_reaches_all_of_eta(discount: float | None, window: int)
 
 
 def test_no_question_asks_beyond_the_end_of_an_episode() -> None:
-    """What bootstraps hold where nothing is cut has no part, nor has their value where an episode terminated."""
+    """The loss reads no bootstraps inside a segment, nor where an episode terminated."""
     task, rollout = discovered(), rollout_of()
     eta, (answers, bootstraps) = task.initial_meta_params(), answers_and_bootstraps(QUESTIONS)
     loss = task.loss(answers, bootstraps, eta, rollout)
@@ -107,8 +101,8 @@ def test_no_question_asks_beyond_the_end_of_an_episode() -> None:
 def test_windows_join_future_observations_of_one_episode(shape: tuple[int, ...], window: int) -> None:
     rollout = rollout_of(shape, seed=1)
     windows = discovered(0.9, window, math.prod(shape)).windows(rollout)
-    assert windows.shape == (STEPS, COPIES, shape[0] * window, *shape[1:])
-    for t, b in product(range(STEPS), range(COPIES)):
+    assert windows.shape == (STEPS, NUM_ENVS, shape[0] * window, *shape[1:])
+    for t, b in product(range(STEPS), range(NUM_ENVS)):
         parts = [rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)]
         assert torch.equal(windows[t, b], torch.cat(parts))
 
@@ -158,7 +152,7 @@ def test_reward_prediction_equals_the_transcription(seed: int) -> None:
     loss = task.loss(answers, torch.full_like(bootstraps, torch.nan), {}, rollout)
     torch.testing.assert_close(loss, reward_prediction_loss(answers, bootstraps, {}, rollout))
     by_hand = (answers.detach()[..., 0] - rollout.rewards) ** 2
-    torch.testing.assert_close(loss, by_hand.sum() / (STEPS * COPIES))
+    torch.testing.assert_close(loss, by_hand.sum() / (STEPS * NUM_ENVS))
 
 
 # --- pixel control ----------------------------------------------------------------------------------------------------
@@ -170,7 +164,7 @@ def test_reward_prediction_equals_the_transcription(seed: int) -> None:
 def test_pixel_changes_equal_the_slow_loop(shape: tuple[int, int, int], grid: int) -> None:
     rollout = rollout_of(shape)
     changes = PixelControl(ACTIONS, grid, scale=0.5).cumulants(rollout)
-    assert changes.shape == (STEPS, COPIES, grid * grid)
+    assert changes.shape == (STEPS, NUM_ENVS, grid * grid)
     torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5))
 
 
@@ -189,11 +183,11 @@ def test_pixels_of_the_border_belong_to_no_cell(shape: tuple[int, int, int], gri
 def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
     task = PixelControl.over((4, 84, 84), 6)
     assert (task.grid, task.border, task.discount, task.num_answers) == (20, 2, 0.9, 20 * 20 * 6)
-    still = torch.zeros(1, 1, 4, 84, 84, dtype=torch.uint8)
+    still = torch.zeros(3, 1, 4, 84, 84, dtype=torch.uint8)
     after = still.clone()
     after[..., 2 + 4 * 3 : 2 + 4 * 4, 2 + 4 * 19 : 2 + 4 * 20] = 255  # cell (3, 19), in all four frames
-    rollout = rollout_of((4, 84, 84))._replace(rewards=torch.zeros(1, 1), observations=still, next_observations=after)
-    expected = torch.zeros(1, 1, 20, 20)
+    rollout = random_rollout(0, steps=3, num_envs=1)._replace(observations=still, next_observations=after)
+    expected = torch.zeros(3, 1, 20, 20)
     expected[..., 3, 19] = 1.0
     torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
 
@@ -206,21 +200,21 @@ def test_images_that_cells_do_not_fill_are_refused(shape: tuple[int, ...]) -> No
 
 def test_cells_are_counted_row_by_row() -> None:
     still = rollout_of((1, 4, 6))
-    still = still._replace(observations=torch.zeros(STEPS, COPIES, 1, 4, 6))
+    still = still._replace(observations=torch.zeros(STEPS, NUM_ENVS, 1, 4, 6))
     after = torch.zeros_like(still.observations)
     after[:, :, 0, 1, 3] = -8.0  # in the upper right of 2 x 2 cells of 2 x 3 pixels
     changes = PixelControl(ACTIONS, 2, scale=0.5).cumulants(still._replace(next_observations=after))
-    assert torch.equal(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, COPIES, 4))
+    assert torch.equal(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, NUM_ENVS, 4))
 
 
 def test_pixels_of_bytes_change_by_at_most_one() -> None:
     """Differences of bytes would wrap around if they were taken before the conversion."""
-    black, white = (torch.full((STEPS, COPIES, 1, 4, 4), level, dtype=torch.uint8) for level in (0, 255))
+    black, white = (torch.full((STEPS, NUM_ENVS, 1, 4, 4), level, dtype=torch.uint8) for level in (0, 255))
     rollout = rollout_of((1, 4, 4))
     task = PixelControl(ACTIONS, 2)
     for before, after in ((black, white), (white, black)):
         changes = task.cumulants(rollout._replace(observations=before, next_observations=after))
-        torch.testing.assert_close(changes, torch.ones(STEPS, COPIES, 4))
+        torch.testing.assert_close(changes, torch.ones(STEPS, NUM_ENVS, 4))
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -272,8 +266,8 @@ def test_hand_made_tasks_have_nothing_to_discover(task: AuxiliaryTask) -> None:
         (1.0, 1, False, r"discount must lie in \[0, 1\), got 1\.0"),
         (-0.1, 1, False, r"discount must lie in \[0, 1\), got -0\.1"),
         (math.nan, 1, False, r"discount must lie in \[0, 1\), got nan"),
-        (None, 1, False, r"discount must be a number in \[0, 1\) where .* does not learn it, got None"),
-        (0.9, 1, True, r"discount must be None where the question network learns it, got 0\.9"),
+        (None, 1, False, r"discount must be a number in \[0, 1\) if .* does not learn it, got None"),
+        (0.9, 1, True, r"discount must be None if the question network learns it, got 0\.9"),
     ],
 )
 def test_invalid_questions(
@@ -285,14 +279,14 @@ def test_invalid_questions(
 
 @pytest.mark.parametrize("questions", [0, -2])
 def test_there_must_be_questions(questions: int) -> None:
-    with pytest.raises(ValueError, match=f"questions must be >= 1, got {questions}"):
+    with pytest.raises(ValueError, match=f"num_questions must be >= 1, got {questions}"):
         QuestionNetwork(MLPEncoder(5, (7, 6)), 6, questions, learned_discounts=False)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: PixelControl(0), r"actions must be >= 1, got 0"),
+        (lambda: PixelControl(0), r"num_actions must be >= 1, got 0"),
         (lambda: PixelControl(ACTIONS, grid=0), r"grid must be >= 1, got 0"),
         (lambda: PixelControl(ACTIONS, border=-1), r"border must be >= 0, got -1"),
         (lambda: PixelControl(ACTIONS, discount=1.0), r"discount must lie in \[0, 1\), got 1\.0"),

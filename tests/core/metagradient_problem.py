@@ -1,0 +1,358 @@
+"""Small problems for the meta-gradient: networks, parameters, experience, and the options to compute it with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.distributions import Categorical
+from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.losses import ActorCriticWeights
+from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
+from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
+from dgvf_agents.core.tasks import (
+    AuxiliaryTask,
+    DiscoveredGVFs,
+    PixelControl,
+    RewardPrediction,
+)
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import meta_gradient
+from tests.core_oracles import (
+    Algorithm,
+    AnswerLoss,
+    Rule,
+    Statistics,
+    StopGradientInputs,
+    alive,
+    encode,
+    gvf_loss,
+    head,
+    pixel_control_loss,
+    reward_prediction_loss,
+)
+from tests.random_rollouts import random_rollout
+
+ACTIONS, QUESTIONS = 3, 5
+
+
+class Weighted(AuxiliaryTask):
+    """A task whose weight is its meta-parameter: gives tasks that ask no questions an η to differentiate in."""
+
+    discovers = True
+
+    def __init__(self, task: AuxiliaryTask) -> None:
+        self.task = task
+
+    @property
+    def num_answers(self) -> int:
+        return self.task.num_answers
+
+    def initial_meta_params(self) -> Params:
+        return {"weights": torch.tensor([0.3, -0.2])}
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        return eta["weights"].exp().sum() * self.task.loss(answers, bootstraps, {}, rollout)
+
+
+def weighted(answer_loss: AnswerLoss) -> AnswerLoss:
+    return lambda answers, following, eta, rollout: (
+        eta["weights"].exp().sum() * answer_loss(answers, following, {}, rollout)
+    )
+
+
+@dataclass(frozen=True)
+class TaskCase:
+    """A task, its transcription, and a problem for it."""
+
+    shape: tuple[int, ...] = (5,)
+    """Of an observation."""
+    hidden: tuple[int, ...] = (7,)
+    """Layers of both networks."""
+    discount: float | None = None
+    """Of the questions; `None` learns it."""
+    window: int = 1
+
+    def make(self) -> AuxiliaryTask:
+        inputs = math.prod(self.shape) * self.window
+        network = QuestionNetwork(
+            MLPEncoder(inputs, self.hidden), self.hidden[-1], QUESTIONS, learned_discounts=self.discount is None
+        )
+        return DiscoveredGVFs(network, self.discount, self.window)
+
+    def answer_loss(self) -> AnswerLoss:
+        return gvf_loss(self.discount, self.window)
+
+
+class RewardCase(TaskCase):
+    def make(self) -> AuxiliaryTask:
+        return Weighted(RewardPrediction())
+
+    def answer_loss(self) -> AnswerLoss:
+        return weighted(reward_prediction_loss)
+
+
+class PixelCase(TaskCase):
+    def make(self) -> AuxiliaryTask:
+        return Weighted(PixelControl(ACTIONS, grid=2, discount=0.8, scale=0.5))
+
+    def answer_loss(self) -> AnswerLoss:
+        return weighted(pixel_control_loss(ACTIONS, 2, 0.8, 0.5))
+
+
+TASKS: dict[str, TaskCase] = {
+    "hand_set_discount": TaskCase(discount=0.8),
+    "learned_discounts": TaskCase(hidden=(6, 5), window=2),
+    "reward_prediction": RewardCase(hidden=(6,)),
+    "pixel_control": PixelCase(shape=(1, 4, 4), hidden=(6,)),
+}
+
+RULES = {
+    "sgd": Rule("sgd", learning_rate=0.2),
+    "rmsprop": Rule("rmsprop", learning_rate=0.1),
+    "adam": Rule("adam", learning_rate=0.05),
+    "first": Rule("rmsprop", learning_rate=7e-4, epsilon=1e-10, decay=0.99),
+}
+"""Large steps, so that an update matters to the next ones; and the default of `DGVFA2C` from the first update on."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One combination of the options of the meta-gradient."""
+
+    task: str = "hand_set_discount"
+    convention: str = "exact"
+    encoder_mode: str = "auxiliary"
+    optimizer: str = "rmsprop"
+    updates: int = 2
+    objective: str = "sum"
+    horizon: str = "unrolled"
+    storage: str = "graph"
+    max_gradient_norm: float | None = None
+    ends: bool = True
+    weighting: str = "fixed"
+
+
+def crossed(**choices: Iterable[Any]) -> pytest.MarkDecorator:
+    """Run a test for every combination of these choices."""
+    combinations = list(product(*choices.values()))
+    cases = [Case(**dict(zip(choices, values, strict=True))) for values in combinations]
+    return pytest.mark.parametrize("case", cases, ids=["-".join(map(str, values)) for values in combinations])
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Networks, parameters in the middle of training, and experience."""
+
+    network: AgentNetwork
+    task: AuxiliaryTask
+    theta: Params
+    eta: Params
+    rollouts: tuple[Rollout, ...]
+
+    def statistics(self, optimizer: str) -> Statistics:
+        """Of an optimizer after three steps, with moments of the size of gradients."""
+        if optimizer == "sgd":
+            return Statistics(0, {}, {})
+        if optimizer == "first":
+            zeros = {k: torch.zeros_like(p) for k, p in self.theta.items()}
+            return Statistics(0, zeros, zeros)
+        generator = torch.Generator().manual_seed(3)
+        normal = {k: 0.1 * torch.randn(p.shape, generator=generator) for k, p in self.theta.items()}
+        uniform = {k: 0.1 * torch.rand(p.shape, generator=generator) for k, p in self.theta.items()}
+        return Statistics(3, normal, uniform)
+
+
+@cache
+def problem(task: str, ends: bool = True) -> Problem:
+    """T = 4 steps of B = 3 environments, six batches, every parameter of a size at which it matters."""
+    case = TASKS[task]
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        made = case.make()
+        agent = MLPEncoder(math.prod(case.shape), case.hidden)
+        network = AgentNetwork(agent, agent.features, ACTIONS, made.num_answers)
+        theta = {k: p + 0.3 * torch.randn(p.shape) for k, p in network.params().items()}
+        eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
+    rollouts = tuple(
+        random_rollout(10 + k, shape=case.shape, actions=ACTIONS, ends=ends, num_unused=k % 2) for k in range(6)
+    )
+    return Problem(network, made, theta, eta, rollouts)
+
+
+def algorithm(case: Case) -> Algorithm:
+    return Algorithm(
+        TASKS[case.task].answer_loss(),
+        RULES[case.optimizer],
+        convention=case.convention,
+        encoder_mode=case.encoder_mode,
+        horizon=case.horizon,
+        max_gradient_norm=case.max_gradient_norm,
+        auxiliary_weighting=case.weighting,
+    )
+
+
+def optimizer_of(rule: Rule) -> Optimizer:
+    if rule.kind == "sgd":
+        return SGD()
+    if rule.kind == "rmsprop":
+        return RMSProp(rule.decay, rule.epsilon)
+    return Adam(rule.beta1, rule.beta2, rule.epsilon)
+
+
+def optimizer_state(rule: Rule, statistics: Statistics) -> OptimizerState:
+    """The statistics as `dgvf_agents.core.optimizers` keeps them."""
+    if rule.kind == "sgd":
+        return {}
+    if rule.kind == "rmsprop":
+        return {"second_moment": statistics.second}
+    powers = {name: torch.tensor(getattr(rule, name) ** statistics.steps) for name in ("beta1", "beta2")}
+    return {"first_moment": statistics.first, "second_moment": statistics.second, "powers": powers}
+
+
+def rule_of(case: Case) -> UpdateRule:
+    given, slow = problem(case.task, case.ends), algorithm(case)
+    return UpdateRule(
+        given.network,
+        Categorical(ACTIONS),
+        given.task,
+        optimizer_of(slow.rule),
+        ActorCriticWeights(slow.value_weight, slow.entropy_weight),
+        discount=slow.discount,
+        auxiliary_coefficient=slow.auxiliary_coefficient,
+        encoder_mode=case.encoder_mode,
+        convention=case.convention,
+        max_gradient_norm=case.max_gradient_norm,
+        auxiliary_weighting=case.weighting,
+    )
+
+
+def state_of(case: Case) -> InnerState:
+    given = problem(case.task, case.ends)
+    return InnerState(given.theta, optimizer_state(RULES[case.optimizer], given.statistics(case.optimizer)))
+
+
+def learning_rate(case: Case) -> Tensor:
+    return torch.tensor(RULES[case.optimizer].learning_rate)
+
+
+def computed(case: Case, rule: UpdateRule | None = None, state: InnerState | None = None) -> Params:
+    """The meta-gradient under test."""
+    rule, given = rule or rule_of(case), problem(case.task, case.ends)
+    return meta_gradient(
+        partial(inner_update, rule),
+        partial(meta_loss_gradient, rule),
+        state or state_of(case),
+        given.eta,
+        given.rollouts[: case.updates + 1],
+        learning_rate(case),
+        objective=case.objective,
+        horizon=case.horizon,
+        storage=case.storage,
+    )
+
+
+def flat(params: Params) -> Tensor:
+    return torch.cat([p.flatten() for p in params.values()])
+
+
+def relative_error(actual: Params, expected: Params) -> float:
+    """Euclidean distance over the expected norm, which must not be zero."""
+    assert list(actual) == list(expected)
+    norm = flat(expected).norm()
+    assert norm > 1e-12  # RMSProp's very first step is the sign of the gradient where that is not tiny
+    return float((flat(actual) - flat(expected)).norm() / norm)
+
+
+def unmoved(before: Params, after: Params) -> set[str]:
+    """Parts of the network, by the first word of their names, that are bitwise where they were."""
+    parts = {name.split(".")[0] for name in before}
+    return parts - {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
+
+
+def mixed_returns(
+    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, segment_end: Tensor, gae_lambda: float
+) -> Tensor:
+    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
+    rows = []
+    for t in range(len(rewards)):
+        row = []
+        for b in range(rewards.shape[1]):
+            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
+            for w in range(t, len(rewards)):
+                gained = gained + discount * rewards[w, b]
+                discount = discount * discounts[w, b]
+                if segment_end[w, b]:
+                    mixture = mixture + weight * (gained + discount * next_values[w, b])
+                    break
+                mixture = mixture + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
+                weight *= gae_lambda
+            row.append(mixture)
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
+@dataclass(frozen=True)
+class AlgorithmWithOptions(Algorithm):
+    """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
+
+    gae_lambda: float = 1.0
+    normalize: bool = False
+    exploring: bool = False
+
+    def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
+        stopped = super().stop_gradient_inputs(theta, rollout, eta)
+        if not self.exploring:
+            return stopped
+        following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
+        values = head(theta, "value", following)[..., 0]
+        return stopped._replace(next_values=values, next_answers=head(theta, "answers", following))
+
+    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
+        discounts = self.discount * alive(rollout)
+        returns = mixed_returns(
+            rollout.rewards, discounts, stopped.values, stopped.next_values, rollout.segment_end, self.gae_lambda
+        )
+        advantages = returns - stopped.values
+        if self.normalize:
+            advantages = (advantages - advantages.mean()) / advantages.std()
+        logits = head(theta, "policy", x)
+        if self.exploring:
+            logits = logits * torch.exp(0.3 * stopped.values)[..., None]
+        log_pi = torch.log_softmax(logits, -1)
+        log_pi_of_a = log_pi.gather(-1, rollout.actions[..., None])[..., 0]
+        entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
+        bonus = entropy_weight * -(log_pi.exp() * log_pi).sum(-1)
+        value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
+        return (self.value_weight * value_error - advantages * log_pi_of_a - bonus).mean()
+
+
+class ExploringNetwork:
+    """A network that uses every argument.
+
+    Its encoder adds a running statistic to observations and flips its sign outside training mode. The sharpness of its
+    softmax depends on the state's value, a stop-gradient input.
+    """
+
+    def __init__(self, network: AgentNetwork) -> None:
+        self._network = network
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._network, name)
+
+    def encode(self, params: Params, observations: Tensor, batch_dims: int = 2, training: bool = False) -> Tensor:
+        params = dict(params)
+        x = self._network.encode(params, observations + params.pop("encoder.shift"), batch_dims)
+        return x if training else -x
+
+    def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
+        sharpness = torch.exp(0.3 * self._network.values(*(held or (params, features))))
+        return self._network.policy_outputs(params, features) * sharpness[..., None]

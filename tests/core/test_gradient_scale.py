@@ -1,0 +1,225 @@
+"""Clipping of gradients, and the conversion of hyperparameters between losses that are sums and means."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
+from dgvf_agents.core.optimizers import (
+    RMSProp,
+    clip_by_global_norm,
+    clip_heads_separately,
+    global_norm,
+    norm_for_means,
+    rms_prop_for_means,
+)
+from dgvf_agents.core.types import Params
+from dgvf_agents.execution.packing import Packing, clip_meta_gradient
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.train import build
+from tests.core.test_optimizers import random_params
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+# --- one norm ---------------------------------------------------------------------------------------------------------
+
+
+def test_global_norm() -> None:
+    params = random_params(0)
+    expected = math.sqrt(sum(float((p**2).sum()) for p in params.values()))
+    assert float(global_norm(params)) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("max_norm", [0.1, 1.0, 100.0])
+def test_clipping_equals_that_of_torch(max_norm: float) -> None:
+    gradients = random_params(0)
+    leaves = {k: torch.zeros_like(g) for k, g in gradients.items()}
+    for k, leaf in leaves.items():
+        leaf.grad = gradients[k].clone()
+    torch.nn.utils.clip_grad_norm_(leaves.values(), max_norm)  # divides by the norm + 1e-6
+    clipped = clip_by_global_norm(gradients, max_norm)
+    torch.testing.assert_close(clipped, {k: leaf.grad for k, leaf in leaves.items()}, rtol=1e-5, atol=0)
+    norm = float(global_norm(gradients))
+    assert float(global_norm(clipped)) == pytest.approx(min(norm, max_norm), rel=1e-14)
+
+
+@pytest.mark.parametrize("max_norm", [0.5, 100.0])
+def test_gradient_of_clipping(max_norm: float) -> None:
+    names, tensors = zip(*random_params(0).items(), strict=True)
+    tensors = [tensor.requires_grad_() for tensor in tensors]
+
+    def clip(*tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(clip_by_global_norm(dict(zip(names, tensors, strict=True)), max_norm).values())
+
+    assert torch.autograd.gradcheck(clip, tensors)
+    assert torch.autograd.gradcheck(lambda *tensors: global_norm(dict(zip(names, tensors, strict=True))), tensors)
+
+
+def test_norm_and_clipping_at_zero() -> None:
+    zero = {"a": torch.zeros(3, requires_grad=True), "b": torch.zeros((), requires_grad=True)}
+    norm = global_norm(zero)
+    assert norm == 0
+    of_norm = torch.autograd.grad(norm, zero.values())
+    assert not any(gradient.any() for gradient in of_norm)
+    clipped = clip_by_global_norm(zero, 1.0)
+    assert not any(tensor.any() for tensor in clipped.values())
+    of_clipped = torch.autograd.grad([tensor.sum() for tensor in clipped.values()], list(zero.values()))
+    assert all((gradient == 1).all() for gradient in of_clipped)  # nothing is scaled down at zero
+
+
+# --- a norm for each head of the question network ---------------------------------------------------------------------
+
+
+def gradients(scale: float, of_discounts: float, learned: bool = True) -> Params:
+    """Random gradients of a question network's parameters."""
+    torch.manual_seed(0)
+    network = QuestionNetwork(MLPEncoder(3, (5,)), 5, 4, learned)
+    return {
+        name: torch.randn_like(value) * (of_discounts if name.startswith("discounts.") else scale)
+        for name, value in network.params().items()
+    }
+
+
+@pytest.mark.parametrize("scale", [1e-6, 0.3, 1e6])
+@pytest.mark.parametrize("of_discounts", [1e-6, 3.0, 1e6])
+def test_each_group_is_clipped_as_pytorch_clips_it(scale: float, of_discounts: float) -> None:
+    given = gradients(scale, of_discounts)
+    expected = {name: torch.nn.Parameter(torch.zeros_like(value)) for name, value in given.items()}
+    for name, parameter in expected.items():
+        parameter.grad = given[name].clone()
+    heads = [parameter for name, parameter in expected.items() if name in ("discounts.weight", "discounts.bias")]
+    others = [parameter for name, parameter in expected.items() if not name.startswith("discounts")]
+    assert len(heads) == 2
+    assert {name.split(".")[0] for name in expected} == {"encoder", "cumulants", "discounts"}
+    # PyTorch adds 1e-6 to the norm that it divides by; its own norm is exact
+    for group, max_norm in ((others, 1.0), (heads, 10.0)):
+        norm = torch.nn.utils.get_total_norm([p.grad for p in group])
+        for parameter in group:
+            parameter.grad *= min(1.0, max_norm / float(norm))
+    clipped = clip_heads_separately(given, 1.0, 10.0)
+    assert list(clipped) == list(given)
+    torch.testing.assert_close(clipped, {name: p.grad for name, p in expected.items()}, rtol=1e-12, atol=0)
+
+
+def test_packed_gradients_are_clipped_as_named_ones() -> None:
+    given = gradients(5.0, 50.0)
+    packing = Packing(given)
+    separately = clip_meta_gradient(packing.pack(given), packing, 1.0, 10.0)
+    torch.testing.assert_close(packing.unpack(separately), clip_heads_separately(given, 1.0, 10.0), rtol=0, atol=0)
+    together = packing.unpack(clip_meta_gradient(packing.pack(given), packing, 1.0, None))
+    assert float(global_norm(together)) == pytest.approx(1.0)
+    ratio = {name: (together[name] / given[name]).mean().item() for name in given}
+    assert max(ratio.values()) == pytest.approx(min(ratio.values()))
+
+
+def test_without_learned_discounts_there_is_one_group() -> None:
+    clipped = clip_heads_separately(gradients(5.0, 0.0, learned=False), 2.0, 10.0)
+    assert float(global_norm(clipped)) == pytest.approx(2.0)
+
+
+def clipped_by_training(**norms: float | None) -> tuple[float, float]:
+    """The norms of cumulants' and discounts' gradients in a model's first meta-update, from Adam's first moment."""
+    torch.set_default_dtype(torch.float32)
+    try:
+        model = DGVFA2C(
+            "MlpPolicy",
+            "PuddleWorld-v0",
+            n_envs=2,
+            questions=3,
+            question_discount=None,
+            auxiliary_coefficient=100.0,  # large meta-gradients
+            unroll_length=2,
+            seed=0,
+            compile=False,
+            device="cpu",
+            policy_kwargs={"features_extractor_kwargs": {"hidden": (8,)}},
+            **norms,  # type: ignore[arg-type]
+        )
+        while not model.meta_updates:
+            model.learn(10, reset_num_timesteps=False)
+    finally:
+        torch.set_default_dtype(torch.float64)
+    moments: dict[str, Any] = model.learner.meta_optimizer_state["state"][0]
+    packing = model.learner.functions.packed.eta
+    packed = next(iter(packing.pack(model.learner.eta)))
+    gradient = packing.unpack({packed: moments["exp_avg"] / (1 - 0.9)})  # its first step: m = (1 - β) g
+    squares = {name: float((value**2).sum()) for name, value in gradient.items()}
+    of_discounts = sum(value for name, value in squares.items() if name.startswith("discounts"))
+    return np.sqrt(sum(squares.values()) - of_discounts), np.sqrt(of_discounts)
+
+
+def test_training_clips_each_group_by_itself() -> None:
+    free = clipped_by_training(meta_max_grad_norm=1e9)
+    assert all(norm > 1e-6 for norm in free)
+    small, large = free[0] / 10, free[1] / 2
+    assert clipped_by_training(meta_max_grad_norm=small, meta_max_discount_grad_norm=large) == pytest.approx(
+        (small, large), rel=1e-4
+    )
+    assert clipped_by_training(meta_max_grad_norm=small, meta_max_discount_grad_norm=1e9) == pytest.approx(
+        (small, free[1]), rel=1e-4
+    )
+    together = clipped_by_training(meta_max_grad_norm=small)
+    assert np.hypot(*together) == pytest.approx(small, rel=1e-4)
+    assert together[0] / together[1] == pytest.approx(free[0] / free[1], rel=1e-4)
+
+
+def test_a_norm_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="meta_max_discount_grad_norm must be > 0, got 0"):
+        DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, meta_max_discount_grad_norm=0.0)
+
+
+# --- sums and means ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("samples", [1, 7, 640])
+def test_steps_along_means_are_those_along_sums(samples: int) -> None:
+    """Many steps, with gradients on either side of ε and of the norm that they are scaled down to."""
+    torch.manual_seed(1)
+    of_sums = RMSProp(epsilon=0.1)
+    of_means = rms_prop_for_means(of_sums, samples)
+    states = [(params := {"w": torch.zeros(5)}, of_sums.init(params)), (params, of_means.init(params))]
+    for k in range(50):
+        mean = {"w": torch.randn(5) * 10.0 ** ((k % 5) - 4)}
+        total = {"w": samples * mean["w"]}
+        clipped = clip_by_global_norm(total, 40.0), clip_by_global_norm(mean, norm_for_means(40.0, samples))
+        states = [
+            optimizer.step(params, gradient, state, 6e-4)
+            for optimizer, gradient, (params, state) in zip((of_sums, of_means), clipped, states, strict=True)
+        ]
+    assert states[0][0]["w"].abs().min() > 0
+    torch.testing.assert_close(states[0][0], states[1][0], rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("samples", [7, 640])
+def test_adam_along_means_is_that_along_sums(samples: int) -> None:
+    """With gradients about as large as ε."""
+    torch.manual_seed(2)
+    parameters = [torch.zeros(5, requires_grad=True) for _ in range(2)]
+    epsilons = (1e-8, norm_for_means(1e-8, samples))
+    optimizers = [torch.optim.Adam([p], lr=6e-4, eps=e) for p, e in zip(parameters, epsilons, strict=True)]
+    for _ in range(30):
+        mean = torch.randn(5) * 1e-8 / samples
+        parameters[0].grad, parameters[1].grad = samples * mean, mean
+        for optimizer in optimizers:
+            optimizer.step()
+    assert parameters[0].abs().min() > 0
+    torch.testing.assert_close(*parameters, rtol=1e-10, atol=0)
+
+
+def test_agents_for_summed_losses_have_an_epsilon_for_means() -> None:
+    config = TrainConfig(n_envs=4, n_steps=3, questions=2, compile=False)
+    for reduction, epsilon in (("mean", 1e-8), ("sum", 1e-8 / 12)):
+        model = build(dataclasses.replace(config, loss_reduction=reduction))
+        adam = model.learner._meta_optimizer
+        assert adam is not None
+        assert [group["eps"] for group in adam.param_groups] == [pytest.approx(epsilon)]
+        model.env.close()

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,22 @@ def write_report(path: Path, command: str, settings: Any, rows: list[dict[str, A
     report = {
         "command": " ".join([command, *_options(settings)]),
         "settings": {k: v for k, v in dataclasses.asdict(settings).items() if k != "output"},
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-        "hardware": {"processor": processor(), "cores": os.cpu_count(), **_accelerator(settings)},
+        "versions": versions(_PACKAGES),
+        "hardware": {**hardware(), **_accelerator(settings)},
         "rows": rows,
     }
     with replacing(path) as unfinished:
         unfinished.write_text(json.dumps(report, indent=1, default=str) + "\n")
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of Python and of packages."""
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def hardware() -> dict[str, Any]:
+    """Processor and number of cores."""
+    return {"processor": _processor(), "cores": os.cpu_count()}
 
 
 def _options(settings: Any) -> list[str]:
@@ -55,7 +66,7 @@ def _accelerator(settings: Any) -> dict[str, str]:
     return {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
 
 
-def processor() -> str:
+def _processor() -> str:
     """The processor's name, as far as the system tells."""
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -15,7 +15,7 @@ from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.cli import main
 from dgvf_agents.runs.evaluate import evaluate
-from dgvf_agents.experiments.scale import SCALES
+from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.runs.environments import evaluation_environments, training_environments, window
 from dgvf_agents.runs.folder import RunFolder

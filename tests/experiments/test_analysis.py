@@ -138,6 +138,28 @@ def test_tables_come_back_from_their_files_as_they_were(tmp_path: Path) -> None:
         Results.read(tmp_path)
 
 
+COMMITTED = sorted(path.parent for path in (Path(__file__).parents[2] / "docs" / "results").rglob("cells.csv"))
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: folder.name)
+def test_committed_tables_are_rewritten_byte_for_byte(folder: Path, tmp_path: Path) -> None:
+    Results.read(folder).write(tmp_path, read_provenance(folder))
+    files = [*folder.glob("*.csv"), folder / "provenance.json"]
+    assert {file.name for file in tmp_path.iterdir()} == {file.name for file in files}
+    for file in files:
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+@pytest.mark.parametrize("figure", ["meta-objective", "own-tasks", "search"])
+def test_committed_statistics_follow_from_the_committed_runs(figure: str) -> None:
+    """Bands, summary, comparisons and choices, up to the rounding of another processor."""
+    (folder,) = (folder for folder in COMMITTED if folder.name == figure)
+    committed = Results.read(folder)
+    found = analyze(FIGURES[figure], [], Results(committed.cells, committed.curves))
+    for name in COLUMNS:
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(committed, name), rtol=1e-5, obj=name)
+
+
 def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
     cells = cells_with_runs("meta-objective", "collect-objects", tmp_path, seeds=2)
     write_mark(cells[1].folder, FinishedMark(5.0, "dgvf reproduce", {"torch": "2"}, {"cores": 4}))

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.bench.until_clock import learn_for, rate
+from dgvf_agents.bench.timing import learn_for, training_rate
 
 
 def _model() -> DGVFA2C:
@@ -28,6 +28,6 @@ def test_a_rate_counts_every_copy_and_only_what_is_new() -> None:
     model = _model()
     learn_for(model, 0.0, 3)
     before, start = model.num_timesteps, time.perf_counter()
-    found = rate(model, 0.2)
+    found = training_rate(model, 0.2)
     most = (model.num_timesteps - before) / 0.2
     assert (model.num_timesteps - before) / (time.perf_counter() - start) <= found <= most

@@ -192,8 +192,8 @@ def _title(results: Results, world: str, labels: Sequence[str] | None = None) ->
     """
     summary = where(results.summary, world=world)
     counts = (summary if labels is None else summary[summary["setting"].isin(list(labels))])["seeds"]
-    least, most = counts.min(), counts.max()
-    seeds = f"{least if least == most else f'{least} to {most}'} seed{'' if most == 1 else 's'}"
+    low, high = counts.min(), counts.max()
+    seeds = f"{low if low == high else f'{low} to {high}'} seed{'' if high == 1 else 's'}"
     reference = reference_of(world)
     if reference.frames_per_step is None:
         return f"{reference.env}, {seeds}"

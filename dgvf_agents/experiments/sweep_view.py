@@ -56,8 +56,8 @@ class SweepView:
         """A cell's process has ended; `failure` is the reason if it failed."""
         pace = self._running.pop(cell)
         self._ended += 1
-        self._steps_left -= cell.config.steps - pace.begun
-        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - pace.begun
+        self._steps_left -= cell.config.steps - pace.first_steps
+        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - pace.first_steps
         outcome = f"finished in {_duration(time.monotonic() - pace.start)}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -81,7 +81,7 @@ class SweepView:
             steps, value = _progress(cell)
             pace.update(steps)
             total = cell.config.steps
-            remaining, gained = remaining - (steps - pace.begun), gained + steps - pace.begun
+            remaining, gained = remaining - (steps - pace.first_steps), gained + steps - pace.first_steps
             table.add_row(
                 cell.name,
                 ProgressBar(total, min(steps, total), width=16),
@@ -100,18 +100,18 @@ class SweepView:
 class _Pace:
     """Speed of a cell, measured from its first new row, since compilation comes before."""
 
-    def __init__(self, begun: int) -> None:
+    def __init__(self, first_steps: int) -> None:
         """
         Args:
-            begun: environment steps when its process started.
+            first_steps: environment steps when its process started.
         """
-        self.begun = begun
+        self.first_steps = first_steps
         self.start = time.monotonic()
         self._seen: list[tuple[float, int]] = []
 
     def update(self, steps: int) -> None:
         """Record the environment steps so far."""
-        if steps > (self._seen[-1][1] if self._seen else self.begun):
+        if steps > (self._seen[-1][1] if self._seen else self.first_steps):
             self._seen = [*self._seen[:1], (time.monotonic(), steps)]
 
     @property

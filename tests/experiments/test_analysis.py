@@ -138,6 +138,21 @@ def test_tables_come_back_from_their_files_as_they_were(tmp_path: Path) -> None:
         Results.read(tmp_path)
 
 
+def test_a_row_is_found_by_its_values_or_missed_by_name() -> None:
+    cells = table(("a", 1.0, 2.0), ("b", 3.0, 4.0), ("b", 5.0, 6.0))
+    assert list(where(cells, world="puddle-world", setting="b")["final_return"]) == [3.0, 5.0]
+    assert only(cells, setting="b", average_return=6.0).final_return == 5.0
+    with pytest.raises(ValueError, match=r"table must have a row with \{'setting': 'c'\}, got none"):
+        only(cells, setting="c")
+
+
+def test_a_label_may_look_like_a_missing_value(tmp_path: Path) -> None:
+    Results(table(("NA", 1.0, 2.0), ("None", 0.1 + 0.2, -1e-17))).write(tmp_path, {})
+    found = Results.read(tmp_path).cells
+    assert list(found["setting"]) == ["NA", "None"]
+    assert found.iloc[1][["final_return", "average_return"]].tolist() == [0.1 + 0.2, -1e-17]
+
+
 COMMITTED = sorted(path.parent for path in (Path(__file__).parents[2] / "docs" / "results").rglob("cells.csv"))
 
 

@@ -127,7 +127,7 @@ def test_several_games_are_summarized_by_human_normalized_scores(tmp_path: Path)
     assert set(without.summary["world"]) == {"atari/Adventure", "atari/Pong"}
 
 
-def test_the_command_leaves_runs_tables_and_a_picture_and_goes_on_from_them(
+def test_the_command_writes_runs_tables_and_a_picture_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny = ["--scale", "tiny", "--seeds", "1", "--steps", "240", "--jobs", "1", "--out", str(tmp_path)]

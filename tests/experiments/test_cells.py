@@ -1,4 +1,4 @@
-"""Settings, cells, the state of their folders, and runs that are handed in."""
+"""Settings, cells, the state of their folders, and adopted runs."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def test_a_cell_that_is_being_trained_adopts_nothing(tmp_path: Path) -> None:
     assert not cell.folder.exists()
 
 
-def test_a_place_to_adopt_from_must_be_there(tmp_path: Path) -> None:
+def test_a_folder_to_adopt_from_must_exist(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"adopt must name folders, got .*nowhere"):
         adopt([one_cell(tmp_path)], [tmp_path / "nowhere"])
 

@@ -135,7 +135,7 @@ def test_another_experiment_uses_the_runs_that_it_shares(swept: Path, capsys: py
     main(["draw", "meta-objective", str(swept / "results" / "meta-objective")])
 
 
-def test_a_killed_sweep_goes_on_where_it_was(swept: Path, tmp_path: Path) -> None:
+def test_a_killed_sweep_resumes(swept: Path, tmp_path: Path) -> None:
     moment = random.Random()
     wanted, delay = moment.randint(1, 5), moment.uniform(0.0, 0.8)
     print(f"killed {delay:.3f} s after run {wanted}")
@@ -157,7 +157,7 @@ def test_a_killed_sweep_goes_on_where_it_was(swept: Path, tmp_path: Path) -> Non
         assert learned(new.folder) == learned(old.folder)
 
 
-def test_an_unfinished_run_goes_on_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_continues_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
     whole = gridworld_cells(swept)[0]
     again = gridworld_cells(tmp_path)[0]
     shutil.copytree(whole.folder, again.folder, ignore=shutil.ignore_patterns("0000000960.zip", "finished.json"))
@@ -184,7 +184,7 @@ def test_an_interrupted_sweep_stops_its_runs(tmp_path: Path) -> None:
 
 
 class KillsFirst:
-    """In place of a view: kills the first process that starts."""
+    """A view that kills the first process that starts."""
 
     def __init__(self) -> None:
         self.killed: Cell | None = None

@@ -15,9 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
-from dgvf_agents.bench import agents as bench_agents
 from dgvf_agents.bench import atari as bench_atari
-from dgvf_agents.bench import envs as bench_envs
+from dgvf_agents.bench import environments as bench_envs
+from dgvf_agents.bench import training as bench_agents
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config

@@ -15,7 +15,7 @@ from typing import Any
 
 from generated import DOCS, capital, check, table, write
 
-from dgvf_agents.bench import atari_case
+from dgvf_agents.bench.atari import AGENTS as ATARI_AGENTS
 
 ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
@@ -136,7 +136,7 @@ def training_on_atari(report: dict[str, Any]) -> str:
     sb3, adapted, a2c, discovered = (speeds[name] for name in ("sb3", "sb3-adapter", "a2c", "discovered"))
     ours = [
         (capital(words), "", f"{speeds[name]:,.0f}", f"{speeds[name] / sb3:.2f}")
-        for name, words in atari_case.AGENTS.items()
+        for name, words in ATARI_AGENTS.items()
         if name in speeds and not name.startswith("sb3")
     ]
     rates = ("Environments alone", games["sb3_steps_per_s"], games["vector_steps_per_s"])

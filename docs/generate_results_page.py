@@ -10,14 +10,15 @@ from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-import claims
 from generated import DOCS, capital, check, table, write
 from own_tasks_section import own_tasks_section
-from result_tables import RESULTS, SOLVED, Experiment, count_of, figure_of, mean_interval, number
+from result_tables import RESULTS, Experiment, figure_of
 
-from dgvf_agents.experiments.figures import FIGURES
-from dgvf_agents.experiments.pictures import NAMES
-from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.claims import claim_rows, count_of, ends_solved, interval, mean_of, number, steps_to_solve
+from dgvf_agents.experiments.figures import NAMES
+from dgvf_agents.experiments.tables import Results, only
+from dgvf_agents.experiments.worlds import SOLVED, reference_of
 
 PAGE = DOCS / "results.md"
 COMMAND = "python docs/generate_results_page.py"
@@ -63,21 +64,21 @@ _RMS_PROP = {"pytorch": "PyTorch's RMSProp", "tensorflow": "TensorFlow's RMSProp
 
 def _returns(experiment: Experiment) -> str:
     """Final and average returns, and steps to what counts as solved; what a search chose."""
-    rows = []
-    for world in experiment.worlds:
-        for label in experiment.results.settings(world):
-            final, average = (experiment.summary(world, label, quantity) for quantity in ("final", "average"))
-            first = [f"{steps / 1e6:.2f}M" if steps else "–" for steps in experiment.first_at(world, label)]
+    rows, results = [], experiment.results
+    for world in results.worlds():
+        for label in results.settings(world):
+            final = only(results.summary, world=world, setting=label, quantity="final")
+            first = [f"{steps / 1e6:.2f}M" if steps else "–" for steps in steps_to_solve(results, world, label)]
             rows.append(
                 (
                     reference_of(world).env,
                     NAMES.get(label, label),
                     str(final.seeds),
-                    mean_interval(final),
+                    interval(mean_of(results, world, label, "final")),
                     number(final.interquartile_mean),
-                    mean_interval(average),
+                    interval(mean_of(results, world, label, "average")),
                     f"{SOLVED[world]:g}: {', '.join(first)}",
-                    count_of(experiment.ends_solved(world, label)),
+                    count_of(ends_solved(results, world, label)),
                 )
             )
     returns = ("Final return", "Its interquartile mean", "Average return")
@@ -85,7 +86,7 @@ def _returns(experiment: Experiment) -> str:
     parts = [table(headings, rows, right=(2, 3, 4, 5)) + "\n"]
     chosen = [
         (reference_of(row.world).env, f"`{row.setting}`", number(row.final_return), number(row.average_return))
-        for row in experiment.results.choices
+        for row in results.choices.itertuples()
     ]
     if chosen:
         parts.append(table(("World", "Chosen", "Final return", "Average return"), chosen, right=(2, 3)) + "\n")
@@ -114,6 +115,10 @@ def _machine(made_with: Sequence[dict]) -> str:
     return "; ".join(told)
 
 
+def _claims(experiments: dict[str, Results]) -> str:
+    return table(("The paper", "Where", "World", "Here", "What was found"), claim_rows(experiments))
+
+
 def _levels() -> str:
     return ", ".join(f"{level:g} on {reference_of(world).env}" for world, level in SOLVED.items())
 
@@ -140,7 +145,7 @@ def page(experiments: dict[str, Experiment]) -> str:
         "- A setting solves a world and others fail: **yes** if it always does and they never do, **in part** if it\n"
         "  does more often than they do, **no** otherwise.\n",
         f"A world is solved at a return of {_levels()}.\n",
-        claims.claims(experiments) + "\n",
+        _claims({name: experiment.results for name, experiment in experiments.items()}) + "\n",
         (DOCS / "results" / "remarks.txt").read_text(encoding="utf-8"),
         *(section(experiments[name]) for name in TITLES if name in experiments),
     ]

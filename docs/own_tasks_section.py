@@ -6,10 +6,13 @@ from collections import defaultdict
 
 import numpy as np
 from generated import table
-from result_tables import Experiment, interval, mean_interval, number
+from result_tables import Experiment
 
+from dgvf_agents.experiments.claims import improvement_over, interval, mean_of, number
+from dgvf_agents.experiments.figures import NAMES
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
-from dgvf_agents.experiments.pictures import NAMES
+from dgvf_agents.experiments.statistics import Estimate
+from dgvf_agents.experiments.tables import where
 from dgvf_agents.experiments.worlds import reference_of
 
 REFERENCE = "sb3-a2c"
@@ -39,12 +42,12 @@ def own_tasks_section(experiment: Experiment) -> str:
 
 
 def _rows(experiment: Experiment) -> list[tuple[str, ...]]:
-    rows = []
-    for task in experiment.worlds:
-        found = {method: experiment.summary(task, method, "final") for method in experiment.results.settings(task)}
-        returns = [mean_interval(found[method]) if method in found else "–" for method in OWN_TASK_METHODS]
-        seeds = sorted({row.seeds for row in found.values()})
-        ratio = _ratio(task, found[OURS].mean, found[REFERENCE].mean) if {OURS, REFERENCE} <= set(found) else "–"
+    rows, results = [], experiment.results
+    for task in results.worlds():
+        found = {method: mean_of(results, task, method, "final") for method in results.settings(task)}
+        returns = [interval(found[method]) if method in found else "–" for method in OWN_TASK_METHODS]
+        seeds = sorted(where(results.summary, world=task, quantity="final")["seeds"].unique())
+        ratio = _ratio(task, found[OURS].value, found[REFERENCE].value) if {OURS, REFERENCE} <= set(found) else "–"
         counts = str(seeds[0]) if len(seeds) == 1 else f"{seeds[0]} to {seeds[-1]}"
         rows.append((task, f"{OWN_TASKS[task].steps:,}", counts, *returns, ratio))
     return rows
@@ -60,14 +63,12 @@ def _overall(experiment: Experiment) -> list[tuple[str, ...]]:
     for run in experiment.provenance["runs"]:
         seconds[run["run"].split("/")[1].split(" ")[0]].append(run["wall_seconds"])
     rows = []
-    for row in experiment.results.summary:
-        if (row.world, row.quantity) == ("all", "final"):
-            wins = [
-                interval(c.probability, c.low, c.high)
-                for c in experiment.results.comparisons
-                if (c.world, c.quantity, c.other) == ("all", "final", row.setting)
-            ]
-            quartiles = (row.interquartile_mean, row.interquartile_mean_low, row.interquartile_mean_high)
-            wall = f"{number(float(np.mean(seconds[row.setting])))} s"
-            rows.append((NAMES[row.setting], interval(*quartiles), mean_interval(row), *(wins or ["–"]), wall))
+    for row in where(experiment.results.summary, world="all", quantity="final").itertuples():
+        better = "–"
+        if row.setting != OURS:
+            better = interval(improvement_over(experiment.results, "all", row.setting, "final"))
+        middle = Estimate(row.interquartile_mean, row.interquartile_mean_low, row.interquartile_mean_high)
+        mean = interval(mean_of(experiment.results, "all", row.setting, "final"))
+        wall = f"{number(float(np.mean(seconds[row.setting])))} s"
+        rows.append((NAMES[row.setting], interval(middle), mean, better, wall))
     return rows

@@ -1,4 +1,4 @@
-"""How much memory a piece of work takes at its peak, resident on the CPU or allocated on a CUDA device."""
+"""Peak memory of a piece of work, resident on the CPU or allocated on a CUDA device."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dgvf_agents.execution.devices import CPU
 
 @final
 class Peak:
-    """The most memory in use since this was made, over what was in use then."""
+    """Peak memory since construction, above the memory in use then."""
 
     def __init__(self, device: torch.device = CPU) -> None:
         """
         Args:
-            device: whose memory; of a CUDA device what PyTorch's tensors take.
+            device: whose memory; on a CUDA device that of PyTorch's tensors.
         """
         self._device = device
-        _give_back()
+        _trim()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             torch.cuda.reset_peak_memory_stats(device)
@@ -40,7 +40,7 @@ class Peak:
 
 
 def tensors_mib(tree: Any) -> float:
-    """What the tensors in a tree take."""
+    """Memory of the tensors in a tree."""
     tensors = [leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors) / 2**20
 
@@ -51,12 +51,12 @@ def resident_mib() -> float:
 
 
 def _status_mib(name: str) -> float:
-    """A line of /proc/self/status, which has KiB."""
+    """A line of /proc/self/status, in KiB there."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024
 
 
-def _give_back() -> None:
-    """Let the C library return what it keeps of freed memory to the system: it would hide what is allocated next."""
+def _trim() -> None:
+    """Return freed memory to the system: what the C library keeps would hide what is allocated next."""
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)

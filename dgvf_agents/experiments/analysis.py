@@ -1,27 +1,17 @@
-"""From finished run folders to result tables: a pure function of the folders."""
+"""From finished runs to result tables: a pure function of the run folders."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from dgvf_agents.experiments.cell import Cell
-from dgvf_agents.experiments.cell_folder import read_config, read_mark
-from dgvf_agents.experiments.figure import Figure
-from dgvf_agents.experiments.results import (
-    QUANTITIES,
-    BandRow,
-    CellRow,
-    ComparisonRow,
-    CurveRow,
-    Quantity,
-    Results,
-    SummaryRow,
-)
-from dgvf_agents.experiments.run_metrics import Curve, Measure, RunMetrics
+from dgvf_agents.experiments.catalogue import Figure
+from dgvf_agents.experiments.metrics import Curve, Measure, RunMetrics
+from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
     estimate,
@@ -29,6 +19,7 @@ from dgvf_agents.experiments.statistics import (
     mean,
     probability_of_improvement,
 )
+from dgvf_agents.experiments.tables import QUANTITIES, Results, make_table, where
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
 
 BAND_POINTS = 150
@@ -39,205 +30,147 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     """The tables of an experiment.
 
     Args:
-        figure: says what is compared and chosen.
+        figure: what is compared and chosen.
         cells: finished ones.
-        earlier: tables whose runs are to be in these as well, none of them among the cells.
+        earlier: tables whose runs are added, none of them among the cells.
 
     Raises:
         FileNotFoundError: a cell has no metrics.
         ValueError: runs of a world have no measure of return in common.
     """
     earlier = earlier or Results()
-    results = Results()
-    for world in dict.fromkeys([*earlier.worlds(), *(cell.setting.world for cell in cells)]):
-        results.cells.extend(row for row in earlier.cells if row.world == world)
-        results.curves.extend(row for row in earlier.curves if row.world == world)
+    worlds = list(dict.fromkeys([*earlier.worlds(), *(cell.setting.world for cell in cells)]))
+    runs, curves = [make_table("cells")], [make_table("curves")]
+    for world in worlds:
+        runs.append(where(earlier.cells, world=world))
+        curves.append(where(earlier.curves, world=world))
         if ours := [cell for cell in cells if cell.setting.world == world]:
-            _add_runs(results, ours)
-        _check_measures(results, world)
-        _add_bands(results, world)
-        rows = [row for row in results.cells if row.world == world]
-        _add_statistics(results, world, figure.reference, {world: rows}, CellRow.value)
-        results.choices.extend(figure.choices(world, rows))
-    if len(results.worlds()) > 1:
-        _add_overall(results, figure.reference)
-    return results
+            our_runs, our_curves = _read_runs(ours)
+            runs.append(our_runs)
+            curves.append(our_curves)
+    runs_table, curves_table = (_joined(tables) for tables in (runs, curves))
+    _check_measures(runs_table)
+    by_world = [where(runs_table, world=world) for world in worlds]
+    strata = list(zip(worlds, by_world, strict=True))
+    if (overall := _normalized(by_world)) is not None:
+        strata.append(("all", overall))
+    return Results(
+        runs_table,
+        curves_table,
+        make_table("bands", _bands(curves_table)),
+        make_table("summary", [row for name, rows in strata for row in _summary(name, rows)]),
+        make_table("comparisons", [row for name, rows in strata for row in _comparisons(name, rows, figure.reference)]),
+        make_table("choices", [dataclasses.astuple(choice) for rows in by_world for choice in figure.choices(rows)]),
+    )
 
 
-def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> dict[str, Any]:
-    """Where results come from: command, machines, wall times and configurations.
-
-    Args:
-        command: what is typed to get these results.
-        cells: those that the results hold.
-        missing: those that they lack.
-    """
-    marks = [read_mark(cell.folder) for cell in cells]
-    first: dict[str, Cell] = {}
-    for cell in cells:
-        first.setdefault(cell.setting.folder_name, cell)
-    made: list[dict[str, Any]] = []
-    for mark in marks:
-        machine = {"versions": mark.versions, "hardware": mark.hardware}
-        known = next((m for m in made if {k: m[k] for k in machine} == machine), None)
-        if known is None:
-            made.append(known := {**machine, "runs": 0})
-        known["runs"] += 1
-    return {
-        "command": command,
-        "wall_seconds": sum(mark.wall_seconds for mark in marks),
-        "made_with": made,
-        "missing": [cell.name for cell in missing],
-        "runs": [
-            {
-                "run": cell.name,
-                "command": mark.command,
-                "wall_seconds": mark.wall_seconds,
-            }
-            for cell, mark in zip(cells, marks, strict=True)
-        ],
-        "configurations": {name: dataclasses.asdict(read_config(cell.folder)) for name, cell in first.items()},
-    }
+def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    filled = [table for table in tables if not table.empty]
+    return pd.concat(filled, ignore_index=True) if filled else tables[0]
 
 
-def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
-    """Where results come from that hold the runs of two provenances.
-
-    Raises:
-        ValueError: a run is in both, or a setting has another configuration in each.
-    """
-    both = sorted({run["run"] for run in earlier["runs"]} & {run["run"] for run in ours["runs"]})
-    if both:
-        raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
-    configurations = dict(earlier["configurations"])
-    for name, config in ours["configurations"].items():
-        known = {**configurations.setdefault(name, config), "seed": config["seed"]}
-        if differing := [field for field in config if known.get(field) != config[field]]:
-            raise ValueError(
-                f"results to be extended must have the configuration of {name}, got another {differing[0]}"
-            )
-    held = {run["run"] for run in ours["runs"]}
-    return {
-        "command": " && ".join(dict.fromkeys([earlier["command"], ours["command"]])),
-        "wall_seconds": earlier["wall_seconds"] + ours["wall_seconds"],
-        "made_with": [*earlier["made_with"], *ours["made_with"]],
-        "missing": [*(name for name in earlier["missing"] if name not in held), *ours["missing"]],
-        "runs": [*earlier["runs"], *ours["runs"]],
-        "configurations": configurations,
-    }
+def _check_measures(runs: pd.DataFrame) -> None:
+    for world, measures in runs.groupby("world", sort=False)["measure"]:
+        if measures.nunique() > 1:
+            found = " and ".join(sorted(measures.unique()))
+            raise ValueError(f"runs on {world} must have one measure of return in common, got {found}")
 
 
-def _check_measures(results: Results, world: str) -> None:
-    measures = sorted({row.measure for row in results.cells if row.world == world})
-    if len(measures) > 1:
-        raise ValueError(f"runs on {world} must have one measure of return in common, got {' and '.join(measures)}")
-
-
-def _add_runs(results: Results, cells: Sequence[Cell]) -> None:
+def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Cells and curves of one world."""
     metrics = [RunMetrics.read(cell.folder) for cell in cells]
     measure = _common_measure(cells, metrics)
+    rows, points = [], []
     for cell, metric in zip(cells, metrics, strict=True):
         curve, key = metric.curves[measure], (cell.setting.world, cell.setting.label, cell.seed)
         total = cell.config.steps
-        results.cells.append(
-            CellRow(*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total))
-        )
-        results.curves.extend(
-            CurveRow(*key, int(steps), float(f"{value:.6g}"))
-            for steps, value in zip(curve.steps, curve.returns, strict=True)
-        )
+        rows.append((*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total)))
+        points += [(*key, steps, _rounded(value)) for steps, value in zip(curve.steps, curve.returns, strict=True)]
+    return make_table("cells", rows), make_table("curves", points)
+
+
+def _rounded(number: float) -> float:
+    return float(f"{number:.6g}")
 
 
 def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Measure:
-    """Evaluation where every run of a world has it; training where they are one world and the same rewards.
+    """Evaluation if every run of a world has it; else training, if its environments are the same.
 
-    On Atari the other way around: training's scores are those of whole games, unclipped, and evaluations are few.
+    On Atari training comes first: its scores are those of whole games, unclipped, and evaluations are few.
     """
     on_atari = game_of_world(cells[0].setting.world) is not None
     order: tuple[Measure, ...] = ("training", "evaluation") if on_atari else ("evaluation",)
     for measure in order:
         if all(measure in metric.curves for metric in metrics):
             return measure
-    lacking = [c.name for c, m in zip(cells, metrics, strict=True) if "evaluation" not in m.curves]
+
+    def lacking(measure: Measure) -> str:
+        return ", ".join(c.name for c, m in zip(cells, metrics, strict=True) if measure not in m.curves)
+
     if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):
-        raise ValueError(
-            f"runs must have eval/mean_reward, since training differs from evaluation, got none in {', '.join(lacking)}"
-        )
-    silent = [c.name for c, m in zip(cells, metrics, strict=True) if "training" not in m.curves]
-    if silent:
-        raise ValueError(f"runs must have finished an episode, got none in {', '.join(silent)}")
+        reason = "runs must have eval/mean_reward, since training differs from evaluation"
+        raise ValueError(f"{reason}, got none in {lacking('evaluation')}")
+    if names := lacking("training"):
+        raise ValueError(f"runs must have finished an episode, got none in {names}")
     return "training"
 
 
-def _add_bands(results: Results, world: str) -> None:
-    """The mean curve of each setting, where all of its seeds have values."""
-    for label in results.settings(world):
-        seeds: dict[int, list[CurveRow]] = {}
-        for row in results.curves:
-            if (row.world, row.setting) == (world, label):
-                seeds.setdefault(row.seed, []).append(row)
-        curves = [
-            Curve(np.array([row.steps for row in rows]), np.array([row.mean_return for row in rows]))
-            for rows in seeds.values()
+def _bands(curves: pd.DataFrame) -> list[tuple[Any, ...]]:
+    """The mean curve of each setting over the steps that all of its seeds have reached."""
+    rows = []
+    for (world, label), of_setting in curves.groupby(["world", "setting"], sort=False):
+        seeds = [
+            Curve(points["steps"].to_numpy(), points["mean_return"].to_numpy())
+            for _, points in of_setting.groupby("seed", sort=False)
         ]
-        first, last = max(curve.steps[0] for curve in curves), min(curve.steps[-1] for curve in curves)
-        points = min(BAND_POINTS, len(curves[0].steps))
+        first, last = max(curve.steps[0] for curve in seeds), min(curve.steps[-1] for curve in seeds)
+        points = min(BAND_POINTS, len(seeds[0].steps))
         steps = np.unique(np.linspace(first, last, points).round().astype(int))
-        values = np.stack([curve.at(steps) for curve in curves], axis=-1)
-        low, high = bootstrap_interval(mean, [values])
-        numbers = zip(steps, values.mean(axis=-1), low, high, strict=True)
-        results.bands.extend(BandRow(world, label, int(s), *(_rounded(x) for x in row)) for s, *row in numbers)
+        values = np.stack([curve.at(steps) for curve in seeds], axis=-1)
+        numbers = zip(steps, values.mean(axis=-1), *bootstrap_interval(mean, [values]), strict=True)
+        rows += [(world, label, step, *map(_rounded, estimate)) for step, *estimate in numbers]
+    return rows
 
 
-def _rounded(number: float) -> Any:
-    return None if np.isnan(number) else float(f"{number:.6g}")
+def _normalized(by_world: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
+    """Normalized returns of the settings that every world has; `None` if they cannot be compared."""
+    references = [reference_of(runs["world"].iloc[0]) for runs in by_world]
+    if len(by_world) < 2 or any(reference.random is None for reference in references):
+        return None
+    common = set.intersection(*(set(runs["setting"]) for runs in by_world))
+    columns = [f"{quantity}_return" for quantity in QUANTITIES]
+    kept = [runs[runs["setting"].isin(common)].copy() for runs in by_world]
+    for runs, reference in zip(kept, references, strict=True):
+        runs[columns] = runs[columns].map(reference.normalized)
+    return pd.concat(kept) if common else None
 
 
-def _add_overall(results: Results, reference: str | None) -> None:
-    """All worlds together, normalized, for settings that every world has."""
-    worlds = results.worlds()
-    common = [label for label in results.settings(worlds[0]) if all(label in results.settings(w) for w in worlds)]
-    rows = {w: [row for row in results.cells if row.world == w and row.setting in common] for w in worlds}
-
-    def value(row: CellRow, quantity: Quantity) -> float:
-        return reference_of(row.world).normalized(row.value(quantity))
-
-    if common and all(reference_of(world).random is not None for world in worlds):
-        _add_statistics(results, "all", reference, rows, value)
+def _strata(runs: pd.DataFrame, quantity: str) -> dict[str, list[np.ndarray]]:
+    """Returns by setting, an array of seeds for each world."""
+    return {
+        label: [seeds.to_numpy() for _, seeds in rows.groupby("world", sort=False)[f"{quantity}_return"]]
+        for label, rows in runs.groupby("setting", sort=False)
+    }
 
 
-def _add_statistics(
-    results: Results,
-    name: str,
-    reference: str | None,
-    rows: dict[str, list[CellRow]],
-    value: Callable[[CellRow, Quantity], float],
-) -> None:
-    """Summary and comparisons of settings, whose strata are worlds."""
-    labels = list(dict.fromkeys(row.setting for group in rows.values() for row in group))
+def _summary(name: str, runs: pd.DataFrame) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
     for quantity in QUANTITIES:
-        strata = {
-            label: [
-                np.array([value(row, quantity) for row in group if row.setting == label]) for group in rows.values()
-            ]
-            for label in labels
-        }
-        for label in labels:
-            middle, quartiles = (estimate(s, strata[label]) for s in (mean, interquartile_mean))
-            results.summary.append(
-                SummaryRow(
-                    name,
-                    label,
-                    quantity,
-                    sum(len(stratum) for stratum in strata[label]),
-                    *(middle.value, middle.low, middle.high),
-                    *(quartiles.value, quartiles.low, quartiles.high),
-                )
-            )
-        for other in labels:
-            if reference is not None and reference in labels and other != reference:
+        for label, strata in _strata(runs, quantity).items():
+            numbers = (dataclasses.astuple(estimate(s, strata)) for s in (mean, interquartile_mean))
+            rows.append((name, label, quantity, sum(map(len, strata)), *(x for three in numbers for x in three)))
+    return rows
+
+
+def _comparisons(name: str, runs: pd.DataFrame, reference: str | None) -> list[tuple[Any, ...]]:
+    """Each setting beside the reference, if that was run."""
+    rows: list[tuple[Any, ...]] = []
+    for quantity in QUANTITIES:
+        strata = _strata(runs, quantity)
+        if reference is None or reference not in strata:
+            continue
+        for other in strata:
+            if other != reference:
                 win = estimate(probability_of_improvement, [*strata[reference], *strata[other]])
-                results.comparisons.append(
-                    ComparisonRow(name, quantity, reference, other, win.value, win.low, win.high)
-                )
+                rows.append((name, quantity, reference, other, *dataclasses.astuple(win)))
+    return rows

@@ -1,37 +1,212 @@
-"""All experiments by name."""
+"""Pictures of experiments from their result tables."""
 
 from __future__ import annotations
 
-from dgvf_agents.experiments.atari_laptop import AtariLaptop
-from dgvf_agents.experiments.atari_meta_objective import AtariMetaObjective
-from dgvf_agents.experiments.atari_representation import AtariRepresentation
-from dgvf_agents.experiments.convention import Convention
-from dgvf_agents.experiments.figure import Figure
-from dgvf_agents.experiments.gridworlds import Gridworlds
-from dgvf_agents.experiments.joint import Joint
-from dgvf_agents.experiments.learning_rate import LearningRate
-from dgvf_agents.experiments.low_rate import LowRate
-from dgvf_agents.experiments.meta_objective import MetaObjective
-from dgvf_agents.experiments.own_tasks import OwnTasks
-from dgvf_agents.experiments.questions import Questions
-from dgvf_agents.experiments.search import Search
-from dgvf_agents.experiments.unroll_length import UnrollLength
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-FIGURES: dict[str, Figure] = {
-    figure.name: figure
-    for figure in (
-        Gridworlds(),
-        Questions(),
-        UnrollLength(),
-        MetaObjective(),
-        Joint(),
-        Search(),
-        LearningRate(),
-        LowRate(),
-        Convention(),
-        OwnTasks(),
-        AtariRepresentation(),
-        AtariMetaObjective(),
-        AtariLaptop(),
-    )
+import pandas as pd
+from matplotlib.ticker import EngFormatter
+
+from dgvf_agents.experiments.settings import changes_in, method_in
+from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
+from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.runs.atari_config import PAPER_TABLE
+from dgvf_agents.runs.plotting import (
+    CurvePanel,
+    HeatMap,
+    StudyLine,
+    StudyPanel,
+    TrainingCurve,
+    plot_curves,
+    plot_heat_maps,
+    plot_studies,
+)
+
+NAMES = {
+    "discovered": "Discovered GVFs",
+    "discovered-joint": "Discovered GVFs, joint",
+    "discovered-joint-fast": "Joint, meta rate 6e-4",
+    "random": "Random GVFs",
+    "reward-prediction": "Reward prediction",
+    "pixel-control": "Pixel control",
+    "a2c": "A2C (main task)",
+    "sb3-a2c": "A2C (Stable-Baselines3)",
+    "none": "No auxiliary task",
+    "sum": "Summed meta-loss",
+    "end": "End meta-loss",
+    "exact": "Exact",
+    "surrogate": "Surrogate",
 }
+"""Names of settings in pictures."""
+
+COLORS = {
+    "discovered": "#c0392b",
+    "random": "#2c69b0",
+    "reward-prediction": "#7a54be",
+    "pixel-control": "#3a8a5c",
+    "a2c": "#26282c",
+    "sb3-a2c": "#26282c",
+    "none": "#e08a1e",
+}
+"""The paper's colors of its methods."""
+
+_OTHER_COLORS = ("#c0392b", "#e08a1e", "#2c69b0", "#7a54be", "#3a8a5c", "#26282c")
+
+_MEASURES = {"evaluation": "mean return in evaluation", "training": "mean return of the last 100 training episodes"}
+_GAME_MEASURES = {"evaluation": "mean score in evaluation", "training": "mean score of the last 100 games of training"}
+
+
+def draw_curves(results: Results, path: Path, title: str) -> None:
+    """Learning curves, a panel per world: every seed faintly, the mean with its interval on top."""
+    panels = [_curve_panel(results, w, results.settings(w), _title(results, w)) for w in results.worlds()]
+    plot_curves(path, panels, title)
+
+
+def draw_curves_by_learning_rate(results: Results, path: Path, title: str) -> None:
+    """Learning curves of settings with default labels, a panel per world and learning rate."""
+    panels = []
+    for world in results.worlds():
+        rates: dict[str, list[str]] = {}
+        for label in results.settings(world):
+            rates.setdefault(changes_in(label)["learning_rate"], []).append(label)
+        for labels in rates.values():
+            changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes_in(labels[0]).items())
+            heading = f"{_title(results, world, labels)}\n{changes}"
+            panels.append(_curve_panel(results, world, labels, heading, method_in))
+    plot_curves(path, panels, title, columns=2)
+
+
+def draw_study(results: Results, path: Path, parameter: str) -> None:
+    """Final and average return over a parameter whose values are the settings' labels, a panel per world."""
+    panels = [_study(results, w, {label: float(label) for label in results.settings(w)}) for w in results.worlds()]
+    plot_studies(path, panels, parameter)
+
+
+def draw_search(results: Results, path: Path) -> None:
+    """Final and average return of A2C over learning rate and entropy, then of discovered GVFs over the coefficient."""
+    maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in QUANTITIES]
+    plot_heat_maps(path, maps, "learning rate", "final entropy coefficient")
+    studies = []
+    for world in results.worlds():
+        labels = [label for label in results.settings(world) if method_in(label) == "discovered"]
+        if labels:
+            coefficients = {label: float(changes_in(label)["auxiliary_coefficient"]) for label in labels}
+            studies.append(_study(results, world, coefficients))
+    if studies:
+        plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
+
+
+def _curve_panel(
+    results: Results, world: str, labels: Sequence[str], title: str, kind: Callable[[str], str] = str
+) -> CurvePanel:
+    """Curves of some settings.
+
+    Args:
+        results: the tables.
+        world: one of theirs.
+        labels: of the settings.
+        title: above the panel.
+        kind: from a label to its key in `NAMES` and `COLORS`.
+    """
+    curves = []
+    for i, label in enumerate(labels):
+        key = kind(label)
+        color = COLORS.get(key, _OTHER_COLORS[i % len(_OTHER_COLORS)])
+        curves.append(_curve(results, world, label, NAMES.get(key, label), color))
+    reference = reference_of(world)
+    return CurvePanel(
+        title,
+        _ylabel(results, world),
+        curves,
+        reference.optimal if reference.frames_per_step is None else None,  # the human score is far from most curves
+        reference.logarithmic,
+        reference.frames_per_step,
+    )
+
+
+def _curve(results: Results, world: str, label: str, name: str, color: str) -> TrainingCurve:
+    band = where(results.bands, world=world, setting=label)
+    seeds = where(results.curves, world=world, setting=label).groupby("seed", sort=False)
+    return TrainingCurve(
+        label=name,
+        color=color,
+        points=_points(band, "steps", "mean"),
+        interval=_points(band, "steps", "low", "high"),
+        seeds=[_points(rows, "steps", "mean_return") for _, rows in seeds],
+    )
+
+
+def _points(table: pd.DataFrame, *columns: str) -> list[Any]:
+    """Rows of some columns without missing values."""
+    return list(table[list(columns)].dropna().itertuples(index=False, name=None))
+
+
+def _study(results: Results, world: str, values: dict[str, float]) -> StudyPanel:
+    """Returns over the parameter, whose value is given by label."""
+
+    def at_values(table: pd.DataFrame) -> pd.DataFrame:
+        table = table[table["setting"].isin(list(values))]
+        return table.assign(value=table["setting"].map(values))
+
+    cells = at_values(where(results.cells, world=world))
+    lines = []
+    for quantity in QUANTITIES:
+        rows = at_values(where(results.summary, world=world, quantity=quantity)).sort_values("value", kind="stable")
+        lines.append(
+            StudyLine(
+                label=f"{quantity} return",
+                dashed=quantity == "final",
+                points=_points(rows, "value", "mean"),
+                interval=_points(rows, "value", "mean_low", "mean_high"),
+                seeds=_points(cells, "value", f"{quantity}_return"),
+            )
+        )
+    reference = reference_of(world)
+    title = _title(results, world)
+    return StudyPanel(title, _ylabel(results, world), lines, reference.optimal, reference.logarithmic)
+
+
+def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
+    chosen = where(results.choices, world=world)["setting"].iloc[0]
+    means: dict[tuple[float, float], float] = {}
+    marked = None
+    for row in where(results.summary, world=world, quantity=quantity).itertuples():
+        if method_in(row.setting) == "a2c":
+            changes = changes_in(row.setting)
+            point = float(changes["learning_rate"]), float(changes["final_ent_coef"])
+            means[point] = row.mean
+            marked = point if row.setting == chosen else marked
+    reference = reference_of(world)
+    return HeatMap(f"{reference.env}, {quantity} return of A2C", means, marked, reference.logarithmic)
+
+
+def _title(results: Results, world: str, labels: Sequence[str] | None = None) -> str:
+    """Environment, seeds per setting, and on Atari frames of training.
+
+    Args:
+        results: the tables.
+        world: one of theirs.
+        labels: of the settings; all on the world if `None`.
+    """
+    summary = where(results.summary, world=world)
+    counts = (summary if labels is None else summary[summary["setting"].isin(list(labels))])["seeds"]
+    low, high = counts.min(), counts.max()
+    seeds = f"{low if low == high else f'{low} to {high}'} seed{'' if high == 1 else 's'}"
+    reference = reference_of(world)
+    if reference.frames_per_step is None:
+        return f"{reference.env}, {seeds}"
+    steps = where(results.cells, world=world)["steps"]
+    frames = [_count(number * reference.frames_per_step) for number in dict.fromkeys((steps.min(), steps.max()))]
+    return f"{reference.env}, {seeds}, {' to '.join(frames)} frames (paper: {_count(PAPER_TABLE.frames)})"
+
+
+def _count(number: int) -> str:
+    """To three digits: runs end with a whole batch."""
+    return f"{EngFormatter(sep='', places=None).format_eng(float(f'{number:.3g}'))}"
+
+
+def _ylabel(results: Results, world: str) -> str:
+    measure = where(results.cells, world=world)["measure"].iloc[0]
+    return (_MEASURES if reference_of(world).frames_per_step is None else _GAME_MEASURES)[measure]

@@ -1,4 +1,4 @@
-"""Tasks that nobody here wrote or tuned, and the configuration that trains `DGVFA2C` on them with its defaults."""
+"""Tasks from outside, for which nothing was tuned, and the configuration of `DGVFA2C` with its defaults on them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ class OwnTask:
     env: str
     """Id of the environment, `module:Id` where the module registers it."""
     steps: int
-    """Environment steps of training, over all copies."""
+    """Environment steps of training, over all environments."""
     random: float
     """Mean return of the uniformly random policy over 200 episodes, as the tests measure it."""
     solved: float
-    """Return that counts as 1 in normalized returns: Gymnasium's reward threshold, or the best that is known."""
+    """1 in normalized returns: Gymnasium's reward threshold, or the best known return."""
     wrapper: str | None = None
     """Import path of a wrapper, `module:Class`."""
     needs: str | None = None
-    """Module that has to be installed."""
+    """Module that must be installed."""
 
     @property
     def is_installed(self) -> bool:
-        """Whether the task can be played here."""
+        """Whether the task's module is installed."""
         return self.needs is None or importlib.util.find_spec(self.needs) is not None
 
 
@@ -95,12 +95,12 @@ def own_task_config(name: str, method: OwnTaskMethod) -> TrainConfig:
     )
 
 
-_NOT_THE_AGENTS = ("env", "policy", "seed", "n_envs", "device")
-"""Fields of `TrainConfig` that share their names with arguments of `DGVFA2C` and that a task decides."""
+_TASK_FIELDS = ("env", "policy", "seed", "n_envs", "device")
+"""Fields of `TrainConfig` that share a name with an argument of `DGVFA2C` but depend on the task."""
 
 
 def _defaults() -> dict[str, Any]:
-    """Fields of `TrainConfig` that are arguments of `DGVFA2C`, with its defaults."""
+    """The defaults of `DGVFA2C` for the fields of `TrainConfig` that are its arguments."""
     arguments = inspect.signature(DGVFA2C.__init__).parameters
-    names = {field.name for field in fields(TrainConfig)} & set(arguments) - set(_NOT_THE_AGENTS)
+    names = {field.name for field in fields(TrainConfig)} & set(arguments) - set(_TASK_FIELDS)
     return {name: arguments[name].default for name in sorted(names)}

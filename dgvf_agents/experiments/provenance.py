@@ -1,22 +1,68 @@
-"""Which versions and which machine a result comes from."""
+"""Where results come from: commands, machines, wall times and configurations."""
 
 from __future__ import annotations
 
-import os
-import platform
-from importlib.metadata import version
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from dgvf_agents.bench.report import processor
-
-_PACKAGES = ("dgvf", "gymnasium", "numpy", "scipy", "stable-baselines3", "torch")
+from dgvf_agents.experiments.runs import Cell, read_config, read_mark
 
 
-def versions() -> dict[str, str]:
-    """Of Python and of the packages that decide results."""
-    return {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> dict[str, Any]:
+    """The provenance of results.
+
+    Args:
+        command: that makes these results.
+        cells: in the results.
+        missing: not in the results.
+    """
+    marks = [read_mark(cell.folder) for cell in cells]
+    made_with: list[dict[str, Any]] = []
+    for mark in marks:
+        machine = {"versions": mark.versions, "hardware": mark.hardware}
+        known = next((made for made in made_with if machine.items() <= made.items()), None)
+        if known is None:
+            made_with.append(known := {**machine, "runs": 0})
+        known["runs"] += 1
+    configurations: dict[str, Any] = {}
+    for cell in cells:
+        if cell.setting.folder_name not in configurations:
+            configurations[cell.setting.folder_name] = dataclasses.asdict(read_config(cell.folder))
+    return {
+        "command": command,
+        "wall_seconds": sum(mark.wall_seconds for mark in marks),
+        "made_with": made_with,
+        "missing": [cell.name for cell in missing],
+        "runs": [
+            {"run": cell.name, "command": mark.command, "wall_seconds": mark.wall_seconds}
+            for cell, mark in zip(cells, marks, strict=True)
+        ],
+        "configurations": configurations,
+    }
 
 
-def hardware() -> dict[str, Any]:
-    """Processor and number of cores."""
-    return {"processor": processor(), "cores": os.cpu_count()}
+def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
+    """The provenance of results that hold the runs of two.
+
+    Raises:
+        ValueError: a run is in both, or a setting has another configuration in each.
+    """
+    held = {run["run"] for run in ours["runs"]}
+    if both := sorted({run["run"] for run in earlier["runs"]} & held):
+        raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
+    configurations = dict(earlier["configurations"])
+    for name, config in ours["configurations"].items():
+        known = {**configurations.setdefault(name, config), "seed": config["seed"]}
+        if differing := [field for field in config if known.get(field) != config[field]]:
+            raise ValueError(
+                f"results to be extended must have the configuration of {name}, got another {differing[0]}"
+            )
+    return {
+        "command": " && ".join(dict.fromkeys([earlier["command"], ours["command"]])),
+        "wall_seconds": earlier["wall_seconds"] + ours["wall_seconds"],
+        "made_with": [*earlier["made_with"], *ours["made_with"]],
+        "missing": [*(name for name in earlier["missing"] if name not in held), *ours["missing"]],
+        "runs": [*earlier["runs"], *ours["runs"]],
+        "configurations": configurations,
+    }

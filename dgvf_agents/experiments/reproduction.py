@@ -1,4 +1,4 @@
-"""What `dgvf reproduce` is told."""
+"""The options of `dgvf reproduce`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from typing import Annotated, Literal, final
 import tyro
 
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
-from dgvf_agents.experiments.scale import ScaleName
-from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import game_of_world, world_of_game
 from dgvf_agents.runs.config import World
 
@@ -37,69 +36,67 @@ FigureName = Literal[
 @final
 @dataclass(frozen=True)
 class Reproduction:
-    """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
+    """Run an experiment of the paper, or resume it, and write its tables and its picture."""
 
     figure: Annotated[FigureName, tyro.conf.Positional]
     """Which one."""
     scale: ScaleName = "full"
     """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `tiny` a smoke test."""
     seeds: int | None = None
-    """Seeds per setting; the figure and the scale decide when left out."""
+    """Seeds per setting; those of the figure and the scale if `None`."""
     first_seed: int = 0
-    """The lowest of them."""
+    """The lowest seed."""
     steps: int | None = None
-    """Environment steps of every run; the preset and the scale decide when left out."""
+    """Environment steps of every run; those of the preset and the scale if `None`."""
     worlds: tuple[World, ...] | None = None
-    """Worlds; all when left out. Not on Atari."""
+    """Worlds; all if `None`. Not on Atari."""
     tasks: tuple[str, ...] = ()
-    """Tasks of own-tasks, as CartPole-v1; all when left out."""
+    """Tasks of own-tasks, as CartPole-v1; all if empty."""
     game: tuple[str, ...] = ()
     """Games of an experiment on Atari, as Breakout or ms_pacman."""
     jobs: int = os.cpu_count() or 1
-    """Runs at a time, one thread each."""
+    """Parallel runs, one thread each."""
     out: Path | None = None
-    """Folder of the runs, which experiments share where settings are equal; runs/SCALE when left out."""
+    """Folder of the runs, which experiments with equal settings share; runs/SCALE if `None`."""
     results: Path | None = None
-    """Tables and picture go to RESULTS/FIGURE, on Atari RESULTS/FIGURE/GAME; OUT/results when left out."""
+    """Tables and picture go to RESULTS/FIGURE, on Atari RESULTS/FIGURE/GAME; OUT/results if `None`."""
     adopt: tuple[Path, ...] = ()
-    """Folders with finished runs of `dgvf train` to take over where the configuration is the same."""
+    """Folders with finished runs of `dgvf train` to adopt if the configuration is the same."""
     run: bool = True
-    """Whether runs that are not finished are trained."""
+    """Whether unfinished runs are trained."""
     partial: bool = False
-    """Whether results are written although runs are missing."""
+    """Whether results are written even if runs are missing."""
     extend: bool = False
-    """Whether the runs behind the results that are there already, made elsewhere, stay part of the results."""
+    """Whether the existing results, of runs made elsewhere, stay part of the results."""
     search: SearchGrid = field(default_factory=SearchGrid)
-    """What `search` tries."""
+    """Values that `search` tries."""
 
     def __post_init__(self) -> None:
-        if self.jobs < 1:
-            raise ValueError(f"jobs must be >= 1, got {self.jobs!r}")
-        if self.worlds is not None and not self.worlds:
-            raise ValueError(f"worlds must name a world, got {self.worlds!r}")
-        if self.first_seed < 0:
-            raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
-        if unknown := [task for task in self.tasks if task not in OWN_TASKS]:
-            raise ValueError(f"tasks must be among {', '.join(OWN_TASKS)}, got {', '.join(unknown)}")
-        if self.tasks and self.figure != "own-tasks":
-            raise ValueError(f"tasks must be left out for {self.figure}, got {self.tasks!r}")
-        if self.worlds is not None and self.figure == "own-tasks":
-            raise ValueError(f"worlds must be left out for own-tasks, which --tasks names, got {self.worlds!r}")
-        if self.on_atari and not self.game:
-            raise ValueError(f"game must name a game for {self.figure}, as --game Breakout, got none")
-        if self.on_atari and self.worlds is not None:
-            raise ValueError(f"worlds must be left out for {self.figure}, got {self.worlds!r}")
-        if self.game and not self.on_atari:
-            raise ValueError(f"game must be left out for {self.figure}, which is not on Atari, got {self.game!r}")
+        unknown = ", ".join(task for task in self.tasks if task not in OWN_TASKS)
+        unused = f"must be left out for {self.figure}"
+        own_tasks = self.figure == "own-tasks"
+        for failed, message in (
+            (self.jobs < 1, f"jobs must be >= 1, got {self.jobs!r}"),
+            (self.worlds == (), f"worlds must name a world, got {self.worlds!r}"),
+            (self.first_seed < 0, f"first_seed must be >= 0, got {self.first_seed!r}"),
+            (unknown, f"tasks must be among {', '.join(OWN_TASKS)}, got {unknown}"),
+            (self.tasks and not own_tasks, f"tasks {unused}, got {self.tasks!r}"),
+            (self.worlds and own_tasks, f"worlds {unused}, which --tasks names, got {self.worlds!r}"),
+            (self.on_atari and not self.game, f"game must name a game for {self.figure}, as --game Breakout, got none"),
+            (self.on_atari and self.worlds, f"worlds {unused}, got {self.worlds!r}"),
+            (self.game and not self.on_atari, f"game {unused}, which is not on Atari, got {self.game!r}"),
+        ):
+            if failed:
+                raise ValueError(message)
 
     @property
     def on_atari(self) -> bool:
-        """Whether the experiment is on games."""
+        """Whether the experiment is on Atari."""
         return self.figure.startswith("atari-")
 
     @property
     def game_worlds(self) -> tuple[str, ...]:
-        """What the games go by in experiments, each once.
+        """The worlds of the games, each once.
 
         Raises:
             ValueError: ALE has no such game.
@@ -108,18 +105,18 @@ class Reproduction:
 
     @property
     def runs_folder(self) -> Path:
-        """Where the runs lie."""
+        """Folder of the runs."""
         return self.out or Path("runs") / self.scale
 
     @property
     def results_folder(self) -> Path:
-        """Where tables and picture go."""
+        """Folder of tables and picture."""
         folder = (self.results or self.runs_folder / "results") / self.figure
         return folder / "-".join(str(game_of_world(world)) for world in self.game_worlds) if self.on_atari else folder
 
     @property
     def command(self) -> str:
-        """What is typed for these results, without the places of files."""
+        """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.figure, "--scale", self.scale]
         for name in ("seeds", "steps"):
             if (value := getattr(self, name)) is not None:

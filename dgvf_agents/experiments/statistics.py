@@ -1,11 +1,10 @@
 """Statistics over seeds, as Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice", advise.
 
-Samples come in strata, one array of returns per world: a bootstrap draws seeds anew within each world, never across.
+Samples come in strata, one array of returns per world; the bootstrap resamples seeds within each world.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -27,10 +26,10 @@ class Estimate:
 
     value: float
     """Of the sample."""
-    low: float | None
-    """Lower end of the interval; None where a stratum has one seed only."""
-    high: float | None
-    """Upper end of the interval."""
+    low: float
+    """Lower end of the interval; NaN if a stratum has a single seed."""
+    high: float
+    """Upper end of the interval; NaN if a stratum has a single seed."""
 
 
 def mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -72,14 +71,13 @@ def estimate(statistic: Statistic, strata: Sequence[np.ndarray], seed: int = 0) 
     if not strata or any(len(stratum) == 0 for stratum in strata):
         raise ValueError(f"strata must each have a seed, got sizes {[len(stratum) for stratum in strata]}")
     low, high = bootstrap_interval(statistic, strata, seed)
-    value = float(statistic(*strata, axis=-1))
-    return Estimate(value, *(None if math.isnan(end) else float(end) for end in (low, high)))
+    return Estimate(float(statistic(*strata, axis=-1)), float(low), float(high))
 
 
 def bootstrap_interval(
     statistic: Statistic, strata: Sequence[np.ndarray], seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends of the stratified percentile bootstrap's 95 % interval; NaN where a stratum has one seed.
+    """Lower and upper ends of the stratified percentile bootstrap's 95 % interval; NaN if a stratum has a single seed.
 
     Args:
         statistic: one of the functions above.

@@ -1,6 +1,6 @@
-"""Cells in parallel, each in a process of its own: one that fails or is killed takes no other with it.
+"""Cells in parallel, each in its own process: one that fails or is killed does not affect the others.
 
-`concurrent.futures` and joblib keep a pool of workers, which breaks as a whole when the system kills one.
+The pools of `concurrent.futures` and joblib break as a whole when the system kills one worker.
 """
 
 from __future__ import annotations
@@ -17,18 +17,16 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import final
 
-from dgvf_agents.experiments.cell import Cell
-from dgvf_agents.experiments.cell_folder import CellState, state_of
-from dgvf_agents.experiments.cell_process import cell_process, log_file
+from dgvf_agents.experiments.runs import Cell, cell_process, log_file
 from dgvf_agents.experiments.sweep_view import SweepView
 
 POLL_SECONDS = 1.0
-"""How long to wait for a process to end before the table is drawn anew."""
+"""Interval between updates of the table."""
 STOP_SECONDS = 30.0
-"""How long processes have to write a checkpoint when the sweep is interrupted."""
+"""Time for processes to write a checkpoint when the sweep is interrupted."""
 
-_PRELOADED = ("dgvf_agents.experiments.cell_process", "torch._dynamo")
-"""The second is what `torch.func` imports when it is first used."""
+_PRELOADED = ("dgvf_agents.experiments.runs", "torch._dynamo")
+"""`torch.func` imports the second on first use."""
 
 
 @final
@@ -38,20 +36,20 @@ class Failure:
 
     cell: Cell
     reason: str
-    """The last line that its process printed, or how it ended."""
+    """The last line of its output, or how it ended."""
 
 
 def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -> list[Failure]:
     """Train all cells that are not finished.
 
     Args:
-        cells: finished ones are passed over.
-        jobs: processes at a time ≥ 1.
+        cells: finished ones are skipped.
+        jobs: parallel processes ≥ 1.
         command: for the record.
-        view: shows how it goes.
+        view: shows progress.
 
     Returns:
-        The cells that failed. The others are finished.
+        The cells that failed; all others are finished.
 
     Raises:
         ValueError: `jobs` < 1, or a cell's folder holds a run of another configuration.
@@ -59,8 +57,7 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
     """
     if jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs!r}")
-    states = {cell.folder: state_of(cell.folder, cell.config) for cell in cells}
-    waiting = [cell for cell in cells if states[cell.folder] is not CellState.FINISHED]
+    waiting = [cell for cell in cells if not cell.is_finished]
     view.begin(cells, waiting)
     if not waiting:
         return []
@@ -89,7 +86,7 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
 
 
 def _context() -> SpawnContext | ForkServerContext:
-    """New processes are copies of one that has imported everything once and done nothing with it."""
+    """New processes fork from one that has imported everything and run nothing."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -100,24 +97,24 @@ def _context() -> SpawnContext | ForkServerContext:
 def _failure(cell: Cell, process: BaseProcess) -> Failure | None:
     process.join()
     code = process.exitcode
-    if code == 0 and state_of(cell.folder, cell.config) is CellState.FINISHED:
+    if code == 0 and cell.is_finished:
         return None
     if code is not None and code < 0:
         return Failure(cell, f"killed by {signal.Signals(-code).name}")
     log = log_file(cell.folder)
-    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
-    said = [line.strip() for line in lines if line.strip()]
-    return Failure(cell, said[-1] if said else f"ended with status {code}")
+    output = log.read_text(errors="replace") if log.is_file() else ""
+    lines = [line.strip() for line in output.split("\n") if line.strip()]
+    return Failure(cell, lines[-1] if lines else f"ended with status {code}")
 
 
 def _stop(processes: Sequence[BaseProcess]) -> None:
-    """Let each write a checkpoint. Those that take too long, and all at a second Ctrl-C, are killed: what they write is
-    there whole or not at all.
+    """Let each process write a checkpoint; kill those that take too long, and all at a second Ctrl-C. Files are written
+    atomically.
     """
     try:
         for process in processes:
             assert process.pid is not None
-            with contextlib.suppress(ProcessLookupError):  # it has ended since it was last looked at
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
                 os.kill(process.pid, signal.SIGINT)
         end = time.monotonic() + STOP_SECONDS
         for process in processes:
@@ -128,10 +125,10 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
 
 
 def _kill(process: BaseProcess) -> None:
-    """With the compilers that it may have started."""
+    """With its compilers."""
     assert process.pid is not None
     try:
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # it has ended, or not yet become a group of its own
+    except ProcessLookupError:  # it has ended, or is not yet a group of its own
         process.kill()
     process.join()

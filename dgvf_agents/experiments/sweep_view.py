@@ -1,4 +1,4 @@
-"""The live table of a sweep: progress, speed, return and time left of every running cell."""
+"""The live table of a sweep: progress, speed, return and remaining time of every running cell."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from dgvf_agents.experiments.cell import Cell
-from dgvf_agents.experiments.run_metrics import RunMetrics
+from dgvf_agents.experiments.metrics import RunMetrics
+from dgvf_agents.experiments.runs import Cell
 
 
 @final
 class SweepView:
-    """Draws the table, and prints a line for every cell that ends. A context manager."""
+    """Draws the table and prints a line for every cell that ends; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -39,7 +39,7 @@ class SweepView:
         self._live.stop()
 
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
-        """A sweep begins, of which some cells are finished already."""
+        """A sweep starts; the cells that are not waiting are finished."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
         self._steps_left = sum(cell.config.steps - _progress(cell)[0] for cell in waiting)
         self._steps_gained = 0
@@ -53,21 +53,21 @@ class SweepView:
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
-        """A cell's process has ended, with a reason where it failed."""
+        """A cell's process has ended; `failure` is the reason if it failed."""
         pace = self._running.pop(cell)
         self._ended += 1
-        self._steps_left -= cell.config.steps - pace.begun
-        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - pace.begun
+        self._steps_left -= cell.config.steps - pace.first_steps
+        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - pace.first_steps
         outcome = f"finished in {_duration(time.monotonic() - pace.start)}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def stopping(self, running: int) -> None:
-        """The sweep was interrupted; runs are about to write a checkpoint."""
+        """The sweep was interrupted; running cells write a checkpoint."""
         self._console.print(f"stopping; {running} runs write a checkpoint (Ctrl-C again: they do not)", highlight=False)
 
     def refresh(self) -> None:
-        """Draw the table anew, where there is a terminal to draw it on."""
+        """Redraw the table, if there is a terminal."""
         if self._console.is_terminal:
             self._live.update(self._table(), refresh=True)
 
@@ -79,9 +79,9 @@ class SweepView:
         remaining, gained = self._steps_left, self._steps_gained
         for cell, pace in self._running.items():
             steps, value = _progress(cell)
-            pace.see(steps)
+            pace.update(steps)
             total = cell.config.steps
-            remaining, gained = remaining - (steps - pace.begun), gained + steps - pace.begun
+            remaining, gained = remaining - (steps - pace.first_steps), gained + steps - pace.first_steps
             table.add_row(
                 cell.name,
                 ProgressBar(total, min(steps, total), width=16),
@@ -98,25 +98,25 @@ class SweepView:
 
 @final
 class _Pace:
-    """How fast a cell gains steps, from when its first new row is seen: compiling comes before."""
+    """Speed of a cell, measured from its first new row, since compilation comes before."""
 
-    def __init__(self, begun: int) -> None:
+    def __init__(self, first_steps: int) -> None:
         """
         Args:
-            begun: environment steps that were there when its process started.
+            first_steps: environment steps when its process started.
         """
-        self.begun = begun
+        self.first_steps = first_steps
         self.start = time.monotonic()
         self._seen: list[tuple[float, int]] = []
 
-    def see(self, steps: int) -> None:
-        """Take notice of the environment steps done by now."""
-        if steps > (self._seen[-1][1] if self._seen else self.begun):
+    def update(self, steps: int) -> None:
+        """Record the environment steps so far."""
+        if steps > (self._seen[-1][1] if self._seen else self.first_steps):
             self._seen = [*self._seen[:1], (time.monotonic(), steps)]
 
     @property
     def speed(self) -> float | None:
-        """Environment steps per second; None until two rows were seen."""
+        """Environment steps per second; `None` until two rows were seen."""
         if len(self._seen) < 2:
             return None
         (first, few), (last, many) = self._seen
@@ -124,7 +124,7 @@ class _Pace:
 
 
 def _progress(cell: Cell) -> tuple[int, float | None]:
-    """Steps done, and the latest return; nothing while the file is being written anew."""
+    """Steps so far and the latest return; 0 and `None` while the file is being replaced."""
     try:
         metrics = RunMetrics.read(cell.folder)
     except (OSError, ValueError, KeyError, TypeError):

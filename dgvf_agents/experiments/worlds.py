@@ -1,6 +1,6 @@
-"""What experiments run on, and what returns mean there: those of an optimal and of a uniformly random policy.
+"""The worlds of experiments, and their reference returns: of an optimal and of a uniformly random policy.
 
-A world goes by its name in `dgvf train`, a game of Atari by `atari/` and the game's, a task from outside by its id.
+A world has its name in `dgvf train`, a game of Atari is `atari/GAME`, a task from outside has its id.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from dgvf_envs.atari.emulator import title_of
 @final
 @dataclass(frozen=True)
 class WorldReference:
-    """Undiscounted mean returns between which a world's returns are placed."""
+    """Undiscounted mean returns by which a world's returns are normalized."""
 
     env: str
     """Id of the environment."""
     optimal: float | None
-    """Of an optimal policy; of a human player on Atari. None where it is not known."""
+    """Of an optimal policy; of a human player on Atari. `None` if unknown."""
     random: float | None
-    """Of the uniformly random policy; None where it is not known."""
+    """Of the uniformly random policy; `None` if unknown."""
     logarithmic: bool = False
-    """Whether pictures need a logarithmic scale to show what matters."""
+    """Whether pictures have a logarithmic scale."""
     frames_per_step: int | None = None
-    """Frames of a step on Atari; None elsewhere."""
+    """Frames per step on Atari; `None` elsewhere."""
 
     def normalized(self, value: float) -> float:
-        """0 at the random policy's return, 1 at the optimal one; NaN where these are not known."""
+        """0 at the random policy's return, 1 at the optimal one; NaN if these are unknown."""
         if self.optimal is None or self.random is None:
             return math.nan
         return (value - self.random) / (self.optimal - self.random)
@@ -45,11 +45,19 @@ REFERENCES: dict[World, WorldReference] = {
 }
 """From the pages of the environments, which say how they were computed."""
 
+SOLVED: dict[str, float] = {
+    "collect-objects": 2.9,
+    "collect-objects-small": 2.9,
+    "puddle-world": -45.0,
+    "atari/Pong": 0.0,
+}
+"""Mean return that counts as solved; on Atari a score that shows learning."""
+
 _ATARI = "atari/"
 
 
 def world_of_game(game: str) -> str:
-    """What a game goes by.
+    """The world of a game.
 
     Args:
         game: in Gymnasium's or ALE's spelling.
@@ -61,12 +69,12 @@ def world_of_game(game: str) -> str:
 
 
 def game_of_world(world: str) -> str | None:
-    """The game by Gymnasium's name; None for a world that is none."""
+    """The game by Gymnasium's name; `None` for any other world."""
     return world.removeprefix(_ATARI) if world.startswith(_ATARI) else None
 
 
 def reference_of(world: str) -> WorldReference:
-    """What returns mean on a world or in a game."""
+    """The reference returns of a world."""
     game = game_of_world(world)
     if world in OWN_TASKS:
         return WorldReference(world, OWN_TASKS[world].solved, OWN_TASKS[world].random)

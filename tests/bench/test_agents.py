@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch._dynamo.config
 
-from dgvf_agents.bench import agents, agents_case
+from dgvf_agents.bench import training
 from dgvf_agents.cli import main
 
 SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
@@ -21,9 +21,8 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the slow test below, without the processes and compilers that make it slow."""
-    measures = {name: getattr(agents_case, name) for name in ("speed", "parts", "growth", "lasting", "products")}
-    monkeypatch.setattr(agents, "_case", lambda case: {**case, **measures[case["measure"]](case)})
-    monkeypatch.setattr(agents_case, "WARM_UP_STEPS", 160)
+    monkeypatch.setattr(training, "_measure", lambda case: {**case, **training.MEASURES[case["measure"]](case)})
+    monkeypatch.setattr(training, "WARM_UP_STEPS", 160)
     output = tmp_path / "report.json"
     main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
@@ -53,33 +52,33 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
 def test_the_page_shows_acting_beside_the_update_where_it_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     docs = Path(__file__).parents[2] / "docs"
     monkeypatch.syspath_prepend(docs)
-    training = importlib.import_module("generate_benchmark_page").training
+    page_of = importlib.import_module("generate_benchmark_page").training
     report = json.loads((docs / "results" / "bench-agents.json").read_text())
     report["rows"] = [row for row in report["rows"] if row["measure"] != "parts"]
-    assert "Milliseconds of an iteration" not in training(report)
+    assert "Milliseconds of an iteration" not in page_of(report)
     times = {"none": {"acting": 1.25, "update": 2.5}, "discovered": {"acting": 3.0, "update": 41.0}}
     row = {"measure": "parts", "world": "PuddleWorld-v0", "threads": 2, "ms_per_iteration": times}
-    page = training({**report, "rows": [*report["rows"], row]})
+    page = page_of({**report, "rows": [*report["rows"], row]})
     assert "Our A2C, acting" in page
     shown = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()]
     assert ["PuddleWorld-v0", "2", "1.25", "2.50", "3.00", "41.00"] in shown
 
 
 def test_operations_are_those_of_the_matrix_products_and_convolutions() -> None:
-    """2 m n k of a product of m x k and k x n, and 2 per weight and output place of a convolution."""
-    with agents_case._Operations() as counter:
+    """2 m n k of a product of m x k and k x n, and 2 per weight and output position of a convolution."""
+    with training.OperationCounter() as counter:
         torch.randn(3, 4) @ torch.randn(4, 5) + 1.0
     assert counter.total == 2 * 3 * 4 * 5
-    with agents_case._Operations() as counter:
+    with training.OperationCounter() as counter:
         torch.nn.functional.conv2d(torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3))
     assert counter.total == 2 * (2 * 4 * 4 * 4) * (3 * 3 * 3)
 
 
-def test_a_case_in_a_process_of_its_own_answers_or_says_why_not() -> None:
+def test_a_case_in_a_subprocess_returns_its_result_or_its_error() -> None:
     case = {"measure": "products", "seconds": 0.01, "threads": 1}
-    assert agents._case(case).items() > case.items()
+    assert training._measure(case).items() > case.items()
     with pytest.raises(RuntimeError, match=r"(?s)case .*'nothing'.* failed:.*KeyError: 'nothing'"):
-        agents._case({**case, "measure": "nothing"})
+        training._measure({**case, "measure": "nothing"})
 
 
 @pytest.mark.slow
@@ -110,4 +109,4 @@ def test_the_benchmark_measures_and_writes_its_report(tmp_path: Path) -> None:
 )
 def test_bad_settings_are_named(changes: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        agents.AgentsBenchmark(**changes)
+        training.AgentsBenchmark(**changes)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from dgvf_agents.bench import atari, atari_case
+from dgvf_agents.bench import atari
 from dgvf_agents.bench.memory import Peak
-from dgvf_agents.bench.stopwatch import Stopwatch
+from dgvf_agents.bench.timing import Stopwatch
 from dgvf_agents.cli import main
 from dgvf_agents.runs.atari_config import AtariMethod, atari_config
 from dgvf_agents.runs.config import TrainConfig
@@ -30,9 +30,8 @@ def test_tables_and_report_of_cases_measured_here(
     def small_frames(game: str, method: AtariMethod) -> TrainConfig:
         return dataclasses.replace(atari_config(game, method), atari=dataclasses.replace(PAPER, frame_size=36))
 
-    monkeypatch.setattr(atari_case, "atari_config", small_frames)
-    measures = {name: getattr(atari_case, name) for name in ("environments", "speed", "parts", "growth")}
-    monkeypatch.setattr(atari, "_case", lambda case: {**case, **measures[case["measure"]](case)})
+    monkeypatch.setattr(atari, "atari_config", small_frames)
+    monkeypatch.setattr(atari, "_measure", lambda case: {**case, **atari.MEASURES[case["measure"]](case)})
     output = tmp_path / "report.json"
     main(["bench", "atari", *SMALL, "--output", str(output)])
     report = json.loads(output.read_text())
@@ -41,10 +40,10 @@ def test_tables_and_report_of_cases_measured_here(
     environments, speed, plain, discovered, graph, recompute = report["rows"]
     assert {row["device"] for row in report["rows"]} == {"cpu"}
     assert environments["vector_steps_per_s"] > 0
-    assert list(speed["steps_per_s"]) == list(atari_case.AGENTS)
+    assert list(speed["steps_per_s"]) == list(atari.AGENTS)
     assert all(rate > 0 for rate in speed["steps_per_s"].values())
     for row in (plain, discovered):
-        assert set(row["fractions"]) == {*atari_case.PARTS, "rest"}
+        assert set(row["fractions"]) == {*atari.PARTS, "rest"}
         assert sum(row["fractions"].values()) == pytest.approx(1.0)
         assert all(row["fractions"][part] > 0 for part in ("environment", "acting", "inner updates"))
     assert plain["fractions"]["meta-gradient"] == 0 < discovered["fractions"]["meta-gradient"]
@@ -69,7 +68,8 @@ def test_cases_in_processes_of_their_own(tmp_path: Path) -> None:
         ({"game": "Breakuot"}, "did you mean Breakout"),
         ({"seconds": 0.0}, "seconds must be > 0, got 0.0"),
         ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
-        ({"unroll_lengths": ()}, r"unroll_lengths must be >= 1, at least one, got \(\)"),
+        ({"unroll_lengths": ()}, r"unroll_lengths must have a value, got \(\)"),
+        ({"unroll_lengths": (2, 0)}, r"unroll_lengths must be >= 1, got \(2, 0\)"),
         ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got 'gpu'"),
     ],
 )
@@ -89,8 +89,8 @@ class Cook:
 
 def test_time_within_a_part_of_its_own_is_not_counted_twice() -> None:
     cook, watch = Cook(), Stopwatch()
-    watch.around(cook, "cook", "cooking")
-    watch.around(cook, "chop", "chopping")
+    watch.time(cook, "cook", "cooking")
+    watch.time(cook, "chop", "chopping")
     start = time.perf_counter()
     cook.cook()
     cook.chop()

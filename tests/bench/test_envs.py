@@ -8,7 +8,7 @@ import pygame
 import pytest
 
 from dgvf_agents import cli
-from dgvf_agents.bench.envs import EnvsBenchmark, run
+from dgvf_agents.bench.environments import EnvsBenchmark, run
 
 IDS = ["PuddleWorld-v0", "CollectObjectsSmall-v0"]
 
@@ -73,10 +73,10 @@ def test_games_are_measured_three_ways(tmp_path: Path, capsys: pytest.CaptureFix
     ("settings", "message"),
     [
         ({"seconds": 0.0}, r"^seconds must be > 0, got 0\.0"),
-        ({"repetitions": 0}, "^repetitions and copies .* got 0"),
-        ({"copies": (16, 0)}, r"^repetitions and copies .* \(16, 0\)"),
-        ({"threads": 0}, "^threads and game_copies .* got 0"),
-        ({"game_copies": (0,)}, r"^threads and game_copies .* \(0,\)"),
+        ({"repetitions": 0}, "^repetitions must be >= 1, got 0"),
+        ({"copies": (16, 0)}, r"^copies must be >= 1, got \(16, 0\)"),
+        ({"threads": 0}, "^threads must be >= 1, got 0"),
+        ({"game_copies": (0,)}, r"^game_copies must be >= 1, got \(0,\)"),
     ],
 )
 def test_bad_settings_are_named(settings: dict, message: str) -> None:

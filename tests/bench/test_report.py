@@ -1,12 +1,12 @@
-"""What a benchmark leaves behind."""
+"""Reports of benchmarks."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from dgvf_agents.bench.agents import AgentsBenchmark
 from dgvf_agents.bench.report import write_report
+from dgvf_agents.bench.training import AgentsBenchmark
 
 
 def test_the_command_in_a_report_is_the_one_that_was_given(tmp_path: Path) -> None:

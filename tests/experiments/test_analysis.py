@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
-from dgvf_agents.experiments.analysis import analyze, joined_provenance, provenance
-from dgvf_agents.experiments.cell import Cell, cells_of
-from dgvf_agents.experiments.cell_folder import FinishedMark, write_mark
-from dgvf_agents.experiments.figures import FIGURES
+from dgvf_agents.experiments.analysis import analyze
+from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.metrics import Curve, RunMetrics
+from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduce import draw, reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
-from dgvf_agents.experiments.results import CellRow, Results, read_provenance
-from dgvf_agents.experiments.run_metrics import Curve, RunMetrics
-from dgvf_agents.experiments.scale import SCALES
-from dgvf_agents.experiments.search import Search, best_setting
-from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.experiments.runs import Cell, FinishedMark, cells_of, write_mark
+from dgvf_agents.experiments.search import best_setting
+from dgvf_agents.experiments.settings import SCALES, SearchGrid
+from dgvf_agents.experiments.tables import COLUMNS, Results, make_table, only, read_provenance, where
 from dgvf_agents.runs.config import TrainConfig, World, preset
 from tests.run_folders import write_run
 
@@ -69,33 +70,33 @@ def test_tables_hold_every_run_and_its_returns(tmp_path: Path) -> None:
     cells = cells_with_runs("gridworlds", "collect-objects-small", tmp_path)
     results = analyze(FIGURES["gridworlds"], cells)
     assert len(results.cells) == 12
-    for row in results.cells:
+    for row in results.cells.itertuples():
         top = 10 * ["discovered", "random", "reward-prediction", "a2c"].index(row.setting) + row.seed
         assert (row.steps, row.measure, row.final_return) == (1_000_000, "evaluation", pytest.approx(top))
         assert row.average_return == pytest.approx(top * (0.1 * 0.1 + 0.9 * 0.55))
     assert len(results.curves) == 120
-    final = {row.setting: row for row in results.summary if row.quantity == "final"}
+    final = {row.setting: row for row in where(results.summary, quantity="final").itertuples()}
     assert (final["random"].seeds, final["random"].mean) == (3, pytest.approx(11.0))
     assert (final["random"].mean_low, final["random"].mean_high) == (pytest.approx(10.0), pytest.approx(12.0))
     assert final["a2c"].interquartile_mean == pytest.approx(31.0)
-    band = [row for row in results.bands if row.setting == "random"]
-    assert [row.mean for row in band] == pytest.approx([11 * k / 10 for k in range(1, 11)])
-    assert (band[-1].low, band[-1].high) == (pytest.approx(10.0), pytest.approx(12.0))
-    wins = {(row.other, row.quantity): row.probability for row in results.comparisons}
+    band = where(results.bands, setting="random")
+    assert list(band["mean"]) == pytest.approx([11 * k / 10 for k in range(1, 11)])
+    assert (band["low"].iloc[-1], band["high"].iloc[-1]) == (pytest.approx(10.0), pytest.approx(12.0))
+    wins = {(row.other, row.quantity): row.probability for row in results.comparisons.itertuples()}
     assert wins == {(o, q): 0.0 for o in ("random", "reward-prediction", "a2c") for q in ("final", "average")}
-    assert {row.setting for row in results.comparisons} == {"discovered"}
-    assert {row.world for row in results.summary} == {"collect-objects-small"}
+    assert set(results.comparisons["setting"]) == {"discovered"}
+    assert set(results.summary["world"]) == {"collect-objects-small"}
 
 
 def test_worlds_together_are_normalized(tmp_path: Path) -> None:
     cells = cells_with_runs("meta-objective", "collect-objects-small", tmp_path, seeds=2)
     puddles = cells_with_runs("meta-objective", "puddle-world", tmp_path, seeds=2)
     results = analyze(FIGURES["meta-objective"], [*cells, *puddles])
-    row = next(r for r in results.summary if (r.world, r.setting, r.quantity) == ("all", "end", "final"))
+    row = only(results.summary, world="all", setting="end", quantity="final")
     small = [(x - 0.331) / (3.0 - 0.331) for x in (10, 11)]
     puddle = [(x + 12_888.0) / (12_888.0 - 36.7) for x in (10, 11)]
     assert (row.seeds, row.mean) == (4, pytest.approx(np.mean(small + puddle)))
-    compared = next(r for r in results.comparisons if (r.world, r.quantity) == ("all", "final"))
+    compared = only(results.comparisons, world="all", quantity="final")
     assert (compared.setting, compared.other, compared.probability) == ("sum", "end", 0.0)
 
 
@@ -104,8 +105,8 @@ def test_evaluation_counts_only_if_every_run_has_it(tmp_path: Path) -> None:
     cells = cells_with_runs("meta-objective", "collect-objects-small", tmp_path, seeds=1, measure="training")
     write_run(cells[0].folder / "again", cells[0].config, {500_000: 9.0}, {500_000: 1.0})
     shutil.copy(cells[0].folder / "again" / "progress.csv", cells[0].folder / "progress.csv")
-    assert [row.measure for row in analyze(figure, cells).cells] == ["training", "training"]
-    assert [row.measure for row in analyze(figure, cells[:1]).cells] == ["evaluation"]
+    assert list(analyze(figure, cells).cells["measure"]) == ["training", "training"]
+    assert list(analyze(figure, cells[:1]).cells["measure"]) == ["evaluation"]
 
 
 def test_training_does_not_count_where_its_rewards_are_others(tmp_path: Path) -> None:
@@ -126,13 +127,52 @@ def test_runs_without_returns_are_named(tmp_path: Path) -> None:
 
 def test_tables_come_back_from_their_files_as_they_were(tmp_path: Path) -> None:
     results = analyze(FIGURES["gridworlds"], cells_with_runs("gridworlds", "puddle-world", tmp_path / "runs", seeds=1))
-    assert results.bands[0].low is None
+    assert np.isnan(results.bands["low"].iloc[0])
     results.write(tmp_path / "tables", {"command": "dgvf"})
-    assert Results.read(tmp_path / "tables") == results
+    found = Results.read(tmp_path / "tables")
+    for name in COLUMNS:
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(results, name), check_exact=True)
     assert json.loads((tmp_path / "tables" / "provenance.json").read_text()) == {"command": "dgvf"}
     assert not (tmp_path / "tables" / "choices.csv").exists()
     with pytest.raises(FileNotFoundError, match="results must be a folder that `dgvf reproduce` wrote"):
         Results.read(tmp_path)
+
+
+def test_a_row_is_found_by_its_values_or_missed_by_name() -> None:
+    cells = table(("a", 1.0, 2.0), ("b", 3.0, 4.0), ("b", 5.0, 6.0))
+    assert list(where(cells, world="puddle-world", setting="b")["final_return"]) == [3.0, 5.0]
+    assert only(cells, setting="b", average_return=6.0).final_return == 5.0
+    with pytest.raises(ValueError, match=r"table must have a row with \{'setting': 'c'\}, got none"):
+        only(cells, setting="c")
+
+
+def test_a_label_may_look_like_a_missing_value(tmp_path: Path) -> None:
+    Results(table(("NA", 1.0, 2.0), ("None", 0.1 + 0.2, -1e-17))).write(tmp_path, {})
+    found = Results.read(tmp_path).cells
+    assert list(found["setting"]) == ["NA", "None"]
+    assert found.iloc[1][["final_return", "average_return"]].tolist() == [0.1 + 0.2, -1e-17]
+
+
+COMMITTED = sorted(path.parent for path in (Path(__file__).parents[2] / "docs" / "results").rglob("cells.csv"))
+
+
+@pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: folder.name)
+def test_committed_tables_are_rewritten_byte_for_byte(folder: Path, tmp_path: Path) -> None:
+    Results.read(folder).write(tmp_path, read_provenance(folder))
+    files = [*folder.glob("*.csv"), folder / "provenance.json"]
+    assert {file.name for file in tmp_path.iterdir()} == {file.name for file in files}
+    for file in files:
+        assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
+
+
+@pytest.mark.parametrize("figure", ["meta-objective", "own-tasks", "search"])
+def test_committed_statistics_follow_from_the_committed_runs(figure: str) -> None:
+    """Bands, summary, comparisons and choices, up to the rounding of another processor."""
+    (folder,) = (folder for folder in COMMITTED if folder.name == figure)
+    committed = Results.read(folder)
+    found = analyze(FIGURES[figure], [], Results(committed.cells, committed.curves))
+    for name in COLUMNS:
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(committed, name), rtol=1e-5, obj=name)
 
 
 def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
@@ -160,35 +200,37 @@ def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> No
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
-def row(setting: str, final: float, average: float, seed: int = 0) -> CellRow:
-    return CellRow("puddle-world", setting, seed, 100, "evaluation", final, average)
+def table(*rows: tuple[str, float, float]) -> pd.DataFrame:
+    """Cells of one world: setting, final and average return."""
+    return make_table("cells", [("puddle-world", label, 0, 100, "evaluation", *returns) for label, *returns in rows])
 
 
 def test_the_search_takes_the_best_final_return_and_the_fastest_of_equals() -> None:
-    rows = [row("slow", -40.0, -500.0), row("fast", -40.7, -300.0), row("faster but worse", -41.0, -100.0)]
-    assert best_setting(rows).setting == "fast"
-    assert best_setting(rows[::2]).setting == "slow"
-    assert best_setting([row("a", 2.95, 1.0), row("b", 2.90, 2.0), row("c", 2.88, 3.0)]).setting == "b"
+    rows = [("slow", -40.0, -500.0), ("fast", -40.7, -300.0), ("faster but worse", -41.0, -100.0)]
+    assert best_setting(table(*rows)).setting == "fast"
+    assert best_setting(table(*rows[::2])).setting == "slow"
+    assert best_setting(table(("a", 2.95, 1.0), ("b", 2.90, 2.0), ("c", 2.88, 3.0))).setting == "b"
+    assert best_setting(table(("first", 1.0, 2.0), ("second", 1.0, 2.0))).setting == "first"
 
 
 def test_the_search_goes_by_means_over_seeds() -> None:
-    rows = [row("steady", -50.0, -90.0), row("steady", -50.0, -90.0, 1), row("lucky", -37.0, -60.0)]
-    rows.append(row("lucky", -5000.0, -5000.0, 1))
-    chosen = best_setting(rows)
+    steady, lucky = [("steady", -50.0, -90.0)] * 2, [("lucky", -37.0, -60.0), ("lucky", -5000.0, -5000.0)]
+    chosen = best_setting(table(*steady, *lucky))
     assert (chosen.setting, chosen.final_return, chosen.average_return) == ("steady", -50.0, -90.0)
-    with pytest.raises(ValueError, match="rows must be of one world, got 0"):
-        best_setting([])
+    with pytest.raises(ValueError, match="cells must be of one world, got 0"):
+        best_setting(table())
 
 
 @pytest.mark.parametrize("world", ["collect-objects", "collect-objects-small", "puddle-world"])
 def test_what_the_search_tries_may_be_the_preset(world: World) -> None:
     usual = preset(world, "a2c")
     grid = SearchGrid((usual.learning_rate,), (usual.final_ent_coef or usual.ent_coef,), (usual.auxiliary_coefficient,))
-    assert [found.folder_name for found in Search(grid).settings(world)] == [f"{world}/a2c"]
+    search = dataclasses.replace(FIGURES["search"], grid=grid)
+    assert [found.folder_name for found in search.settings(world)] == [f"{world}/a2c"]
 
 
 def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -> None:
-    search = Search(SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.1, 1.0)))
+    search = dataclasses.replace(FIGURES["search"], grid=SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.1, 1.0)))
     first = cells_of(search.settings("collect-objects-small"), SCALES["full"], 2, tmp_path / "runs")
     assert len(first) == 8
     for cell in first:
@@ -203,7 +245,7 @@ def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -
         assert (cell.config.ent_coef, cell.config.final_ent_coef) == (0.03, 0.01)
         write_run(cell.folder, cell.config, {1_000_000: cell.config.auxiliary_coefficient})
     results = analyze(search, [*first, *second])
-    assert [(choice.searched, choice.setting) for choice in results.choices] == [
+    assert [(choice.searched, choice.setting) for choice in results.choices.itertuples()] == [
         ("learning_rate final_ent_coef", "a2c learning_rate=0.003 final_ent_coef=0.01"),
         ("auxiliary_coefficient", "discovered auxiliary_coefficient=1.0"),
     ]
@@ -229,8 +271,9 @@ def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
         reproduce(given, Console(quiet=True))
     folder = tmp_path / "extended" / "gridworlds"
     extended, expected = Results.read(folder), Results.read(tmp_path / "expected")
-    for table in ("cells", "curves", "bands", "summary", "comparisons"):
-        assert sorted(getattr(extended, table), key=repr) == sorted(getattr(expected, table), key=repr), table
+    for name in ("cells", "curves", "bands", "summary", "comparisons"):
+        rows = [sorted(getattr(tables, name).itertuples(index=False, name=None)) for tables in (extended, expected)]
+        assert rows[0] == rows[1], name
     told = read_provenance(folder)
     assert sorted(run["run"] for run in told["runs"]) == sorted(cell.name for cell in whole)
     assert sum(made["runs"] for made in told["made_with"]) == len(whole)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.cli import main
-from dgvf_agents.experiments import pictures
+from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.cell import cells_of
-from dgvf_agents.experiments.figures import FIGURES
+from dgvf_agents.experiments.catalogue import FIGURES
 from dgvf_agents.experiments.reproduction import Reproduction
-from dgvf_agents.experiments.results import Results
-from dgvf_agents.experiments.scale import SCALES, Scale
+from dgvf_agents.experiments.runs import cells_of
+from dgvf_agents.experiments.settings import SCALES, Scale
+from dgvf_agents.experiments.tables import Results, only, where
 from dgvf_agents.experiments.worlds import game_of_world, reference_of, world_of_game
 from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.runs.folder import RunFolder
@@ -89,7 +89,7 @@ def results_of(tmp_path: Path, games: Sequence[str], steps: int) -> Results:
 def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = results_of(tmp_path, ["Breakout", "Pong"], 500_000)
     shown: list[CurvePanel] = []
-    monkeypatch.setattr(pictures, "plot_curves", lambda path, panels, title: shown.extend(panels))
+    monkeypatch.setattr(figures, "plot_curves", lambda path, panels, title: shown.extend(panels))
     FIGURES["atari-representation"].draw(results, tmp_path / "x.png")
     assert [panel.title for panel in shown] == [
         f"{game}, 2 seeds, 2M frames (paper: 200M)" for game in ("Breakout", "Pong")
@@ -112,31 +112,29 @@ def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Pat
     for cell in cells:
         write_run(cell.folder, cell.config, {100: 9.0}, {20 * k: float(k) for k in range(1, 6)})
     results = analyze(figure, cells)
-    assert {row.measure for row in results.cells} == {"training"}
-    assert [row.mean_return for row in results.curves] == 3 * [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert set(results.cells["measure"]) == {"training"}
+    assert list(results.curves["mean_return"]) == 3 * [1.0, 2.0, 3.0, 4.0, 5.0]
 
 
 def test_several_games_are_summarized_by_human_normalized_scores(tmp_path: Path) -> None:
     results = results_of(tmp_path, ["Breakout", "Pong"], 1000)
-    finals = {(row.world, row.setting): [] for row in results.cells}  # type: ignore[var-annotated]
-    for row in results.cells:
-        finals[row.world, row.setting].append(row.final_return)
-    breakout, pong = (sum(finals[f"atari/{game}", "a2c"]) / 2 for game in ("Breakout", "Pong"))
+    runs = [where(results.cells, world=f"atari/{game}", setting="a2c") for game in ("Breakout", "Pong")]
+    breakout, pong = (sum(rows["final_return"]) / 2 for rows in runs)
     expected = ((breakout - 1.7) / (30.5 - 1.7) + (pong + 20.7) / (14.6 + 20.7)) / 2
-    (overall,) = [row for row in results.summary if (row.world, row.setting, row.quantity) == ("all", "a2c", "final")]
+    overall = only(results.summary, world="all", setting="a2c", quantity="final")
     assert overall.mean == pytest.approx(expected)
     without = results_of(tmp_path, ["Adventure", "Pong"], 1000)  # no human has played it for a table
-    assert {row.world for row in without.summary} == {"atari/Adventure", "atari/Pong"}
+    assert set(without.summary["world"]) == {"atari/Adventure", "atari/Pong"}
 
 
-def test_the_command_leaves_runs_tables_and_a_picture_and_goes_on_from_them(
+def test_the_command_writes_runs_tables_and_a_picture_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tiny = ["--scale", "tiny", "--seeds", "1", "--steps", "240", "--jobs", "1", "--out", str(tmp_path)]
     main(["reproduce", "atari-meta-objective", "--game", "breakout", *tiny])
     capsys.readouterr()
     tables = tmp_path / "results" / "atari-meta-objective" / "Breakout"
-    assert {row.setting for row in Results.read(tables).cells} == {"sum", "end", "a2c"}
+    assert set(Results.read(tables).cells["setting"]) == {"sum", "end", "a2c"}
     assert (tables / "atari-meta-objective.png").read_bytes().startswith(b"\x89PNG")
     told = json.loads((tables / "provenance.json").read_text())
     command = "dgvf reproduce atari-meta-objective --scale tiny --seeds 1 --steps 240 --game breakout"

@@ -1,4 +1,4 @@
-"""Settings, cells, the state of their folders, and runs that are handed in."""
+"""Settings, cells, the state of their folders, and adopted runs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import pytest
 from filelock import FileLock
 
 from dgvf_agents.experiments.adopt import adopt
-from dgvf_agents.experiments.cell import Cell, cells_of, setting
-from dgvf_agents.experiments.cell_folder import CellState, FinishedMark, mark_file, read_mark, state_of, write_mark
-from dgvf_agents.experiments.cell_process import run_cell
-from dgvf_agents.experiments.figures import FIGURES
+from dgvf_agents.experiments.catalogue import FIGURES
 from dgvf_agents.experiments.reproduction import Reproduction
-from dgvf_agents.experiments.scale import SCALES, Scale
-from dgvf_agents.experiments.search_grid import SearchGrid
+from dgvf_agents.experiments.runs import (
+    Cell,
+    CellState,
+    FinishedMark,
+    cells_of,
+    mark_file,
+    read_mark,
+    run_cell,
+    state_of,
+    write_mark,
+)
+from dgvf_agents.experiments.settings import SCALES, Scale, SearchGrid, setting
 from dgvf_agents.experiments.worlds import REFERENCES
 from dgvf_agents.runs.config import WORLDS, TrainConfig, preset
 from dgvf_agents.runs.folder import RunFolder
@@ -189,7 +196,7 @@ def test_a_cell_that_is_being_trained_adopts_nothing(tmp_path: Path) -> None:
     assert not cell.folder.exists()
 
 
-def test_a_place_to_adopt_from_must_be_there(tmp_path: Path) -> None:
+def test_a_folder_to_adopt_from_must_exist(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"adopt must name folders, got .*nowhere"):
         adopt([one_cell(tmp_path)], [tmp_path / "nowhere"])
 

@@ -11,9 +11,8 @@ import pytest
 from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.experiments.cell_folder import CellState, state_of
-from dgvf_agents.experiments.cell_process import run_cell
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task_config
+from dgvf_agents.experiments.runs import CellState, run_cell, state_of
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.train import build
 

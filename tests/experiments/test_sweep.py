@@ -18,20 +18,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from filelock import FileLock
 from rich.console import Console
 
 from dgvf_agents.cli import main
-from dgvf_agents.experiments.cell import Cell, cells_of
-from dgvf_agents.experiments.cell_folder import CellState, state_of
-from dgvf_agents.experiments.cell_process import run_cell
-from dgvf_agents.experiments.figures import FIGURES
-from dgvf_agents.experiments.results import Results
-from dgvf_agents.experiments.run_metrics import RunMetrics
-from dgvf_agents.experiments.scale import SCALES
+from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.metrics import RunMetrics
+from dgvf_agents.experiments.runs import Cell, CellState, cells_of, run_cell, state_of
+from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
+from dgvf_agents.experiments.tables import Results, where
 from dgvf_agents.runs.config import METHODS, WORLDS
 from tests.run_folders import write_run
 
@@ -78,25 +77,22 @@ def test_a_sweep_leaves_tables_of_every_run_and_a_picture(swept: Path) -> None:
     tables = swept / "results" / "gridworlds"
     results = Results.read(tables)
     expected = {(world, method, seed) for world in WORLDS for method in METHODS for seed in (0, 1)}
-    assert {(row.world, row.setting, row.seed) for row in results.cells} == expected
+    assert {(row.world, row.setting, row.seed) for row in results.cells.itertuples()} == expected
     assert len(results.cells) == len(expected)
     assert (tables / "gridworlds.png").read_bytes().startswith(b"\x89PNG")
-    assert {row.world for row in results.summary} == {*WORLDS, "all"}
+    assert set(results.summary["world"]) == {*WORLDS, "all"}
     assert not list(swept.rglob("*.tmp*"))
 
 
 def test_tables_hold_what_the_run_folders_hold(swept: Path) -> None:
     results = Results.read(swept / "results" / "gridworlds")
-    for row in results.cells:
+    for row in results.cells.itertuples():
         curve = RunMetrics.read(swept / row.world / row.setting / f"seed-{row.seed}").curves["evaluation"]
         assert (row.measure, row.steps) == ("evaluation", 960)
         assert row.final_return == curve.returns[-1]
-        points = [
-            (r.steps, r.mean_return)
-            for r in results.curves
-            if (r.world, r.setting, r.seed) == (row.world, row.setting, row.seed)
-        ]
-        assert points == [(s, pytest.approx(v, rel=1e-5)) for s, v in zip(curve.steps, curve.returns, strict=True)]
+        points = where(results.curves, world=row.world, setting=row.setting, seed=row.seed)
+        assert list(points["steps"]) == list(curve.steps)
+        assert list(points["mean_return"]) == pytest.approx(list(curve.returns), rel=1e-5)
 
 
 def test_a_run_of_a_sweep_is_an_ordinary_run(swept: Path, tmp_path: Path) -> None:
@@ -139,7 +135,7 @@ def test_another_experiment_uses_the_runs_that_it_shares(swept: Path, capsys: py
     main(["draw", "meta-objective", str(swept / "results" / "meta-objective")])
 
 
-def test_a_killed_sweep_goes_on_where_it_was(swept: Path, tmp_path: Path) -> None:
+def test_a_killed_sweep_resumes(swept: Path, tmp_path: Path) -> None:
     moment = random.Random()
     wanted, delay = moment.randint(1, 5), moment.uniform(0.0, 0.8)
     print(f"killed {delay:.3f} s after run {wanted}")
@@ -155,12 +151,13 @@ def test_a_killed_sweep_goes_on_where_it_was(swept: Path, tmp_path: Path) -> Non
     whole, again = (Results.read(path / "results" / "gridworlds") for path in (swept, tmp_path))
     assert len(again.cells) == 8
     for name in ("cells", "curves", "bands", "summary", "comparisons"):
-        assert getattr(again, name) == [row for row in getattr(whole, name) if row.world == "puddle-world"]
+        expected = where(getattr(whole, name), world="puddle-world").reset_index(drop=True)
+        pd.testing.assert_frame_equal(getattr(again, name), expected, check_exact=True)
     for old, new in zip(gridworld_cells(swept), gridworld_cells(tmp_path), strict=True):
         assert learned(new.folder) == learned(old.folder)
 
 
-def test_an_unfinished_run_goes_on_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
+def test_an_unfinished_run_continues_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
     whole = gridworld_cells(swept)[0]
     again = gridworld_cells(tmp_path)[0]
     shutil.copytree(whole.folder, again.folder, ignore=shutil.ignore_patterns("0000000960.zip", "finished.json"))
@@ -187,7 +184,7 @@ def test_an_interrupted_sweep_stops_its_runs(tmp_path: Path) -> None:
 
 
 class KillsFirst:
-    """In place of a view: kills the first process that starts."""
+    """A view that kills the first process that starts."""
 
     def __init__(self) -> None:
         self.killed: Cell | None = None
@@ -256,7 +253,7 @@ def test_a_run_that_fails_is_reported_and_results_wait(tmp_path: Path, capsys: p
     with pytest.raises(SystemExit):
         main([*arguments, "--no-run", "--partial"])
     results = Results.read(tmp_path / "results" / "gridworlds")
-    assert [row.setting for row in results.cells] == ["random", "reward-prediction", "a2c"]
+    assert list(results.cells["setting"]) == ["random", "reward-prediction", "a2c"]
     told = json.loads((tmp_path / "results" / "gridworlds" / "provenance.json").read_text())
     assert told["missing"] == [cells[0].name]
 

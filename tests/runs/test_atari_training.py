@@ -12,7 +12,7 @@ import pytest
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.cli import main
-from dgvf_agents.experiments.scale import SCALES
+from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.runs.config import TrainConfig

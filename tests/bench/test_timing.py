@@ -7,7 +7,7 @@ import time
 import pytest
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.bench.until_clock import learn_for, rate
+from dgvf_agents.bench.timing import learn_for, training_rate
 
 
 def _model() -> DGVFA2C:
@@ -24,10 +24,10 @@ def test_all_updates_of_a_multiple_are_done_and_it_takes_its_time(seconds: float
     assert model._n_updates == updates if seconds == 0.0 else model._n_updates >= updates
 
 
-def test_a_rate_counts_every_copy_and_only_what_is_new() -> None:
+def test_a_rate_counts_every_environment_and_only_new_steps() -> None:
     model = _model()
     learn_for(model, 0.0, 3)
     before, start = model.num_timesteps, time.perf_counter()
-    found = rate(model, 0.2)
-    most = (model.num_timesteps - before) / 0.2
-    assert (model.num_timesteps - before) / (time.perf_counter() - start) <= found <= most
+    found = training_rate(model, 0.2)
+    upper = (model.num_timesteps - before) / 0.2
+    assert (model.num_timesteps - before) / (time.perf_counter() - start) <= found <= upper

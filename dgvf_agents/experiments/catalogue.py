@@ -1,0 +1,262 @@
+"""The experiments as data: what each varies, on which worlds, and how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, final
+
+import pandas as pd
+
+from dgvf_agents.experiments import search
+from dgvf_agents.experiments.figures import draw_curves, draw_curves_by_learning_rate, draw_search, draw_study
+from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
+from dgvf_agents.experiments.search import Choice
+from dgvf_agents.experiments.settings import AnyMethod, SearchGrid, Setting, setting
+from dgvf_agents.experiments.tables import Results
+from dgvf_agents.runs.atari_config import ATARI_METHODS
+from dgvf_agents.runs.config import METHODS, WORLDS
+
+Changes = Mapping[str, Any]
+"""Fields of `TrainConfig` and their values."""
+
+
+@final
+@dataclass(frozen=True)
+class Variant:
+    """What a figure compares, on any world: a preset's method with changes."""
+
+    method: AnyMethod
+    label: str | None = None
+    """The method and its changes if `None`."""
+    changes: Changes = field(default_factory=dict)
+    """The same on every world."""
+    changes_by_world: Mapping[str, Changes] | None = None
+    """Those that depend on the world."""
+
+    def on(self, world: str) -> Setting:
+        """The setting on a world."""
+        of_world = {} if self.changes_by_world is None else self.changes_by_world[world]
+        return setting(world, self.method, self.label, **of_world, **self.changes)
+
+
+@final
+@dataclass(frozen=True)
+class Figure:
+    """One figure of the paper, or one beyond it."""
+
+    name: str
+    """Its name in `dgvf reproduce`."""
+    summary: str
+    """One line."""
+    variants: tuple[Variant, ...]
+    """What is compared."""
+    draw: Callable[[Results, Path], None]
+    """Writes the picture as PNG, atomically, from tables alone."""
+    worlds: tuple[str, ...] = WORLDS
+    """Worlds at full size; none on Atari, where the command names games."""
+    seeds: int = 3
+    """Seeds per setting at full size (paper: 3)."""
+    reference: str | None = None
+    """Label of the setting that all others are compared with; no comparisons if `None`."""
+    grid: SearchGrid | None = None
+    """What a search tries, in place of variants; no search if `None`."""
+
+    def settings(self, world: str) -> list[Setting]:
+        """What is run on a world."""
+        if self.grid is not None:
+            return search.first_stage(self.grid, world)
+        return [variant.on(world) for variant in self.variants]
+
+    def follow_up(self, world: str, cells: pd.DataFrame) -> list[Setting]:
+        """What is run on a world given the cells of `settings`; nothing unless the figure is a search."""
+        return [] if self.grid is None else search.second_stage(self.grid, world, cells)
+
+    def choices(self, cells: pd.DataFrame) -> list[Choice]:
+        """What the cells of one world lead a search to choose."""
+        return [] if self.grid is None else search.choices(cells)
+
+
+def _varied(name: str, values: tuple[Any, ...], by_world: Mapping[str, Changes] | None = None) -> tuple[Variant, ...]:
+    """Discovered questions with each value of a field, which is the label too."""
+    return tuple(Variant("discovered", str(value), {name: value}, by_world) for value in values)
+
+
+# Random questions solve the small rooms at the presets' learning rates, so there the questions cannot matter much.
+LOW_RATE: dict[str, Changes] = {
+    "collect-objects": {"learning_rate": 0.0005},
+    "collect-objects-small": {"learning_rate": 0.0003},
+    "puddle-world": {"learning_rate": 0.0007},
+}
+"""A low learning rate at which discovered questions learn."""
+SEARCHED_RATE: dict[str, Changes] = {
+    "collect-objects": {"learning_rate": 0.003},  # too large for a search: the small rooms' learning rate alone
+    "collect-objects-small": {"learning_rate": 0.003},
+    "puddle-world": {"learning_rate": 0.003, "ent_coef": 3.0, "final_ent_coef": 0.03},
+}
+"""What the search chooses on plain A2C (docs/results.md)."""
+
+# Stable-Baselines3's defaults with 16 environments and an entropy bonus. Its ε of 1e-5 is outside the root, ours
+# inside.
+_LAPTOP_A2C: dict[str, Any] = {
+    "n_envs": 16,
+    "n_steps": 5,
+    "learning_rate": 7e-4,
+    "loss_reduction": "mean",
+    "vf_coef": 0.5,
+    "rms_prop_eps": 1e-10,
+    "max_grad_norm": 0.5,
+    "mixed_precision": True,
+}
+# Fewer steps of discovered questions, whose updates are several times slower, along the same learning rate schedule.
+_LAPTOP_STEPS, _LAPTOP_DISCOVERED_STEPS = 5_000_000, 200_000
+_LAPTOP_FINAL_RATE = _LAPTOP_A2C["learning_rate"] * (1 - _LAPTOP_DISCOVERED_STEPS / _LAPTOP_STEPS)
+_LAPTOP_DISCOVERED: dict[str, Any] = {
+    **_LAPTOP_A2C,
+    "steps": _LAPTOP_DISCOVERED_STEPS,
+    "final_learning_rate": float(f"{_LAPTOP_FINAL_RATE:.6g}"),
+}
+# An eighth of the table's, for eight times as many meta-updates per frame. With the table's own, discounts went to 1
+# and the policy collapsed; both are run.
+_LAPTOP_META_RATE = 7.5e-5
+# Between the table's 1e-4 and the gridworlds' 0.1, not searched.
+_LAPTOP_AUXILIARY_COEFFICIENT = 0.01
+
+_FIGURES = (
+    # Paper, figure 2: do discovered questions alone suffice?
+    Figure(
+        "gridworlds",
+        "encoders trained by discovered questions, random ones or reward prediction alone, beside plain A2C",
+        tuple(Variant(method) for method in METHODS),
+        partial(draw_curves, title="Encoder trained by the auxiliary task alone"),
+        seeds=5,
+        reference="discovered",
+    ),
+    # Paper, figure 5 and appendix, left, with the paper's values of d.
+    Figure(
+        "questions",
+        "final and average return over the number of questions",
+        _varied("questions", (2, 8, 32, 64, 128)),
+        partial(draw_study, parameter="number of questions"),
+        reference="128",
+    ),
+    # Paper, figure 5 and appendix, right, with the paper's values of k.
+    Figure(
+        "unroll-length",
+        "final and average return over the number of unrolled inner updates",
+        _varied("unroll_length", (1, 2, 5, 10, 25, 50)),
+        partial(draw_study, parameter="unrolled inner updates"),
+        reference="10",
+    ),
+    # Paper, figure 4, there on Atari.
+    Figure(
+        "meta-objective",
+        "meta-losses summed along the unroll against the last one alone",
+        _varied("objective", ("sum", "end")),
+        partial(draw_curves, title="Summed and end meta-objective"),
+        reference="sum",
+    ),
+    # Beyond the paper, which shows joint learning on Atari.
+    Figure(
+        "joint",
+        "encoders trained by the main task and an auxiliary task together, beside plain A2C",
+        tuple(Variant(m) if m == "a2c" else Variant(m, m, {"encoder_mode": "joint"}) for m in METHODS),
+        partial(draw_curves, title="Encoder trained by main and auxiliary task together"),
+        reference="a2c",
+    ),
+    Figure(
+        "search",
+        "learning rate and entropy coefficient chosen on plain A2C, then the auxiliary coefficient",
+        (),
+        draw_search,
+        grid=SearchGrid(),
+    ),
+    # Beyond the paper: does the learning rate decide which methods solve a world?
+    Figure(
+        "learning-rate",
+        "all methods at a low learning rate and at the one that the search chooses on plain A2C",
+        tuple(Variant(m, changes_by_world=rate) for rate in (LOW_RATE, SEARCHED_RATE) for m in METHODS),
+        partial(draw_curves_by_learning_rate, title="All methods at two learning rates"),
+    ),
+    # The short unrolls and the few questions that fail in the paper.
+    Figure(
+        "low-rate",
+        "unrolls of 1 and 2 updates, and 2 questions, at the low learning rate of the experiment `learning-rate`",
+        (
+            Variant("discovered", "k=10, d=128", {}, LOW_RATE),
+            Variant("discovered", "k=1", {"unroll_length": 1}, LOW_RATE),
+            Variant("discovered", "k=2", {"unroll_length": 2}, LOW_RATE),
+            Variant("discovered", "d=2", {"questions": 2}, LOW_RATE),
+        ),
+        partial(draw_curves, title="Short unrolls and few questions at a low learning rate"),
+        reference="k=10, d=128",
+    ),
+    # Beyond the paper: does the meta-gradient pass through the whole update procedure, or stop at stop-gradients?
+    Figure(
+        "convention",
+        "exact against surrogate meta-gradients, at the low learning rate of the experiment `learning-rate`",
+        _varied("convention", ("exact", "surrogate"), LOW_RATE),
+        partial(draw_curves, title="Exact and surrogate meta-gradients"),
+        reference="exact",
+    ),
+    # Beyond the paper: does auxiliary learning with default settings cost a new user anything, and does it help?
+    Figure(
+        "own-tasks",
+        "tasks that nobody here tuned: `DGVFA2C` with its defaults beside Stable-Baselines3's A2C with its own",
+        tuple(Variant(method) for method in OWN_TASK_METHODS),
+        partial(draw_curves, title="Default settings on tasks from outside"),
+        worlds=tuple(name for name, task in OWN_TASKS.items() if task.is_installed),
+        seeds=5,
+        reference="discovered",
+    ),
+    # Paper, figure 3 and appendix.
+    Figure(
+        "atari-representation",
+        "on a game: encoders trained by discovered or random questions, rewards or pixels alone, beside plain A2C",
+        tuple(Variant(method) for method in ATARI_METHODS),
+        partial(draw_curves, title="Encoder trained by the auxiliary task alone"),
+        worlds=(),
+        reference="discovered",
+    ),
+    # Paper, figure 4.
+    Figure(
+        "atari-meta-objective",
+        "on a game: meta-losses summed along the unroll against the last one alone",
+        (*_varied("objective", ("sum", "end")), Variant("a2c")),
+        partial(draw_curves, title="Summed and end meta-objective"),
+        worlds=(),
+        reference="sum",
+    ),
+    # What a laptop can do. The paper has batches of 640 steps and 200M frames; here batches are those of A2C (16
+    # environments x 5 steps, Mnih et al. 2016): eight times as many updates per frame.
+    Figure(
+        "atari-laptop",
+        "on a game, small batches: plain A2C, and discovered questions for fewer frames",
+        (
+            Variant("a2c", "a2c", {**_LAPTOP_A2C, "steps": _LAPTOP_STEPS}),
+            Variant(
+                "discovered",
+                "discovered-joint",
+                {**_LAPTOP_DISCOVERED, "meta_learning_rate": _LAPTOP_META_RATE, "encoder_mode": "joint"},
+            ),
+            Variant(
+                "discovered",
+                "discovered",
+                {
+                    **_LAPTOP_DISCOVERED,
+                    "meta_learning_rate": _LAPTOP_META_RATE,
+                    "auxiliary_coefficient": _LAPTOP_AUXILIARY_COEFFICIENT,
+                },
+            ),
+            Variant("discovered", "discovered-joint-fast", {**_LAPTOP_DISCOVERED, "encoder_mode": "joint"}),
+        ),
+        partial(draw_curves, title="Small batches on two cores"),
+        worlds=(),
+        seeds=1,
+    ),
+)
+
+FIGURES: dict[str, Figure] = {figure.name: figure for figure in _FIGURES}
+"""By name."""

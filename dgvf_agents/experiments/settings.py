@@ -1,0 +1,150 @@
+"""Settings of an experiment: presets with changes, and the scale at which they run."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal, cast, final
+
+from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
+from dgvf_agents.experiments.worlds import game_of_world
+from dgvf_agents.runs.atari_config import AtariMethod, atari_config
+from dgvf_agents.runs.config import Method, TrainConfig, World, preset
+
+AnyMethod = AtariMethod | OwnTaskMethod
+"""Method of any preset."""
+
+ScaleName = Literal["tiny", "small", "full"]
+
+_TINY: dict[str, Any] = {
+    "log_every": 240,
+    "checkpoint_every": 480,
+    "evaluate_every": 480,
+    "evaluation_episodes": 16,
+    "compile": False,
+}
+_TINY_EPISODE = {"max_episode_steps": 40}
+"""Short enough that episodes end within a tiny run."""
+_TINY_GAME: dict[str, Any] = {"max_frames": 160, "frame_size": 36}
+"""The same on Atari, with the smallest frames that the network accepts."""
+_TINY_BATCH: dict[str, Any] = {"n_envs": 4, "n_steps": 5, "unroll_length": 3, "questions": 8}
+"""Small enough on Atari for meta-updates within a tiny run."""
+
+
+@final
+@dataclass(frozen=True)
+class Scale:
+    """What is changed in every configuration of an experiment."""
+
+    fraction: float = 1.0
+    """Of the preset's environment steps."""
+    steps: int | None = None
+    """Environment steps; the fraction applies if `None`."""
+    seeds: int | None = None
+    """Seeds per setting; the figure's if `None`."""
+    tiny: bool = False
+    """Whether episodes are short and nothing is compiled."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "seeds"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value!r}")
+
+    def apply(self, config: TrainConfig) -> TrainConfig:
+        """The configuration at this scale."""
+        steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
+        config = dataclasses.replace(config, steps=steps)
+        if not self.tiny:
+            return config
+        if config.atari is not None:
+            rules = dataclasses.replace(config.atari, **_TINY_GAME)
+            return dataclasses.replace(config, atari=rules, **_TINY_BATCH, **_TINY)
+        return dataclasses.replace(
+            config,
+            env_kwargs={**config.env_kwargs, **_TINY_EPISODE},
+            evaluation_kwargs={**config.evaluation_kwargs, **_TINY_EPISODE},
+            **_TINY,
+        )
+
+
+SCALES: dict[ScaleName, Scale] = {
+    "tiny": Scale(steps=960, seeds=2, tiny=True),
+    "small": Scale(fraction=0.25, seeds=2),
+    "full": Scale(),
+}
+"""`full`: the presets' size; `tiny`: a smoke test."""
+
+
+@final
+@dataclass(frozen=True)
+class SearchGrid:
+    """The values that the search for hyperparameters tries."""
+
+    learning_rates: tuple[float, ...] = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
+    """Of RMSProp (the paper's, which lists 1e-3 twice)."""
+    entropies: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 3e-2, 5e-2)
+    """Final entropy coefficients (the paper's); the initial ones have the preset's ratio to them."""
+    coefficients: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
+    """Factors on the sum of the answer losses; the paper is silent."""
+
+    def __post_init__(self) -> None:
+        for name in ("learning_rates", "entropies", "coefficients"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must have a value, got none")
+
+
+@final
+@dataclass(frozen=True)
+class Setting:
+    """A preset with changes."""
+
+    world: str
+    """World of the preset, `atari/GAME`, or one of `OWN_TASKS`."""
+    method: AnyMethod
+    """Method of the preset."""
+    label: str
+    """Name in an experiment's tables, unique on its world."""
+    changes: tuple[tuple[str, Any], ...] = ()
+    """Fields of `TrainConfig` and their values."""
+
+    def config(self, scale: Scale, seed: int) -> TrainConfig:
+        """The configuration of a run."""
+        changed = dataclasses.replace(self.preset, **dict(self.changes))
+        return dataclasses.replace(scale.apply(changed), seed=seed)
+
+    @property
+    def preset(self) -> TrainConfig:
+        """The configuration without changes."""
+        game = game_of_world(self.world)
+        if game is not None:
+            return atari_config(game, cast("AtariMethod", self.method))
+        if self.world in OWN_TASKS:
+            return own_task_config(self.world, cast("OwnTaskMethod", self.method))
+        return preset(cast("World", self.world), cast("Method", self.method))
+
+    @property
+    def folder_name(self) -> str:
+        """`WORLD/METHOD`, then the differences from the preset: equal settings of two experiments share their runs."""
+        usual = self.preset
+        changes = [f",{name}={value}" for name, value in sorted(self.changes) if getattr(usual, name) != value]
+        return f"{self.world}/{self.method}{''.join(changes)}"
+
+
+def setting(world: str, method: AnyMethod, label: str | None = None, **changes: Any) -> Setting:
+    """A setting; if `label` is `None`, it is the method and the changes.
+
+    That label leaves out the initial entropy coefficient where a final one is given: the first follows from the second.
+    """
+    shown = [name for name in changes if name != "ent_coef" or "final_ent_coef" not in changes]
+    default = " ".join([method, *(f"{name}={changes[name]}" for name in shown)])
+    return Setting(world, method, default if label is None else label, tuple(changes.items()))
+
+
+def method_in(label: str) -> str:
+    """The method in a default label."""
+    return label.split(" ")[0]
+
+
+def changes_in(label: str) -> dict[str, str]:
+    """The changes in a default label."""
+    return dict(part.split("=") for part in label.split(" ")[1:])

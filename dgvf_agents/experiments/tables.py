@@ -1,0 +1,135 @@
+"""The result files of an experiment: one CSV table each, and `provenance.json` on where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, final
+
+import pandas as pd
+
+from dgvf_agents.storage.atomic import replacing
+
+Quantity = Literal["final", "average"]
+"""`final`: mean return over the last tenth of training; `average`: over all of it."""
+
+QUANTITIES: tuple[Quantity, ...] = ("final", "average")
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "cells": ("world", "setting", "seed", "steps", "measure", "final_return", "average_return"),
+    "curves": ("world", "setting", "seed", "steps", "mean_return"),
+    "bands": ("world", "setting", "steps", "mean", "low", "high"),
+    "summary": (
+        *("world", "setting", "quantity", "seeds", "mean", "mean_low", "mean_high"),
+        *("interquartile_mean", "interquartile_mean_low", "interquartile_mean_high"),
+    ),
+    "comparisons": ("world", "quantity", "setting", "other", "probability", "low", "high"),
+    "choices": ("world", "searched", "setting", "final_return", "average_return"),
+}
+"""By table."""
+
+_TEXT = ("world", "setting", "measure", "quantity", "other", "searched")
+_INTEGERS = ("seed", "seeds", "steps")
+
+
+def _dtypes(table: str) -> dict[str, str]:
+    """By column; the other numbers are returns, probabilities and their intervals, NaN (empty in files) if unknown."""
+    return {c: "object" if c in _TEXT else "int64" if c in _INTEGERS else "float64" for c in COLUMNS[table]}
+
+
+def make_table(name: str, rows: Sequence[Any] = ()) -> pd.DataFrame:
+    """A table from rows, tuples or dataclasses that have its columns in their order."""
+    return pd.DataFrame(rows, columns=list(COLUMNS[name])).astype(_dtypes(name))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Results:
+    """All tables of an experiment."""
+
+    cells: pd.DataFrame = field(default_factory=partial(make_table, "cells"))
+    """A row for each run: which episodes its returns are of (`measure`), environment steps (on Atari the agent's), the
+    final and the average return."""
+    curves: pd.DataFrame = field(default_factory=partial(make_table, "curves"))
+    """Points on the curve of each run."""
+    bands: pd.DataFrame = field(default_factory=partial(make_table, "bands"))
+    """Points on the mean curve of each setting's seeds, with 95 % intervals."""
+    summary: pd.DataFrame = field(default_factory=partial(make_table, "summary"))
+    """Each setting's seeds together, with 95 % intervals; world `all` has the returns of all worlds, normalized to 0
+    for the random and 1 for an optimal policy."""
+    comparisons: pd.DataFrame = field(default_factory=partial(make_table, "comparisons"))
+    """Probability that a run of `setting` has a larger return than a run of `other`, with its 95 % interval; world
+    `all` has the mean over worlds."""
+    choices: pd.DataFrame = field(default_factory=partial(make_table, "choices"))
+    """What a search chose, with mean returns over seeds."""
+
+    def write(self, folder: Path, provenance: dict[str, Any]) -> None:
+        """Write `TABLE.csv` for each table that is not empty and `provenance.json`, each atomically."""
+        for name in COLUMNS:
+            file, table = folder / f"{name}.csv", getattr(self, name)
+            if table.empty:
+                file.unlink(missing_ok=True)
+                continue
+            with replacing(file) as unfinished:
+                table.to_csv(unfinished, index=False, lineterminator="\n")
+        with replacing(folder / "provenance.json") as unfinished:
+            unfinished.write_text(json.dumps(provenance, indent=1) + "\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Results:
+        """The tables in a folder.
+
+        Raises:
+            FileNotFoundError: there are no results.
+        """
+        if not (folder / "cells.csv").is_file():
+            raise FileNotFoundError(f"results must be a folder that `dgvf reproduce` wrote, got {folder}")
+        return cls(**{f.name: _read(folder, f.name) for f in fields(cls) if (folder / f"{f.name}.csv").is_file()})
+
+    def worlds(self) -> list[str]:
+        """In the order of the cells."""
+        return list(self.cells["world"].unique())
+
+    def settings(self, world: str) -> list[str]:
+        """Labels on a world, in the order of the cells."""
+        return list(self.cells.loc[self.cells["world"] == world, "setting"].unique())
+
+
+def _read(folder: Path, name: str) -> pd.DataFrame:
+    return read_csv(folder / f"{name}.csv").astype(_dtypes(name))
+
+
+def read_csv(path: Path) -> pd.DataFrame:
+    """A CSV file as text, NaN where a field is empty.
+
+    Numbers are converted later, with correct rounding: not every version of pandas reads the float that it wrote. Nor
+    is a label such as NA a missing value.
+    """
+    return pd.read_csv(path, dtype=object, keep_default_na=False, na_values=[""])
+
+
+def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:
+    """The rows of a table with these values in these columns."""
+    for column, value in values.items():
+        table = table[table[column] == value]
+    return table
+
+
+def only(table: pd.DataFrame, **values: object) -> Any:
+    """The first row of a table with these values in these columns, as a named tuple.
+
+    Raises:
+        ValueError: there is none.
+    """
+    row = next(where(table, **values).itertuples(index=False), None)
+    if row is None:
+        raise ValueError(f"table must have a row with {values}, got none")
+    return row
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """The provenance that `Results.write` wrote."""
+    return json.loads((folder / "provenance.json").read_text())

@@ -210,7 +210,7 @@ def test_cells_are_counted_row_by_row() -> None:
     after = torch.zeros_like(still.observations)
     after[:, :, 0, 1, 3] = -8.0  # in the upper right of 2 x 2 cells of 2 x 3 pixels
     changes = PixelControl(ACTIONS, 2, scale=0.5).cumulants(still._replace(next_observations=after))
-    assert torch.equal(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, COPIES, 4))
+    torch.testing.assert_close(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, COPIES, 4))
 
 
 def test_pixels_of_bytes_change_by_at_most_one() -> None:

@@ -43,6 +43,7 @@ def test_a_rollout_holds_the_true_last_observations() -> None:
     expected[0, 1], expected[2, 1] = 101.0, 103.0
     assert np.array_equal(rollout.next_observations.numpy(), expected)
     assert np.array_equal(rollout.observations.numpy(), seen[:-1])
+    assert rollout.rewards.dtype == torch.float32
     assert torch.argwhere(rollout.truncated).tolist() == [[0, 1]]
     assert torch.argwhere(rollout.terminated).tolist() == [[2, 1]]
     assert rollout.segment_end.tolist()[-1] == [True] * 3
@@ -77,6 +78,29 @@ def test_rollouts_handed_out_are_not_overwritten() -> None:
     builder.add(*step, np.ones((2, 1)), [{}, {}])
     assert (first.observations.sum(), first.next_observations.sum()) == (0, 8)
     assert builder.build().observations.sum() == 2
+
+
+def test_the_latest_observation_of_a_step_counts() -> None:
+    """A step that was observed but never taken is observed anew."""
+    builder = RolloutBuilder(2, 1, gym.spaces.Box(0, 9, (1,), np.float32))
+    for t in range(2):
+        builder.observe(np.full((1, 1), 8.0))
+        assert builder.observe(np.full((1, 1), t)).tolist() == [[t]]  # type: ignore[union-attr]
+        builder.add(np.zeros(1), np.zeros(1), np.zeros(1, bool), np.full((1, 1), t + 1.0), [{}])
+    rollout = builder.build()
+    assert rollout.observations.flatten().tolist() == [0.0, 1.0]  # type: ignore[union-attr]
+    assert rollout.next_observations.flatten().tolist() == [1.0, 2.0]  # type: ignore[union-attr]
+
+
+def test_an_environment_may_write_over_its_last_observations() -> None:
+    builder = RolloutBuilder(2, 1, gym.spaces.Box(0, 9, (1,), np.float32))
+    last = np.zeros(1)
+    for t in range(2):
+        last[:] = 5.0 + t
+        builder.observe(np.zeros((1, 1)))
+        builder.add(np.zeros(1), np.zeros(1), np.ones(1, bool), np.zeros((1, 1)), [{"terminal_observation": last}])
+    last[:] = 0.0
+    assert builder.build().next_observations.flatten().tolist() == [5.0, 6.0]  # type: ignore[union-attr]
 
 
 class Transfers(TorchDispatchMode):

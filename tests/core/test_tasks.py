@@ -321,3 +321,18 @@ def test_images_that_pixel_control_cannot_take(shape: tuple[int, ...], message: 
 def test_a_border_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="grid must divide the image of 4 x 4 pixels less a border of 2, got 1"):
         PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("task", "needed"),
+    [
+        (discovered, True),
+        (lambda: PixelControl(ACTIONS, 2), True),
+        (RewardPrediction, False),
+        (NoTask, False),
+    ],
+)
+def test_only_tasks_that_look_at_the_next_observation_need_the_final_one(
+    task: Callable[[], AuxiliaryTask], needed: bool
+) -> None:
+    assert task().needs_final_observation is needed

@@ -57,6 +57,7 @@ def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies
     early, quarter = int(truncated[:-1].sum()), (copies + 3) // 4
     room = next(quarter * 4**k for k in range(9) if quarter * 4**k >= early)
     assert len(index) == copies + room  # few shapes, whatever happens
+    assert (index[copies + early :] == index[0]).all()
     for t, copy in np.ndindex(steps, copies):
         if truncated[t, copy] or t == steps - 1:
             assert index[slot[t, copy]] == t * copies + copy
@@ -67,7 +68,7 @@ def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies
 def test_rollouts_handed_out_are_not_overwritten() -> None:
     builder = RolloutBuilder(1, 2, gym.spaces.Box(-1, 1, (1,), np.float32))
     step = (np.zeros(2, dtype=np.int64), np.ones(2), np.zeros(2, dtype=bool))
-    buffer = np.zeros((2, 1))  # of an environment that writes over its observations
+    buffer = np.zeros((2, 1), np.float32)  # of an environment that writes over its observations
     builder.observe(buffer)
     buffer += 4
     builder.add(*step, buffer, [{}, {}])

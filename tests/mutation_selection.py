@@ -1,4 +1,4 @@
-"""Tests for mutants of `inner_update.py`: one case of each kind, a few seconds in all.
+"""What mutants of the inner update and of the learner are tried on: one case of each kind, a few seconds in all.
 
 No part of the test suite, which has hundreds of cases of each; `make mutation` names this file.
 """
@@ -24,11 +24,17 @@ from tests.core.test_metagradient import (  # noqa: F401
     test_scoring_decides_what_the_meta_loss_is,
     test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
+from tests.test_a2c import (  # noqa: F401
+    test_an_exploding_meta_gradient_is_skipped_and_counted,
+    test_random_questions_stay_and_discovered_ones_move,
+)
+from tests.test_whole_runs import test_two_unrolls_are_those_of_the_transcription
 
+whole_runs = test_two_unrolls_are_those_of_the_transcription
 whole_unrolls, whole_updates = test_equals_the_unrolled_transcription, test_inner_updates_follow_the_transcription
 without_eta = test_tasks_without_meta_parameters_have_an_empty_meta_gradient
 del test_equals_the_unrolled_transcription, test_inner_updates_follow_the_transcription
-del test_tasks_without_meta_parameters_have_an_empty_meta_gradient
+del test_tasks_without_meta_parameters_have_an_empty_meta_gradient, test_two_unrolls_are_those_of_the_transcription
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -55,3 +61,15 @@ def test_updates(encoder_mode: str) -> None:
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_without_eta(storage: str) -> None:
     without_eta(NoTask(), "myopic", storage)
+
+
+@pytest.mark.parametrize(
+    ("objective", "horizon", "storage", "mode", "convention"),
+    [
+        ("sum", "unrolled", "graph", "auxiliary", "exact"),
+        ("end", "unrolled", "recompute", "joint", "surrogate"),
+        ("sum", "myopic", "graph", "joint", "exact"),
+    ],
+)
+def test_learners(objective: str, horizon: str, storage: str, mode: str, convention: str) -> None:
+    whole_runs(objective, horizon, storage, mode, convention)

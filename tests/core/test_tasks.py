@@ -204,7 +204,7 @@ def test_cells_are_counted_row_by_row() -> None:
     after = torch.zeros_like(still.observations)
     after[:, :, 0, 1, 3] = -8.0  # in the upper right of 2 x 2 cells of 2 x 3 pixels
     changes = PixelControl(ACTIONS, 2, scale=0.5).cumulants(still._replace(next_observations=after))
-    assert torch.equal(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, NUM_ENVS, 4))
+    torch.testing.assert_close(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, NUM_ENVS, 4))
 
 
 def test_pixels_of_bytes_change_by_at_most_one() -> None:
@@ -315,3 +315,18 @@ def test_images_that_pixel_control_cannot_take(shape: tuple[int, ...], message: 
 def test_a_border_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="grid must divide the image of 4 x 4 pixels less a border of 2, got 1"):
         PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4)))
+
+
+@pytest.mark.parametrize(
+    ("task", "needed"),
+    [
+        (discovered, True),
+        (lambda: PixelControl(ACTIONS, 2), True),
+        (RewardPrediction, False),
+        (NoTask, False),
+    ],
+)
+def test_only_tasks_that_look_at_the_next_observation_need_the_final_one(
+    task: Callable[[], AuxiliaryTask], needed: bool
+) -> None:
+    assert task().needs_final_observation is needed

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium.vector.utils import batch_space
 from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
@@ -46,8 +47,10 @@ def test_every_task_exists_and_is_played_in_parallel(name: str, task: OwnTask) -
     env = training_environments(own_task_config(name, "none"))
     assert env.num_envs == 8
     observations = env.reset()
-    assert np.isfinite(observations).all()
-    _, rewards, _, _ = env.step(np.stack([env.action_space.sample() for _ in range(8)]))
+    assert batch_space(env.observation_space, 8).contains(observations)
+    following, rewards, dones, infos = env.step(np.stack([env.action_space.sample() for _ in range(8)]))
+    assert batch_space(env.observation_space, 8).contains(following)
+    assert rewards.shape == dones.shape == (len(infos),) == (8,)
     assert np.isfinite(rewards).all()
 
 

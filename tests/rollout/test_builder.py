@@ -43,6 +43,7 @@ def test_a_rollout_holds_the_true_last_observations() -> None:
     expected[0, 1], expected[2, 1] = 101.0, 103.0
     assert np.array_equal(rollout.next_observations.numpy(), expected)
     assert np.array_equal(rollout.observations.numpy(), seen[:-1])
+    assert rollout.rewards.dtype == torch.float32
     assert torch.argwhere(rollout.truncated).tolist() == [[0, 1]]
     assert torch.argwhere(rollout.terminated).tolist() == [[2, 1]]
     assert rollout.segment_end.tolist()[-1] == [True] * 3
@@ -56,6 +57,7 @@ def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies
     early, quarter = int(truncated[:-1].sum()), (copies + 3) // 4
     room = next(quarter * 4**k for k in range(9) if quarter * 4**k >= early)
     assert len(index) == copies + room  # few shapes, whatever happens
+    assert (index[copies + early :] == index[0]).all()
     for t, copy in np.ndindex(steps, copies):
         if truncated[t, copy] or t == steps - 1:
             assert index[slot[t, copy]] == t * copies + copy
@@ -66,7 +68,7 @@ def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies
 def test_rollouts_handed_out_are_not_overwritten() -> None:
     builder = RolloutBuilder(1, 2, gym.spaces.Box(-1, 1, (1,), np.float32))
     step = (np.zeros(2, dtype=np.int64), np.ones(2), np.zeros(2, dtype=bool))
-    buffer = np.zeros((2, 1))  # of an environment that writes over its observations
+    buffer = np.zeros((2, 1), np.float32)  # of an environment that writes over its observations
     builder.observe(buffer)
     buffer += 4
     builder.add(*step, buffer, [{}, {}])
@@ -77,6 +79,29 @@ def test_rollouts_handed_out_are_not_overwritten() -> None:
     builder.add(*step, np.ones((2, 1)), [{}, {}])
     assert (first.observations.sum(), first.next_observations.sum()) == (0, 8)
     assert builder.build().observations.sum() == 2
+
+
+def test_the_latest_observation_of_a_step_counts() -> None:
+    """A step that was observed but never taken is observed anew."""
+    builder = RolloutBuilder(2, 1, gym.spaces.Box(0, 9, (1,), np.float32))
+    for t in range(2):
+        builder.observe(np.full((1, 1), 8.0))
+        assert builder.observe(np.full((1, 1), t)).tolist() == [[t]]  # type: ignore[union-attr]
+        builder.add(np.zeros(1), np.zeros(1), np.zeros(1, bool), np.full((1, 1), t + 1.0), [{}])
+    rollout = builder.build()
+    assert rollout.observations.flatten().tolist() == [0.0, 1.0]  # type: ignore[union-attr]
+    assert rollout.next_observations.flatten().tolist() == [1.0, 2.0]  # type: ignore[union-attr]
+
+
+def test_an_environment_may_write_over_its_last_observations() -> None:
+    builder = RolloutBuilder(2, 1, gym.spaces.Box(0, 9, (1,), np.float32))
+    last = np.zeros(1)
+    for t in range(2):
+        last[:] = 5.0 + t
+        builder.observe(np.zeros((1, 1)))
+        builder.add(np.zeros(1), np.zeros(1), np.ones(1, bool), np.zeros((1, 1)), [{"terminal_observation": last}])
+    last[:] = 0.0
+    assert builder.build().next_observations.flatten().tolist() == [5.0, 6.0]  # type: ignore[union-attr]
 
 
 class Transfers(TorchDispatchMode):

@@ -71,9 +71,19 @@ class Meddling(BaseCallback):
         return True
 
 
+@pytest.mark.parametrize(
+    ("n_steps", "lookahead"),
+    [
+        pytest.param(5, 5, id="one lookahead a rollout"),
+        pytest.param(12, 6, id="two lookaheads a rollout"),
+        pytest.param(11, 1, id="no divisor of a prime number of steps"),
+    ],
+)
 @pytest.mark.parametrize("meddling", [False, True])
 @torch._dynamo.config.patch(disable=True)
-def test_an_agent_that_acts_ahead_learns_what_one_that_acts_in_turn_does(meddling: bool) -> None:
+def test_an_agent_that_acts_ahead_learns_what_one_that_acts_in_turn_does(
+    meddling: bool, n_steps: int, lookahead: int
+) -> None:
     """A wrapper that changes nothing hides the world, which is then not foreseen."""
 
     def model(wrap: bool) -> DGVFA2C:
@@ -81,16 +91,18 @@ def test_an_agent_that_acts_ahead_learns_what_one_that_acts_in_turn_does(meddlin
         agent = DGVFA2C(
             "MlpPolicy",
             VecCheckNan(env) if wrap else env,
+            n_steps=n_steps,
             questions=2,
             unroll_length=2,
             seed=0,
             device="cpu",
             policy_kwargs={"features_extractor_kwargs": {"hidden": (8,)}},
         )
-        return agent.learn(30 * B, Meddling() if meddling else None)
+        return agent.learn(6 * n_steps * B, Meddling() if meddling else None)
 
     ahead, in_turn = model(False), model(True)
     assert ahead._collector.actor._simulation is not None
+    assert ahead._collector.actor._simulation.steps == lookahead
     assert in_turn._collector.actor._simulation is None
     torch.testing.assert_close(ahead.policy.state_dict(), in_turn.policy.state_dict())
 

@@ -47,7 +47,10 @@ def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest
     rows = rows_of(run)
     assert [(row["time/total_timesteps"], row["time/frames"]) for row in rows] == [("120", "480"), ("240", "960")]
     assert all(np.isfinite(float(row["train/gradient_norm"])) for row in rows)
-    assert float(rows[-1].get("train/answer_loss", "0")) >= 0
+    if method == "a2c":
+        assert "train/answer_loss" not in rows[-1]
+    else:
+        assert all(0.0 < float(row["train/answer_loss"]) < np.inf for row in rows)
     assert float(rows[-1]["train/learning_rate"]) == pytest.approx(6e-4 * (1 - 200 / 240))  # of the update before
     assert RunFolder(run).is_finished()
     assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
@@ -131,7 +134,8 @@ def test_training_curves_and_evaluation_are_of_whole_games(short_run: Path) -> N
     for row in rows_of(short_run):
         assert float(row["rollout/ep_len_mean"]) == GAME_STEPS
         assert float(row["eval/mean_ep_length"]) == GAME_STEPS
-        assert float(row["rollout/ep_rew_mean"]) >= 0
+        total = 3 * float(row["eval/mean_reward"])  # of three games, whose scores are whole numbers
+        assert total == pytest.approx(round(total), abs=1e-3)
 
 
 def test_a_run_is_evaluated_on_whole_games(short_run: Path, capsys: pytest.CaptureFixture[str]) -> None:

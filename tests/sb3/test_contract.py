@@ -22,7 +22,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize, sync_envs_normalization
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
@@ -314,14 +314,16 @@ def test_exploration_matrices_are_drawn_as_often_as_asked() -> None:
 
 
 def test_normalized_environments_are_learned_in_and_evaluated(tmp_path: Path) -> None:
-    env, evaluation = (VecNormalize(make_vec_env("CartPole-v1", 2, seed=0)) for _ in range(2))
+    env, evaluation = (VecNormalize(make_vec_env("CartPole-v1", 2, seed=seed)) for seed in (0, 1))
     model = _model(env, n_steps=10, tensorboard_log=str(tmp_path))
     model.learn(100)
     assert env.obs_rms.count > 100
     assert (tmp_path / "A2C_1").is_dir()
     evaluation.training, evaluation.norm_reward = False, False
-    mean, _ = evaluate_policy(model, evaluation, 2, warn=False)
-    assert mean > 0
+    sync_envs_normalization(env, evaluation)
+    returns, lengths = evaluate_policy(model, evaluation, 2, warn=False, return_episode_rewards=True)
+    assert returns == lengths  # a reward of 1 a step, not normalized
+    np.testing.assert_array_equal(evaluation.obs_rms.mean, env.obs_rms.mean)  # evaluation does not change it
 
 
 class WithoutLastObservations(VecEnvWrapper):

@@ -109,7 +109,7 @@ class DiscoveryLearner:
         if self._discovers:
             self._rebuild_unroll()
             if self._unroll is not None and self._unroll.updates >= self.settings.unroll_length:
-                self.meta_loss = self._unroll.score(rollout)
+                self.meta_loss = self._unroll.add_meta_loss(rollout)
                 self._meta_update(self._unroll.gradient(), meta_learning_rate)
                 self._unroll = None
             self._unrolled_update(rollout, rate)
@@ -125,7 +125,7 @@ class DiscoveryLearner:
             self._unroll, self._random_states = self._new_unroll(), []
         self._random_states.append(get_random_state(self._device))
         if self.settings.objective == "sum" and self.settings.unroll_length > 1:
-            self.metrics, self.meta_loss = self._unroll.score_and_update(rollout, learning_rate)
+            self.metrics, self.meta_loss = self._unroll.update_with_meta_loss(rollout, learning_rate)
         else:
             self.metrics = self._unroll.update(rollout, learning_rate)
         self._state = self._unroll.state
@@ -159,7 +159,7 @@ class DiscoveryLearner:
             functions.meta_loss,
             self._state,
             self._eta,
-            scored_update=functions.update_with_meta_loss,
+            update_with_meta_loss=functions.update_with_meta_loss,
             horizon=settings.horizon,
             storage=settings.storage,
             length=settings.unroll_length,

@@ -164,9 +164,9 @@ def parts(case: Row) -> Row:
 
     def timed_unroll() -> Unroll:
         unroll = new_unroll()
-        for method in ("score", "gradient"):
+        for method in ("add_meta_loss", "gradient"):
             watch.time(unroll, method, "meta-gradient")
-        watch.time(unroll, "score_and_update", "inner updates with a meta-loss")
+        watch.time(unroll, "update_with_meta_loss", "inner updates with a meta-loss")
         return unroll
 
     vars(model.learner)["_new_unroll"] = timed_unroll

@@ -205,15 +205,15 @@ def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tup
     entries for the answer head, which L^RL does not depend on.
     """
     theta = detach(theta)
-    return _score(rule, _encode(rule, theta, rollout), theta, rollout)
+    return _meta_loss(rule, _encode(rule, theta, rollout), theta, rollout)
 
 
-def scored_update(
+def update_with_meta_loss(
     rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Float[Tensor, ""]
 ) -> tuple[InnerState, InnerMetrics, Params, Float[Tensor, ""]]:
     """`inner_update` and `meta_loss_gradient` of the same θ on the same batch, which is encoded only once."""
     encoded = _encode(rule, state.theta, rollout)
-    gradients, loss = _score(rule, encoded, state.theta, rollout)
+    gradients, loss = _meta_loss(rule, encoded, state.theta, rollout)
     return *_update(rule, encoded, state, eta, rollout, learning_rate), gradients, loss
 
 
@@ -339,7 +339,7 @@ def _weighted(
     return auxiliary_weight(coefficient, *norms_of), torch.cat(weighted, -1)
 
 
-def _score(rule: UpdateRule, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+def _meta_loss(rule: UpdateRule, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
     _, heads = rule.network.split(theta)
     heads = {name: value.detach() for name, value in heads.items() if not name.startswith("answers.")}
     stopped = _stop_gradient_inputs(encoded, heads, "surrogate")

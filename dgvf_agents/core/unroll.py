@@ -20,8 +20,10 @@ Horizon = Literal["unrolled", "myopic"]
 Storage = Literal["graph", "recompute"]
 
 UpdateFunction = Callable[[InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics]]
-ScoreFunction = Callable[[Params, Rollout], tuple[Params, Tensor]]
-ScoredUpdateFunction = Callable[[InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics, Params, Tensor]]
+MetaLossFunction = Callable[[Params, Rollout], tuple[Params, Tensor]]
+UpdateWithMetaLossFunction = Callable[
+    [InnerState, Params, Rollout, Tensor], tuple[InnerState, InnerMetrics, Params, Tensor]
+]
 
 
 @dataclass
@@ -33,9 +35,9 @@ class _Step:
     """With its graph under `"graph"` storage, else `None`."""
     rollout: Rollout
     learning_rate: Tensor
-    scored_on: Rollout | None = None
+    meta_batch: Rollout | None = None
     """The batch of the meta-loss of θ_k; `None` if θ_k has none."""
-    score: Params | None = None
+    meta_gradient: Params | None = None
     """∂L^RL(θ_k)/∂θ_k on that batch under `"graph"` storage, else `None`."""
 
 
@@ -67,10 +69,10 @@ class _StateBuffer:
 
 @final
 class Unroll:
-    """One iteration of Algorithm 1: L times `update`, each followed by `score`, then `gradient`.
+    """One iteration of Algorithm 1: L times `update`, each followed by `add_meta_loss`, then `gradient`.
 
-    The meta-loss is the sum of L^RL(θ_k) over the updates followed by `score`. With all of them it is the paper's
-    summed meta-loss (area under the curve), with the last one alone its end meta-loss.
+    The meta-loss is the sum of L^RL(θ_k) over the updates followed by `add_meta_loss`. With all of them it is the
+    paper's summed meta-loss (area under the curve), with the last one alone its end meta-loss.
 
     The backward pass applies the chain rule update by update. `"graph"` storage keeps the graph of every update.
     `"recompute"` storage keeps only θ_k, the optimizer's statistics and the batch, and runs each update again in the
@@ -80,11 +82,11 @@ class Unroll:
     def __init__(
         self,
         update: UpdateFunction,
-        score: ScoreFunction,
+        meta_loss: MetaLossFunction,
         state: InnerState,
         eta: Params,
         *,
-        scored_update: ScoredUpdateFunction | None = None,
+        update_with_meta_loss: UpdateWithMetaLossFunction | None = None,
         horizon: Horizon = "unrolled",
         storage: Storage = "graph",
         length: int = 1,
@@ -92,10 +94,10 @@ class Unroll:
         """
         Args:
             update: `inner_update` of a rule, compiled or not.
-            score: `meta_loss_gradient` of a rule, compiled or not.
+            meta_loss: `meta_loss_gradient` of a rule, compiled or not.
             state: θ_0 and the optimizer's statistics.
             eta: η.
-            scored_update: `scored_update` of a rule, compiled or not; needed for `score_and_update`.
+            update_with_meta_loss: that of a rule, compiled or not; needed for the method of that name.
             horizon: `"unrolled"`: through all updates; `"myopic"`: only the direct effect of η on each update (paper,
                 appendix).
             storage: `"graph"` or `"recompute"`.
@@ -106,7 +108,7 @@ class Unroll:
         """
         check_choice("horizon", horizon, Horizon)
         check_choice("storage", storage, Storage)
-        self._update, self._score, self._scored_update = update, score, scored_update
+        self._update, self._meta_loss, self._update_with_meta_loss = update, meta_loss, update_with_meta_loss
         self._unrolled, self._keep_graph = horizon == "unrolled", storage == "graph"
         self._eta = {name: value.detach().requires_grad_() for name, value in eta.items()}
         self._state = _leaves(state, requires_grad=False)
@@ -141,10 +143,10 @@ class Unroll:
         self._add(before, after, rollout, learning_rate)
         return metrics
 
-    def score_and_update(
+    def update_with_meta_loss(
         self, rollout: Rollout, learning_rate: Float[Tensor, ""]
     ) -> tuple[InnerMetrics, Float[Tensor, ""]]:
-        """`score` θ_{k-1} and `update` it to θ_k on the same batch, which is encoded only once.
+        """`add_meta_loss` of θ_{k-1} and `update` it to θ_k on the same batch, which is encoded only once.
 
         The meta-loss of θ_0 belongs to the previous iteration, so it does not count here.
 
@@ -152,15 +154,15 @@ class Unroll:
             Metrics of the update, and L^RL(θ_{k-1}).
 
         Raises:
-            RuntimeError: the unroll was created without `scored_update`.
+            RuntimeError: the unroll was created without `update_with_meta_loss`.
         """
-        if self._scored_update is None:
-            raise RuntimeError("score_and_update() needs an unroll created with scored_update=")
+        if self._update_with_meta_loss is None:
+            raise RuntimeError("update_with_meta_loss() needs an unroll created with update_with_meta_loss=")
         before = _leaves(self._state, requires_grad=self._keep_graph)
         with torch.set_grad_enabled(self._keep_graph):
-            after, metrics, gradients, loss = self._scored_update(before, self._eta, rollout, learning_rate)
+            after, metrics, gradients, loss = self._update_with_meta_loss(before, self._eta, rollout, learning_rate)
         if self._steps:
-            self._scored(rollout, gradients)
+            self._record(rollout, gradients)
         self._add(before, after, rollout, learning_rate)
         return metrics, loss
 
@@ -171,22 +173,22 @@ class Unroll:
             self._steps.append(_Step(self._buffer.copy(before), None, rollout, learning_rate))
         self._state = _leaves(after, requires_grad=False)
 
-    def score(self, rollout: Rollout) -> Float[Tensor, ""]:
+    def add_meta_loss(self, rollout: Rollout) -> Float[Tensor, ""]:
         """Add L^RL(θ_k) on batch k + 1, generated by θ_k, to the meta-loss; returns it.
 
         Raises:
             RuntimeError: there was no update yet.
         """
         if not self._steps:
-            raise RuntimeError("score() was called before any update: call update() first")
-        gradients, loss = self._score(self._state.theta, rollout)
-        self._scored(rollout, gradients)
+            raise RuntimeError("add_meta_loss() was called before any update: call update() first")
+        gradients, loss = self._meta_loss(self._state.theta, rollout)
+        self._record(rollout, gradients)
         return loss
 
-    def _scored(self, rollout: Rollout, gradients: Params) -> None:
+    def _record(self, rollout: Rollout, gradients: Params) -> None:
         """Record the meta-loss of θ_k. `"recompute"` storage drops its gradients, which are as large as θ."""
-        self._steps[-1].scored_on = rollout
-        self._steps[-1].score = gradients if self._keep_graph else None
+        self._steps[-1].meta_batch = rollout
+        self._steps[-1].meta_gradient = gradients if self._keep_graph else None
 
     def gradient(self) -> Params:
         """The meta-gradient, by name of η's parameters. It consumes the recorded updates.
@@ -194,15 +196,15 @@ class Unroll:
         Raises:
             RuntimeError: the meta-loss has no terms.
         """
-        if all(step.scored_on is None for step in self._steps):
-            raise RuntimeError("gradient() was called without any scored update: call update() and score() first")
+        if all(step.meta_batch is None for step in self._steps):
+            raise RuntimeError("gradient() was called without any meta-loss: call update() and add_meta_loss() first")
         total = {name: torch.zeros_like(value) for name, value in self._eta.items()}
         theta = self._state.theta
         adjoint: list[Tensor | None] = [None] * len(_tensors(self._state))
         while self._steps:
             step = self._steps.pop()  # frees its graph
-            if step.scored_on is not None:
-                _add_score(adjoint, theta, step.score or self._score(theta, step.scored_on)[0])
+            if step.meta_batch is not None:
+                _add_gradient(adjoint, theta, step.meta_gradient or self._meta_loss(theta, step.meta_batch)[0])
             if any(a is not None for a in adjoint):
                 of_eta, adjoint = self._backward(step, adjoint)
                 for name, value in total.items():
@@ -235,12 +237,12 @@ class Unroll:
         return of_eta, list(gradients[len(of_eta) :]) if self._unrolled else adjoint
 
 
-def _add_score(adjoint: list[Tensor | None], theta: Params, score: Params) -> None:
+def _add_gradient(adjoint: list[Tensor | None], theta: Params, meta_loss: Params) -> None:
     """Add ∂L^RL(θ_k)/∂θ_k to the adjoint of the state after update k, whose first entries are those of θ."""
     for index, name in enumerate(theta):
-        if name in score:
+        if name in meta_loss:
             old = adjoint[index]
-            adjoint[index] = score[name] if old is None else old + score[name]
+            adjoint[index] = meta_loss[name] if old is None else old + meta_loss[name]
 
 
 def _leaves(state: InnerState, requires_grad: bool) -> InnerState:
@@ -262,7 +264,7 @@ def _map(function: Callable[[Tensor], Tensor], state: InnerState) -> InnerState:
 
 def meta_gradient(
     update: UpdateFunction,
-    score: ScoreFunction,
+    meta_loss: MetaLossFunction,
     state: InnerState,
     eta: Params,
     rollouts: Sequence[Rollout],
@@ -276,7 +278,7 @@ def meta_gradient(
 
     Args:
         update: `inner_update` of a rule.
-        score: `meta_loss_gradient` of a rule.
+        meta_loss: `meta_loss_gradient` of a rule.
         state: θ_0 and the optimizer's statistics.
         eta: η.
         rollouts: batches 1 … L + 1; the meta-loss of θ_k is that of batch k + 1.
@@ -286,9 +288,9 @@ def meta_gradient(
         storage: see `Unroll`.
     """
     check_choice("objective", objective, Objective)
-    unroll = Unroll(update, score, state, eta, horizon=horizon, storage=storage)
+    unroll = Unroll(update, meta_loss, state, eta, horizon=horizon, storage=storage)
     for k, (batch, next_batch) in enumerate(pairwise(rollouts)):
         unroll.update(batch, learning_rate)
         if objective == "sum" or k == len(rollouts) - 2:
-            unroll.score(next_batch)
+            unroll.add_meta_loss(next_batch)
     return unroll.gradient()

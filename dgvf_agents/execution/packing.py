@@ -21,7 +21,7 @@ from dgvf_agents.core.inner_update import (
     UpdateRule,
     inner_update,
     meta_loss_gradient,
-    scored_update,
+    update_with_meta_loss,
 )
 from dgvf_agents.core.optimizers import clip_by_global_norm, clip_heads_separately
 from dgvf_agents.core.types import Observations, Params, Rollout
@@ -107,15 +107,16 @@ class PackedFunctions:
         after, metrics = inner_update(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
         return self.packed(after), metrics
 
-    def scored_update(
+    def update_with_meta_loss(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
     ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
-        """`scored_update`, with zeros for the parameters that the score leaves out."""
+        """`update_with_meta_loss`, with zeros for the parameters that the meta-loss leaves out."""
         named = self._named(state)
-        after, metrics, gradients, loss = scored_update(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
+        unpacked = self.eta.unpack(eta)
+        after, metrics, gradients, loss = update_with_meta_loss(self._rule, named, unpacked, rollout, learning_rate)
         return self.packed(after), metrics, self._whole(gradients, named.theta), loss
 
-    def score(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    def meta_loss(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
         """`meta_loss_gradient`, with zeros for the parameters it leaves out."""
         named = self.theta.unpack(theta)
         gradients, loss = meta_loss_gradient(self._rule, named, rollout)

@@ -40,7 +40,7 @@ class UpdateFunctions:
             device: of θ and of the rollouts.
         """
         packed = PackedFunctions(rule, eta)
-        functions = (packed.update, packed.score, packed.scored_update)
+        functions = (packed.update, packed.meta_loss, packed.update_with_meta_loss)
         return cls(rule, packed, *(Compiled(function, compile, device) for function in functions))  # type: ignore[arg-type]
 
     def inner_update(

@@ -264,10 +264,10 @@ def test_finite_where_the_whole_inner_gradient_is_zero(case: Case) -> None:
     after, metrics = inner_update(rule, state, given.eta, batches[0], learning_rate(case))
     assert metrics.gradient_norm == 0
     assert unmoved(state.theta, after.theta) == {"encoder", "policy", "value", "answers"}
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     # scored on rewards, so that something comes back through the zero gradients
-    unroll = Unroll(update, score, state, given.eta, storage=case.storage)
+    unroll = Unroll(update, meta_loss, state, given.eta, storage=case.storage)
     for k in range(2):
         unroll.update(batches[k], learning_rate(case))
-        unroll.score(given.rollouts[k + 1])
+        unroll.add_meta_loss(given.rollouts[k + 1])
     assert flat(unroll.gradient()).isfinite().all()

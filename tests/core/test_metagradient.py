@@ -179,10 +179,10 @@ def test_conventions_differ_through_earlier_updates_only(case: Case, horizon: st
 def test_myopic_is_the_sum_of_single_updates(convention: str) -> None:
     case = Case(convention=convention, updates=3, horizon="myopic", task="learned_discounts")
     rule, given, state, total = rule_of(case), problem(case.task), state_of(case), torch.zeros(())
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     for k in range(case.updates):
         batches = given.rollouts[k : k + 2]
-        total = total + flat(meta_gradient(update, score, state, given.eta, batches, learning_rate(case)))
+        total = total + flat(meta_gradient(update, meta_loss, state, given.eta, batches, learning_rate(case)))
         state, _ = update(state, given.eta, batches[0], learning_rate(case))
     torch.testing.assert_close(flat(computed(case)), total, rtol=1e-12, atol=0)
 
@@ -203,7 +203,7 @@ def test_scoring_decides_what_the_meta_loss_is() -> None:
         for k in range(case.updates):
             unroll.update(given.rollouts[k], learning_rate(case))
             if k in scored:
-                unroll.score(given.rollouts[k + 1])
+                unroll.add_meta_loss(given.rollouts[k + 1])
         return flat(unroll.gradient())
 
     torch.testing.assert_close(gradient({0, 1, 2}), flat(computed(case)), rtol=0, atol=0)
@@ -216,12 +216,12 @@ def test_results_of_an_unroll_are_detached(storage: str) -> None:
     """The agent continues from them, and would otherwise keep every earlier graph alive."""
     case, given = Case(optimizer="adam"), problem("hand_set_discount")
     rule = rule_of(case)
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    unroll = Unroll(update, score, state_of(case), given.eta, storage=storage)
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    unroll = Unroll(update, meta_loss, state_of(case), given.eta, storage=storage)
     for k in range(2):
         metrics = unroll.update(given.rollouts[k], learning_rate(case))
         assert unroll.updates == k + 1
-        loss = unroll.score(given.rollouts[k + 1])
+        loss = unroll.add_meta_loss(given.rollouts[k + 1])
         assert not any(
             tensor.requires_grad for tensor in torch.utils._pytree.tree_leaves((unroll.state, metrics, loss))
         )
@@ -246,7 +246,7 @@ def test_a_gradient_needs_a_score(updates: int) -> None:
     unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
     for rollout in given.rollouts[:updates]:
         unroll.update(rollout, learning_rate(case))
-    with pytest.raises(RuntimeError, match=r"without any scored update: call update\(\) and score\(\) first"):
+    with pytest.raises(RuntimeError, match=r"without any meta-loss: call update\(\) and add_meta_loss\(\) first"):
         unroll.gradient()
 
 
@@ -304,7 +304,7 @@ def test_compiled_functions_give_the_same_gradient() -> None:
     batches = [batch for batch in map(random_rollout, range(20)) if len(batch.bootstrap_index) == 4][:3]
 
     def gradient(compiled: Callable[[Any], Any]) -> Params:
-        update, score = compiled(partial(inner_update, rule)), compiled(partial(meta_loss_gradient, rule))
-        return meta_gradient(update, score, state_of(case), given.eta, batches, learning_rate(case))
+        update, meta_loss = compiled(partial(inner_update, rule)), compiled(partial(meta_loss_gradient, rule))
+        return meta_gradient(update, meta_loss, state_of(case), given.eta, batches, learning_rate(case))
 
     assert relative_error(gradient(partial(torch.compile, fullgraph=True)), gradient(lambda eager: eager)) < 1e-12

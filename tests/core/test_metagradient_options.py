@@ -15,7 +15,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient, scored_update
+from dgvf_agents.core.inner_update import (
+    InnerState,
+    UpdateRule,
+    inner_update,
+    meta_loss_gradient,
+    update_with_meta_loss,
+)
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import AgentNetwork
 from dgvf_agents.core.optimizers import SGD
@@ -45,8 +51,8 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 
 
 def gradient_of(rule: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    return meta_gradient(update, score, state_of(case), problem(case.task).eta, rollouts, learning_rate(case))
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    return meta_gradient(update, meta_loss, state_of(case), problem(case.task).eta, rollouts, learning_rate(case))
 
 
 def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Params:
@@ -111,8 +117,8 @@ def test_encoders_without_parameters_stay_out_of_gradients(convention: str) -> N
     state, _ = inner_update(rule, start, given.eta, rollout, learning_rate(case))
     expected, _ = algorithm(case).update(start.theta, given.statistics("sgd"), given.eta, rollout)
     torch.testing.assert_close(state.theta, expected)
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    gradient = meta_gradient(update, score, start, given.eta, given.rollouts[:3], learning_rate(case))
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    gradient = meta_gradient(update, meta_loss, start, given.eta, given.rollouts[:3], learning_rate(case))
     assert list(gradient) == list(given.eta)
     assert not flat(gradient).any()
 
@@ -140,10 +146,10 @@ class Unread(AuxiliaryTask):
 def test_the_meta_gradient_of_unused_parameters_is_zero(horizon: str) -> None:
     case, given = Case(horizon=horizon), problem("hand_set_discount")
     rule = replace(rule_of(case), task=Unread(given.task))
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     eta = {"unread": torch.ones(2, 3), **given.eta}
     gradient = meta_gradient(
-        update, score, state_of(case), eta, given.rollouts[:3], learning_rate(case), horizon=horizon
+        update, meta_loss, state_of(case), eta, given.rollouts[:3], learning_rate(case), horizon=horizon
     )
     torch.testing.assert_close(gradient.pop("unread"), torch.zeros(2, 3))
     torch.testing.assert_close(gradient, computed(case), rtol=0, atol=0)
@@ -152,24 +158,25 @@ def test_the_meta_gradient_of_unused_parameters_is_zero(horizon: str) -> None:
 # --- scoring ----------------------------------------------------------------------------------------------------------
 
 
-def no_score(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-    raise AssertionError("the score is kept")
+def no_meta_loss(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    raise AssertionError("the gradient is kept")
 
 
 @pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
-def test_score_and_update_equals_score_then_update(storage: str, length: int) -> None:
+def test_update_with_meta_loss_equals_score_then_update(storage: str, length: int) -> None:
     """Under both storages, and for any number of states per block."""
     case = Case(updates=5, convention="surrogate")
     rule, given = rule_of(case), problem(case.task)
-    update, score, both = (partial(f, rule) for f in (inner_update, meta_loss_gradient, scored_update))
-    apart = Unroll(update, score, state_of(case), given.eta)
-    kept = no_score if storage == "graph" else score
-    together = Unroll(update, kept, state_of(case), given.eta, scored_update=both, storage=storage, length=length)
+    update, meta_loss, both = (partial(f, rule) for f in (inner_update, meta_loss_gradient, update_with_meta_loss))
+    apart = Unroll(update, meta_loss, state_of(case), given.eta)
+    kept = no_meta_loss if storage == "graph" else meta_loss
+    options: Any = {"update_with_meta_loss": both, "storage": storage, "length": length}
+    together = Unroll(update, kept, state_of(case), given.eta, **options)
     assert not any(value.requires_grad for value in apart.state.theta.values())
     for k, batch in enumerate(given.rollouts[:6]):
-        loss = apart.score(batch) if k else None
+        loss = apart.add_meta_loss(batch) if k else None
         expected = apart.update(batch, learning_rate(case))
-        metrics, loss_of_both = together.score_and_update(batch, learning_rate(case))
+        metrics, loss_of_both = together.update_with_meta_loss(batch, learning_rate(case))
         torch.testing.assert_close(metrics, expected)
         if loss is not None:
             torch.testing.assert_close(loss_of_both, loss)
@@ -185,8 +192,8 @@ def test_score_and_update_equals_score_then_update(storage: str, length: int) ->
 def _begun(case: Case, eta: Params, storage: Storage, length: int) -> tuple[Callable[..., Any], Unroll]:
     """The inner update, and an unroll of it that has not taken any."""
     rule = rule_of(case)
-    update, score = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    return update, Unroll(update, score, state_of(case), eta, storage=storage, length=length)
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    return update, Unroll(update, meta_loss, state_of(case), eta, storage=storage, length=length)
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
@@ -254,8 +261,8 @@ def test_updates_keep_the_precision_of_their_inputs() -> None:
     theta, eta = ({k: p.float() for k, p in params.items()} for params in (given.theta, given.eta))
     rollouts = tree_map_only(Tensor, lambda x: x.float() if x.is_floating_point() else x, given.rollouts[:2])
     state, metrics = inner_update(rule, InnerState(theta, {}), eta, rollouts[0], torch.tensor(0.1).float())
-    scores, loss = meta_loss_gradient(rule, state.theta, rollouts[1])
-    for value in (*state.theta.values(), *metrics, *scores.values(), loss):
+    gradients, loss = meta_loss_gradient(rule, state.theta, rollouts[1])
+    for value in (*state.theta.values(), *metrics, *gradients.values(), loss):
         assert value.dtype == torch.float32
 
 
@@ -340,11 +347,12 @@ def test_calls_out_of_order() -> None:
     case, given = Case(), problem("hand_set_discount")
     rule = rule_of(case)
     unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
+    batch = given.rollouts[0]
     calls = {
-        "score() was called before any update: call update() first": lambda: unroll.score(given.rollouts[0]),
-        "gradient() was called without any scored update: call update() and score() first": unroll.gradient,
-        "score_and_update() needs an unroll created with scored_update=": lambda: unroll.score_and_update(
-            given.rollouts[0], learning_rate(case)
+        "add_meta_loss() was called before any update: call update() first": lambda: unroll.add_meta_loss(batch),
+        "gradient() was called without any meta-loss: call update() and add_meta_loss() first": unroll.gradient,
+        "update_with_meta_loss() needs an unroll created with": lambda: unroll.update_with_meta_loss(
+            batch, learning_rate(case)
         ),
     }
     for message, call in calls.items():

@@ -91,7 +91,8 @@ def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
     state = model.learner.packed_state
     batches = tree_map_only(Tensor, lambda tensor: tensor.to(model.device), list(rollouts()))
     packed, rate = model.learner.functions.packed, torch.tensor(1e-3, device=model.device)
-    return meta_gradient(packed.update, packed.score, state, model.learner.packed_eta, batches, rate, storage=storage)  # type: ignore[arg-type]
+    functions, eta = (packed.update, packed.meta_loss), model.learner.packed_eta
+    return meta_gradient(*functions, state, eta, batches, rate, storage=storage)  # type: ignore[arg-type]
 
 
 def apart(one: Params, other: Params) -> float:
@@ -229,14 +230,14 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
         ),
     )
     unroll = Unroll(
-        *(packed.update, packed.score, state, eta),
-        scored_update=packed.scored_update,
+        *(packed.update, packed.meta_loss, state, eta),
+        update_with_meta_loss=packed.update_with_meta_loss,
         storage=storage,  # type: ignore[arg-type]
         length=2,
     )
     for batch in batches[:2]:
-        metrics, _ = unroll.score_and_update(batch, rate)
-    unroll.score(batches[2])
+        metrics, _ = unroll.update_with_meta_loss(batch, rate)
+    unroll.add_meta_loss(batches[2])
     gradient = unroll.gradient()
     actions = packed.act(state.theta, batches[0].observations[0], noise)
     results = tree_leaves((unroll.state, metrics, gradient, actions))

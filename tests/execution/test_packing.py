@@ -47,13 +47,13 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
     def update(*arguments):
         return inner_update(learner, *arguments)
 
-    def score(*arguments):
+    def meta_loss(*arguments):
         return meta_loss_gradient(learner, *arguments)
 
-    named = meta_gradient(update, score, state, eta, rollouts, rate, storage=storage)  # type: ignore[arg-type]
+    named = meta_gradient(update, meta_loss, state, eta, rollouts, rate, storage=storage)  # type: ignore[arg-type]
     vector = meta_gradient(
         packed.update,
-        packed.score,
+        packed.meta_loss,
         packed.packed(state),
         packed.eta.pack(eta),
         rollouts,
@@ -76,20 +76,20 @@ def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
     for at_once in (False, True):
         unroll = Unroll(
             packed.update,
-            packed.score,
+            packed.meta_loss,
             state,
             model.learner.packed_eta,
-            scored_update=packed.scored_update,
+            update_with_meta_loss=packed.update_with_meta_loss,
             storage=storage,  # type: ignore[arg-type]
         )
         for k in range(4):
             if at_once:
-                unroll.score_and_update(rollout, rate)
+                unroll.update_with_meta_loss(rollout, rate)
             else:
                 if k:
-                    unroll.score(rollout)
+                    unroll.add_meta_loss(rollout)
                 unroll.update(rollout, rate)
-        unroll.score(rollout)
+        unroll.add_meta_loss(rollout)
         thetas.append(unroll.state.theta[KEY])
         gradients.append(unroll.gradient()[KEY])
     assert gradients[0].abs().max() > 0
@@ -102,7 +102,7 @@ def test_scoring_and_updating_at_once_must_be_provided_for() -> None:
     model.learn(10)
     state = model.learner.packed_state
     unroll = Unroll(
-        model.learner.functions.packed.update, model.learner.functions.packed.score, state, model.learner.packed_eta
+        model.learner.functions.packed.update, model.learner.functions.packed.meta_loss, state, model.learner.packed_eta
     )
-    with pytest.raises(RuntimeError, match="scored_update"):
-        unroll.score_and_update(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="update_with_meta_loss"):
+        unroll.update_with_meta_loss(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]

@@ -118,17 +118,17 @@ def test_the_meta_gradient_equals_central_differences(case: Any) -> None:
     def update(*arguments: Any) -> Any:
         return inner_update(learner, *arguments)
 
-    def score(*arguments: Any) -> Any:
+    def meta_loss(*arguments: Any) -> Any:
         return meta_loss_gradient(learner, *arguments)
 
-    gradient = meta_gradient(update, score, state, eta, batches, rate)
-    scores = [score(theta, batch)[0] for theta, batch in zip(thetas(eta), batches[1:], strict=True)]
+    gradient = meta_gradient(update, meta_loss, state, eta, batches, rate)
+    gradients = [meta_loss(theta, batch)[0] for theta, batch in zip(thetas(eta), batches[1:], strict=True)]
     for _ in range(2):
         direction = {k: torch.randn(v.shape, generator=generator) for k, v in eta.items()}
         ahead, behind = (thetas(_moved(eta, direction, by)) for by in (STEP, -STEP))
         expected = sum(
             ((up[k] - down[k]) * of_theta[k]).sum() / (2 * STEP)
-            for up, down, of_theta in zip(ahead, behind, scores, strict=True)
+            for up, down, of_theta in zip(ahead, behind, gradients, strict=True)
             for k in of_theta
         )
         actual = sum((gradient[k] * direction[k]).sum() for k in eta)

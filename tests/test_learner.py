@@ -21,7 +21,7 @@ from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
 from dgvf_agents.learner_state import LearnerState
-from tests.core_oracles import random_rollout
+from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

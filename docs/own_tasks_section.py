@@ -31,8 +31,8 @@ def own_tasks_section(experiment: Experiment) -> str:
         "CartPole-v1, which is among these tasks.\n",
         table(headings, _rows(experiment), right=(1, 2)) + "\n",
         "All tasks together, in normalized returns. *Discovered is better* is the probability that a run with\n"
-        "discovered questions has the larger final return, averaged over tasks. Wall times include compilation, with\n"
-        "two runs in parallel:\n",
+        "discovered questions has the larger final return, averaged over tasks. Wall times include compilation. Two\n"
+        "runs went on in parallel, some of them beside other programs, so compare wall times with care:\n",
         table(
             ("Method", "Interquartile mean", "Mean", "Discovered is better", "Wall time of a run"), _overall(experiment)
         )

@@ -70,7 +70,7 @@ def test_cases_in_processes_of_their_own(tmp_path: Path) -> None:
         ({"seconds": 0.0}, "seconds must be > 0, got 0.0"),
         ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
         ({"unroll_lengths": ()}, r"unroll_lengths must be >= 1, at least one, got \(\)"),
-        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got 'gpu'"),
+        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got 'gpu'"),
     ],
 )
 def test_bad_settings_are_named(changes: dict, message: str) -> None:

@@ -91,7 +91,9 @@ def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
     state = model.learner.packed_state
     batches = tree_map_only(Tensor, lambda tensor: tensor.to(model.device), list(rollouts()))
     packed, rate = model.learner.functions.packed, torch.tensor(1e-3, device=model.device)
-    return meta_gradient(packed.update, packed.score, state, model.learner.packed_eta, batches, rate, storage=storage)  # type: ignore[arg-type]
+    return meta_gradient(
+        packed.update, packed.meta_loss_gradient, state, model.learner.packed_eta, batches, rate, storage=storage
+    )  # type: ignore[arg-type]
 
 
 def apart(one: Params, other: Params) -> float:
@@ -112,7 +114,7 @@ def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> Non
         assert device_named("cpu") == device_named(torch.device("cpu")) == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_named("cuda:1") == torch.device("cuda", 1)
-    with pytest.raises(ValueError, match="device must be one that PyTorch finds here, got 'cuda:2', and it finds 2"):
+    with pytest.raises(ValueError, match="device must be available, got 'cuda:2', and PyTorch finds 2"):
         device_named("cuda:2")
 
 
@@ -120,7 +122,7 @@ def test_devices_that_are_not_there_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    message = r"device must be one that PyTorch finds here, got 'cuda(:0)?', and it finds 0 CUDA devices"
+    message = r"device must be available, got 'cuda(:0)?', and PyTorch finds 0 CUDA devices"
     with pytest.warns(UserWarning, match=message):
         model = small_model("cuda")
     assert model.device == torch.device("cpu")
@@ -130,9 +132,9 @@ def test_devices_that_are_not_there_are_named(
     with pytest.raises(SystemExit) as stop:
         main(["train", "puddle-world", "a2c", "--device", "cuda", "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
-    assert "device must be one that PyTorch finds here" in " ".join(capsys.readouterr().err.split())
+    assert "device must be available" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ValueError, match="device must be the name of one, as 'auto', 'cpu' or 'cuda', got 'gpu'"):
+    with pytest.raises(ValueError, match="device must be a device name such as 'auto', 'cpu' or 'cuda', got 'gpu'"):
         device_named("gpu")
 
 
@@ -141,7 +143,7 @@ def test_names_in_configurations(name: str) -> None:
     for known in ("auto", "cpu", "cuda", "cuda:3"):
         check_device_name(known)
         assert TrainConfig(device=known).device == known
-    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got"):
+    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got"):
         TrainConfig(device=name)
 
 
@@ -177,7 +179,7 @@ def test_a_run_goes_on_on_another_device_and_says_so(
     evaluate(run.path, 2)  # looks at it on the CPU without a word
     with pytest.raises(SystemExit):
         main(["train", "--resume", str(run.path)])
-    assert "device must be one that PyTorch finds here" in " ".join(capsys.readouterr().err.split())
+    assert "device must be available" in " ".join(capsys.readouterr().err.split())
     with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which goes on on 'cpu'"):
         main(["train", "--resume", str(run.path), "--device", "cpu"])
     assert run.is_finished()
@@ -195,7 +197,7 @@ def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert evaluate(finished, 2, device="cpu") == evaluate(finished, 2)
     for look in (evaluate, probe):
-        with pytest.raises(ValueError, match="device must be one that PyTorch finds here, got 'cuda'"):
+        with pytest.raises(ValueError, match="device must be available, got 'cuda'"):
             look(finished, device="cuda")
 
 
@@ -229,7 +231,7 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
         ),
     )
     unroll = Unroll(
-        *(packed.update, packed.score, state, eta),
+        *(packed.update, packed.meta_loss_gradient, state, eta),
         scored_update=packed.scored_update,
         storage=storage,  # type: ignore[arg-type]
         length=2,

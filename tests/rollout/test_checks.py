@@ -72,7 +72,7 @@ class Faulty(gym.Env):
 @pytest.mark.parametrize("fault", ["reward", "observation", "first observation"])
 def test_numbers_that_are_not_finite_are_named_before_they_are_learned_from(fault: str, value: float) -> None:
     model = _model(Faulty(fault, value))
-    with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, the environment gave {value}"):
+    with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, got {value} from environment"):
         model.learn(40)
     assert all(torch.isfinite(p).all() for p in model.policy.parameters())
 

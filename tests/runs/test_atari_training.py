@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import VecEnv
 
+from dgvf_agents.atlas.live_questions import live_questions
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.scale import SCALES
 from dgvf_agents.runs import watch as watching
@@ -231,5 +232,5 @@ def test_a_run_is_watched(monkeypatch: pytest.MonkeyPatch, short_run: Path, caps
     main(["watch", str(short_run), "--episodes", "2"])
     assert games == [GAME_STEPS] * 2
     assert "Atari preset" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"questions must be watched .* with a map, got a run on the game Breakout"):
-        watching.watch(short_run, questions=True)
+    with pytest.raises(ValueError, match=r"overlay must be drawn .* with a map, got a run on the game Breakout"):
+        watching.watch(short_run, make_overlay=live_questions)

@@ -32,8 +32,8 @@ BATCH = 4 * 5
 
 def _model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
     kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "MlpPolicy" else {}
-    copies = {"n_envs": 4} if isinstance(env, str) else {}
-    return DGVFA2C(policy, env, **{**SMALL, **copies, **kwargs, **changes})
+    num_envs = {"n_envs": 4} if isinstance(env, str) else {}
+    return DGVFA2C(policy, env, **{**SMALL, **num_envs, **kwargs, **changes})
 
 
 def _weights(model: DGVFA2C) -> np.ndarray:

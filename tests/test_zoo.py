@@ -35,7 +35,7 @@ needs_zoo = pytest.mark.skipif(importlib.util.find_spec("rl_zoo3") is None, reas
 
 @pytest.fixture(scope="module")
 def rl_zoo3() -> Iterator[Any]:
-    """The zoo, which replaces Gymnasium's `TimeLimit` and adds to NumPy as it is imported: here, and not elsewhere."""
+    """The zoo. Importing it replaces Gymnasium's `TimeLimit` and patches NumPy; this is undone afterwards."""
     modules = (gym.wrappers, gym.wrappers.common, gym.envs.registration)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         for module in modules:
@@ -56,7 +56,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(env_id: str, steps: int, *options: str, settings: list[str], folder: str = "logs") -> Path:
-    """Train with the zoo for a while; where its run lies."""
+    """Train with the zoo; returns the run folder."""
     given = ["--env", env_id, "-n", str(steps), "-f", folder, "--seed", "3", "--device", "cpu", "-params", *settings]
     zoo.main(["train", *given, *options])
     return max(Path(folder, zoo.NAME).glob(f"{env_id}_*"), key=lambda path: int(path.name.split("_")[-1]))
@@ -66,7 +66,7 @@ NO_EVALUATION = ("--eval-freq", "-1")
 
 
 @needs_zoo
-def test_registering_is_idempotent_and_reaches_all_of_the_zoo(rl_zoo3: Any) -> None:
+def test_registering_is_idempotent_and_reaches_all_modules(rl_zoo3: Any) -> None:
     import rl_zoo3.exp_manager
 
     before = dict(rl_zoo3.ALGOS)
@@ -77,7 +77,7 @@ def test_registering_is_idempotent_and_reaches_all_of_the_zoo(rl_zoo3: Any) -> N
         assert module.ALGOS["a2c"].__name__ == "A2C"
 
 
-def test_importing_imports_nothing_of_the_zoo() -> None:
+def test_importing_does_not_import_the_zoo() -> None:
     code = "import sys, dgvf_agents.zoo; sys.exit(any(name.startswith(('rl_zoo3', 'optuna')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -166,7 +166,7 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
 
 
 @needs_zoo
-def test_the_zoos_settings_keep_working(rl_zoo3: Any) -> None:
+def test_the_zoos_own_settings_work(rl_zoo3: Any) -> None:
     wrapper = "env_wrapper:'gymnasium.wrappers.FlattenObservation'"
     settings = [*TINY_MLP, "policy:'MlpPolicy'", "n_envs:2", "normalize:True", "frame_stack:2", wrapper]
     evaluated = ("--eval-freq", "20", "--eval-episodes", "1")
@@ -180,7 +180,7 @@ def test_the_zoos_settings_keep_working(rl_zoo3: Any) -> None:
 
 
 @needs_zoo
-def test_a_trained_agent_goes_on(rl_zoo3: Any) -> None:
+def test_a_trained_agent_continues(rl_zoo3: Any) -> None:
     first = train(PUDDLE, 160, *NO_EVALUATION, settings=TINY_MLP) / f"{PUDDLE}.zip"
     again = train(PUDDLE, 160, *NO_EVALUATION, "-i", str(first), settings=[*TINY_MLP, "gamma:0.9"]) / f"{PUDDLE}.zip"
     before, after = DGVFA2C.load(first), DGVFA2C.load(again)
@@ -224,7 +224,7 @@ def test_a_search_tries_questions_unroll_lengths_and_meta_learning_rates(
     assert {name: getattr(model, name) for name in names} == trials[2].params
 
 
-def test_a_run_that_diverges_is_one_that_a_search_prunes() -> None:
+def test_a_search_prunes_a_run_that_diverges() -> None:
     model = zoo.ZooDGVFA2C(
         "MlpPolicy",
         "PuddleWorld-v0",
@@ -265,8 +265,8 @@ def test_a_schedule_of_the_zoo_is_written_without_a_pickle(rl_zoo3: Any) -> None
     assert [schedule(progress) for progress in (1.0, 0.5, 0.0)] == pytest.approx([0.002, 0.001, 0.0], abs=1e-15)
 
 
-def test_final_values_that_fit_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"ent_coef must be given where final_ent_coef is, got final_ent_coef=0\.1"):
+def test_final_values_without_a_start_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"ent_coef must be given if final_ent_coef is, got only final_ent_coef=0\.1"):
         zoo.with_schedules({"final_ent_coef": 0.1})
-    with pytest.raises(ValueError, match="learning_rate must be a number where final_learning_rate is given"):
+    with pytest.raises(ValueError, match="learning_rate must be a number if final_learning_rate is given"):
         zoo.with_schedules({"learning_rate": LinearSchedule(1.0, 0.0, 1.0), "final_learning_rate": 0.1})

@@ -80,7 +80,7 @@ class Keep(BaseCallback):
 
 @functools.cache
 def rollouts() -> tuple[Rollout, ...]:
-    """What a model collects on the CPU, four batches."""
+    """Four rollouts of a model on the CPU."""
     keep = Keep()
     small_model().learn(4 * BATCH, keep)
     return tuple(keep.rollouts)
@@ -97,7 +97,7 @@ def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
 
 
 def apart(one: Params, other: Params) -> float:
-    """Norm of the difference over the norm."""
+    """Norm of the difference relative to the norm."""
     a, b = (torch.cat([value.cpu().flatten() for value in params.values()]) for params in (one, other))
     return float((a - b).norm() / b.norm())
 
@@ -105,7 +105,7 @@ def apart(one: Params, other: Params) -> float:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_cuda_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for there, kind in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
@@ -118,7 +118,7 @@ def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> Non
         device_named("cuda:2")
 
 
-def test_devices_that_are_not_there_are_named(
+def test_unavailable_devices_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -147,7 +147,7 @@ def test_names_in_configurations(name: str) -> None:
         TrainConfig(device=name)
 
 
-# --- runs that go from one device to another --------------------------------------------------------------------------
+# --- runs that continue on another device --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -171,26 +171,26 @@ def as_if_from_cuda(run: Path, to: Path) -> RunFolder:
     return folder
 
 
-def test_a_run_goes_on_on_another_device_and_says_so(
+def test_a_run_continues_on_another_device_with_a_warning(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     run = as_if_from_cuda(finished, tmp_path / "run")
-    evaluate(run.path, 2)  # looks at it on the CPU without a word
+    evaluate(run.path, 2)  # evaluates on the CPU without a warning
     with pytest.raises(SystemExit):
         main(["train", "--resume", str(run.path)])
     assert "device must be available" in " ".join(capsys.readouterr().err.split())
-    with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which goes on on 'cpu'"):
+    with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which continues on 'cpu'"):
         main(["train", "--resume", str(run.path), "--device", "cpu"])
     assert run.is_finished()
-    assert run.read_config() == TINY  # where the next resumption would go on
+    assert run.read_config() == TINY  # where the next resume continues
     one, other = (
         load_checkpoint(RunFolder(path), lambda: training_environments(TINY)) for path in (run.path, finished)
     )
     assert one is not None
     assert other is not None
     vectors = [model.learner.packed_state.theta["packed"] for model in (one, other)]
-    assert torch.equal(*vectors)  # it was no CUDA device after all
+    assert torch.equal(*vectors)  # both were computed on the CPU
 
 
 def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.
             look(finished, device="cuda")
 
 
-def test_evaluation_is_of_an_episode_at_least(finished: Path) -> None:
+def test_evaluation_needs_an_episode(finished: Path) -> None:
     with pytest.raises(ValueError, match="episodes must be >= 1, got 0"):
         evaluate(finished, 0)
 
@@ -250,7 +250,7 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
 
 
 class Products(TorchDispatchMode):
-    """The dtypes that matrix products and convolutions are of, by their largest operand's elements."""
+    """The dtypes of matrix products and convolutions, by the size of their largest operand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -346,7 +346,7 @@ def test_numbers_are_those_of_the_cpu() -> None:
 
 @needs_cuda
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_the_processor_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
+def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
     model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # all is warm and compiled
     update, waits = model.train, []
 

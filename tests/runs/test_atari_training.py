@@ -55,8 +55,8 @@ def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest
     assert list(run.glob("events.out.tfevents*"))
 
 
-def test_discovered_questions_are_what_a_game_is_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The method may be left out; rules and encoder mode are in the name of the run folder."""
+def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method is optional; the name of the run folder holds rules and encoder mode."""
     monkeypatch.chdir(tmp_path)
     main(["train", "atari", "--game", "ms_pacman", "--preset", "modern", "--encoder-mode", "joint", *TINY])
     run = Path("runs/MsPacman-discovered-joint-modern-0")
@@ -70,7 +70,7 @@ def test_discovered_questions_are_what_a_game_is_trained_with(tmp_path: Path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["discovered", "pixel-control"])
-def test_compiled_training_is_that_without(method: str, tmp_path: Path) -> None:
+def test_compiled_training_equals_eager_training(method: str, tmp_path: Path) -> None:
     """Learned discounts and action values of cells, on frames of the real size."""
     for compiling in ("compile", "no-compile"):
         main(
@@ -144,10 +144,10 @@ def test_a_run_is_evaluated_on_whole_games(short_run: Path, capsys: pytest.Captu
     assert evaluate(short_run, episodes=2) == evaluate(short_run, episodes=2)
 
 
-def test_a_killed_run_goes_on_with_new_games(short_run: Path, tmp_path: Path) -> None:
-    """The emulators cannot give their state; what was learned, the schedule and the metrics go on.
+def test_a_killed_run_continues_with_new_games(short_run: Path, tmp_path: Path) -> None:
+    """Emulators cannot save their state; parameters, schedules and metrics continue.
 
-    The unroll begins anew with the games, so its batches are not in the file.
+    The unroll restarts with the games, so its batches are not in the file.
     """
     run = tmp_path / "run"
     shutil.copytree(short_run, run)
@@ -156,7 +156,7 @@ def test_a_killed_run_goes_on_with_new_games(short_run: Path, tmp_path: Path) ->
     folder.checkpoints()[-1].unlink()
     training = ModelFile.from_bytes(folder.checkpoints()[0].read_bytes()).document["training"]
     assert (training["environment"], training["unroll"]) == (None, None)
-    with pytest.warns(UserWarning, match="Breakout cannot give its state: the run goes on with new episodes"):
+    with pytest.warns(UserWarning, match="Breakout cannot save its state: the run continues with new episodes"):
         model = train(folder.read_config(), run, show_progress=False, resume=True)
     assert model.num_timesteps == 480
     assert folder.is_finished()

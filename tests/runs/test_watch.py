@@ -1,4 +1,4 @@
-"""`dgvf watch --questions`: what a question asks, over the map of a window, and the keys that choose it."""
+"""`dgvf watch --questions`: the overlay of a question, and the keys that select it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class NoWaiting:
-    """A clock that does not wait, and counts frames."""
+    """A clock that counts frames without waiting."""
 
     frames = 0
 

@@ -255,7 +255,7 @@ class DGVFA2C(PersistentAlgorithm):
                 f"n_steps must be {collector.n_steps}, as when the model was set up, got {n_rollout_steps}: pass a "
                 "different value to load() or to a new model"
             )
-        collector.actor.watch(env)
+        collector.actor.set_env(env)
         if not collector.collecting:  # otherwise a loaded model continues in the middle of a rollout
             callback.on_rollout_start()
             collector.start(env.num_envs, self._last_episode_starts)

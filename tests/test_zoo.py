@@ -41,7 +41,7 @@ def rl_zoo3() -> Iterator[Any]:
         for module in modules:
             patch.setattr(module, "TimeLimit", gym.wrappers.TimeLimit, raising=False)
         patch.setattr(np, "bool8", np.bool_, raising=False)
-        warnings.simplefilter("ignore")  # those of its imports
+        warnings.simplefilter("ignore")  # warnings of its imports
         zoo.register()
         import rl_zoo3
         import rl_zoo3.enjoy
@@ -128,7 +128,7 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
 
 
 def _returns(model: DGVFA2C, env_id: str, steps: int, env_kwargs: dict[str, Any]) -> list[float]:
-    """Of the episodes that end within some steps of a greedy agent."""
+    """Returns of the episodes that a greedy agent completes in a number of steps."""
     env, returns, so_far = make_vec_env(env_id, 1, seed=0, env_kwargs=env_kwargs), [], 0.0
     observation = env.reset()
     for _ in range(steps):
@@ -152,7 +152,7 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
     assert np.load(run / "evaluations.npz")["timesteps"].tolist() == [160, 320, 480]
     assert len(list(run.glob("rl_model_*_steps.zip"))) == 3
     assert DGVFA2C.load(run / "best_model.zip").num_timesteps in (160, 320, 480)
-    model = DGVFA2C.load(run / f"{PUDDLE}.zip")  # a warning, of a pickle for instance, would be an error
+    model = DGVFA2C.load(run / f"{PUDDLE}.zip")  # warnings, for example about a pickle, are errors
     assert (model.num_timesteps, model.questions, model.compile) == (480, 4, False)
 
     capsys.readouterr()

@@ -56,8 +56,8 @@ class Actor:
         """Seed the noise of the next rollouts."""
         self._rng = np.random.default_rng(seed)
 
-    def watch(self, env: VecEnv) -> None:
-        """Simulate this environment from now on if possible."""
+    def set_env(self, env: VecEnv) -> None:
+        """Set the environment. Its rollouts are simulated if possible."""
         world = simulated_world(env) if self._compile else None
         if world is None:
             self._simulation = None

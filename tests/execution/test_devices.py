@@ -1,7 +1,7 @@
-"""Devices by name, numbers that are the same on all of them, and products of bfloat16 numbers.
+"""Device names, equal results on all devices, and mixed precision.
 
-What needs a CUDA device is skipped without one. The meta device stands for it where it can: its tensors hold no
-numbers, so that whatever waits for a number fails, and they refuse to meet tensors of the CPU.
+Tests that need a CUDA device are skipped without one. Some use the meta device instead: its tensors hold no data, so
+reading a value fails, and so does mixing them with CPU tensors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:
 
 
 class Keep(BaseCallback):
-    """Keeps every rollout."""
+    """Records every rollout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -158,7 +158,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_if_from_cuda(run: Path, to: Path) -> RunFolder:
-    """A copy of the run up to its middle, as one on a CUDA device would have left it."""
+    """The first half of the run, as if trained on a CUDA device."""
     folder = RunFolder(to)
     (to / "checkpoints").mkdir(parents=True)
     folder.write_config(dataclasses.replace(TINY, device="cuda"))
@@ -268,7 +268,7 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_meta_gradients_agree_with_those_of_float32_within_the_tolerance_of_bfloat16(storage: str) -> None:
-    """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, whose derivative rounding changes."""
+    """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, too sensitive to rounding."""
     optimizer = RMSProp.tensorflow()
     exact, same, mixed = (small_model(inner_optimizer=optimizer, mixed_precision=m) for m in (False, False, True))
     assert torch.equal(exact.learner.packed_state.theta["packed"], mixed.learner.packed_state.theta["packed"])
@@ -347,7 +347,7 @@ def test_numbers_are_those_of_the_cpu() -> None:
 @needs_cuda
 @pytest.mark.parametrize("mixed_precision", [False, True])
 def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
-    model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # all is warm and compiled
+    model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # warm-up: everything is compiled
     update, waits = model.train, []
 
     def watched() -> None:

@@ -110,7 +110,7 @@ class Exploding(DiscoveredGVFs):
     def loss(self, answers: torch.Tensor, bootstraps: torch.Tensor, eta: Params, rollout: Any) -> torch.Tensor:
         loss = super().loss(answers, bootstraps, eta, rollout)
         zero = sum(((value - value.detach()) ** 2).sum() for value in eta.values())
-        return loss * (1 + torch.sqrt(zero))  # whose derivative at 0 is 0/0
+        return loss * (1 + torch.sqrt(zero))  # its derivative at 0 is 0/0
 
 
 def test_a_nan_meta_gradient_is_skipped_and_counted() -> None:
@@ -142,7 +142,7 @@ def _close(env: SubprocVecEnv) -> None:
     [
         ("exit", "7", "fork"),
         ("error", "1", "fork"),
-        pytest.param("exit", "7", "forkserver", marks=pytest.mark.slow),  # its workers import everything anew
+        pytest.param("exit", "7", "forkserver", marks=pytest.mark.slow),  # its workers repeat all imports
     ],
 )
 def test_a_worker_that_dies_is_named(fault: str, code: str, start_method: str) -> None:

@@ -1,4 +1,4 @@
-"""Training on Atari through the real command: every task, run folders, scores of whole games, resuming."""
+"""Training on Atari with `dgvf train`: all tasks, run folders, scores of whole games, resuming."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest
     assert [(row["time/total_timesteps"], row["time/frames"]) for row in rows] == [("120", "480"), ("240", "960")]
     assert all(np.isfinite(float(row["train/gradient_norm"])) for row in rows)
     assert float(rows[-1].get("train/answer_loss", "0")) >= 0
-    assert float(rows[-1]["train/learning_rate"]) == pytest.approx(6e-4 * (1 - 200 / 240))  # of the update before
+    assert float(rows[-1]["train/learning_rate"]) == pytest.approx(6e-4 * (1 - 200 / 240))  # one update behind
     assert RunFolder(run).is_finished()
     assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert list(run.glob("events.out.tfevents*"))
@@ -71,7 +71,7 @@ def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["discovered", "pixel-control"])
 def test_compiled_training_equals_eager_training(method: str, tmp_path: Path) -> None:
-    """Learned discounts and action values of cells, on frames of the real size."""
+    """Learned discounts and action values of cells, on full-size frames."""
     for compiling in ("compile", "no-compile"):
         main(
             [
@@ -165,11 +165,11 @@ def test_a_killed_run_continues_with_new_games(short_run: Path, tmp_path: Path) 
     for name in ("time/total_timesteps", "time/frames", "train/learning_rate", "train/n_updates"):
         assert [row[name] for row in after] == [row[name] for row in before], name
     counts = [[int(row["meta/updates"]) for row in rows] for rows in (before, after)]
-    assert counts[1] == [counts[0][0], counts[0][1] - 1]  # that of the unroll that was cut off
+    assert counts[1] == [counts[0][0], counts[0][1] - 1]  # without the unroll that was dropped
 
 
 def rewards_until_all_are_over(env: VecEnv) -> list[tuple[int, float, float]]:
-    """Of every game: its pieces between lost lives, the sum of its clipped rewards, and its score."""
+    """For every game: number of lives played, sum of clipped rewards, and score."""
     env.reset()
     games, pieces, sums = [], np.zeros(env.num_envs, int), np.zeros(env.num_envs)
     rng = np.random.default_rng(0)
@@ -191,7 +191,7 @@ def test_scores_are_unclipped_and_lives_are_no_games(training: bool) -> None:
     env = training_environments(config) if training else evaluation_environments(config, 2, 7)
     for pieces, reward, score in rewards_until_all_are_over(env):
         assert pieces > 1  # lives
-        assert score >= 10 * reward > 0  # every pill is worth 10, and clipped to 1
+        assert score >= 10 * reward > 0  # every pill scores 10 and is clipped to 1
     env.close()
 
 
@@ -228,7 +228,7 @@ def test_a_run_is_watched(monkeypatch: pytest.MonkeyPatch, short_run: Path, caps
         monkeypatch.setattr(env, "step", recorded)
         return env
 
-    monkeypatch.setattr(watching, "window", silent)  # ALE's own plays in real time
+    monkeypatch.setattr(watching, "window", silent)  # ALE's window plays in real time
     main(["watch", str(short_run), "--episodes", "2"])
     assert games == [GAME_STEPS] * 2
     assert "Atari preset" in capsys.readouterr().out

@@ -200,7 +200,7 @@ def test_stale_files_of_more_steps_do_not_reduce_new_checkpoints(
     model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
     written = [_written_at(folder, model, steps) for steps in (80, 160, 240)]
     assert complete_checkpoints(folder) == written[-2:]
-    for steps in (2000, 3000):  # whole ones, too
+    for steps in (2000, 3000):  # including complete ones
         shutil.copy(RunFolder(alone).checkpoint_file(480), folder.checkpoint_file(steps))
     assert _written_at(folder, model, 320) in complete_checkpoints(folder)
 
@@ -331,7 +331,7 @@ def test_two_processes_never_train_one_run(alone: Path) -> None:
             train(CONFIG, alone, show_progress=False, resume=True)
         with pytest.raises(
             ValueError, match="path must not be in use by another training process"
-        ):  # not told to resume it
+        ):  # no advice to resume it
             train(CONFIG, alone, show_progress=False)
         other.communicate()
 

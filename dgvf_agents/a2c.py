@@ -1,4 +1,4 @@
-"""DGVFA2C: the actor-critic with auxiliary tasks, used like any Stable-Baselines3 algorithm."""
+"""DGVFA2C: advantage actor-critic with an auxiliary task, as a Stable-Baselines3 algorithm."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ Self = TypeVar("Self", bound="DGVFA2C")
 
 
 class DGVFA2C(PersistentAlgorithm):
-    """Advantage actor-critic with an auxiliary task for its encoder, discovered questions by default.
+    """Advantage actor-critic with an auxiliary task. By default, the task is to answer discovered questions.
 
-    Used as any Stable-Baselines3 algorithm:
+    It is used like any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFA2C
     >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
 
-    It takes the arguments of Stable-Baselines3's A2C, in their order and with their defaults; the main task and the
-    auxiliary task train the encoder jointly. The paper's own settings are the presets of `dgvf train`, which
-    `dgvf_agents.runs.train.build` makes models of.
+    The positional arguments are those of Stable-Baselines3's A2C, in the same order and with the same defaults. By
+    default, the main task and the auxiliary task train the encoder jointly. The paper's settings are the presets of
+    `dgvf train`; `dgvf_agents.runs.train.build` makes a model from a preset.
     """
 
     policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
@@ -109,64 +109,72 @@ class DGVFA2C(PersistentAlgorithm):
         Args:
             policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an actor-critic policy
                 class.
-            env: an id (`n_envs` copies are made), a Gymnasium environment or vector environment, or a `VecEnv`.
-            learning_rate: α′ of the inner update; a number or a function of the remaining progress.
+            env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
+            learning_rate: α′, the learning rate of the inner update; a number, or a function of the remaining progress
+                (from 1 to 0).
             n_steps: T, steps per environment and update (paper: 5).
-            gamma: discount of the main task.
-            gae_lambda: λ of the main task's returns; 1 for the paper's multi-step returns.
-            ent_coef: c_H, entropy coefficient (A2C: 0; paper: searched in 1e-4 … 0.05); a number or a function of the
+            gamma: discount factor of the main task.
+            gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns.
+            ent_coef: c_H, entropy coefficient (A2C: 0; paper: searched in 1e-4 … 0.05); a number, or a function of the
                 remaining progress.
-            vf_coef: c_v, factor on the mean squared value error.
-            max_grad_norm: inner gradients are clipped to this norm; `None` for no clipping.
-            rms_prop_eps: ε of RMSProp, in units of a gradient (paper: 1e-5).
-            use_rms_prop: PyTorch's RMSProp, as A2C has it; Adam with ε = 1e-5 when false. `optimizer_class` of
-                `policy_kwargs` takes precedence: `RMSpropTFLike` of Stable-Baselines3 is TensorFlow's RMSProp.
-            use_sde: whether exploration depends on the state (gSDE), for continuous actions.
-            sde_sample_freq: steps between new exploration matrices; -1 for once a rollout.
-            rollout_buffer_class: `RolloutBuffer` or `DictRolloutBuffer`, in which `rollout_buffer` shows the last
-                rollout; the one that fits when left out.
-            rollout_buffer_kwargs: its arguments.
-            normalize_advantage: whether a batch's advantages are given mean 0 and standard deviation 1.
-            stats_window_size: episodes that logged means are over.
-            tensorboard_log: folder for TensorBoard.
-            policy_kwargs: arguments of the policy.
-            verbose: 0, 1 or 2.
-            seed: of everything random.
-            device: for networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"` for CUDA where there is any.
-            _init_setup_model: whether networks are built at once.
-            auxiliary_task: a name of `dgvf_agents.sb3.auxiliary_tasks.TASKS`, or a function that builds a task for the
-                model, which has its policy.
-            auxiliary_coefficient: c, the weight of the auxiliary task; `auxiliary_weighting` says in what unit.
-            auxiliary_weighting: `"gradient-norm"`: at the features the gradient of the auxiliary loss is scaled to c
-                times the norm of the main task's, whatever the scale of rewards and cumulants; `"fixed"`: c multiplies
-                the auxiliary loss, a sum over questions, as in the paper.
-            encoder_mode: `"joint"`: main task and auxiliary task train the encoder; `"auxiliary"`: the auxiliary task
-                alone (paper, section 4).
-            questions: D, the number of questions (paper: 128).
-            question_discount: discount of all questions in [0, 1); `None` lets the question network learn them.
-            question_window: j, the future observations a question sees.
+            vf_coef: c_v, coefficient of the value loss, which is the mean squared error.
+            max_grad_norm: maximum norm of inner gradients, which are clipped to it; `None`: no clipping.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5), outside the square root.
+            use_rms_prop: whether to use PyTorch's RMSProp, as A2C does, or Adam with ε = 1e-5. `optimizer_class` in
+                `policy_kwargs` takes precedence; Stable-Baselines3's `RMSpropTFLike` selects TensorFlow's RMSProp.
+            use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.
+            sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
+            rollout_buffer_class: class of `rollout_buffer`, which shows the last rollout: `RolloutBuffer` or
+                `DictRolloutBuffer`; `None`: the one for the observation space.
+            rollout_buffer_kwargs: keyword arguments of the rollout buffer.
+            normalize_advantage: whether to normalize the advantages of a batch to mean 0 and standard deviation 1.
+            stats_window_size: number of episodes that logged means are taken over.
+            tensorboard_log: folder for TensorBoard logs; `None`: no logs.
+            policy_kwargs: keyword arguments of the policy.
+            verbose: 0 for no output, 1 for info messages, 2 for debug messages.
+            seed: seed of all random number generators; `None`: not seeded.
+            device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
+                available.
+            _init_setup_model: whether to build the networks at once.
+            auxiliary_task: a name in `dgvf_agents.sb3.auxiliary_tasks.TASKS`, or a function that returns the task for
+                the model; the model's policy is built by then.
+            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting`.
+            auxiliary_weighting: `"gradient-norm"` scales the auxiliary loss so that the norm of its gradient at the
+                features is c times that of the main task's, whatever the scale of rewards and cumulants; `"fixed"`
+                multiplies the auxiliary loss, a sum over questions, by c (paper).
+            encoder_mode: which losses train the encoder: `"joint"`: those of the main task and the auxiliary task;
+                `"auxiliary"`: only that of the auxiliary task (paper, section 4).
+            questions: D, number of questions (paper: 128).
+            question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
+                network.
+            question_window: j, number of future observations that the question network sees.
             unroll_length: L, inner updates per meta-update (paper: 10).
-            objective: `"sum"` of the meta-losses along the unroll, or the one at its `"end"`.
-            horizon: `"unrolled"`, or `"myopic"` (paper, appendix).
-            convention: `"exact"` or `"surrogate"`; see `dgvf_agents.core.inner_update`.
-            storage: `"graph"` is faster, `"recompute"` takes less memory.
-            meta_learning_rate: α of Adam on η; a number or a schedule.
-            meta_epsilon: ε of that Adam.
-            meta_max_grad_norm: norm that meta-gradients are scaled down to (paper, table 1: 1 for cumulants).
-            meta_max_discount_grad_norm: norm that those of the head for discounts are scaled down to by themselves
-                (paper, table 1: 10); `None` for together with all else. See `dgvf_agents.core.optimizers`.
-            meta_skip_norm: a meta-gradient with a larger norm, or one that is not finite, is skipped and counted. It
-                and `meta_max_grad_norm` may be infinite.
-            inner_optimizer: in place of RMSProp, one that `optimizer_class` has no name for.
-            mixed_precision: whether products within encoders, the agent's and the question network's, are of bfloat16
-                numbers. Heads, losses, returns, parameters, both optimizers and the meta-gradient's sum stay float32.
-            n_envs: copies to make of an id. When left out: 16 of a world of `dgvf_envs`, as the paper has it, and one
-                of any other, as A2C has it. Beside anything but an id, the number it has, or nothing.
-            monitor_wrapper: whether an environment that is not vectorized is wrapped in a `Monitor`.
-            compile: whether updates are compiled; they are slower and equal otherwise. With dropout they never are.
+            objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
+            horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
+                only through the last of them (paper, appendix).
+            convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
+                `dgvf_agents.core.inner_update`.
+            storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
+            meta_learning_rate: α, learning rate of Adam on η; a number, or a function of the remaining progress.
+            meta_epsilon: ε of Adam on η.
+            meta_max_grad_norm: maximum norm of meta-gradients, which are clipped to it (paper, table 1: 1 for
+                cumulants); may be infinite.
+            meta_max_discount_grad_norm: separate maximum norm for the head that predicts discounts (paper, table 1:
+                10); `None`: clipped together with all other meta-parameters. See `dgvf_agents.core.optimizers`.
+            meta_skip_norm: meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite.
+            inner_optimizer: optimizer of the inner update, a `dgvf_agents.core.optimizers.Optimizer`; `None`: the one
+                selected by `use_rms_prop` and `optimizer_class`.
+            mixed_precision: whether encoders, those of the agent and of the question network, compute matrix products
+                and convolutions in bfloat16. Heads, losses, returns, parameters, optimizers and the accumulated
+                meta-gradient stay float32.
+            n_envs: number of environments if `env` is an id; default: 16 for environments of `dgvf_envs`, as in the
+                paper, and 1 for others, as in A2C. For any other `env`: its number of environments, or `None`.
+            monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
+            compile: whether to compile updates, which is faster and gives equal results. Updates with dropout are never
+                compiled.
 
         Raises:
-            ValueError: an argument is out of its range; the message names it, its value and what is allowed.
+            ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
         """
         if n_envs is not None:
             check_counts(n_envs=n_envs)
@@ -176,7 +184,7 @@ class DGVFA2C(PersistentAlgorithm):
             raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
         given_envs = _num_envs_of(env)
         if n_envs is not None and given_envs is not None and n_envs != given_envs:
-            raise ValueError(f"n_envs must be left out where env is no id, or be its {given_envs}, got {n_envs!r}")
+            raise ValueError(f"n_envs must be None or {given_envs}, the number of environments of env, got {n_envs!r}")
         if isinstance(env, str):
             wanted = default_num_envs(env) if n_envs is None else n_envs
             env = make_vec(env, wanted, seed) if wanted > 1 else env
@@ -236,15 +244,19 @@ class DGVFA2C(PersistentAlgorithm):
     def collect_rollouts(
         self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
     ) -> bool:
-        """Collect `n_rollout_steps` steps from every environment; false if the callback asks to stop."""
+        """Collect `n_rollout_steps` steps from every environment.
+
+        Returns:
+            false if a callback stopped training.
+        """
         collector = self._collector
         if n_rollout_steps != collector.n_steps:
             raise ValueError(
-                f"n_steps must stay {collector.n_steps} once a model is set up, got {n_rollout_steps}: give another to "
-                "load() or to a new model"
+                f"n_steps must be {collector.n_steps}, as when the model was set up, got {n_rollout_steps}: pass a "
+                "different value to load() or to a new model"
             )
-        collector.actor.watch(env)
-        if not collector.collecting:  # else a loaded model continues in the middle of a rollout
+        collector.actor.set_env(env)
+        if not collector.collecting:  # otherwise a loaded model continues in the middle of a rollout
             callback.on_rollout_start()
             collector.start(env.num_envs, self._last_episode_starts)
         try:
@@ -257,7 +269,7 @@ class DGVFA2C(PersistentAlgorithm):
                 collector.add(actions, rewards, dones, new_obs, infos)
                 self._last_obs, self._last_episode_starts = new_obs, dones
                 callback.update_locals(locals())
-                if not callback.on_step():  # last of all: a callback may save the model
+                if not callback.on_step():  # must be last: a callback may save the model
                     return False
             self._rollout = collector.finish(self._functions.statistics())
             self._show_rollout(self._rollout, collector.starts)
@@ -268,7 +280,7 @@ class DGVFA2C(PersistentAlgorithm):
         return True
 
     def train(self) -> None:
-        """One step of Algorithm 1 on the batch just collected."""
+        """Perform one step of Algorithm 1 on the last rollout."""
         assert self._rollout is not None
         self._prepare_update()
         self._update_learning_rate(self.policy.optimizer)
@@ -292,15 +304,15 @@ class DGVFA2C(PersistentAlgorithm):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train; arguments and the returned value are those of Stable-Baselines3's A2C, and so is the logs' name.
+        """Train the model. Arguments, defaults and the returned value are those of Stable-Baselines3's A2C.
 
         Raises:
-            NotFiniteError: training has diverged. This is checked where metrics are logged, and at the end.
+            NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
         """
         super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
         if self.metrics is not None:
             check_metrics(self.metrics, self._n_updates)
-        self.learner.check_finite()  # the last update, whose effect no loss has shown yet
+        self.learner.check_finite()  # the effect of the last update shows in no loss yet
         return self
 
 
@@ -308,11 +320,13 @@ def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
     if not isinstance(env, VectorEnv):
         return env
     adapted = GymnasiumVecEnv(env)
-    return adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)  # it may report its episodes itself
+    return (
+        adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)
+    )  # its environments may be monitored already
 
 
 def _num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:
-    """The number of environments; `None` where there is none yet, but an id."""
+    """The number of environments; `None` if no environment exists yet."""
     if env is None or isinstance(env, str):
         return None
     return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1

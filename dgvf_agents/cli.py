@@ -157,12 +157,13 @@ def _evaluate(
 def _watch(
     run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None, questions: bool = False
 ) -> None:
-    """Show a run's latest checkpoint at work in a window; with --questions, what a question asks, over the map."""
+    """Show the agent of a run's latest checkpoint in a window; --questions draws its questions over the map."""
+    from dgvf_agents.atlas.live import live_questions
     from dgvf_agents.runs.folder import RunFolder
     from dgvf_agents.runs.watch import watch
 
     _tell_rules(RunFolder.existing(run).read_config())
-    watch(run, episodes, deterministic, seed, questions)
+    watch(run, episodes, deterministic, seed, live_questions if questions else None)
 
 
 @app.command(name="atlas")

@@ -1,4 +1,4 @@
-"""What a learner's state is: a field for each thing that learning changes."""
+"""The state of a learner, one field per quantity that learning changes."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ class UnrollState(NamedTuple):
     learning_rates: list[Tensor]
     """α′ of each update, scalars."""
     random_states: list[list[Tensor]]
-    """The random number generators' states before each update, which dropout draws from."""
+    """States of the random number generators before each update, for dropout."""
 
 
 class LearnerState(NamedTuple):
-    """Everything that learning changes; training continues from it bitwise."""
+    """Everything that learning changes. Training that continues from it is bitwise the same."""
 
     theta: Params
     """θ by name."""
     statistics: OptimizerState | None
-    """Of the inner optimizer, by name; `None`: initial ones."""
+    """Statistics of the inner optimizer, by name; `None`: initial statistics."""
     eta: Params
     """η by name."""
     meta_optimizer: dict[str, Any] | None
     """State dict of Adam on η; `None`: initial state."""
     unroll: UnrollState | None
-    """`None` between unrolls, and where nothing is discovered."""
+    """The unroll in progress; `None` between unrolls, and if no questions are discovered."""
     updates: int
-    """Inner updates so far."""
+    """Number of inner updates so far."""
     meta_updates: int
-    """Meta-updates so far."""
+    """Number of meta-updates so far."""
     meta_skipped: int
-    """Meta-gradients skipped so far."""
+    """Number of meta-gradients skipped so far."""
     metrics: InnerMetrics | None
-    """Of the last inner update."""
+    """Metrics of the last inner update."""
     meta_loss: Tensor | None
-    """The last one."""
+    """Last meta-loss."""
     meta_gradient_norm: Tensor | None
-    """Before clipping, the last one."""
+    """Norm of the last meta-gradient before clipping."""
 
 
 def like(name: str, given: Any, own: Any) -> Any:
-    """`given` with its names in the order of `own`; both are nested dicts of tensors.
+    """`given` on the device of `own` and in the order of its names. Both are nested dicts of tensors.
 
     Raises:
-        ValueError: `given` has other names, shapes or dtypes than `own`.
+        ValueError: names, shapes or dtypes of `given` and `own` differ.
     """
     if isinstance(own, dict):
         if not isinstance(given, dict) or set(given) != set(own):

@@ -3,10 +3,10 @@
     python -m dgvf_agents.zoo train --env CollectObjectsSmall-v0
     python -m dgvf_agents.zoo enjoy --env CollectObjectsSmall-v0 -f logs
 
-run the zoo's own scripts with `dgvf` registered and, for `train`, the presets of `dgvf train` as hyperparameters. All
-else is the zoo's: its options, folders and files. Where a script of one's own calls the zoo, `register()` is enough.
+run the zoo's own scripts with `dgvf` registered; `train` uses the presets of `dgvf train` as hyperparameters. Options,
+folders and files are those of the zoo. Scripts that call the zoo themselves only need `register()`.
 
-The zoo is imported where it is used only; this module can be imported without it.
+This module can be imported without the zoo, which is imported when it is used.
 """
 
 from __future__ import annotations
@@ -27,38 +27,38 @@ if TYPE_CHECKING:
     import optuna
 
 NAME = "dgvf"
-"""What `--algo` takes."""
+"""Name of the algorithm for `--algo`."""
 
 SCRIPTS = ("train", "enjoy")
-"""The zoo's scripts that `main` runs."""
+"""Scripts of the zoo that `main` runs."""
 
 QUESTIONS = (2, 128)
-"""Least and most questions that a search tries: as in the paper's study (figure 5, left)."""
+"""Minimum and maximum number of questions in a search, as in the paper's study (figure 5, left)."""
 UNROLL_LENGTHS = (1, 50)
-"""Least and most inner updates per meta-update that a search tries: as in the paper's study (figure 5, right)."""
+"""Minimum and maximum unroll length in a search, as in the paper's study (figure 5, right)."""
 META_LEARNING_RATES = (1e-5, 1e-2)
-"""Least and greatest meta learning rate that a search tries; the paper has 6e-4 (table 1)."""
+"""Minimum and maximum meta learning rate in a search; the paper uses 6e-4 (table 1)."""
 
 Self = TypeVar("Self", bound="ZooDGVFA2C")
 
 
 @final
 class ZooDGVFA2C(DGVFA2C):
-    """`DGVFA2C` with schedules that a YAML file can say.
+    """`DGVFA2C` with schedules that can be written in a YAML file.
 
-    Its files are those of `DGVFA2C`, which loads them too.
+    Its model files can be loaded by `DGVFA2C`.
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         """
         Args:
-            arguments: those of `DGVFA2C`.
-            settings: those of `DGVFA2C`, and `final_learning_rate`, `final_meta_learning_rate` and `final_ent_coef`:
-                where these are annealed to, the last by the same factor per step, the others by the same amount;
-                constant where they are left out or `None`.
+            arguments: positional arguments of `DGVFA2C`.
+            settings: keyword arguments of `DGVFA2C`, and `final_learning_rate`, `final_meta_learning_rate` and
+                `final_ent_coef`: the final values of linear schedules of the learning rates and of a geometric schedule
+                of the entropy coefficient (default: `None`, constant).
 
         Raises:
-            ValueError: as `DGVFA2C`, or where there is a final value for what is a schedule already.
+            ValueError: as for `DGVFA2C`, or a final value is given for a setting that is a schedule already.
         """
         super().__init__(*arguments, **with_schedules(settings))
 
@@ -67,10 +67,11 @@ class ZooDGVFA2C(DGVFA2C):
         return super().load(*arguments, **with_schedules(settings))
 
     def learn(self: Self, *arguments: Any, **settings: Any) -> Self:
-        """Train.
+        """Train the model.
 
         Raises:
-            ValueError: training has diverged, in place of `NotFiniteError`: what the zoo's search prunes a trial for.
+            ValueError: training has diverged. It replaces `NotFiniteError`, because the zoo's search prunes trials that
+                raise `ValueError`.
         """
         try:
             return super().learn(*arguments, **settings)
@@ -79,9 +80,9 @@ class ZooDGVFA2C(DGVFA2C):
 
 
 def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings that `DGVFA2C` knows, for those that `ZooDGVFA2C` does.
+    """Convert keyword arguments of `ZooDGVFA2C` to those of `DGVFA2C`.
 
-    The zoo's own schedules become Stable-Baselines3's, which a file holds without a pickle.
+    The zoo's schedules become those of Stable-Baselines3, which model files store without a pickle.
     """
     known = dict(settings)
     for name, annealed in (("learning_rate", linear), ("ent_coef", geometric), ("meta_learning_rate", linear)):
@@ -89,34 +90,34 @@ def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
         if name in known:
             known[name] = _schedule(name, known[name], last, annealed)
         elif last is not None:
-            raise ValueError(f"{name} must be given where final_{name} is, got final_{name}={last!r} alone")
+            raise ValueError(f"{name} must be given if final_{name} is, got only final_{name}={last!r}")
     return known
 
 
 def _schedule(name: str, first: Any, last: float | None, annealed: Callable[[float, float], Any]) -> Any:
     if isinstance(first, ConstantSchedule):
         first = first.val
-    if callable(first) and hasattr(first, "initial_value"):  # the zoo's, of lin_X
+    if callable(first) and hasattr(first, "initial_value"):  # the zoo's schedule for lin_X
         first = LinearSchedule(float(first.initial_value), 0.0, 1.0)
     if last is None:
         return first
     if not isinstance(first, int | float):
-        raise ValueError(f"{name} must be a number where final_{name} is given, got {first!r}")
+        raise ValueError(f"{name} must be a number if final_{name} is given, got {first!r}")
     return annealed(float(first), float(last))
 
 
 def hyperparameters() -> dict[str, dict[str, Any]]:
-    """By environment: the settings of `dgvf train`'s presets with discovered questions, in the zoo's terms.
+    """The zoo's hyperparameters by environment id: the presets of `dgvf train` with discovered questions.
 
-    As in `dgvf train`, `env_kwargs` are for training alone: the zoo evaluates in the world as it is registered, unless
-    `--eval-env-kwargs` says otherwise.
+    As in `dgvf train`, `env_kwargs` apply to training only. The zoo evaluates in the environment as it is registered,
+    unless `--eval-env-kwargs` is given.
     """
     configs = [preset(world, "discovered") for world in WORLDS]
     return {config.env: _in_zoo(config) for config in configs}
 
 
 def __getattr__(name: str) -> Any:
-    """`hyperparams`, which the zoo looks for in a module that `--conf-file` names; anew each time, as it changes it."""
+    """`hyperparams`, read by the zoo from the module of `--conf-file`; a new dict, since the zoo modifies it."""
     if name == "hyperparams":
         return hyperparameters()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
@@ -141,14 +142,14 @@ _SAME = (
     "meta_learning_rate",
     "final_meta_learning_rate",
 )
-"""Fields of `TrainConfig` that have the same name in the zoo; all others are `DGVFA2C`'s defaults."""
+"""Fields of `TrainConfig` with the same name in the zoo; all others are defaults of `DGVFA2C`."""
 
 
 def _in_zoo(config: TrainConfig) -> dict[str, Any]:
     settings = {"n_timesteps": config.steps, "auxiliary_task": config.task, "env_kwargs": dict(config.env_kwargs)}
     settings |= {name: getattr(config, name) for name in _SAME}
     given = {name: value for name, value in settings.items() if value not in (None, {})}
-    if config.rms_prop == "tensorflow":  # a name that the zoo knows where it evaluates this
+    if config.rms_prop == "tensorflow":  # the zoo evaluates this string; it imports the name
         given["policy_kwargs"] = (
             f"dict(optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(eps={config.rms_prop_eps}))"
         )
@@ -158,15 +159,15 @@ def _in_zoo(config: TrainConfig) -> dict[str, Any]:
 def sample_hyperparameters(
     trial: optuna.Trial, n_actions: int, n_envs: int, additional_args: dict[str, Any]
 ) -> dict[str, Any]:
-    """One trial of the zoo's search (`train -optimize`): d, L and the meta learning rate.
+    """Sample D, L and the meta learning rate for a trial of the zoo's search (`train -optimize`).
 
-    All else is as in the hyperparameters that the search starts from.
+    All other hyperparameters keep their values.
 
     Args:
-        trial: Optuna's.
-        n_actions: of the environment; has no part in it.
-        n_envs: copies of the environment; has no part in it.
-        additional_args: the zoo's; have no part in it.
+        trial: the Optuna trial.
+        n_actions: number of actions; unused.
+        n_envs: number of environments; unused.
+        additional_args: arguments of the zoo; unused.
     """
     return {
         "questions": trial.suggest_int("questions", *QUESTIONS, log=True),
@@ -176,15 +177,15 @@ def sample_hyperparameters(
 
 
 def convert_hyperparameters(sampled_params: dict[str, Any]) -> dict[str, Any]:
-    """The hyperparameters that a trial's parameters stand for, which are themselves."""
+    """Hyperparameters from the parameters of a trial; they are the same."""
     return dict(sampled_params)
 
 
 def as_yaml() -> str:
-    """`hyperparameters()` as a file for the zoo's `--conf-file`, to copy and change.
+    """`hyperparameters()` as a YAML file for the zoo's `--conf-file`.
 
     Raises:
-        ImportError: PyYAML, which the zoo brings, is not installed.
+        ImportError: PyYAML, a dependency of the zoo, is not installed.
     """
     import yaml
 
@@ -198,17 +199,17 @@ _YAML_HEAD = """\
 #
 # in a folder with custom_envs.py, which registers the algorithm, or `python -m dgvf_agents.zoo train ...` anywhere.
 #
-# They are the presets of `dgvf train` with discovered questions (dgvf_agents/runs/config.py), in the zoo's terms: what
-# is not named is a default of DGVFA2C; learning rates are annealed to the final ones where there are such, by the same
-# amount per step, and an entropy coefficient by the same factor. env_kwargs are for training: evaluation is in the
-# world as it is registered.
+# They are the presets of `dgvf train` with discovered questions (dgvf_agents/runs/config.py). Arguments that are not
+# listed have the defaults of DGVFA2C. final_learning_rate and final_meta_learning_rate are the final values of linear
+# schedules, final_ent_coef that of a geometric schedule. env_kwargs apply to training only: evaluation uses the
+# environment as it is registered.
 #
-# Any argument of DGVFA2C may be added. Write 0.0003 rather than 3e-4, which YAML takes for a string.
+# Any argument of DGVFA2C may be added. Write 0.0003 instead of 3e-4, which YAML reads as a string.
 """
 
 
 def register() -> None:
-    """Let RL Baselines3 Zoo know `dgvf` and the environments of `dgvf_envs`; calling it again changes nothing.
+    """Register `dgvf` and the environments of `dgvf_envs` in RL Baselines3 Zoo. Idempotent.
 
     Raises:
         ImportError: the zoo is not installed.
@@ -219,7 +220,7 @@ def register() -> None:
         from rl_zoo3 import hyperparams_opt, utils
     except ImportError as error:
         raise ImportError(f"RL Baselines3 Zoo cannot be imported ({error}): pip install 'dgvf[zoo]'") from error
-    utils.ALGOS[NAME] = ZooDGVFA2C  # the one dict that all of the zoo's modules share
+    utils.ALGOS[NAME] = ZooDGVFA2C  # all modules of the zoo share this dict
     hyperparams_opt.HYPERPARAMS_SAMPLER[NAME] = sample_hyperparameters
     hyperparams_opt.HYPERPARAMS_CONVERTER[NAME] = convert_hyperparameters
 
@@ -228,11 +229,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one of the zoo's scripts, or print `as_yaml()`.
 
     Args:
-        arguments: one of `SCRIPTS`, then options of that script; or `hyperparameters`. Those of the command line when
-            left out.
+        arguments: one of `SCRIPTS`, followed by options of that script; or `hyperparameters` (default: `sys.argv`).
 
     Raises:
-        SystemExit: the first argument is none of these, or the script refuses an option.
+        SystemExit: the first argument is none of these, or an option is invalid.
         ImportError: the zoo is not installed.
     """
     script, *options = (sys.argv[1:] if arguments is None else arguments) or [""]
@@ -243,7 +243,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(f"the first argument must be one of {', '.join(SCRIPTS)}, hyperparameters, got {script!r}")
     register()
     defaults = ["--algo", NAME, *(["--conf-file", "dgvf_agents.zoo"] if script == "train" else [])]
-    before, sys.argv = sys.argv, [f"rl_zoo3.{script}", *defaults, *options]  # of options given twice, the last counts
+    before, sys.argv = (
+        sys.argv,
+        [f"rl_zoo3.{script}", *defaults, *options],
+    )  # if an option is given twice, the last one wins
     try:
         getattr(importlib.import_module(f"rl_zoo3.{script}"), script)()
     finally:

@@ -1,4 +1,4 @@
-"""DGVFA2C is used like any Stable-Baselines3 algorithm, and does what Algorithm 1 says."""
+"""DGVFA2C as a Stable-Baselines3 algorithm, and as Algorithm 1."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ BATCH = 4 * 5
 
 def _model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
     kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "MlpPolicy" else {}
-    copies = {"n_envs": 4} if isinstance(env, str) else {}
-    return DGVFA2C(policy, env, **{**SMALL, **copies, **kwargs, **changes})
+    num_envs = {"n_envs": 4} if isinstance(env, str) else {}
+    return DGVFA2C(policy, env, **{**SMALL, **num_envs, **kwargs, **changes})
 
 
 def _weights(model: DGVFA2C) -> np.ndarray:
@@ -200,7 +200,7 @@ def test_compiled_updates_give_the_same_numbers() -> None:
 
 
 class _Bad(gym.Env):
-    """Gives what an environment must not give, in its second episode step."""
+    """Returns rewards that are not allowed."""
 
     action_space = gym.spaces.Discrete(2)
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -217,7 +217,7 @@ class _Bad(gym.Env):
 
 @pytest.mark.filterwarnings("ignore:The `render_mode` attribute is not defined")
 def test_rewards_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match="rewards must be finite, the environment gave nan"):
+    with pytest.raises(ValueError, match="rewards must be finite, got nan from environment"):
         _model(_Bad(float("nan"))).learn(20)
 
 
@@ -256,7 +256,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"auxiliary_task": 5}, "^auxiliary_task must be one of .*, got 5"),
     ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
     ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
-    ({"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8}, "^n_envs must be left out .* or be its 4, got 8"),
+    (
+        {"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8},
+        "^n_envs must be None or 4, the number of environments of env, got 8",
+    ),
 ]
 
 
@@ -282,13 +285,13 @@ def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], m
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
-def test_a_schedule_that_gives_no_number_on_the_way_is_named(name: str) -> None:
+def test_a_schedule_that_becomes_nan_is_named(name: str) -> None:
     model = _model(**{name: lambda remaining: 1e-3 if remaining > 0.5 else float("nan")})
     with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
         model.learn(12 * BATCH)
 
 
-def test_numbers_of_numpy_are_numbers_and_an_environment_may_be_told_how_many_it_is() -> None:
+def test_numpy_numbers_and_the_matching_n_envs_are_accepted() -> None:
     whole = {"questions": np.int64(4), "unroll_length": np.int32(2), "n_steps": np.int64(5), "n_envs": np.int64(4)}
     broken = {"gamma": np.float32(0.9), "vf_coef": np.float64(0.5), "learning_rate": np.float32(1e-3)}
     model = _model(make_vec("PuddleWorld-v0", 4, 0), **whole, **broken).learn(3 * BATCH)
@@ -296,7 +299,7 @@ def test_numbers_of_numpy_are_numbers_and_an_environment_may_be_told_how_many_it
 
 
 def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
-    """A constant function is as good as the number; a schedule gives each batch its own."""
+    """A constant function equals the number; a schedule gives each batch its own coefficient."""
 
     def trained(ent_coef: Any) -> torch.Tensor:
         model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, questions=2, compile=False, seed=0, ent_coef=ent_coef)
@@ -315,7 +318,7 @@ def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
 
 
 def test_the_meta_learning_rate_may_be_annealed() -> None:
-    """A constant function is as good as the number, and at a rate of 0 questions stay as they are."""
+    """A constant function equals the number; at a rate of 0 questions do not change."""
 
     def questions(meta_learning_rate: Any, steps: int = 300) -> torch.Tensor:
         model = _model(unroll_length=2, seed=0, meta_learning_rate=meta_learning_rate)
@@ -330,16 +333,16 @@ def test_the_meta_learning_rate_may_be_annealed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("env_id", "copies"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
+    ("env_id", "num_envs"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
 )
-def test_of_an_id_there_are_as_many_copies_as_the_paper_or_a2c_makes(env_id: str, copies: int) -> None:
+def test_the_default_number_of_environments(env_id: str, num_envs: int) -> None:
     policy = "CnnPolicy" if "Collect" in env_id else "MlpPolicy"
-    assert DGVFA2C(policy, env_id, compile=False).n_envs == copies
+    assert DGVFA2C(policy, env_id, compile=False).n_envs == num_envs
     assert DGVFA2C(policy, env_id, compile=False, n_envs=3).n_envs == 3
 
 
 class Still(BasePolicy):
-    """Never moves, and values nothing."""
+    """Never moves and predicts no values."""
 
     def __init__(self, observation_space: gym.Space, action_space: gym.Space, *arguments: Any, **options: Any) -> None:
         super().__init__(observation_space, action_space)
@@ -348,20 +351,20 @@ class Still(BasePolicy):
         return torch.full((len(observation),), 4)
 
 
-def test_what_is_no_actor_critic_policy_is_refused() -> None:
+def test_a_policy_that_is_no_actor_critic_is_refused() -> None:
     with pytest.raises(ValueError, match="policy must be an ActorCriticPolicy, got Still"):
         _model(policy=Still)
 
 
-def test_an_update_to_look_at_needs_a_rollout() -> None:
+def test_next_update_needs_a_rollout() -> None:
     with pytest.raises(RuntimeError, match=r"next_update\(\) was called before any rollout"):
         _model().next_update()
 
 
-def test_observations_that_are_not_of_their_space_are_named() -> None:
+def test_observations_outside_their_space_are_named() -> None:
     env = make_vec("PuddleWorld-v0", 4)
     model = _model(env)
     env.observation_space = gym.spaces.Box(0.0, 1.0, (3,))
     model.observation_space = env.observation_space
-    with pytest.raises(ValueError, match=r"observations must have shape \(3,\), the environment gave \(2,\)"):
+    with pytest.raises(ValueError, match=r"observations must have shape \(3,\), got \(2,\) from the environment"):
         model.learn(BATCH)

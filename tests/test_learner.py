@@ -175,7 +175,7 @@ def broken(state: LearnerState) -> dict[str, tuple[LearnerState, str]]:
         "the unroll's start": (state._replace(unroll=unroll), "unroll.start.theta must have the names"),
         "the unroll's lengths": (
             state._replace(unroll=state.unroll._replace(learning_rates=[])),
-            "unroll must have as many rollouts",
+            "unroll must have equal numbers of rollouts",
         ),
     }
 

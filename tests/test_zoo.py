@@ -23,7 +23,7 @@ from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 from dgvf_agents import DGVFA2C, zoo
 from dgvf_agents.runs.config import WORLDS, preset
 from dgvf_agents.runs.train import _PASSED_ON, build
-from dgvf_agents.sb3.schedules import GeometricSchedule
+from dgvf_agents.sb3.schedules import GeometricSchedule, checked_value_at
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "zoo"
 SMALL, PUDDLE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
@@ -35,13 +35,13 @@ needs_zoo = pytest.mark.skipif(importlib.util.find_spec("rl_zoo3") is None, reas
 
 @pytest.fixture(scope="module")
 def rl_zoo3() -> Iterator[Any]:
-    """The zoo, which replaces Gymnasium's `TimeLimit` and adds to NumPy as it is imported: here, and not elsewhere."""
+    """The zoo. Importing it replaces Gymnasium's `TimeLimit` and patches NumPy; this is undone afterwards."""
     modules = (gym.wrappers, gym.wrappers.common, gym.envs.registration)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
         for module in modules:
             patch.setattr(module, "TimeLimit", gym.wrappers.TimeLimit, raising=False)
         patch.setattr(np, "bool8", np.bool_, raising=False)
-        warnings.simplefilter("ignore")  # those of its imports
+        warnings.simplefilter("ignore")  # warnings of its imports
         zoo.register()
         import rl_zoo3
         import rl_zoo3.enjoy
@@ -56,7 +56,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def train(env_id: str, steps: int, *options: str, settings: list[str], folder: str = "logs") -> Path:
-    """Train with the zoo for a while; where its run lies."""
+    """Train with the zoo; returns the run folder."""
     given = ["--env", env_id, "-n", str(steps), "-f", folder, "--seed", "3", "--device", "cpu", "-params", *settings]
     zoo.main(["train", *given, *options])
     return max(Path(folder, zoo.NAME).glob(f"{env_id}_*"), key=lambda path: int(path.name.split("_")[-1]))
@@ -66,7 +66,7 @@ NO_EVALUATION = ("--eval-freq", "-1")
 
 
 @needs_zoo
-def test_registering_is_idempotent_and_reaches_all_of_the_zoo(rl_zoo3: Any) -> None:
+def test_registering_is_idempotent_and_reaches_all_modules(rl_zoo3: Any) -> None:
     import rl_zoo3.exp_manager
 
     before = dict(rl_zoo3.ALGOS)
@@ -77,7 +77,7 @@ def test_registering_is_idempotent_and_reaches_all_of_the_zoo(rl_zoo3: Any) -> N
         assert module.ALGOS["a2c"].__name__ == "A2C"
 
 
-def test_importing_imports_nothing_of_the_zoo() -> None:
+def test_importing_does_not_import_the_zoo() -> None:
     code = "import sys, dgvf_agents.zoo; sys.exit(any(name.startswith(('rl_zoo3', 'optuna')) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -118,8 +118,8 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
         assert getattr(model, name) == getattr(expected, name), name
     for progress in (1.0, 0.7, 0.0):
         assert model.lr_schedule(progress) == expected.lr_schedule(progress)
-        model._current_progress_remaining = expected._current_progress_remaining = progress
-        assert model._entropy_weight() == expected._entropy_weight()
+        weight, expected_weight = (checked_value_at("ent_coef", one.ent_coef, progress) for one in (model, expected))
+        assert weight == expected_weight
     saved = yaml.unsafe_load((run / config.env / "config.yml").read_text(encoding="utf-8"))
     assert saved["n_envs"] == config.n_envs == len(list(run.glob("*.monitor.csv")))
     assert saved["n_timesteps"] == config.steps
@@ -128,7 +128,7 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
 
 
 def _returns(model: DGVFA2C, env_id: str, steps: int, env_kwargs: dict[str, Any]) -> list[float]:
-    """Of the episodes that end within some steps of a greedy agent."""
+    """Returns of the episodes that a greedy agent completes in a number of steps."""
     env, returns, so_far = make_vec_env(env_id, 1, seed=0, env_kwargs=env_kwargs), [], 0.0
     observation = env.reset()
     for _ in range(steps):
@@ -152,7 +152,7 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
     assert np.load(run / "evaluations.npz")["timesteps"].tolist() == [160, 320, 480]
     assert len(list(run.glob("rl_model_*_steps.zip"))) == 3
     assert DGVFA2C.load(run / "best_model.zip").num_timesteps in (160, 320, 480)
-    model = DGVFA2C.load(run / f"{PUDDLE}.zip")  # a warning, of a pickle for instance, would be an error
+    model = DGVFA2C.load(run / f"{PUDDLE}.zip")  # warnings, for example about a pickle, are errors
     assert (model.num_timesteps, model.questions, model.compile) == (480, 4, False)
 
     capsys.readouterr()
@@ -166,7 +166,7 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
 
 
 @needs_zoo
-def test_the_zoos_settings_keep_working(rl_zoo3: Any) -> None:
+def test_the_zoos_own_settings_work(rl_zoo3: Any) -> None:
     wrapper = "env_wrapper:'gymnasium.wrappers.FlattenObservation'"
     settings = [*TINY_MLP, "policy:'MlpPolicy'", "n_envs:2", "normalize:True", "frame_stack:2", wrapper]
     evaluated = ("--eval-freq", "20", "--eval-episodes", "1")
@@ -180,7 +180,7 @@ def test_the_zoos_settings_keep_working(rl_zoo3: Any) -> None:
 
 
 @needs_zoo
-def test_a_trained_agent_goes_on(rl_zoo3: Any) -> None:
+def test_a_trained_agent_continues(rl_zoo3: Any) -> None:
     first = train(PUDDLE, 160, *NO_EVALUATION, settings=TINY_MLP) / f"{PUDDLE}.zip"
     again = train(PUDDLE, 160, *NO_EVALUATION, "-i", str(first), settings=[*TINY_MLP, "gamma:0.9"]) / f"{PUDDLE}.zip"
     before, after = DGVFA2C.load(first), DGVFA2C.load(again)
@@ -224,7 +224,7 @@ def test_a_search_tries_questions_unroll_lengths_and_meta_learning_rates(
     assert {name: getattr(model, name) for name in names} == trials[2].params
 
 
-def test_a_run_that_diverges_is_one_that_a_search_prunes() -> None:
+def test_a_search_prunes_a_run_that_diverges() -> None:
     model = zoo.ZooDGVFA2C(
         "MlpPolicy",
         "PuddleWorld-v0",
@@ -265,8 +265,8 @@ def test_a_schedule_of_the_zoo_is_written_without_a_pickle(rl_zoo3: Any) -> None
     assert [schedule(progress) for progress in (1.0, 0.5, 0.0)] == pytest.approx([0.002, 0.001, 0.0], abs=1e-15)
 
 
-def test_final_values_that_fit_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"ent_coef must be given where final_ent_coef is, got final_ent_coef=0\.1"):
+def test_final_values_without_a_start_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"ent_coef must be given if final_ent_coef is, got only final_ent_coef=0\.1"):
         zoo.with_schedules({"final_ent_coef": 0.1})
-    with pytest.raises(ValueError, match="learning_rate must be a number where final_learning_rate is given"):
+    with pytest.raises(ValueError, match="learning_rate must be a number if final_learning_rate is given"):
         zoo.with_schedules({"learning_rate": LinearSchedule(1.0, 0.0, 1.0), "final_learning_rate": 0.1})

@@ -1,4 +1,4 @@
-"""Compiled functions that fall back to eager ones where nothing can be compiled."""
+"""`torch.compile` with a fallback to eager execution if no compiler is found."""
 
 from __future__ import annotations
 
@@ -16,50 +16,50 @@ from dgvf_agents.execution.devices import CPU
 Result = TypeVar("Result")
 
 
-def _changing(guards: Sequence[Any]) -> list[bool]:
-    """Which of the conditions that compiled code rests on are checked at every call: those on arguments and modes.
+def _guards_to_check(guards: Sequence[Any]) -> list[bool]:
+    """Guard filter of `torch.compile`: keep the guards on arguments and global modes.
 
-    The others are on what the function closes over, hundreds of them, and that does not change: checking them takes
-    longer than a small network's arithmetic.
+    The other guards, hundreds of them, are on variables that the function closes over. These never change, and
+    checking them at every call takes longer than a small network's arithmetic.
     """
     return [guard.name == "" or guard.name.startswith("arguments") for guard in guards]
 
 
-_CHEAP_AGAIN = {
+_RECOMPUTE = {
     "ban_recompute_used_far_apart": False,
     "ban_recompute_long_fusible_chains": False,
     "ban_recompute_materialized_backward": False,
 }
-"""What the way back may compute once more rather than be handed. On the CPU, to write the mask of a rectifier down
-takes longer than a product of matrices."""
+"""Allow more operations to be recomputed in the backward pass instead of stored by the forward pass. On the CPU,
+storing the mask of a ReLU takes longer than a matrix product."""
 
 
 def _on_cpu(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-    """PyTorch's own compiler. Kernels are called from C++ rather than Python."""
-    from torch._inductor.compile_fx import compile_fx  # a second that only those pay who compile
+    """Inductor with a C++ wrapper: kernels are called from C++ instead of Python."""
+    from torch._inductor.compile_fx import compile_fx  # imported late: takes a second
 
-    with torch._functorch.config.patch(_CHEAP_AGAIN):
+    with torch._functorch.config.patch(_RECOMPUTE):
         return compile_fx(graph, inputs, config_patches={"cpp_wrapper": True})
 
 
 def _compiler(device: torch.device) -> str | Callable[..., Any]:
     """The backend of `torch.compile`.
 
-    On a CUDA device it is PyTorch's own as it comes: calls from C++ would need CUDA's headers, which PyTorch does not
-    bring, and the processor, which runs ahead of the device, has time.
+    CUDA devices use Inductor with its defaults: the C++ wrapper needs the CUDA headers, which PyTorch does not ship,
+    and saves nothing, since the CPU runs ahead of the device.
     """
     return _on_cpu if device.type == "cpu" else "inductor"
 
 
 _NO_COMPILER = ("InvalidCxxCompiler", "TritonMissing", "GPUTooOldForTriton", "Failed to find C compiler")
-"""Errors that say that nothing can be compiled here, on the CPU or for a CUDA device."""
+"""Errors raised if no compiler is found, for the CPU or for a CUDA device."""
 
 
 @final
 class Compiled(Generic[Result]):
-    """`torch.compile(function, fullgraph=True)`, or `function` itself where no compiler is found.
+    """`torch.compile(function, fullgraph=True)`, or `function` itself if no compiler is found.
 
-    That is known at the first call only; one warning is given then, whatever the number of functions.
+    A missing compiler shows at the first call. The warning is issued once per process.
     """
 
     _warned = False
@@ -67,15 +67,16 @@ class Compiled(Generic[Result]):
     def __init__(self, function: Callable[..., Result], enabled: bool = True, device: torch.device = CPU) -> None:
         """
         Args:
-            function: a pure function of tensors; what it closes over must not change.
-            enabled: false leaves it as it is, as PyTorch's own `TORCH_COMPILE_DISABLE=1` in the environment does.
-            device: where its tensors lie.
+            function: a pure function of tensors. Variables it closes over must not change.
+            enabled: whether to compile. PyTorch's environment variable `TORCH_COMPILE_DISABLE=1` disables it too.
+            device: device of the tensors.
         """
         self._eager = function
         self._call: Callable[..., Result] = function
         if enabled and not torch._dynamo.config.disable:
-            options: dict[str, Any] = {"guard_filter_fn": _changing}  # anew each time, as it is taken out
-            self._call = torch.compile(_own_code(function), fullgraph=True, backend=_compiler(device), options=options)
+            options: dict[str, Any] = {"guard_filter_fn": _guards_to_check}  # a new dict: PyTorch pops the entry
+            backend = _compiler(device)
+            self._call = torch.compile(_with_new_code(function), fullgraph=True, backend=backend, options=options)
 
     def __call__(self, *arguments: Any) -> Result:
         try:
@@ -86,17 +87,15 @@ class Compiled(Generic[Result]):
             self._call = self._eager
             if not Compiled._warned:
                 Compiled._warned = True
-                warnings.warn(
-                    f"nothing can be compiled here, and updates run slower for it: {_first_line(error)}", stacklevel=2
-                )
+                warnings.warn(f"no compiler found, so updates run slower: {_first_line(error)}", stacklevel=2)
             return self._eager(*arguments)
 
 
-def _own_code(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function under a code object of its own.
+def _with_new_code(function: Callable[..., Result]) -> Callable[..., Result]:
+    """The function wrapped in a new code object.
 
-    `torch.compile` keeps what it compiled, and counts it against a limit, by code object: two models of one process
-    would otherwise search and crowd out each other's.
+    `torch.compile` caches by code object, and limits the number of cache entries. Two models in one process would
+    otherwise share a cache and evict each other's entries.
     """
 
     def call(*arguments: Any) -> Result:
@@ -107,7 +106,7 @@ def _own_code(function: Callable[..., Result]) -> Callable[..., Result]:
 
 
 def _no_compiler(error: BaseException) -> bool:
-    """Whether the error is that no compiler was found; its class is wrapped, its name stays in the message."""
+    """Whether no compiler was found. PyTorch wraps the error; the original class name stays in the message."""
     message = f"{type(error).__name__}: {error}"
     return any(name in message for name in _NO_COMPILER)
 

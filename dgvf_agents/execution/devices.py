@@ -1,4 +1,4 @@
-"""Where networks lie and updates run, by name; and how arrays get there."""
+"""Devices by name, uploads to them, and their random number generators."""
 
 from __future__ import annotations
 
@@ -15,51 +15,56 @@ CPU = torch.device("cpu")
 
 @final
 class MissingDeviceError(ValueError):
-    """A CUDA device that is not here."""
+    """PyTorch does not find the CUDA device."""
 
 
 _NAMES = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def check_device_name(device: str) -> None:
-    """
+    """Check that a configuration may name this device; the device need not be available.
+
     Raises:
-        ValueError: it is no name of a device that a configuration may hold; whether it is here plays no part.
+        ValueError: `device` is not a valid name.
     """
     if not isinstance(device, str) or not _NAMES.fullmatch(device):
-        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got {device!r}")
+        raise ValueError(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got {device!r}")
 
 
 def device_named(device: torch.device | str) -> torch.device:
-    """The device of that name; of `"auto"` the first CUDA device, or the CPU where PyTorch finds none.
+    """The device of that name. `"auto"` is the first CUDA device, or the CPU if PyTorch finds none.
 
     Raises:
-        ValueError: it is no name of a device.
-        MissingDeviceError: PyTorch does not find it here.
+        ValueError: `device` is not a valid name.
+        MissingDeviceError: PyTorch does not find the device.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         found = torch.device(device)
     except RuntimeError:
-        raise ValueError(f"device must be the name of one, as 'auto', 'cpu' or 'cuda', got {device!r}") from None
+        raise ValueError(f"device must be a device name such as 'auto', 'cpu' or 'cuda', got {device!r}") from None
     if found.type == "cuda" and (found.index or 0) >= _cuda_devices():
         raise MissingDeviceError(
-            f"device must be one that PyTorch finds here, got {str(device)!r}, and it finds {_cuda_devices()} CUDA "
-            "devices: 'cpu' is always there, 'auto' takes the CPU where there is no other"
+            f"device must be available, got {str(device)!r}, and PyTorch finds {_cuda_devices()} CUDA devices: "
+            "'cpu' is always available, 'auto' uses the CPU if there is no CUDA device"
         )
     return found
 
 
-def evaluation_device(asked: str | None, trained_on: str) -> torch.device:
-    """Where to look at what was trained: the device asked for, or the one trained on, or the CPU where it is not here.
+def evaluation_device(requested: str | None, trained_on: str) -> torch.device:
+    """The device to evaluate a trained agent on.
+
+    Args:
+        requested: the device to use; `None`: the one that the agent was trained on, or the CPU if that is unavailable.
+        trained_on: device that the agent was trained on.
 
     Raises:
-        ValueError: the device asked for is no name of one.
-        MissingDeviceError: PyTorch does not find it here.
+        ValueError: `requested` is not a valid name.
+        MissingDeviceError: PyTorch does not find the requested device.
     """
-    if asked is not None:
-        return device_named(asked)
+    if requested is not None:
+        return device_named(requested)
     try:
         return device_named(trained_on)
     except MissingDeviceError:
@@ -67,17 +72,18 @@ def evaluation_device(asked: str | None, trained_on: str) -> torch.device:
 
 
 def device_of_model(device: torch.device | str) -> torch.device:
-    """The device of that name, the CPU where it is not here, as in Stable-Baselines3: scripts run on any machine.
+    """The device of that name, or the CPU with a warning if it is unavailable.
 
-    A warning says so; otherwise it would only show in training that takes a hundred times as long.
+    Stable-Baselines3 falls back in the same way, so that scripts run on any machine, but silently: only slow training
+    shows it.
 
     Raises:
-        ValueError: it is no name of a device.
+        ValueError: `device` is not a valid name.
     """
     try:
         return device_named(device)
     except MissingDeviceError as error:
-        warnings.warn(f"{error}; the model is on the CPU, as Stable-Baselines3's would be", UserWarning, stacklevel=3)
+        warnings.warn(f"{error}; the model uses the CPU, as in Stable-Baselines3", UserWarning, stacklevel=3)
         return CPU
 
 
@@ -86,10 +92,10 @@ def _cuda_devices() -> int:
 
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:
-    """An array as a tensor on the device, of its own dtype.
+    """An array as a tensor of the same dtype on the device.
 
-    On the CPU it shares the array's memory. To a CUDA device it goes through page-locked memory, and nobody waits for
-    it: what the device is given to do afterwards finds it there.
+    On the CPU the tensor shares the array's memory. Transfers to a CUDA device are asynchronous, through pinned memory;
+    operations queued afterwards see the data.
     """
     tensor = torch.from_numpy(array)
     if device.type == "cpu":
@@ -100,17 +106,17 @@ def upload(array: np.ndarray, device: torch.device) -> Tensor:
 
 
 def random_devices(device: torch.device) -> list[torch.device]:
-    """What `torch.random.fork_rng` is to keep besides the CPU's generator."""
+    """The `devices` argument of `torch.random.fork_rng`; the CPU's generator is always included."""
     return [device] if device.type == "cuda" else []
 
 
 def get_random_state(device: torch.device) -> list[Tensor]:
-    """States of PyTorch's random number generators that computations on `device` draw from."""
+    """States of the random number generators that computations on `device` use: the CPU's, then the CUDA device's."""
     return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
 
 
 def set_random_state(device: torch.device, states: list[Tensor]) -> None:
-    """Restore what `get_random_state` returned; on the CPU, states of other devices are ignored."""
+    """Restore the states returned by `get_random_state`. A CPU ignores the states of CUDA devices."""
     for state in states[:1]:
         torch.set_rng_state(state.cpu())
     for state in states[1:] if device.type == "cuda" else ():

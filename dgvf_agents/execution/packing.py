@@ -1,8 +1,8 @@
-"""The core's functions on packed parameters: one vector in place of many named tensors.
+"""The core's functions on packed parameters: one vector instead of many named tensors.
 
-A compiled function pays for every tensor that goes in or out, and autograd for every one it keeps; small networks spend
-more time on that than on arithmetic. Packing happens inside the compiled functions, where taking a vector apart costs
-nothing, and leaves the core as it is.
+Every input and output tensor of a compiled function has a cost, and so has every tensor that autograd stores. Small
+networks spend more time on this overhead than on arithmetic. Vectors are packed and unpacked inside the compiled
+functions, where both are free, so the core works on named tensors.
 """
 
 from __future__ import annotations
@@ -27,41 +27,41 @@ from dgvf_agents.core.optimizers import clip_by_global_norm, clip_heads_separate
 from dgvf_agents.core.types import Observations, Params, Rollout
 
 KEY = "packed"
-"""The one name in a packed dict of parameters."""
+"""The only key of a packed dict of parameters."""
 
 
 @final
 class Packing:
-    """How a tree of tensors lies in one vector."""
+    """The layout of a tree of tensors in one vector."""
 
     def __init__(self, tree: Any) -> None:
         """
         Args:
-            tree: nested dicts of tensors of one dtype, whose order and shapes are remembered.
+            tree: nested dicts of tensors of one dtype; defines the order and the shapes.
         """
         leaves, self._spec = tree_flatten(tree)
         self._shapes = [leaf.shape for leaf in leaves]
         self._sizes = [leaf.numel() for leaf in leaves]
         self.size = sum(self._sizes)
         starts = [0, *accumulate(self._sizes)]
-        # strides of tensors that lie in one piece
+        # strides of contiguous tensors
         self._layouts = [
             (s, torch.empty(s, device="meta").stride(), o) for s, o in zip(self._shapes, starts, strict=False)
         ]
 
     def pack(self, tree: Any) -> Params:
-        """The tree as a dict of one vector; empty where the tree has no tensors."""
+        """The tree as a dict of one vector; empty if the tree has no tensors."""
         leaves = tree_flatten(tree)[0]
         return {KEY: torch.cat([leaf.reshape(-1) for leaf in leaves])} if leaves else {}
 
     def unpack(self, packed: Params) -> Any:
-        """The tree, its tensors views of the vector."""
+        """The tree; its tensors are views of the vector."""
         pieces = packed[KEY].split(self._sizes) if self._sizes else ()
         leaves = [piece.reshape(shape) for piece, shape in zip(pieces, self._shapes, strict=True)]
         return tree_unflatten(leaves, self._spec)
 
     def views(self, packed: Params) -> list[Tensor]:
-        """The tensors that `unpack` gives, as a list: quicker by far outside compiled functions, no good inside."""
+        """The leaves of `unpack` as a list. Much faster than `unpack`, but not for compiled functions."""
         if not packed:
             return []
         vector = packed[KEY]
@@ -85,12 +85,12 @@ def clip_meta_gradient(gradient: Params, eta: Packing, max_norm: float, max_disc
 
 @final
 class PackedFunctions:
-    """`inner_update` and `meta_loss_gradient` of a rule, on packed θ, η and optimizer statistics."""
+    """`inner_update` and `meta_loss_gradient` of an update rule, on packed θ, η and optimizer statistics."""
 
     def __init__(self, rule: UpdateRule, eta: Params) -> None:
         """
         Args:
-            rule: the rule.
+            rule: the update rule.
             eta: η, for its names and shapes.
         """
         theta = rule.network.params()
@@ -110,20 +110,21 @@ class PackedFunctions:
     def update_with_meta_loss(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
     ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
-        """`update_with_meta_loss`, with zeros for the parameters that the meta-loss leaves out."""
+        """`update_with_meta_loss`, with zero gradients for parameters that the meta-loss does not depend on."""
         named = self._named(state)
-        unpacked = self.eta.unpack(eta)
-        after, metrics, gradients, loss = update_with_meta_loss(self._rule, named, unpacked, rollout, learning_rate)
-        return self.packed(after), metrics, self._whole(gradients, named.theta), loss
+        after, metrics, gradients, loss = update_with_meta_loss(
+            self._rule, named, self.eta.unpack(eta), rollout, learning_rate
+        )
+        return self.packed(after), metrics, self._packed_gradients(gradients, named.theta), loss
 
-    def meta_loss(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-        """`meta_loss_gradient`, with zeros for the parameters it leaves out."""
+    def meta_loss_gradient(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+        """`meta_loss_gradient`, with zeros for parameters that the meta-loss does not depend on."""
         named = self.theta.unpack(theta)
         gradients, loss = meta_loss_gradient(self._rule, named, rollout)
-        return self._whole(gradients, named), loss
+        return self._packed_gradients(gradients, named), loss
 
     def vector(self, state: InnerState) -> Tensor:
-        """A packed state as one vector: θ, then the optimizer's statistics."""
+        """A packed state as one vector: θ, followed by the optimizer's statistics."""
         return torch.cat([state.theta[KEY], *state.optimizer[KEY].values()])
 
     def update_of_vector(self, eta: Params, rollout: Rollout, learning_rate: Tensor) -> Callable[[Tensor], Tensor]:
@@ -137,7 +138,13 @@ class PackedFunctions:
         return after
 
     def act(self, theta: Params, observations: Observations, drawn: Tensor) -> Tensor:
-        """Actions `[B, ...]` drawn from the policy for observations `[B, *obs]` with the noise drawn for them."""
+        """Sample actions `[B, ...]` from the policy.
+
+        Args:
+            theta: packed θ.
+            observations: `[B, *obs]`.
+            drawn: noise `[B, ...]` of `ActionDistribution.draw_noise`, one step of it.
+        """
         named, rule = self.theta.unpack(theta), self._rule
         features = rule.network.encode(named, observations, batch_dims=1)
         noise = rule.network.noise(named, features, drawn)
@@ -146,10 +153,10 @@ class PackedFunctions:
     def _named(self, state: InnerState) -> InnerState:
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
 
-    def _whole(self, gradients: Params, theta: Params) -> Params:
-        """Gradients packed like θ, zeros where a name is missing."""
+    def _packed_gradients(self, gradients: Params, theta: Params) -> Params:
+        """Gradients packed like θ, with zeros for missing names."""
         return self.theta.pack({name: gradients.get(name, torch.zeros_like(v)) for name, v in theta.items()})
 
     def packed(self, state: InnerState) -> InnerState:
-        """The state with packed members."""
+        """The state, packed."""
         return InnerState(self.theta.pack(state.theta), {KEY: self.optimizer.pack(state.optimizer)})

@@ -1,4 +1,4 @@
-"""The functions that a learner is built from: those of an update rule on packed parameters, compiled or not."""
+"""The functions of a learner: an update rule on packed parameters, compiled or eager."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from dgvf_agents.execution.packing import PackedFunctions
 @final
 @dataclass(frozen=True)
 class UpdateFunctions:
-    """An update rule, ready to run."""
+    """The functions of an update rule."""
 
     rule: UpdateRule
     """The update rule."""
     packed: PackedFunctions
-    """How θ, η and the optimizer's statistics are packed."""
+    """The eager functions on packed θ, η and optimizer statistics."""
     update: Compiled[tuple[InnerState, InnerMetrics]]
     """The inner update."""
     meta_loss: Compiled[tuple[Params, Tensor]]
     """∂L^RL(θ_k)/∂θ_k and L^RL(θ_k) on batch k + 1."""
     update_with_meta_loss: Compiled[tuple[InnerState, InnerMetrics, Params, Tensor]]
-    """Both on one batch, which is encoded once."""
+    """`update` and `meta_loss` on the same batch, which is encoded once."""
 
     @classmethod
     def of(cls, rule: UpdateRule, eta: Params, compile: bool, device: torch.device) -> UpdateFunctions:
@@ -37,15 +37,15 @@ class UpdateFunctions:
             rule: the update rule.
             eta: η, for its names and shapes.
             compile: whether the functions are compiled.
-            device: of θ and of the rollouts.
+            device: device of θ and of the rollouts.
         """
         packed = PackedFunctions(rule, eta)
-        functions = (packed.update, packed.meta_loss, packed.update_with_meta_loss)
+        functions = (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
         return cls(rule, packed, *(Compiled(function, compile, device) for function in functions))  # type: ignore[arg-type]
 
     def inner_update(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
     ) -> tuple[InnerState, InnerMetrics]:
-        """`update` without a graph."""
+        """`update` without an autograd graph."""
         with torch.no_grad():
             return self.update(state, eta, rollout, learning_rate)

@@ -1,4 +1,4 @@
-"""Draws the actions of a rollout: all noise beforehand, and several steps ahead where the world can be simulated."""
+"""Samples the actions of a rollout, several steps at a time if the environment can be simulated."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dgvf_agents.core.types import Observations, Params
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.rollout.builder import Arrays
-from dgvf_agents.rollout.simulation import ActingAhead, foreseeable
+from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 
 Act = Callable[[Params, Observations, Tensor], Tensor]
-"""Actions `[B, ...]` of an agent with parameters θ for observations `[B, *obs]`, drawn with noise."""
+"""`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
 
 
 @final
 class Actor:
-    """The agent, as the collection of rollouts sees it."""
+    """Samples actions during rollout collection. The noise of a whole rollout is drawn at its start."""
 
     def __init__(
         self,
@@ -36,12 +36,12 @@ class Actor:
     ) -> None:
         """
         Args:
-            act: the policy.
-            distribution: of the actions; draws the noise.
-            n_steps: T, the steps of a rollout.
-            device: of θ.
-            compile: whether `act` is compiled; worlds are simulated only if so, since NumPy is faster otherwise.
-            exploration: gives the exploration matrices of gSDE, in place of noise.
+            act: samples actions.
+            distribution: distribution of the actions; draws the noise.
+            n_steps: T, steps of a rollout.
+            device: device of θ.
+            compile: whether `act` is compiled. Environments are simulated only if it is: NumPy is faster otherwise.
+            exploration: returns the exploration matrices of gSDE, which replace the noise.
         """
         self._plain_act, self._act = act, Compiled(act, compile, device)
         self._distribution, self._n_steps, self._device = distribution, n_steps, device
@@ -49,20 +49,20 @@ class Actor:
         self._rng = np.random.default_rng()
         self._noise: np.ndarray | None = None
         self._uploaded_noise: Tensor | None = None
-        self._simulation: ActingAhead | None = None
+        self._simulation: RolloutSimulator | None = None
         self._simulated_actions: np.ndarray | None = None
 
     def seed(self, seed: int) -> None:
-        """Seed the noise, from the next rollout on."""
+        """Seed the noise of the next rollouts."""
         self._rng = np.random.default_rng(seed)
 
-    def watch(self, env: VecEnv) -> None:
-        """Simulate ahead if this environment is a world that can be simulated."""
-        world = foreseeable(env) if self._compile else None
+    def set_env(self, env: VecEnv) -> None:
+        """Set the environment. Its rollouts are simulated if possible."""
+        world = simulated_world(env) if self._compile else None
         if world is None:
             self._simulation = None
         elif self._simulation is None or self._simulation.env is not world:
-            self._simulation = ActingAhead(self._plain_act, world, self._n_steps, self._device)
+            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._device)
 
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
@@ -73,9 +73,9 @@ class Actor:
 
         Args:
             theta: packed θ.
-            observations: `[B, *obs]`, as the environment gave them.
-            observed: the same on the device.
-            t: step of the rollout.
+            observations: `[B, *obs]`, as returned by the environment.
+            observed: the same observations on the device.
+            t: index of the step in the rollout.
         """
         assert self._noise is not None
         if self._uploaded_noise is None:
@@ -92,17 +92,17 @@ class Actor:
         if simulation is None:
             return None
         if t % simulation.steps == 0:
-            assert isinstance(observations, np.ndarray)  # worlds that can be simulated have no Dict observations
+            assert isinstance(observations, np.ndarray)  # simulated environments have no Dict observations
             self._simulated_actions = simulation.actions(theta, noise[t : t + simulation.steps], observations)
-        elif not simulation.env.has_lookahead:  # something else has moved the environment
+        elif not simulation.env.has_lookahead:  # something else stepped or reset the environment
             self._simulated_actions = None
         return None if self._simulated_actions is None else self._simulated_actions[t % simulation.steps]
 
     def get_state(self) -> dict[str, Any]:
-        """The noise's generator, and what is left of the rollout's noise and simulated actions."""
+        """The noise generator, and the noise and simulated actions of the current rollout."""
         return {"generator": self._rng, "noise": self._noise, "simulated_actions": self._simulated_actions}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned."""
+        """Restore the state returned by `get_state`."""
         self._rng, self._noise, self._uploaded_noise = state["generator"], state["noise"], None
         self._simulated_actions = state["simulated_actions"]

@@ -1,4 +1,4 @@
-"""Turns the steps of B environments into a `Rollout`."""
+"""Builds a `Rollout` from the steps of B environments."""
 
 from __future__ import annotations
 
@@ -15,20 +15,21 @@ from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.devices import CPU, upload
 
 Arrays = np.ndarray | dict[str, np.ndarray]
-"""Observations of one space, or of each of a Dict space's by name."""
+"""Observations; by name for a Dict space."""
 
 
 @final
 class RolloutBuilder:
-    """Collects T steps from B environments and hands them out as tensors on a device.
+    """Collects T steps of B environments and returns them as tensors on a device.
 
-    Observations go there one by one, as the agent needs them to act, and stay; all else goes there once per rollout.
+    Observations are uploaded step by step, since the policy needs them to act. All other arrays are uploaded once per
+    rollout.
     """
 
     def __init__(
         self,
         steps: int,
-        copies: int,
+        num_envs: int,
         observation_space: gym.Space,
         action_shape: tuple[int, ...] = (),
         action_dtype: np.dtype[Any] | type = np.int64,
@@ -38,21 +39,21 @@ class RolloutBuilder:
         """
         Args:
             steps: T.
-            copies: B.
-            observation_space: of one environment; observations keep its dtype.
-            action_shape: of one action.
-            action_dtype: of the actions.
-            device: where rollouts are to lie.
+            num_envs: B.
+            observation_space: observation space of one environment; observations keep its dtype.
+            action_shape: shape of one action.
+            action_dtype: dtype of the actions.
+            device: device of the rollouts.
             needs_final_observation: whether the auxiliary task reads the final observation of terminated episodes.
         """
-        self._steps, self._copies, self._observation_space = steps, copies, observation_space
+        self._steps, self._num_envs, self._observation_space = steps, num_envs, observation_space
         self._action_shape, self._action_dtype = action_shape, action_dtype
-        self._device, self._ends_are_seen = device, needs_final_observation
+        self._device, self._needs_final_observation = device, needs_final_observation
         self.clear()
 
     def clear(self) -> None:
-        """Start a new rollout, in new arrays: those handed out stay as they are."""
-        batch = (self._steps, self._copies)
+        """Start a new rollout in new arrays; rollouts built before are not overwritten."""
+        batch = (self._steps, self._num_envs)
         self._observed: list[Observations] = []
         self._ends: list[tuple[int, int, Any]] = []
         self._actions = np.empty((*batch, *self._action_shape), self._action_dtype)
@@ -62,13 +63,16 @@ class RolloutBuilder:
         self._t = 0
 
     def observe(self, observations: Arrays) -> Observations:
-        """o_t of the coming step `[B, *obs]` on the device, to act on.
+        """Upload the observations o_t of the next step.
 
         Args:
-            observations: `[B, *obs]`; copied, so that the environment may write over them.
+            observations: `[B, *obs]`; copied, so the environment may overwrite them.
+
+        Returns:
+            the observations `[B, *obs]` on the device.
 
         Raises:
-            ValueError: one is not finite.
+            ValueError: an observation is not finite.
         """
         del self._observed[self._t :]
         self._observed.append(_uploaded(observations, self._observation_space, self._device))
@@ -82,56 +86,56 @@ class RolloutBuilder:
         following: Arrays,
         infos: list[dict[str, Any]],
     ) -> None:
-        """One step from what was observed last, as a Stable-Baselines3 `VecEnv` returns it.
+        """Add a step from the latest observations, as a Stable-Baselines3 `VecEnv` returns it.
 
         Args:
             actions: `[B, *action]`.
             rewards: `[B]`.
-            done: `[B]`: the episode ended.
-            following: `[B, *obs]`: what is observed next, the next episode's first where `done`.
-            infos: `terminal_observation` and `TimeLimit.truncated` where `done`. Where nothing depends on the former
-                and it is missing, the next episode's first observation stands in for it.
+            done: `[B]`: whether the episode ended.
+            following: `[B, *obs]`: the next observations; the first ones of the next episode if `done`.
+            infos: hold `terminal_observation` and `TimeLimit.truncated` if `done`. A missing `terminal_observation`
+                that is not needed is replaced by the first observation of the next episode.
 
         Raises:
             ValueError: an observation is not finite, or a `terminal_observation` that is needed is missing.
         """
         t, self._t = self._t, self._t + 1
         self._actions[t], self._rewards[t] = actions, rewards
-        for copy in np.flatnonzero(done).tolist():
-            last, by_time = infos[copy].get("terminal_observation"), infos[copy].get("TimeLimit.truncated", False)
+        for i in np.flatnonzero(done).tolist():
+            last, truncated = infos[i].get("terminal_observation"), infos[i].get("TimeLimit.truncated", False)
             if last is not None:
-                self._ends.append((t, copy, deepcopy(last)))
-            elif by_time or self._ends_are_seen:
-                raise ValueError(_missing(by_time, copy))
-            self._truncated[t, copy], self._terminated[t, copy] = by_time, not by_time
+                self._ends.append((t, i, deepcopy(last)))
+            elif truncated or self._needs_final_observation:
+                raise ValueError(_missing(truncated, i))
+            self._truncated[t, i], self._terminated[t, i] = truncated, not truncated
         if self._t == self._steps:
             self.observe(following)
 
     @property
     def steps(self) -> int:
-        """The steps added so far."""
+        """Number of steps added so far."""
         return self._t
 
     def get_state(self) -> dict[str, Any]:
-        """The steps added so far, as a dict of numbers, arrays and tensors, which later steps change."""
+        """The steps added so far: a dict of numbers, arrays and tensors. Not a copy: later steps change it."""
         return {name: getattr(self, name) for name in _STATE}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from where `get_state` was called on a builder of the same sizes, with tensors on this one's device."""
+        """Restore the state of a builder of the same sizes; its tensors must be on this builder's device."""
         vars(self).update({name: state[name] for name in _STATE})
 
     def build(self, statistics: Params | None = None) -> Rollout:
-        """The rollout of the T steps added.
+        """Build the rollout of the T steps.
 
         Args:
             statistics: `Rollout.statistics`.
 
         Raises:
-            ValueError: the environment gave a reward or an observation that is not finite.
+            ValueError: a reward or an observation is not finite.
         """
         if not np.isfinite(self._rewards).all():
-            step, copy = np.argwhere(~np.isfinite(self._rewards))[0]
-            raise ValueError(_not_finite("rewards", self._rewards[step, copy], copy))
+            step, i = np.argwhere(~np.isfinite(self._rewards))[0]
+            raise ValueError(_not_finite("rewards", self._rewards[step, i], i))
         index, slot = bootstrap_positions(self._truncated)
         actions, rewards, terminated, truncated = (
             upload(array, self._device) for array in (self._actions, self._rewards, self._terminated, self._truncated)
@@ -149,19 +153,19 @@ class RolloutBuilder:
         )
 
     def _next_observations(self) -> Observations:
-        """What was observed after each step, the true last observation where an episode ended."""
+        """The observation after each step; the final observation of an episode if it ended."""
         following = _stacked(self._observed[1:])
         if not self._ends:
             return following
-        steps, copies, last = zip(*self._ends, strict=True)
-        place = tuple(upload(np.array(numbers), self._device) for numbers in (steps, copies))
+        steps, env_indices, last = zip(*self._ends, strict=True)
+        index = tuple(upload(np.array(numbers), self._device) for numbers in (steps, env_indices))
         if isinstance(following, dict):
             batch: Arrays = {name: np.stack([one[name] for one in last]) for name in following}
         else:
             batch = np.stack(last)
-        uploaded = _uploaded(batch, self._observation_space, self._device, copies)
+        uploaded = _uploaded(batch, self._observation_space, self._device, env_indices)
         for whole, ends in zip(_leaves(following), _leaves(uploaded), strict=True):
-            whole[place] = ends
+            whole[index] = ends
         return following
 
 
@@ -169,24 +173,27 @@ _STATE = ("_t", "_observed", "_ends", "_actions", "_rewards", "_terminated", "_t
 
 
 def _uploaded(
-    observations: Arrays, space: gym.Space, device: torch.device, copies: Sequence[int] | None = None
+    observations: Arrays, space: gym.Space, device: torch.device, env_indices: Sequence[int] | None = None
 ) -> Observations:
-    """A copy of observations `[N, *obs]` on the device; `copies` says whose they are."""
+    """Copy observations `[N, *obs]` to the device; `env_indices` are their environments (default: 0 … N - 1)."""
     if isinstance(space, gym.spaces.Dict):
         assert isinstance(observations, dict)
-        parts = {name: _uploaded(observations[name], inner, device, copies) for name, inner in space.spaces.items()}
+        parts = {
+            name: _uploaded(observations[name], inner, device, env_indices) for name, inner in space.spaces.items()
+        }
         return cast(dict[str, Tensor], parts)
     array = np.array(observations, space.dtype, order="C")
     if device.type == "cpu" and array.dtype == np.uint8 and array.ndim == 4:  # images
-        return upload(array, device).contiguous(memory_format=torch.channels_last)  # as its convolutions take them
+        return upload(array, device).contiguous(memory_format=torch.channels_last)  # the CPU's fast convolution layout
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
-        place = tuple(np.argwhere(~np.isfinite(array))[0])
-        raise ValueError(_not_finite("observations", array[place], place[0] if copies is None else copies[place[0]]))
+        index = tuple(np.argwhere(~np.isfinite(array))[0])
+        env_index = index[0] if env_indices is None else env_indices[index[0]]
+        raise ValueError(_not_finite("observations", array[index], env_index))
     return upload(array, device)
 
 
 def _stacked(observed: list[Observations]) -> Observations:
-    """`[T, B, *obs]` of T observations `[B, *obs]`."""
+    """Stack T observations `[B, *obs]` to `[T, B, *obs]`."""
     if isinstance(observed[0], dict):
         return {name: torch.stack([cast(dict[str, Tensor], one)[name] for one in observed]) for name in observed[0]}
     return torch.stack(cast(list[Tensor], observed))
@@ -196,37 +203,37 @@ def _leaves(observations: Observations) -> list[Tensor]:
     return list(observations.values()) if isinstance(observations, dict) else [observations]
 
 
-def _not_finite(name: str, value: Any, copy: int) -> str:
-    return f"{name} must be finite, the environment gave {value} in copy {copy}"
+def _not_finite(name: str, value: Any, index: int) -> str:
+    return f"{name} must be finite, got {value} from environment {index}"
 
 
-def _missing(by_time: bool, copy: int) -> str:
-    why = "returns of a truncated episode are bootstrapped from it" if by_time else "the auxiliary task looks at it"
+def _missing(truncated: bool, index: int) -> str:
+    why = "returns of a truncated episode are bootstrapped from it" if truncated else "the auxiliary task reads it"
     return (
-        f"infos must hold terminal_observation where an episode ends, copy {copy} of the environment gave none: {why}, "
-        "so have the VecEnv put the episode's last observation there, as those of Stable-Baselines3 do"
+        f"infos must hold terminal_observation when an episode ends, got none from environment {index}: {why}. "
+        "The VecEnv must store the episode's final observation there, as those of Stable-Baselines3 do"
     )
 
 
 def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where returns are bootstrapped from: the last step of every copy, and truncations before it.
+    """The steps that returns are bootstrapped from: the last step of every environment, and earlier truncations.
 
     Args:
         truncated: `[T, B]` boolean.
 
     Returns:
-        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K has room for B / 4 early truncations,
-        or 4, 16, … times as many, so that a compiled update hardly ever meets a new shape; places beyond the ones
-        needed repeat the first.
+        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K leaves room for B / 4 early
+        truncations, or 4, 16, … times as many, so that compiled updates rarely see a new shape. Unused entries repeat
+        the first one.
     """
-    steps, copies = truncated.shape
+    steps, num_envs = truncated.shape
     early = np.flatnonzero(truncated[:-1])
-    last = np.arange((steps - 1) * copies, steps * copies)
-    room = -(-copies // 4)
+    last = np.arange((steps - 1) * num_envs, steps * num_envs)
+    room = -(-num_envs // 4)
     while room < len(early):
         room *= 4
     padding = np.full(room - len(early), last[0])
-    slot = np.zeros(steps * copies, np.int64)
-    slot[last] = np.arange(copies)
-    slot[early] = copies + np.arange(len(early))
-    return np.concatenate([last, early, padding]), slot.reshape(steps, copies)
+    slot = np.zeros(steps * num_envs, np.int64)
+    slot[last] = np.arange(num_envs)
+    slot[early] = num_envs + np.arange(len(early))
+    return np.concatenate([last, early, padding]), slot.reshape(steps, num_envs)

@@ -1,4 +1,4 @@
-"""Stepping environments whose worker processes may die."""
+"""Step environments whose worker processes may die."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecE
 
 
 def step(env: VecEnv, actions: np.ndarray) -> VecEnvStepReturn:
-    """`env.step(actions)` that raises when a worker of a `SubprocVecEnv` has died, instead of waiting forever.
+    """`env.step(actions)`, but raise if a worker of a `SubprocVecEnv` died instead of waiting forever.
 
     Raises:
-        RuntimeError: a worker is dead; the message says which, and how it ended.
+        RuntimeError: a worker died; the message names the worker and its exit code.
     """
     workers = _workers(env)
     if workers is None:
@@ -34,7 +34,10 @@ def _workers(env: Any) -> SubprocVecEnv | None:
 
 
 def _wait_for(workers: SubprocVecEnv) -> None:
-    """Until every worker has answered, or one is dead: a dead one's pipe need not say so, others may have a copy."""
+    """Wait until every worker has answered or one has died.
+
+    The pipe of a dead worker may stay open, since other workers may have inherited it. Sentinels always report a death.
+    """
     sentinels = [process.sentinel for process in workers.processes]
     waiting: list[Any] = list(workers.remotes)
     while waiting:
@@ -45,13 +48,13 @@ def _wait_for(workers: SubprocVecEnv) -> None:
 
 
 def _death(workers: SubprocVecEnv) -> RuntimeError:
-    workers.waiting = False  # nothing more comes, and close() is not to wait for it
+    workers.waiting = False  # close() must not wait for an answer
     dying = connection.wait([process.sentinel for process in workers.processes], timeout=5.0)
     for process in workers.processes:
         if process.sentinel in dying:
             process.join(timeout=5.0)  # for its exit code
     ended = [f"worker {i} (exit code {p.exitcode})" for i, p in enumerate(workers.processes) if not p.is_alive()]
     return RuntimeError(
-        f"{', '.join(ended) or 'a worker'} of the SubprocVecEnv died in the middle of a step; what it printed says "
-        "why. The model is as it was after the last update: save it, or go on from a checkpoint with a new environment"
+        f"{', '.join(ended) or 'a worker'} of the SubprocVecEnv died during a step; see its output for the cause. "
+        "The model is in its state after the last update: save it, or continue from a checkpoint with a new environment"
     )

@@ -1,4 +1,4 @@
-"""A rollout while it is collected: its steps so far, the actions drawn for it, and where it began."""
+"""Rollout collection, step by step."""
 
 from __future__ import annotations
 
@@ -15,34 +15,34 @@ from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
 
 _EXPLORATION = ("exploration_mat", "exploration_matrices")
-"""Of gSDE: drawn once a rollout."""
+"""Exploration matrices of gSDE."""
 
 
 @final
 class Collector:
-    """Collects rollouts step by step; may be saved and continued between any two steps."""
+    """Collects rollouts step by step. Its state can be saved and restored between any two steps."""
 
     def __init__(
         self, builder: RolloutBuilder, actor: Actor, policy: ActorCriticPolicy, n_steps: int, sde_sample_freq: int
     ) -> None:
         """
         Args:
-            builder: of rollouts of `n_steps` steps.
-            actor: draws actions.
+            builder: builds rollouts of `n_steps` steps.
+            actor: samples actions.
             policy: holds the exploration matrices of gSDE.
             n_steps: T.
-            sde_sample_freq: steps between new exploration matrices; -1 for once a rollout.
+            sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
         """
         self.actor, self.n_steps = actor, n_steps
         self.collecting = False
         """Whether a rollout is unfinished."""
         self.starts: np.ndarray | None = None
-        """`[B]` boolean: which environments began an episode with the rollout."""
+        """`[B]` boolean: whether an episode starts with the rollout."""
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
 
     @property
     def steps(self) -> int:
-        """Steps collected so far."""
+        """Number of steps collected so far."""
         return self._builder.steps
 
     def start(self, num_envs: int, episode_starts: np.ndarray | None) -> None:
@@ -50,22 +50,22 @@ class Collector:
 
         Args:
             num_envs: B.
-            episode_starts: `[B]` boolean: which environments are at the start of an episode.
+            episode_starts: `[B]` boolean: whether an episode starts with the rollout.
         """
         self._builder.clear()
         self.actor.start_rollout(num_envs)
         self.starts, self.collecting = episode_starts, True
 
     def act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
-        """Actions `[B, ...]` for the next step.
+        """Sample actions `[B, ...]` for the next step.
 
         Args:
             theta: packed θ.
             observations: `[B, *obs]`, the current ones.
-            env: where they come from.
+            env: the environment.
 
         Raises:
-            ValueError: observations are not of the environment's space, or not finite.
+            ValueError: observations are not in the observation space, or not finite.
         """
         t = self.steps
         check_observations(observations, env.observation_space)
@@ -76,7 +76,7 @@ class Collector:
         return self.actor.actions(theta, observations, observed, t)
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
-        """Actions `[B, *action]` as the environment takes them: those of a `Box` unscaled or clipped to its bounds."""
+        """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
         space: gym.Space = self._policy.action_space
         if isinstance(space, gym.spaces.Box):
             actions = actions.reshape(-1, *space.shape)
@@ -95,23 +95,23 @@ class Collector:
         new_obs: Arrays,
         infos: list[dict[str, Any]],
     ) -> None:
-        """Add the step that these actions led to, as a `VecEnv` returns it."""
+        """Add a step, as a `VecEnv` returns it."""
         self._builder.add(actions, rewards, dones, new_obs, infos)
 
     def finish(self, statistics: Params) -> Rollout:
-        """The rollout, all of whose steps are there.
+        """Build the rollout after its last step.
 
         Args:
-            statistics: running statistics that the agent acted with.
+            statistics: running statistics that the policy used.
         """
         return self._builder.build(statistics)
 
     def end(self) -> None:
-        """Leave the rollout: the next step starts another."""
+        """End the rollout; the next step starts a new one."""
         self.collecting = False
 
     def get_state(self) -> dict[str, Any]:
-        """The unfinished rollout, and the state of the actor."""
+        """The unfinished rollout and the state of the actor."""
         exploration = getattr(self._policy, "action_dist", None) if self._policy.use_sde else None
         return {
             "actor": self.actor.get_state(),
@@ -122,17 +122,17 @@ class Collector:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continue from what `get_state` returned.
+        """Restore the state returned by `get_state`.
 
         Raises:
-            ValueError: the unfinished rollout has another number of steps.
+            ValueError: the unfinished rollout has a different number of steps.
         """
         if state["collecting"]:
             steps = len(state["steps"]["_rewards"])
             if steps != self.n_steps:
                 raise ValueError(
-                    f"n_steps must be {steps}, since the file was saved in the middle of a rollout of so many, got "
-                    f"{self.n_steps}: force_reset=True drops that rollout and restarts episodes"
+                    f"n_steps must be {steps}, because the file was saved in the middle of a rollout of {steps} steps, "
+                    f"got {self.n_steps}: force_reset=True drops that rollout and restarts episodes"
                 )
             self._builder.set_state(state["steps"])
             for name, matrix in state["exploration"].items():
@@ -142,13 +142,14 @@ class Collector:
 
 
 def check_observations(observations: Arrays, space: gym.Space) -> None:
-    """
+    """Check the shape of observations `[B, *obs]`.
+
     Raises:
-        ValueError: the shape is not the space's.
+        ValueError: the shape differs from that of the space.
     """
     if isinstance(space, gym.spaces.Dict):
         for name, inner in space.spaces.items():
             check_observations(observations[name], inner)
     elif observations.shape[1:] != space.shape:  # type: ignore[union-attr]
         shape = observations.shape[1:]  # type: ignore[union-attr]
-        raise ValueError(f"observations must have shape {space.shape}, the environment gave {shape}")
+        raise ValueError(f"observations must have shape {space.shape}, got {shape} from the environment")

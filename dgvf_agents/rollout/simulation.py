@@ -1,4 +1,4 @@
-"""Acting and stepping a world of ours several steps at once, in one compiled function."""
+"""Simulated rollouts: several steps of policy and environment in one compiled function."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 
-MOST_STEPS = 8
-"""Steps that one compiled function takes at most; more of them take longer to compile than they save."""
+MAX_STEPS = 8
+"""Maximum number of steps in one compiled function. Longer functions take more time to compile than they save."""
 
 Act = Callable[[Params, Tensor, Tensor], Tensor]
-"""Actions `[B]` of an agent with parameters θ for observations `[B, *obs]`, drawn with noise `[B, ...]`."""
+"""`(θ, observations, noise) -> actions`: samples actions `[B]` for observations `[B, *obs]` with noise `[B, ...]`."""
 
 
 @final
-class ActingAhead:
-    """Actions for the coming steps, drawn with the outcome of each in view; the environment is told what to expect.
+class RolloutSimulator:
+    """Simulates the next steps of an environment and returns their actions; the environment caches the outcomes.
 
-    Only the world's noise and the agent's are random, and both are drawn beforehand: the steps are those that acting
-    and stepping in turn would take.
+    The environment's noise and the policy's noise are drawn beforehand, and nothing else is random. The steps are
+    therefore identical to those of acting and stepping in turn.
     """
 
     def __init__(
@@ -36,18 +36,18 @@ class ActingAhead:
     ) -> None:
         """
         Args:
-            act: the agent.
-            env: the environment; it must support lookahead.
-            n_steps: T, the steps of a rollout ≥ 1.
-            device: where the agent is.
-            compile: whether the function is compiled; it is slower than acting step by step otherwise, and equal.
+            act: samples actions.
+            env: the environment, as returned by `simulated_world`.
+            n_steps: T ≥ 1, steps of a rollout.
+            device: device of θ.
+            compile: whether the function is compiled. An eager one is slower than acting step by step.
         """
         self.env = env
-        self.steps = max(s for s in range(1, MOST_STEPS + 1) if n_steps % s == 0)
+        self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
         self._device = device
         world, limit = env.dynamics.on(torch, dtype=torch.float64, device=device), env.max_episode_steps
 
-        def ahead(
+        def simulate(
             theta: Params, noise: Tensor, state: tuple, elapsed: Tensor, numbers: Tensor, cursor: Tensor
         ) -> SimulatedRollout:
             def actions(observations: Tensor, t: int) -> Tensor:
@@ -55,20 +55,26 @@ class ActingAhead:
 
             return simulate_rollout(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
 
-        self._ahead = Compiled(ahead, compile, device)
+        self._simulate = Compiled(simulate, compile, device)
 
     def actions(self, theta: Params, noise: Tensor, observations: np.ndarray) -> np.ndarray | None:
-        """Actions `[steps, B]` for the next `steps` steps, drawn with noise `[steps, B, ...]`.
+        """Simulate the next `steps` steps.
 
-        `None` where the environment does not stand where these observations `[B, *obs]` were made: something else has
-        moved it since, and the agent, who knows no better, acts on what it saw.
+        Args:
+            theta: packed θ.
+            noise: `[steps, B, ...]`, of the policy.
+            observations: `[B, *obs]`, the latest ones.
+
+        Returns:
+            actions `[steps, B]`, or `None` if the observations are not those of the environment's current state:
+            something else stepped or reset it, and the agent must act on the observations it has.
         """
         state, *streams = self.env.lookahead_inputs(self.steps)
         if not np.array_equal(self.env.dynamics.observe(state), observations):
             return None
         state = type(state)(*map(self._tensor, state))
         with torch.no_grad():
-            rollout = self._ahead(theta, noise, state, *map(self._tensor, streams))
+            rollout = self._simulate(theta, noise, state, *map(self._tensor, streams))
         states = type(state)(*map(_array, rollout.states))
         simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
         self.env.set_lookahead(simulated)
@@ -82,8 +88,12 @@ def _array(tensor: Tensor) -> np.ndarray:
     return tensor.cpu().numpy()
 
 
-def foreseeable(env: VecEnv) -> DynamicsVectorEnv | None:
-    """The world of ours behind a `VecEnv` that passes actions and observations on; `None` if there is none."""
+def simulated_world(env: VecEnv) -> DynamicsVectorEnv | None:
+    """The environment to simulate behind a `VecEnv`.
+
+    Returns:
+        the environment, or `None` if it is not one of `dgvf_envs` or if a wrapper may change actions or observations.
+    """
     while type(env) is VecMonitor:
         env = env.venv
     inner = env.env if isinstance(env, GymnasiumVecEnv) else None

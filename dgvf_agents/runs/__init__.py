@@ -1,1 +1,1 @@
-"""A training run on disk, from its configuration to its learning curve: `dgvf train` and what looks at runs."""
+"""Training runs on disk: `dgvf train`, `dgvf evaluate`, `dgvf watch` and `dgvf probe`."""

@@ -1,4 +1,4 @@
-"""The paper's hyperparameters on Atari, and the configuration of a training run that they make."""
+"""The paper's hyperparameters on Atari, and the training configuration made from them."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ AtariRules = Literal["paper", "modern"]
 class AtariTable:
     """Table 1 of the paper's appendix, "hyperparameters used by all learning agents based on IMPALA", row by row.
 
-    Not here: the table's network is a deep residual one, and its 200 actors and 1 learner are those of a distributed
-    agent; `RMSProp` has the decay of 0.99 and the momentum of 0; Adam is the only
-    meta-optimizer. Numbers that gradients are compared with are for losses summed over the batch, as IMPALA's are
-    (`dgvf_agents.core.optimizers`).
+    Omitted rows: the deep residual network; the 200 actors and 1 learner of the distributed agent; the decay 0.99 and
+    the momentum 0, which are built into `RMSProp`; the meta-optimizer, which is always Adam. Gradient norms and ε are
+    for losses summed over the batch, as in IMPALA (`dgvf_agents.core.summed_losses`).
     """
 
     n_step_return: int = 20
     """Row "n-step return"."""
     batch_size: int = 32
-    """Row "Batch size": trajectories of `n_step_return` steps; as many environments step side by side."""
+    """Row "Batch size": trajectories of `n_step_return` steps, one per environment."""
     value_loss_coefficient: float = 0.5
     """Row "Value loss coefficient": on half the squared error, as in the paper's value update and in IMPALA."""
     entropy_coefficient: float = 0.01
@@ -35,41 +34,40 @@ class AtariTable:
     learning_rate: float = 6e-4
     """Row "Learning rate"."""
     final_learning_rate: float = 0.0
-    """Row "Learning rate schedule": "Anneal linearly to 0"; over all steps of the run."""
+    """Row "Learning rate schedule": "Anneal linearly to 0", over all steps of the run."""
     rms_prop_epsilon: float = 0.1
-    """Row "RMSProp ε"; inside the root, for summed losses."""
+    """Row "RMSProp ε"; inside the square root, for summed losses."""
     global_gradient_norm_clip: float = 40.0
     """Row "Global gradient norm clip"; for summed losses."""
     meta_learning_rate: float = 6e-4
-    """Row "Meta learning rate", of "Meta optimiser ADAM"; constant, the schedule stands among IMPALA's rows."""
+    """Row "Meta learning rate", of "Meta optimiser ADAM"; constant, since the schedule is one of IMPALA's rows."""
     unroll_length: int = 10
     """Row "Unroll length"."""
     meta_gradient_norm_clip_cumulants: float = 1.0
-    """Row "Meta gradient norm clip (cumulants)"; with the question network's encoder;
-    for summed losses."""
+    """Row "Meta gradient norm clip (cumulants)"; includes the question network's encoder; for summed losses."""
     meta_gradient_norm_clip_discounts: float = 10.0
     """Row "Meta gradient norm clip (discounts)"; for summed losses."""
     questions: int = 128
     """Row "Number of Questions"."""
     gvf_coefficient: float = 1e-4
-    """Row "Auxiliary loss coefficient" of "GVF Questions": discovered and random ones."""
+    """Row "Auxiliary loss coefficient" of "GVF Questions", for discovered and random questions."""
     pixel_control_coefficient: float = 1e-4
     """Row "Auxiliary loss coefficient" of "Pixel-Control"."""
     reward_prediction_coefficient: float = 1e-3
     """Row "Auxiliary loss coefficient" of "Reward-Prediction"."""
     frames: int = 200_000_000
-    """Frames that agents are trained for (paper, figure 3), 4 per step; not in the table."""
+    """Training frames (paper, figure 3), 4 per step; not in the table."""
     discount: float = 0.99
-    """γ of the main task; not in the table, from Espeholt et al. (2018)."""
+    """γ of the main task, from Espeholt et al. (2018); not in the table."""
 
     def auxiliary_coefficient(self, method: AtariMethod) -> float:
-        """The factor on a method's answer loss; without a task it has no part."""
+        """Coefficient of a method's answer loss; unused without an auxiliary task."""
         own = {"pixel-control": self.pixel_control_coefficient, "reward-prediction": self.reward_prediction_coefficient}
         return own.get(method, self.gvf_coefficient)
 
 
 PAPER_TABLE = AtariTable()
-"""The paper's numbers."""
+"""The paper's hyperparameters."""
 
 ATARI_METHODS: dict[AtariMethod, str] = {
     "discovered": "discovered",
@@ -84,16 +82,16 @@ ATARI_METHODS: dict[AtariMethod, str] = {
 def atari_config(
     game: str, method: AtariMethod, rules: AtariRules = "paper", table: AtariTable = PAPER_TABLE
 ) -> TrainConfig:
-    """The configuration of a method on a game: that of the paper's representation experiments, encoders included.
+    """The configuration of a method on a game, as in the paper's representation experiments.
 
-    Discovered questions have an encoder of their own and learn their discounts. `encoder_mode="joint"` of
-    `dataclasses.replace` lets the main task train the encoder too. Training takes a CUDA device where there is one: the
-    convolutions over batches of 640 frames are what it is for.
+    The question network has its own encoder, and discounts are learned. `dataclasses.replace(config,
+    encoder_mode="joint")` lets the main task train the agent's encoder too. Training uses a CUDA device if available:
+    convolutions over batches of 640 frames are slow on a CPU.
 
     Args:
-        game: in Gymnasium's or ALE's spelling: `"Breakout"`, `"ms_pacman"`.
-        method: the auxiliary task, or none.
-        rules: name of the preset of `dgvf_envs.atari` for what the agent sees and how games go.
+        game: name of the game in the spelling of Gymnasium or ALE, such as `"Breakout"` or `"ms_pacman"`.
+        method: the auxiliary task, or `"a2c"` for none.
+        rules: name of the `dgvf_envs.atari` preset for preprocessing and game rules.
         table: hyperparameters.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A run's checkpoints: written whole or not at all, the last few complete, damaged ones passed over."""
+"""Checkpoints of a run: written atomically, the last few complete; damaged ones are skipped."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class NothingToResumeError(ValueError):
-    """A run has checkpoints, and none that training can go on from."""
+    """A run has checkpoints, but none that training can continue from."""
 
 
 def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
-    """Write the model as the latest checkpoint, and take from older ones than the last `kept` what training needs.
+    """Write the model as the latest checkpoint, and reduce all but the last `kept` checkpoints to their networks.
 
-    Whatever goes wrong, a full disk or the end of the process, the checkpoints before this one stay as they were.
+    If writing fails, because of a full disk or a killed process, the earlier checkpoints do not change.
 
     Raises:
         NotFiniteError: training has diverged; nothing is written.
-        OSError: the disk cannot take it.
+        OSError: writing failed.
     """
     check_finite("parameters", model.get_parameters(), model.learner.updates)
     path = folder.checkpoint_file(model.num_timesteps)
@@ -40,29 +40,30 @@ def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
 
 
 def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> None:
-    """Take from all but the last `kept` complete checkpoints, and the one just `written`, what only training needs."""
+    """Reduce all complete checkpoints but the last `kept`, and but the one just `written`, to their networks."""
     for older in complete_checkpoints(folder)[:-kept]:
-        if older != written:  # files of more steps may be left of something else
+        if older != written:  # stale files of more steps may exist
             _reduce(older)
 
 
 def load_checkpoint(
     folder: RunFolder, make_env: Callable[[], VecEnv], device: torch.device | str = "cpu"
 ) -> DGVFA2C | None:
-    """The model of the latest checkpoint that training can go on from, in an environment made for it.
+    """Load the latest checkpoint that training can continue from.
 
-    A damaged file is passed over with a warning.
+    Damaged files are skipped with a warning.
 
     Args:
-        folder: of the run.
-        make_env: makes the environment.
-        device: for networks and updates, whatever the checkpoint was written on.
+        folder: the run folder.
+        make_env: makes the environment of the model.
+        device: device of the networks and updates; may differ from the one that wrote the checkpoint.
 
     Returns:
-        the model, or `None` where the run has no checkpoint yet.
+        the model, or `None` if the run has no checkpoint yet.
 
     Raises:
-        NothingToResumeError: it has checkpoints, and none that training can go on from; the message names the damaged.
+        NothingToResumeError: the run has checkpoints, but none that training can continue from; the message names the
+            damaged ones.
     """
     damaged = []
     for path in reversed(folder.checkpoints()):
@@ -76,17 +77,17 @@ def load_checkpoint(
             return DGVFA2C.load(path, make_env(), device=device)
     if folder.checkpoints():
         raise NothingToResumeError(
-            f"run must have a checkpoint that training can go on from, got {folder.path}, where "
-            f"{' and '.join(sorted(damaged)) or 'none'} are damaged and all others hold networks only: begin anew with "
+            f"run must have a checkpoint that training can continue from, got {folder.path}, where "
+            f"{' and '.join(sorted(damaged)) or 'none'} are damaged and all others hold networks only: restart with "
             "another --out, or delete the folder"
         )
     return None
 
 
 def complete_checkpoints(folder: RunFolder) -> list[Path]:
-    """The checkpoints that hold all of the model, oldest first: not the older ones, which keep networks only.
+    """The checkpoints that training can continue from, oldest first.
 
-    Nor damaged ones, which are of no use, but not ours to throw away.
+    Older checkpoints hold networks only. Damaged ones are not complete either, but are never deleted.
     """
     return [path for path in folder.checkpoints() if _is_complete(path)]
 

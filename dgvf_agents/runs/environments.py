@@ -1,4 +1,4 @@
-"""The environments of a training run: those that it trains in, those that it is evaluated in, and one in a window."""
+"""The environments of a run, for training, for evaluation and in a window."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 
 
 def training_environments(config: TrainConfig, seed: int | None = None) -> VecEnv:
-    """The copies that a configuration trains in.
+    """The training environments of a configuration.
 
     Args:
-        config: the run's.
-        seed: of the first copy; the configuration's when left out.
+        config: configuration of the run.
+        seed: seed of the first environment (default: that of the configuration).
     """
     seed = config.seed if seed is None else seed
     if config.atari is not None:
@@ -28,21 +28,21 @@ def training_environments(config: TrainConfig, seed: int | None = None) -> VecEn
     return make_vec(config.env, config.n_envs, seed, env_kwargs=config.env_kwargs, wrapper_class=_wrapper(config))
 
 
-def evaluation_environments(config: TrainConfig, copies: int, seed: int) -> VecEnv:
-    """Copies of the world as evaluation has it; of a game, under the rules of training, with whole games as episodes.
+def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:
+    """The evaluation environments of a configuration. On Atari: under the rules of training, scored on whole games.
 
     Args:
-        config: the run's.
-        copies: how many ≥ 1.
-        seed: of the first copy.
+        config: configuration of the run.
+        num_envs: number of environments ≥ 1.
+        seed: seed of the first environment.
     """
     if config.atari is not None:
-        return _games(config, copies, seed)
-    return make_vec(config.env, copies, seed, env_kwargs=config.evaluation_kwargs, wrapper_class=_wrapper(config))
+        return _games(config, num_envs, seed)
+    return make_vec(config.env, num_envs, seed, env_kwargs=config.evaluation_kwargs, wrapper_class=_wrapper(config))
 
 
 def window(config: TrainConfig) -> gym.Env[Any, Any]:
-    """One copy in a window; an episode of a game is all of it, whatever a lost life is in training."""
+    """An environment in a window. On Atari an episode is a whole game, even if a lost life ends it in training."""
     if config.atari is not None:
         return make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False), render_mode="human")
     env = gym.make(config.env, render_mode="human", **config.evaluation_kwargs)
@@ -51,9 +51,10 @@ def window(config: TrainConfig) -> gym.Env[Any, Any]:
 
 
 def _wrapper(config: TrainConfig) -> Callable[[gym.Env], gym.Wrapper] | None:
-    """
+    """The wrapper class that `env_wrapper` names.
+
     Raises:
-        ValueError: `env_wrapper` does not name a class of wrappers.
+        ValueError: `env_wrapper` does not name a wrapper class.
     """
     if config.env_wrapper is None:
         return None
@@ -67,10 +68,10 @@ def _wrapper(config: TrainConfig) -> Callable[[gym.Env], gym.Wrapper] | None:
     return found
 
 
-def _games(config: TrainConfig, copies: int, seed: int) -> VecEnv:
-    """They tell Stable-Baselines3 the scores of whole games themselves; a monitor around them would see lives."""
+def _games(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:
+    """Atari environments. They report scores of whole games to Stable-Baselines3; a `VecMonitor` would report lives."""
     assert config.atari is not None
-    env = GymnasiumVecEnv(make_atari_vec(config.env, copies, config.atari, threads=config.threads))
+    env = GymnasiumVecEnv(make_atari_vec(config.env, num_envs, config.atari, threads=config.threads))
     env.seed(seed)
     env.action_space.seed(seed)
     return env

@@ -1,4 +1,4 @@
-"""`dgvf evaluate`: how well a trained agent does."""
+"""`dgvf evaluate`: the mean return of a trained agent."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from dgvf_agents.runs.folder import RunFolder
 def evaluate(
     run: Path, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
 ) -> tuple[float, float]:
-    """Mean and standard deviation of the undiscounted return of a run's latest checkpoint; on Atari of whole games'
-    scores, under the rules of training.
+    """Mean and standard deviation of the undiscounted return of a run's latest checkpoint.
+
+    On Atari the return is the score of a whole game, under the rules of training.
 
     Args:
         run: the run folder.
-        episodes: how many episodes ≥ 1.
-        deterministic: the most likely action; one drawn from the policy, as in training, when false.
-        seed: of the evaluation environments and the actions.
-        device: for the network; that of the run where it can be used here, the CPU elsewhere, when left out.
+        episodes: number of episodes ≥ 1.
+        deterministic: whether to take the most likely action instead of sampling from the policy.
+        seed: seed of the evaluation environments and the actions.
+        device: device of the network (default: that of the run, or the CPU if that is unavailable).
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
-        ValueError: `episodes` < 1, or `device` cannot be used here.
+        ValueError: `episodes` < 1, or `device` is unavailable.
     """
     if episodes < 1:
         raise ValueError(f"episodes must be >= 1, got {episodes!r}")
@@ -45,14 +46,16 @@ def evaluate(
 def episodes_of(
     model: DGVFA2C, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Undiscounted returns and lengths of `episodes` episodes, the same for the same seed; training is not touched.
+    """Undiscounted returns and lengths of `episodes` episodes.
+
+    The same seed gives the same episodes. The random number generators of training do not advance.
 
     Args:
         model: the agent.
-        env: the environments; reset.
-        episodes: how many episodes ≥ 1.
-        seed: of the environments and of the actions.
-        deterministic: the most likely action; one drawn from the policy when false.
+        env: the environments, which are reset.
+        episodes: number of episodes ≥ 1.
+        seed: seed of the environments and the actions.
+        deterministic: whether to take the most likely action instead of sampling from the policy.
     """
     env.seed(seed)
     with torch.random.fork_rng(devices=random_devices(model.device)):

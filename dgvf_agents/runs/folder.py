@@ -1,10 +1,10 @@
-"""What a training run leaves on disk, and where.
+"""The files of a training run.
 
-RUN/config.json        the configuration
-RUN/progress.csv       metrics, one row per log interval; TensorBoard events beside it
-RUN/checkpoints/       models by number of environment steps; the last few can be resumed from, older ones hold networks
+RUN/config.json         the configuration
+RUN/progress.csv        metrics, one row per log interval; TensorBoard events next to it
+RUN/checkpoints/        models by number of environment steps; the last few are complete, older ones hold networks only
 RUN/learning-curve.png
-RUN/.lock              held by the process that trains
+RUN/.lock               held by the training process
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class RunFolder:
     """The folder of one run."""
 
     path: Path
-    """The folder."""
+    """Path of the folder."""
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
@@ -59,46 +59,46 @@ class RunFolder:
 
     @property
     def lock_file(self) -> Path:
-        """Held by the process that trains."""
+        """Held by the training process."""
         return self.path / ".lock"
 
     def checkpoint_file(self, steps: int) -> Path:
-        """The model after a number of environment steps."""
+        """The checkpoint after a number of environment steps."""
         return self.path / "checkpoints" / f"{steps:010d}.zip"
 
     def checkpoints(self) -> list[Path]:
-        """The models, by number of environment steps."""
+        """The checkpoints, by number of environment steps."""
         return sorted((self.path / "checkpoints").glob("[0-9]*.zip"))
 
     def latest_checkpoint(self) -> Path:
-        """The model with the most steps; a damaged one is skipped with a warning.
+        """The checkpoint with the most steps; damaged ones are skipped with a warning.
 
         Raises:
-            FileNotFoundError: there is none yet, or none that is whole.
+            FileNotFoundError: there is no undamaged checkpoint.
         """
         for path in reversed(self.checkpoints()):
             if (damage := damage_of(path)) is None:
                 return path
             warnings.warn(f"checkpoint {path} is skipped: {damage}", stacklevel=2)
-        raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without any")
+        raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without one")
 
     def is_finished(self) -> bool:
-        """Whether the run has reached its steps: the checkpoint written at the end is there, whole, and is the last."""
+        """Whether the run has reached its steps: the checkpoint of the last step exists and is not damaged."""
         done = self.checkpoints()
         return bool(done) and int(done[-1].stem) >= self.read_config().steps and damage_of(done[-1]) is None
 
     def remove_unfinished(self) -> None:
-        """Remove what a killed process had begun to write."""
+        """Remove the temporary files of a killed process."""
         for path in self.path.rglob(".*.tmp*"):
             path.unlink(missing_ok=True)
 
     def write_config(self, config: TrainConfig) -> None:
-        """Write the configuration, atomically."""
+        """Write the configuration atomically."""
         with replacing(self.config_file) as unfinished:
             unfinished.write_text(json.dumps(dataclasses.asdict(config), indent=1) + "\n")
 
     def read_config(self) -> TrainConfig:
-        """The configuration."""
+        """Read the configuration."""
         return TrainConfig.from_fields(json.loads(self.config_file.read_text()))
 
     def learning_curve(self) -> tuple[list[int], list[float]]:

@@ -1,4 +1,4 @@
-"""Ctrl-C that lets training finish what it is doing."""
+"""Graceful Ctrl-C: training finishes the update and writes a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from typing import final
 
 @final
 class TrainingInterruptedError(KeyboardInterrupt):
-    """Ctrl-C stopped training, after a checkpoint."""
+    """Ctrl-C stopped training; a checkpoint was written."""
 
     def __init__(self, run: Path) -> None:
-        super().__init__(f"training in {run} was interrupted; a checkpoint is written")
+        super().__init__(f"training in {run} was interrupted; a checkpoint was written")
         self.run = run
         """The run folder."""
 
@@ -26,7 +26,7 @@ class TrainingInterruptedError(KeyboardInterrupt):
 @final
 @dataclass
 class StopRequest:
-    """Whether somebody asked to stop."""
+    """Whether training should stop."""
 
     asked: bool = False
 
@@ -35,7 +35,7 @@ class StopRequest:
 def stop_requests() -> Iterator[StopRequest]:
     """Turn the first Ctrl-C into a request to stop; the second one interrupts as usual.
 
-    Other threads than the main one get no signals, and a process that ignores Ctrl-C goes on ignoring it.
+    Only the main thread receives signals. A process that ignores Ctrl-C still does.
     """
     request = StopRequest()
     usual = threading.current_thread() is threading.main_thread() and (

@@ -1,4 +1,4 @@
-"""Pictures of results."""
+"""Plots of results."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def plot_learning_curve(
     Args:
         path: the file.
         steps: environment steps.
-        returns: mean return at each.
-        title: above the axes.
-        optimal: return of an optimal policy, drawn as a line; none when left out.
-        frames_per_step: on Atari; an axis above then counts frames.
+        returns: mean return at each of the steps.
+        title: title of the plot.
+        optimal: return of an optimal policy, drawn as a line; `None`: no line.
+        frames_per_step: frames per agent step on Atari, which adds an axis of frames at the top; `None` elsewhere.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
@@ -54,7 +54,7 @@ def plot_learning_curve(
 
 
 def _label_steps(axes: Axes, frames_per_step: int | None) -> None:
-    """Say what the x axis counts; on Atari the agent's steps below and frames above."""
+    """Label the x axis: environment steps; on Atari agent steps, with frames at the top."""
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     if frames_per_step is None:
         axes.set_xlabel("environment steps")
@@ -70,23 +70,23 @@ def _label_steps(axes: Axes, frames_per_step: int | None) -> None:
 _GRAY = "#5c6270"
 _RED = "#c0392b"
 _LINEAR_BELOW = 10.0
-"""Magnitude of returns below which a logarithmic scale is linear."""
+"""Magnitude of returns below which a symmetric logarithmic scale is linear."""
 
 
 @final
 @dataclass(frozen=True)
 class TrainingCurve:
-    """The seeds of one setting."""
+    """The learning curve of one setting, over seeds."""
 
     label: str
-    """In the legend."""
+    """Label in the legend."""
     color: str
     points: Sequence[tuple[float, float]]
-    """Steps and mean return over seeds."""
+    """Environment steps and mean return over seeds."""
     interval: Sequence[tuple[float, float, float]]
-    """Steps, lower and upper end of the mean's interval; may be empty."""
+    """Steps, lower and upper bound of the confidence interval of the mean; may be empty."""
     seeds: Sequence[Sequence[tuple[float, float]]]
-    """Steps and return of every seed."""
+    """Steps and return, one curve per seed."""
 
 
 @final
@@ -98,27 +98,27 @@ class CurvePanel:
     ylabel: str
     curves: Sequence[TrainingCurve]
     optimal: float | None
-    """Return of an optimal policy; None for no line."""
+    """Return of an optimal policy; `None`: no line."""
     logarithmic: bool = False
     """Whether returns are drawn on a logarithmic scale."""
     frames_per_step: int | None = None
-    """On Atari; an axis above then counts frames."""
+    """Frames per agent step on Atari; `None` elsewhere."""
 
 
 @final
 @dataclass(frozen=True)
 class StudyLine:
-    """A quantity over a parameter."""
+    """A quantity as a function of a parameter."""
 
     label: str
-    """In the legend."""
+    """Label in the legend."""
     dashed: bool
     points: Sequence[tuple[float, float]]
     """Parameter and mean over seeds, ascending."""
     interval: Sequence[tuple[float, float, float]]
-    """Parameter, lower and upper end of the mean's interval; may be empty."""
+    """Parameter, lower and upper bound of the confidence interval of the mean; may be empty."""
     seeds: Sequence[tuple[float, float]]
-    """Parameter and quantity of every seed."""
+    """Parameter and quantity, one point per seed."""
 
 
 @final
@@ -130,7 +130,7 @@ class StudyPanel:
     ylabel: str
     lines: Sequence[StudyLine]
     optimal: float | None
-    """Return of an optimal policy; None for no line."""
+    """Return of an optimal policy; `None`: no line."""
     logarithmic: bool = False
     """Whether returns are drawn on a logarithmic scale."""
 
@@ -138,25 +138,25 @@ class StudyPanel:
 @final
 @dataclass(frozen=True)
 class HeatMap:
-    """A number over two parameters."""
+    """A number as a function of two parameters."""
 
     title: str
     cells: Mapping[tuple[float, float], float]
-    """By the values of both parameters, across and up."""
+    """Number by the values of the parameters on the x axis and the y axis."""
     marked: tuple[float, float] | None
-    """Framed; none when left out."""
+    """Parameters of the cell to highlight; `None`: no cell."""
     logarithmic: bool = False
-    """Whether colors follow a logarithmic scale."""
+    """Whether the color scale is logarithmic."""
 
 
 def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str, columns: int = 3) -> None:
-    """Write learning curves as PNG, atomically: every seed faintly, the mean and its interval on top.
+    """Write learning curves as PNG, atomically: seeds as thin lines, the mean and its interval on top.
 
     Args:
         path: the file.
-        panels: in rows of `columns`.
-        title: above all of them.
-        columns: panels beside each other at most.
+        panels: the panels, in rows of `columns`.
+        title: title of the figure.
+        columns: maximum number of panels per row.
     """
     figure, grid = _figure(len(panels), title, columns)
     for axes, panel in zip(grid, panels, strict=True):
@@ -175,7 +175,7 @@ def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str, columns: i
 
 
 def plot_studies(path: Path, panels: Sequence[StudyPanel], parameter: str) -> None:
-    """Write parameter studies as PNG, atomically: every seed a faint point, the mean and its interval on top."""
+    """Write parameter studies as PNG, atomically: seeds as faint points, the mean and its interval on top."""
     figure, grid = _figure(len(panels), None)
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
@@ -198,13 +198,13 @@ def plot_studies(path: Path, panels: Sequence[StudyPanel], parameter: str) -> No
 
 
 def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) -> None:
-    """Write numbers over two parameters as PNG, atomically.
+    """Write heat maps as PNG, atomically.
 
     Args:
         path: the file.
-        maps: one panel each.
-        across: name of the first parameter.
-        up: name of the second parameter.
+        maps: the heat maps, one panel each.
+        across: label of the x axis.
+        up: label of the y axis.
     """
     figure, grid = _figure(len(maps), None, columns=2)
     for axes, heat_map in zip(grid, maps, strict=True):
@@ -249,11 +249,11 @@ def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
 
 
 _INCHES_OF_AN_ENTRY = 2.6
-"""Width of the legend's longest."""
+"""Width of the longest legend entry."""
 
 
 def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
-    """One for all panels, below them, with whatever any of them shows."""
+    """One legend for all panels, below them."""
     entries: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):

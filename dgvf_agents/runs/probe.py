@@ -1,4 +1,4 @@
-"""`dgvf probe`: how stable the inner updates of a run are, checkpoint by checkpoint."""
+"""`dgvf probe`: stability of the inner updates at every checkpoint of a run."""
 
 from __future__ import annotations
 
@@ -21,41 +21,41 @@ from dgvf_agents.storage.atomic import replacing
 
 
 class Stability(NamedTuple):
-    """What L inner updates in a row do to neighboring parameters."""
+    """Stability of L consecutive inner updates."""
 
     steps: int
-    """Environment steps that the agent was trained for."""
+    """Environment steps of training so far."""
     spectral_radius: float
-    """Of an update's Jacobian, the mean over the first three updates."""
+    """Spectral radius of an update's Jacobian, averaged over the first three updates."""
     gain: float
-    """The most that all of them together stretch a change of θ."""
+    """Maximum factor by which the L updates together amplify a perturbation of θ."""
 
 
 def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stability]:
-    """Measure every complete checkpoint of a run, and write `stability.csv` beside its metrics.
+    """Measure every complete checkpoint of a run and write `stability.csv` next to its metrics.
 
-    Checkpoints that keep networks only lack the optimizer's statistics, on which everything here depends.
+    Checkpoints that hold networks only are skipped: they lack the optimizer's statistics.
 
     Args:
         run: the run folder.
-        seed: of the environments that the updates' experience comes from.
-        device: for the updates; that of the run where it can be used here, the CPU elsewhere, when left out.
+        seed: seed of the environments that provide the batches.
+        device: device of the updates (default: that of the run, or the CPU if that is unavailable).
 
     Raises:
         FileNotFoundError: there is no run, or it has no complete checkpoint.
-        ValueError: `device` cannot be used here.
+        ValueError: `device` is unavailable.
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
     files = complete_checkpoints(folder)
     if not files:
-        raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without any")
+        raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without one")
     torch.set_num_threads(config.threads)
-    where = evaluation_device(device, config.device)
+    probe_device = evaluation_device(device, config.device)
     rows = []
     for file in files:
         env = training_environments(config, seed)
-        rows.append(measure(DGVFA2C.load(file, env, device=where, compile=False)))
+        rows.append(measure(DGVFA2C.load(file, env, device=probe_device, compile=False)))
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(Stability._fields)
@@ -64,16 +64,16 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
 
 
 def measure(model: DGVFA2C) -> Stability:
-    """Measure the next L updates of a model, which makes them."""
-    steps, witness = model.num_timesteps, _Witness()
+    """Measure the next L updates of a model. This performs them."""
+    steps, recorder = model.num_timesteps, _JacobianRecorder()
     batch = model.n_envs * model.n_steps
-    model.learn(model.unroll_length * batch, witness, reset_num_timesteps=False)
-    radii = [spectral_radius(jacobian) for jacobian in witness.jacobians[:3]]
-    return Stability(steps, float(np.mean(radii)), gain(witness.jacobians, witness.size))
+    model.learn(model.unroll_length * batch, recorder, reset_num_timesteps=False)
+    radii = [spectral_radius(jacobian) for jacobian in recorder.jacobians[:3]]
+    return Stability(steps, float(np.mean(radii)), gain(recorder.jacobians, recorder.size))
 
 
-class _Witness(BaseCallback):
-    """Keeps the Jacobian of every update."""
+class _JacobianRecorder(BaseCallback):
+    """Records the Jacobian of every update."""
 
     def __init__(self) -> None:
         super().__init__()

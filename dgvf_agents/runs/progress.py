@@ -1,4 +1,4 @@
-"""Metrics as a CSV file that a resumed run goes on with."""
+"""Metrics as a CSV file that resumed runs append to."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Vid
 from dgvf_agents.storage.atomic import replacing
 
 STEPS = "time/total_timesteps"
-"""The column of environment steps, which every row has."""
+"""Column of environment steps, present in every row."""
 
 
 @final
 class ProgressLog(KVWriter):
-    """One row per log interval, one column per metric in the order in which they came.
+    """One row per log interval, one column per metric in the order of first appearance.
 
-    Stable-Baselines3's own writer begins its file anew, and rewrites it in place where a column is added: a process
-    killed at that moment leaves half of it.
+    Stable-Baselines3's own writer overwrites the file when it is opened, and rewrites it in place when a column is
+    added: a process killed at that moment leaves an incomplete file.
     """
 
     def __init__(self, path: Path, steps: int = 0) -> None:
         """
         Args:
-            path: the file; its rows after `steps` are cut off, since the run goes on from there.
-            steps: environment steps.
+            path: the file. Rows after `steps` are removed.
+            steps: environment steps that the run continues from.
         """
         self._path = path
         self._rows = _rows_until(path, steps)
@@ -68,7 +68,7 @@ _PICTURES = (Video, Figure, Image, HParam)
 
 
 def _rows_until(path: Path, steps: int) -> list[dict[str, str]]:
-    """The file's whole rows up to a number of environment steps; none where there is no file."""
+    """The complete rows up to a number of environment steps; empty if the file does not exist."""
     if not path.is_file():
         return []
     with path.open(newline="") as file:
@@ -82,7 +82,7 @@ def _rows_until(path: Path, steps: int) -> list[dict[str, str]]:
 
 
 def _columns_of(path: Path, rows: list[dict[str, str]]) -> list[str]:
-    """The columns that the rows fill, in the file's order."""
+    """The columns that have a value in some row, in the order of the file."""
     if not rows:
         return []
     with path.open(newline="") as file:

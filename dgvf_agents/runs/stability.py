@@ -1,11 +1,12 @@
-"""What decides whether meta-gradients explode: the Jacobians of the inner updates they are pulled back through.
+"""Stability of inner updates, measured by their Jacobians.
 
-The meta-gradient of θ_k is multiplied by the transposed Jacobians of the updates before it, ∂(θ_k, s_k)/∂(θ_{k-1},
-s_{k-1}) with s the optimizer's statistics. With RMSProp their part in θ is about I - α′ H / √(s + ε), H the Hessian of
-the inner loss. As an agent fits its answers, gradients and with them √s shrink while H stays: eigenvalues then leave
-the unit disc, and meta-gradients grow with every update they pass.
+Meta-gradients pass backward through the inner updates: the meta-gradient of θ_k is multiplied by the transposed
+Jacobians ∂(θ_k, s_k)/∂(θ_{k-1}, s_{k-1}) of the updates before it, where s are the optimizer's statistics. For RMSProp,
+the block of θ is about I - α′ H / √(s + ε), where H is the Hessian of the inner loss. As an agent fits its answers,
+gradients and therefore √s shrink, but H does not. Eigenvalues then leave the unit disc, and meta-gradients explode.
 
-Jacobians are never formed; scipy's iterative methods need products with them, which automatic differentiation gives.
+Jacobians are never materialized: SciPy's iterative methods need only matrix-vector products, which automatic
+differentiation provides.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from scipy.sparse.linalg import LinearOperator, eigs, svds
 from torch import Tensor
 
 _TOLERANCE = 1e-3
-"""Relative accuracy of what is computed iteratively."""
+"""Relative tolerance of the iterative methods."""
 
 
 def jacobian(update: Callable[[Tensor], Tensor], at: Tensor) -> LinearOperator:
-    """∂update/∂x at a point, as products with vectors.
+    """The Jacobian ∂update/∂x as a linear operator.
 
     Args:
         update: a differentiable function from vectors `[n]` to vectors `[n]`.
-        at: `[n]`.
+        at: point `[n]`.
     """
     n = at.numel()
     pull_back = torch.func.vjp(update, at)[1]
@@ -46,32 +47,32 @@ def jacobian(update: Callable[[Tensor], Tensor], at: Tensor) -> LinearOperator:
 
 
 def spectral_radius(operator: LinearOperator, seed: int = 0) -> float:
-    """The largest absolute value among the eigenvalues of an operator `[n, n]`, n ≥ 3.
+    """The largest absolute eigenvalue of a real operator `[n, n]`, n ≥ 3.
 
-    Above 1 there is a direction that repeated application makes grow without bound.
+    If it exceeds 1, repeated application amplifies some direction without bound.
 
     Args:
-        operator: real.
-        seed: of the vector that the iteration starts from.
+        operator: `[n, n]`, real.
+        seed: seed of the initial vector.
     """
     start = np.random.default_rng(seed).standard_normal(operator.shape[0])
     return float(np.abs(eigs(operator, 1, which="LM", v0=start, tol=_TOLERANCE, return_eigenvectors=False)[0]))
 
 
 def gain(operators: Sequence[LinearOperator], size: int, seed: int = 0) -> float:
-    """The most that a chain of operators stretches a vector that differs from zero in its first `size` places only.
+    """Maximum amplification of a perturbation of θ by a chain of operators, measured in θ.
 
-    It is measured in the same places, and is the spectral norm of that block of the product.
+    This is the spectral norm of the leading block `[size, size]` of the product of the operators.
 
     Args:
-        operators: each `[n, n]`, the first to be applied first.
-        size: ≥ 2; how many places of the state are θ's.
-        seed: of the vector that the iteration starts from.
+        operators: operators `[n, n]` in the order of application.
+        size: size of θ ≥ 2, the leading entries of the state.
+        seed: seed of the initial vector.
     """
     n = operators[0].shape[0]
-    only = LinearOperator(
+    embed = LinearOperator(
         (n, size), matvec=lambda v: np.concatenate([v.reshape(-1), np.zeros(n - size)]), rmatvec=lambda v: v[:size]
     )
-    chain = reduce(lambda so_far, following: following @ so_far, operators, only)
+    chain = reduce(lambda so_far, following: following @ so_far, operators, embed)
     start = np.random.default_rng(seed).standard_normal(size)
-    return float(svds(only.H @ chain, 1, v0=start, tol=_TOLERANCE, return_singular_vectors=False)[0])
+    return float(svds(embed.H @ chain, 1, v0=start, tol=_TOLERANCE, return_singular_vectors=False)[0])

@@ -1,4 +1,4 @@
-"""`dgvf train`: one training run, from a configuration to a run folder, in one go or in several."""
+"""`dgvf train`: start or resume a training run."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ from dgvf_agents.sb3.schedules import geometric, linear
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DGVFA2C:
-    """Train, writing configuration, metrics, checkpoints and the learning curve as it goes.
+    """Train a model; write the configuration, metrics, checkpoints and the learning curve.
 
-    A run that was stopped or killed is resumed from its latest checkpoint and ends as it would have without: bitwise,
-    on the same machine, in environments that give their state (those of `dgvf_envs` do). Its metrics are cut off at
-    the checkpoint and written again, equal but for times, which go on counting. A run is finished when the checkpoint
-    of its last step is there (`RunFolder.is_finished`), which is written last; a finished run is left as it is. Where
-    that file is damaged, the run goes on from the one before it.
+    A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
+    bitwise equal to an uninterrupted one if the environments can save their state, as those of `dgvf_envs` can. Metrics
+    after the checkpoint are removed and written again; only the times differ, and these keep counting. A run is
+    finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not change. If
+    its last checkpoint is damaged, the run continues from the one before.
 
-    Ctrl-C finishes the update and writes a checkpoint first. What fails before the first step leaves no run behind.
+    Ctrl-C finishes the update and writes a checkpoint. An error before the first step leaves no run folder behind.
 
     Args:
-        config: what to do.
-        path: the run folder; must not hold a run already, unless it is resumed.
-        show_progress: whether a progress bar is drawn.
-        resume: whether to go on with the run at `path`, which must have the same configuration, but for the device;
-            begins it if there is none.
+        config: the configuration.
+        path: the run folder. Must not hold a run, unless it is resumed.
+        show_progress: whether to show a progress bar.
+        resume: whether to continue the run at `path`, whose configuration must be the same except for the device;
+            starts the run if there is none.
 
     Returns:
         the trained model.
 
     Raises:
         FileExistsError: `path` holds a run, and `resume` is false.
-        ValueError: the run at `path` has another configuration, another process trains it, all checkpoints that
-            training could go on from are damaged, or PyTorch cannot use `config.device` here.
+        ValueError: the run at `path` has a different configuration, another process is training it, all checkpoints
+            that training could continue from are damaged, or `config.device` is unavailable.
         NotFiniteError: training has diverged.
-        TrainingInterruptedError: it was interrupted by Ctrl-C, after a checkpoint.
+        TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
     """
     folder = RunFolder(path)
     device = device_named(config.device)
@@ -63,15 +63,15 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     try:
         with lock.acquire(timeout=0):
             if folder.config_file.exists() and not resume:
-                raise FileExistsError(f"path must not hold a run already, got {path}; --resume goes on with it")
+                raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
             try:
                 return _train(config, folder, device, show_progress)
             finally:
-                if new and not folder.config_file.exists():  # nothing was begun
+                if new and not folder.config_file.exists():  # the run was not started
                     folder.lock_file.unlink(missing_ok=True)
                     path.rmdir()
     except Timeout:
-        raise ValueError(f"path must not be trained by another process, as {path} is") from None
+        raise ValueError(f"path must not be in use by another training process, got {path}") from None
 
 
 def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_progress: bool) -> DGVFA2C:
@@ -85,23 +85,23 @@ def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_pr
         reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
     if loaded is not None and loaded._last_obs is None:
-        warnings.warn(f"{config.env} cannot give its state: the run goes on with new episodes", stacklevel=3)
+        warnings.warn(f"{config.env} cannot save its state: the run continues with new episodes", stacklevel=3)
     if loaded is not None and loaded.trained_on not in (None, device.type):
         warnings.warn(
-            f"device was {loaded.trained_on!r} up to step {loaded.num_timesteps} of the run, which goes on on "
+            f"device was {loaded.trained_on!r} up to step {loaded.num_timesteps} of the run, which continues on "
             f"{device.type!r}: equal up to rounding, not bitwise",
             stacklevel=3,
         )
     model = loaded or build(config)
     with stop_requests() as stop, _RunCallback(config, folder, show_progress, stop) as callback:
         if found is None or found.device != config.device:
-            folder.write_config(config)  # of another device too: the next resumption is to find it
+            folder.write_config(config)  # also for a new device, which the next resume must find
         _learn(model, config, folder, callback, reset=loaded is None)
     return model
 
 
 def _learn(model: DGVFA2C, config: TrainConfig, folder: RunFolder, callback: BaseCallback, reset: bool) -> None:
-    """The steps that are missing."""
+    """Train for the remaining steps."""
     done = model.num_timesteps
     progress = ProgressLog(folder.progress_file, done)
     model.set_logger(Logger(str(folder.path), [progress, TensorBoardOutputFormat(str(folder.path))]))
@@ -112,13 +112,13 @@ def _learn(model: DGVFA2C, config: TrainConfig, folder: RunFolder, callback: Bas
 
 
 _NEVER = 1 << 62
-"""`learn` counts iterations from its own beginning; rows are written by environment steps."""
+"""`learn` logs by its own iteration count, which restarts when a run is resumed; rows follow environment steps."""
 
 
 def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
     differing = found.differences(wanted, apart_from=["device"])
     if differing:
-        raise ValueError(f"config must be that of the run in {folder.path}, which has another {', '.join(differing)}")
+        raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
 def build(config: TrainConfig) -> DGVFA2C:
@@ -127,9 +127,9 @@ def build(config: TrainConfig) -> DGVFA2C:
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
-    """The arguments of `DGVFA2C` that a configuration stands for, besides the policy and the environment.
+    """The keyword arguments of `DGVFA2C` for a configuration, except for the policy and the environment.
 
-    The paper's settings are those of the presets:
+    The presets hold the paper's settings:
 
     >>> from dgvf_agents.runs.config import preset
     >>> paper = arguments_of(preset("puddle-world", "discovered"))
@@ -156,7 +156,7 @@ def _inner_optimizer(config: TrainConfig) -> RMSProp:
 
 
 def _for_means(config: TrainConfig) -> dict[str, Any]:
-    """What a configuration for summed losses is with losses that are means."""
+    """Convert settings for summed losses to those for mean losses."""
     if config.loss_reduction == "mean":
         return {}
     samples = config.n_envs * config.n_steps
@@ -192,20 +192,20 @@ _PASSED_ON = (
 """Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""
 
 _ADAM_EPSILON = 1e-8
-"""Of the meta-optimizer, for summed losses; the paper is silent, this is what libraries have."""
+"""ε of the meta-optimizer for summed losses: PyTorch's default, since the paper gives none."""
 
 _NORMS = ("max_grad_norm", "meta_max_grad_norm", "meta_max_discount_grad_norm")
-"""Those that gradients are scaled down to."""
+"""Maximum gradient norms."""
 
 
 _EVALUATION_SEED = 10_000
-"""Far from the seeds of training."""
+"""Far from the seeds used in training."""
 
 
 class _RunCallback(BaseCallback):
-    """Draws the progress bar, evaluates, and writes metrics, checkpoints and the learning curve.
+    """Shows the progress bar, evaluates, and writes metrics, checkpoints and the learning curve.
 
-    What it does depends on the number of environment steps alone, so that a resumed run does the same.
+    All events depend only on the number of environment steps, so a resumed run repeats them.
     """
 
     model: DGVFA2C
@@ -238,11 +238,11 @@ class _RunCallback(BaseCallback):
         config, done = self._config, self.num_timesteps
         self._next_checkpoint = _next(done, config.checkpoint_every)
         self._next_evaluation = _next(done, config.evaluate_every)
-        self.model.start_time -= int(self.model.seconds * 1e9)  # times go on counting
+        self.model.start_time -= int(self.model.seconds * 1e9)  # times keep counting
         self.model._num_timesteps_at_start = 0
 
     def _on_rollout_start(self) -> None:
-        """Between an update and the next rollout, where least is in flight."""
+        """Save between an update and the next rollout, where the state is smallest."""
         due = self.num_timesteps >= self._next_checkpoint
         if due or self._stop.asked:
             self._save()
@@ -267,7 +267,7 @@ class _RunCallback(BaseCallback):
             self._dump(self._iteration)
 
     def _on_training_end(self) -> None:
-        if self._iteration % _log_interval(self._config):  # otherwise the last row is written already
+        if self._iteration % _log_interval(self._config):  # otherwise the last row was written
             self._dump()
         self._save()
 
@@ -281,7 +281,7 @@ class _RunCallback(BaseCallback):
         return self.num_timesteps // (self._config.n_envs * self._config.n_steps)
 
     def _evaluate(self) -> None:
-        """Under Stable-Baselines3's names; every evaluation starts from the same seed, so that they compare."""
+        """Log an evaluation under Stable-Baselines3's names. All evaluations use the same seed, for comparison."""
         returns, lengths = episodes_of(
             self.model, self._evaluation_env, self._config.evaluation_episodes, _EVALUATION_SEED
         )
@@ -298,7 +298,8 @@ class _RunCallback(BaseCallback):
         title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
         curve = self._folder.learning_curve()
         plot_learning_curve(self._folder.curve_file, *curve, title, frames_per_step=self._config.frames_per_step)
-        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)  # last: it may mark the run finished
+        # Must be last: it may mark the run as finished.
+        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
 
 
 def _log_interval(config: TrainConfig) -> int:

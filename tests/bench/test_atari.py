@@ -70,7 +70,7 @@ def test_cases_in_processes_of_their_own(tmp_path: Path) -> None:
         ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
         ({"unroll_lengths": ()}, r"unroll_lengths must have a value, got \(\)"),
         ({"unroll_lengths": (2, 0)}, r"unroll_lengths must be >= 1, got \(2, 0\)"),
-        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got 'gpu'"),
+        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got 'gpu'"),
     ],
 )
 def test_bad_settings_are_named(changes: dict, message: str) -> None:

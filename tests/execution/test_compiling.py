@@ -1,4 +1,4 @@
-"""Compiled functions are the functions themselves, and stay so where nothing can be compiled."""
+"""Compiled functions are the functions themselves, with eager execution as the fallback."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ with warnings.catch_warnings(record=True) as caught:
     doubled, halved = Compiled(lambda x: 2 * x), Compiled(lambda x: x / 2)
     assert doubled(torch.ones(2)).tolist() == [2.0, 2.0] == doubled(torch.ones(2)).tolist()
     assert halved(torch.ones(2)).tolist() == [0.5, 0.5]
-print(*(w.message for w in caught if "nothing can be compiled" in str(w.message)), sep="\\n")
+print(*(w.message for w in caught if "no compiler found" in str(w.message)), sep="\\n")
 """
 
 
-def test_without_a_compiler_functions_run_as_they_are_after_one_warning(tmp_path: Path) -> None:
+def test_without_a_compiler_functions_run_eagerly_after_one_warning(tmp_path: Path) -> None:
     environment = {**os.environ, "CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
     command = [sys.executable, "-c", WITHOUT_A_COMPILER]
     finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -46,7 +46,7 @@ def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
-def test_functions_of_one_code_do_not_share_what_was_compiled() -> None:
+def test_functions_with_the_same_code_do_not_share_a_cache() -> None:
     def scaled(factor: float) -> Compiled[torch.Tensor]:
         return Compiled(lambda x: factor * x)
 
@@ -57,7 +57,7 @@ def test_functions_of_one_code_do_not_share_what_was_compiled() -> None:
 
 
 def test_every_function_is_compiled_with_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`torch.compile` takes them out of what it is given; on CUDA its own backend is left as it is."""
+    """`torch.compile` pops options from the dict it gets. CUDA uses Inductor with its defaults."""
     given = []
 
     def taking(function: Any, fullgraph: bool, backend: Any, options: dict[str, Any]) -> Any:
@@ -83,8 +83,8 @@ def test_on_the_cpu_kernels_are_called_from_cpp(monkeypatch: pytest.MonkeyPatch)
     assert given == [({"cpp_wrapper": True}, False)]
 
 
-def test_settings_of_the_compiler_are_left_as_they_were() -> None:
-    """They are PyTorch's, and others compile too."""
+def test_compiler_settings_are_restored() -> None:
+    """They are global to PyTorch, which other code uses too."""
     before = torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy()
     x = torch.ones(2, requires_grad=True)
     Compiled(lambda x: torch.relu(x).square().sum())(x).backward()
@@ -93,7 +93,7 @@ def test_settings_of_the_compiler_are_left_as_they_were() -> None:
     assert before == (torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy())
 
 
-def test_the_environment_can_forbid_compiling() -> None:
+def test_an_environment_variable_disables_compilation() -> None:
     imports = "import torch; from dgvf_agents.execution.compiling import Compiled"
     program = f"{imports}; print(*Compiled(lambda x: 2 * x)(torch.ones(2)))"
     environment = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}

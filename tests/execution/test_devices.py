@@ -1,7 +1,7 @@
-"""Devices by name, numbers that are the same on all of them, and products of bfloat16 numbers.
+"""Device names, equal results on all devices, and mixed precision.
 
-What needs a CUDA device is skipped without one. The meta device stands for it where it can: its tensors hold no
-numbers, so that whatever waits for a number fails, and they refuse to meet tensors of the CPU.
+Tests that need a CUDA device are skipped without one. Some use the meta device instead: its tensors hold no data, so
+reading a value fails, and so does mixing them with CPU tensors.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:
 
 
 class Keep(BaseCallback):
-    """Keeps every rollout."""
+    """Records every rollout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class Keep(BaseCallback):
 
 @functools.cache
 def rollouts() -> tuple[Rollout, ...]:
-    """What a model collects on the CPU, four batches."""
+    """Four rollouts of a model on the CPU."""
     keep = Keep()
     small_model().learn(4 * BATCH, keep)
     return tuple(keep.rollouts)
@@ -91,12 +91,13 @@ def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
     state = model.learner.packed_state
     batches = tree_map_only(Tensor, lambda tensor: tensor.to(model.device), list(rollouts()))
     packed, rate = model.learner.functions.packed, torch.tensor(1e-3, device=model.device)
-    functions, eta = (packed.update, packed.meta_loss), model.learner.packed_eta
-    return meta_gradient(*functions, state, eta, batches, rate, storage=storage)  # type: ignore[arg-type]
+    return meta_gradient(
+        packed.update, packed.meta_loss_gradient, state, model.learner.packed_eta, batches, rate, storage=storage
+    )  # type: ignore[arg-type]
 
 
 def apart(one: Params, other: Params) -> float:
-    """Norm of the difference over the norm."""
+    """Norm of the difference relative to the norm."""
     a, b = (torch.cat([value.cpu().flatten() for value in params.values()]) for params in (one, other))
     return float((a - b).norm() / b.norm())
 
@@ -104,7 +105,7 @@ def apart(one: Params, other: Params) -> float:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_auto_is_cuda_if_available(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     for there, kind in ((True, "cuda"), (False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda there=there: there)
@@ -113,15 +114,15 @@ def test_auto_is_cuda_where_there_is_any(monkeypatch: pytest.MonkeyPatch) -> Non
         assert device_named("cpu") == device_named(torch.device("cpu")) == torch.device("cpu")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_named("cuda:1") == torch.device("cuda", 1)
-    with pytest.raises(ValueError, match="device must be one that PyTorch finds here, got 'cuda:2', and it finds 2"):
+    with pytest.raises(ValueError, match="device must be available, got 'cuda:2', and PyTorch finds 2"):
         device_named("cuda:2")
 
 
-def test_devices_that_are_not_there_are_named(
+def test_unavailable_devices_are_named(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    message = r"device must be one that PyTorch finds here, got 'cuda(:0)?', and it finds 0 CUDA devices"
+    message = r"device must be available, got 'cuda(:0)?', and PyTorch finds 0 CUDA devices"
     with pytest.warns(UserWarning, match=message):
         model = small_model("cuda")
     assert model.device == torch.device("cpu")
@@ -131,9 +132,9 @@ def test_devices_that_are_not_there_are_named(
     with pytest.raises(SystemExit) as stop:
         main(["train", "puddle-world", "a2c", "--device", "cuda", "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
-    assert "device must be one that PyTorch finds here" in " ".join(capsys.readouterr().err.split())
+    assert "device must be available" in " ".join(capsys.readouterr().err.split())
     assert not (tmp_path / "run").exists()
-    with pytest.raises(ValueError, match="device must be the name of one, as 'auto', 'cpu' or 'cuda', got 'gpu'"):
+    with pytest.raises(ValueError, match="device must be a device name such as 'auto', 'cpu' or 'cuda', got 'gpu'"):
         device_named("gpu")
 
 
@@ -142,11 +143,11 @@ def test_names_in_configurations(name: str) -> None:
     for known in ("auto", "cpu", "cuda", "cuda:3"):
         check_device_name(known)
         assert TrainConfig(device=known).device == known
-    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda' or 'cuda:' and a number, got"):
+    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got"):
         TrainConfig(device=name)
 
 
-# --- runs that go from one device to another --------------------------------------------------------------------------
+# --- runs that continue on another device --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +158,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_if_from_cuda(run: Path, to: Path) -> RunFolder:
-    """A copy of the run up to its middle, as one on a CUDA device would have left it."""
+    """The first half of the run, as if trained on a CUDA device."""
     folder = RunFolder(to)
     (to / "checkpoints").mkdir(parents=True)
     folder.write_config(dataclasses.replace(TINY, device="cuda"))
@@ -170,37 +171,37 @@ def as_if_from_cuda(run: Path, to: Path) -> RunFolder:
     return folder
 
 
-def test_a_run_goes_on_on_another_device_and_says_so(
+def test_a_run_continues_on_another_device_with_a_warning(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     run = as_if_from_cuda(finished, tmp_path / "run")
-    evaluate(run.path, 2)  # looks at it on the CPU without a word
+    evaluate(run.path, 2)  # evaluates on the CPU without a warning
     with pytest.raises(SystemExit):
         main(["train", "--resume", str(run.path)])
-    assert "device must be one that PyTorch finds here" in " ".join(capsys.readouterr().err.split())
-    with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which goes on on 'cpu'"):
+    assert "device must be available" in " ".join(capsys.readouterr().err.split())
+    with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which continues on 'cpu'"):
         main(["train", "--resume", str(run.path), "--device", "cpu"])
     assert run.is_finished()
-    assert run.read_config() == TINY  # where the next resumption would go on
+    assert run.read_config() == TINY  # where the next resume continues
     one, other = (
         load_checkpoint(RunFolder(path), lambda: training_environments(TINY)) for path in (run.path, finished)
     )
     assert one is not None
     assert other is not None
     vectors = [model.learner.packed_state.theta["packed"] for model in (one, other)]
-    assert torch.equal(*vectors)  # it was no CUDA device after all
+    assert torch.equal(*vectors)  # both were computed on the CPU
 
 
 def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert evaluate(finished, 2, device="cpu") == evaluate(finished, 2)
     for look in (evaluate, probe):
-        with pytest.raises(ValueError, match="device must be one that PyTorch finds here, got 'cuda'"):
+        with pytest.raises(ValueError, match="device must be available, got 'cuda'"):
             look(finished, device="cuda")
 
 
-def test_evaluation_is_of_an_episode_at_least(finished: Path) -> None:
+def test_evaluation_needs_an_episode(finished: Path) -> None:
     with pytest.raises(ValueError, match="episodes must be >= 1, got 0"):
         evaluate(finished, 0)
 
@@ -230,7 +231,7 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
         ),
     )
     unroll = Unroll(
-        *(packed.update, packed.meta_loss, state, eta),
+        *(packed.update, packed.meta_loss_gradient, state, eta),
         update_with_meta_loss=packed.update_with_meta_loss,
         storage=storage,  # type: ignore[arg-type]
         length=2,
@@ -249,7 +250,7 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
 
 
 class Products(TorchDispatchMode):
-    """The dtypes that matrix products and convolutions are of, by their largest operand's elements."""
+    """The dtypes of matrix products and convolutions, by the size of their largest operand."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -267,7 +268,7 @@ class Products(TorchDispatchMode):
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
 def test_meta_gradients_agree_with_those_of_float32_within_the_tolerance_of_bfloat16(storage: str) -> None:
-    """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, whose derivative rounding changes."""
+    """With Atari's optimizer: the first steps of PyTorch's RMSProp are signs, too sensitive to rounding."""
     optimizer = RMSProp.tensorflow()
     exact, same, mixed = (small_model(inner_optimizer=optimizer, mixed_precision=m) for m in (False, False, True))
     assert torch.equal(exact.learner.packed_state.theta["packed"], mixed.learner.packed_state.theta["packed"])
@@ -345,8 +346,8 @@ def test_numbers_are_those_of_the_cpu() -> None:
 
 @needs_cuda
 @pytest.mark.parametrize("mixed_precision", [False, True])
-def test_the_processor_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
-    model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # all is warm and compiled
+def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
+    model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # warm-up: everything is compiled
     update, waits = model.train, []
 
     def watched() -> None:

@@ -24,7 +24,7 @@ def test_packing_and_unpacking_is_the_identity() -> None:
 
 def test_views_are_what_unpacking_gives_and_lie_in_the_vector() -> None:
     packing = Packing({"a": torch.zeros(2, 3), "b": torch.tensor(0.0), "c": torch.zeros(4)})
-    row = torch.arange(22.0).reshape(2, 11)[1]  # within a block, as copies of states are
+    row = torch.arange(22.0).reshape(2, 11)[1]  # a view into a larger tensor, as in the state buffer
     views = packing.views({KEY: row})
     for view, tensor in zip(views, packing.unpack({KEY: row}).values(), strict=True):
         assert torch.equal(view, tensor)
@@ -53,7 +53,7 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
     named = meta_gradient(update, meta_loss, state, eta, rollouts, rate, storage=storage)  # type: ignore[arg-type]
     vector = meta_gradient(
         packed.update,
-        packed.meta_loss,
+        packed.meta_loss_gradient,
         packed.packed(state),
         packed.eta.pack(eta),
         rollouts,
@@ -76,7 +76,7 @@ def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
     for at_once in (False, True):
         unroll = Unroll(
             packed.update,
-            packed.meta_loss,
+            packed.meta_loss_gradient,
             state,
             model.learner.packed_eta,
             update_with_meta_loss=packed.update_with_meta_loss,
@@ -97,12 +97,15 @@ def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6 * float(gradients[0].abs().max()))
 
 
-def test_scoring_and_updating_at_once_must_be_provided_for() -> None:
+def test_scoring_and_updating_at_once_needs_its_function() -> None:
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
     model.learn(10)
     state = model.learner.packed_state
     unroll = Unroll(
-        model.learner.functions.packed.update, model.learner.functions.packed.meta_loss, state, model.learner.packed_eta
+        model.learner.functions.packed.update,
+        model.learner.functions.packed.meta_loss_gradient,
+        state,
+        model.learner.packed_eta,
     )
     with pytest.raises(RuntimeError, match="update_with_meta_loss"):
         unroll.update_with_meta_loss(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]

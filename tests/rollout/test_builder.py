@@ -1,4 +1,4 @@
-"""Rollouts are what the environments gave, true last observations included, and refuse what is not finite."""
+"""Rollouts hold the environments' steps and final observations; values that are not finite are rejected."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ CPU = torch.device("cpu")
 
 
 def _filled(rewards: np.ndarray, seen: np.ndarray, device: torch.device = CPU) -> Rollout:
-    """A rollout of T steps of B copies, o_0 … o_T, where copy 1 is truncated at step 0 and terminated at step 2."""
-    steps, copies = rewards.shape
+    """A rollout o_0 … o_T of B environments; environment 1 is truncated at step 0 and terminated at step 2."""
+    steps, num_envs = rewards.shape
     space = gym.spaces.Box(0, 255, seen.shape[2:], seen.dtype.type)
-    builder = RolloutBuilder(steps, copies, space, device=device)
+    builder = RolloutBuilder(steps, num_envs, space, device=device)
     for t in range(steps):
-        done = np.zeros(copies, dtype=bool)
-        infos: list[dict] = [{} for _ in range(copies)]
+        done = np.zeros(num_envs, dtype=bool)
+        infos: list[dict] = [{} for _ in range(num_envs)]
         if t in (0, 2):
             done[1] = True
             infos[1] = {"terminal_observation": np.full(seen.shape[2:], 101.0 + t), "TimeLimit.truncated": t == 0}
         observed = builder.observe(seen[t])
         assert isinstance(observed, torch.Tensor)
         assert (observed.device, observed.shape) == (device, seen.shape[1:])
-        builder.add(np.arange(copies), rewards[t], done, seen[t + 1], infos)
+        builder.add(np.arange(num_envs), rewards[t], done, seen[t + 1], infos)
     return builder.build()
 
 
-def test_a_rollout_holds_the_true_last_observations() -> None:
+def test_a_rollout_holds_final_observations() -> None:
     seen = np.arange(5 * 3 * 2, dtype=np.float32).reshape(5, 3, 2)
     rollout = _filled(np.ones((4, 3)), seen)
     expected = seen[1:].copy()
@@ -50,25 +50,25 @@ def test_a_rollout_holds_the_true_last_observations() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.data())
-def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, copies: int, data: st.DataObject) -> None:
-    flags = data.draw(st.lists(st.booleans(), min_size=steps * copies, max_size=steps * copies))
-    truncated = np.array(flags).reshape(steps, copies)
+def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, num_envs: int, data: st.DataObject) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=steps * num_envs, max_size=steps * num_envs))
+    truncated = np.array(flags).reshape(steps, num_envs)
     index, slot = bootstrap_positions(truncated)
-    early, quarter = int(truncated[:-1].sum()), (copies + 3) // 4
+    early, quarter = int(truncated[:-1].sum()), (num_envs + 3) // 4
     room = next(quarter * 4**k for k in range(9) if quarter * 4**k >= early)
-    assert len(index) == copies + room  # few shapes, whatever happens
-    assert (index[copies + early :] == index[0]).all()
-    for t, copy in np.ndindex(steps, copies):
-        if truncated[t, copy] or t == steps - 1:
-            assert index[slot[t, copy]] == t * copies + copy
+    assert len(index) == num_envs + room  # few shapes
+    assert (index[num_envs + early :] == index[0]).all()
+    for t, i in np.ndindex(steps, num_envs):
+        if truncated[t, i] or t == steps - 1:
+            assert index[slot[t, i]] == t * num_envs + i
         else:
-            assert slot[t, copy] == 0
+            assert slot[t, i] == 0
 
 
-def test_rollouts_handed_out_are_not_overwritten() -> None:
+def test_built_rollouts_are_not_overwritten() -> None:
     builder = RolloutBuilder(1, 2, gym.spaces.Box(-1, 1, (1,), np.float32))
     step = (np.zeros(2, dtype=np.int64), np.ones(2), np.zeros(2, dtype=bool))
-    buffer = np.zeros((2, 1), np.float32)  # of an environment that writes over its observations
+    buffer = np.zeros((2, 1), np.float32)  # of an environment that overwrites its observations
     builder.observe(buffer)
     buffer += 4
     builder.add(*step, buffer, [{}, {}])
@@ -105,7 +105,7 @@ def test_an_environment_may_write_over_its_last_observations() -> None:
 
 
 class Transfers(TorchDispatchMode):
-    """Counts the tensors of the CPU that are copied to another device."""
+    """Counts CPU tensors that are copied to another device."""
 
     count = 0
 
@@ -116,8 +116,8 @@ class Transfers(TorchDispatchMode):
         return result
 
 
-def test_every_observation_goes_to_the_device_once_and_as_it_is() -> None:
-    """The meta device stands for one beside the CPU; it computes nothing, and refuses the CPU's tensors."""
+def test_every_observation_is_uploaded_once_with_its_dtype() -> None:
+    """The meta device stands for an accelerator: it computes nothing and rejects CPU tensors."""
     meta, counts = torch.device("meta"), []
     for steps in (4, 7):
         seen = np.zeros((steps + 1, 3, 2, 5, 5), np.uint8)
@@ -129,11 +129,11 @@ def test_every_observation_goes_to_the_device_once_and_as_it_is() -> None:
         for observations in (rollout.observations, rollout.next_observations):
             assert isinstance(observations, torch.Tensor)
             assert (observations.dtype, observations.shape) == (torch.uint8, (steps, *seen.shape[1:]))
-    once = 6 + 3  # actions, rewards, two kinds of ends, two for bootstraps; last observations, and whose they are
+    once = 6 + 3  # actions, rewards, two ends, two bootstraps; final observations and their two indices
     assert counts == [steps + 1 + once for steps in (4, 7)]
 
 
-def test_images_lie_with_their_channels_last_on_the_cpu() -> None:
+def test_images_are_channels_last_on_the_cpu() -> None:
     seen = np.random.default_rng(0).integers(0, 256, (4, 2, 3, 6, 5), np.uint8)
     space = gym.spaces.Box(0, 255, seen.shape[2:], np.uint8)
     builder = RolloutBuilder(3, 2, space)
@@ -149,7 +149,7 @@ def test_images_lie_with_their_channels_last_on_the_cpu() -> None:
         assert observations.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
-def test_a_half_filled_builder_goes_on_elsewhere() -> None:
+def test_a_half_filled_builder_continues_in_another() -> None:
     seen, rewards = np.random.default_rng(0).random((4, 2, 3)), np.arange(6.0).reshape(3, 2)
     space, over = gym.spaces.Box(0, 1, (3,), np.float32), {"terminal_observation": np.full(3, 0.5)}
     builders = [RolloutBuilder(3, 2, space) for _ in range(2)]
@@ -170,27 +170,27 @@ def test_a_half_filled_builder_goes_on_elsewhere() -> None:
 def test_rewards_and_observations_must_be_finite(bad: float) -> None:
     rewards, seen = np.ones((4, 3)), np.zeros((5, 3, 2), dtype=np.float32)
     rewards[2, 0] = bad
-    with pytest.raises(ValueError, match=r"rewards must be finite.*copy 0"):
+    with pytest.raises(ValueError, match=r"rewards must be finite.*environment 0"):
         _filled(rewards, seen)
     for t in (0, 2, 4):
         wrong = seen.copy()
         wrong[t, 2, 0] = bad
-        with pytest.raises(ValueError, match=r"observations must be finite.*copy 2"):
+        with pytest.raises(ValueError, match=r"observations must be finite.*environment 2"):
             _filled(np.ones((4, 3)), wrong)
     builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32))
     builder.observe(np.zeros((2, 1)))
     infos: list[dict] = [{}, {"terminal_observation": np.array([bad])}]
     builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
-    with pytest.raises(ValueError, match=r"observations must be finite.*copy 1"):
+    with pytest.raises(ValueError, match=r"observations must be finite.*environment 1"):
         builder.build()
 
 
 @pytest.mark.parametrize(
     ("by_time", "needs_final_observation", "why"),
-    [(True, True, "bootstrapped"), (True, False, "bootstrapped"), (False, True, "the auxiliary task looks at it")],
+    [(True, True, "bootstrapped"), (True, False, "bootstrapped"), (False, True, "the auxiliary task reads it")],
 )
 @pytest.mark.parametrize("last", [{}, {"terminal_observation": None}])
-def test_a_last_observation_that_is_needed_and_missing_is_named(
+def test_a_missing_final_observation_is_reported_if_needed(
     by_time: bool, needs_final_observation: bool, why: str, last: dict[str, Any]
 ) -> None:
     builder = RolloutBuilder(
@@ -198,11 +198,11 @@ def test_a_last_observation_that_is_needed_and_missing_is_named(
     )
     builder.observe(np.zeros((2, 1)))
     infos: list[dict] = [{}, {"TimeLimit.truncated": by_time, **last}]
-    with pytest.raises(ValueError, match=rf"infos must hold terminal_observation .*copy 1 .*{why}"):
+    with pytest.raises(ValueError, match=rf"infos must hold terminal_observation .*environment 1: .*{why}"):
         builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
 
 
-def test_a_last_observation_that_nothing_depends_on_may_be_missing() -> None:
+def test_a_final_observation_that_is_not_needed_may_be_missing() -> None:
     builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), needs_final_observation=False)
     for t, infos in enumerate([[{}, {}], [{"terminal_observation": np.array([7.0])}, {}]]):
         builder.observe(np.full((2, 1), t))

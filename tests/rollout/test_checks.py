@@ -1,4 +1,4 @@
-"""What goes wrong while training is named, and leaves behind what was good."""
+"""Errors during training are reported and leave a usable model or run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _model(env: Any, **changes: Any) -> DGVFA2C:
 
 
 class Faulty(gym.Env):
-    """Fine until its 8th step, or its second reset; then as bad as it is told to be."""
+    """Fails at its 8th step or its second reset."""
 
     action_space = gym.spaces.Discrete(2)
     observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
@@ -70,14 +70,14 @@ class Faulty(gym.Env):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("fault", ["reward", "observation", "first observation"])
-def test_numbers_that_are_not_finite_are_named_before_they_are_learned_from(fault: str, value: float) -> None:
+def test_values_that_are_not_finite_are_named_before_the_update(fault: str, value: float) -> None:
     model = _model(Faulty(fault, value))
-    with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, the environment gave {value}"):
+    with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, got {value} from environment"):
         model.learn(40)
     assert all(torch.isfinite(p).all() for p in model.policy.parameters())
 
 
-def test_an_environment_that_raises_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+def test_an_environment_that_raises_leaves_the_model_unchanged(tmp_path: Path) -> None:
     model = _model(Faulty("error"))
     with pytest.raises(ZeroDivisionError, match="the simulator broke"):
         model.learn(40)
@@ -90,7 +90,7 @@ def test_an_environment_that_raises_leaves_the_model_as_it_was(tmp_path: Path) -
         assert all(torch.isfinite(p).all() for p in survivor.policy.parameters())
 
 
-def test_losses_are_watched_where_they_are_logged() -> None:
+def test_losses_are_checked_when_they_are_logged() -> None:
     model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e30, max_grad_norm=None)
     with pytest.raises(NotFiniteError, match=r"must be finite, got (nan|-?inf) in update \d+: a smaller learning_rate"):
         model.learn(2000, log_interval=2)
@@ -98,22 +98,22 @@ def test_losses_are_watched_where_they_are_logged() -> None:
 
 @pytest.mark.parametrize("updates", [1, 5])
 def test_training_that_has_diverged_never_returns(updates: int) -> None:
-    """Without any row logged, and where the last update is the one that spoils the parameters."""
+    """Even if no row is logged, and if the last update makes the parameters not finite."""
     model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e38, vf_coef=1e6)
     with pytest.raises(NotFiniteError, match=r"must be finite( after|, got).* updates?.*: a smaller learning_rate"):
         model.learn(updates * 20)
 
 
 class Exploding(DiscoveredGVFs):
-    """Questions whose derivative is not a number."""
+    """Questions whose derivative is NaN."""
 
     def loss(self, answers: torch.Tensor, bootstraps: torch.Tensor, eta: Params, rollout: Any) -> torch.Tensor:
         loss = super().loss(answers, bootstraps, eta, rollout)
         zero = sum(((value - value.detach()) ** 2).sum() for value in eta.values())
-        return loss * (1 + torch.sqrt(zero))  # whose derivative at 0 is 0/0
+        return loss * (1 + torch.sqrt(zero))  # its derivative at 0 is 0/0
 
 
-def test_a_meta_gradient_that_is_not_a_number_is_skipped_and_counted() -> None:
+def test_a_nan_meta_gradient_is_skipped_and_counted() -> None:
     def task(model: DGVFA2C) -> DiscoveredGVFs:
         return Exploding(question_network(model.policy, model.questions, False))
 
@@ -142,7 +142,7 @@ def _close(env: SubprocVecEnv) -> None:
     [
         ("exit", "7", "fork"),
         ("error", "1", "fork"),
-        pytest.param("exit", "7", "forkserver", marks=pytest.mark.slow),  # its workers import everything anew
+        pytest.param("exit", "7", "forkserver", marks=pytest.mark.slow),  # its workers repeat all imports
     ],
 )
 def test_a_worker_that_dies_is_named(fault: str, code: str, start_method: str) -> None:
@@ -173,7 +173,7 @@ def test_a_worker_that_is_killed_while_another_works_is_named() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_living_workers_step_as_ever() -> None:
+def test_living_workers_step_as_usual() -> None:
     env = _subprocesses(("none", "none"), "fork")
     try:
         env.reset()
@@ -226,7 +226,7 @@ def _until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> Non
         time.sleep(0.01)
 
 
-def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> None:
+def test_ctrl_c_writes_a_checkpoint_and_prints_how_to_resume(tmp_path: Path) -> None:
     run, alone = RunFolder(tmp_path / "a run"), tmp_path / "alone"
     with _dgvf(*TRAIN, "--out", str(run.path)) as process:
         _until(lambda: run.progress_file.is_file() and "200" in run.progress_file.read_text(), process)
@@ -241,11 +241,11 @@ def test_ctrl_c_writes_a_checkpoint_and_says_how_to_go_on(tmp_path: Path) -> Non
     assert int(checkpoint.stem) % 20 == 0  # the update was finished
     main(["train", "--resume", str(run.path)])
     main([*TRAIN, "--out", str(alone)])
-    checkpoint.unlink()  # which the run left alone does not have
+    checkpoint.unlink()  # the uninterrupted run does not have it
     assert differences(alone, run.path) == []
 
 
-def test_a_failed_run_says_how_to_go_on(
+def test_a_failed_run_prints_how_to_resume(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def breaks(env: Any, actions: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Acting several steps ahead against acting and stepping in turn."""
+"""Simulated rollouts against acting and stepping in turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
-from dgvf_agents.rollout.simulation import ActingAhead, foreseeable
+from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import assert_same, own_vector_env
 
@@ -21,7 +21,7 @@ B = 4
 
 
 def act(theta: Params, observations: Tensor, noise: Tensor) -> Tensor:
-    """Actions that depend on what is seen, on the parameters and on the noise."""
+    """Actions that depend on observations, parameters and noise."""
     seen = observations.flatten(1).double() @ theta["weights"]
     return ((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long()
 
@@ -34,14 +34,14 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
     observations = env.reset()
     assert_same(observations, twin.reset())
     theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    world = foreseeable(env)
+    world = simulated_world(env)
     assert world is not None
-    ahead = ActingAhead(act, world, n_steps, torch.device("cpu"), compile=False)
-    assert n_steps % ahead.steps == 0
+    simulator = RolloutSimulator(act, world, n_steps, torch.device("cpu"), compile=False)
+    assert n_steps % simulator.steps == 0
     rng, ended = np.random.default_rng(0), 0
     for _ in range(12):
-        noise = torch.from_numpy(rng.random((ahead.steps, B)))
-        planned = ahead.actions(theta, noise, observations)
+        noise = torch.from_numpy(rng.random((simulator.steps, B)))
+        planned = simulator.actions(theta, noise, observations)
         assert planned is not None
         for t, actions in enumerate(planned):
             in_turn = act(theta, torch.from_numpy(observations), noise[t]).numpy()
@@ -50,20 +50,20 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
             assert_same(outcome[:3], twin.step(in_turn)[:3])
             observations = outcome[0]
             ended += int(outcome[2].sum())
-    assert ended > 0 or ahead.steps == 1
+    assert ended > 0 or simulator.steps == 1
 
 
-def test_only_worlds_that_nothing_else_changes_are_foreseeable() -> None:
+def test_only_worlds_without_wrappers_are_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B)
-    assert foreseeable(env) is env.venv.env
-    assert foreseeable(VecFrameStack(env, 2)) is None
-    assert foreseeable(make_vec("CartPole-v1", B)) is None
+    assert simulated_world(env) is env.venv.env
+    assert simulated_world(VecFrameStack(env, 2)) is None
+    assert simulated_world(make_vec("CartPole-v1", B)) is None
     other = own_vector_env("PuddleWorld-v0", B, AutoresetMode.NEXT_STEP)
-    assert foreseeable(VecMonitor(GymnasiumVecEnv(other))) is None
+    assert simulated_world(VecMonitor(GymnasiumVecEnv(other))) is None
 
 
 class Meddling(BaseCallback):
-    """Resets some environments in the middle of a rollout, behind the agent's back."""
+    """Resets the environments in the middle of a rollout."""
 
     def _on_step(self) -> bool:
         if self.n_calls % 7 == 3:
@@ -81,10 +81,8 @@ class Meddling(BaseCallback):
 )
 @pytest.mark.parametrize("meddling", [False, True])
 @torch._dynamo.config.patch(disable=True)
-def test_an_agent_that_acts_ahead_learns_what_one_that_acts_in_turn_does(
-    meddling: bool, n_steps: int, lookahead: int
-) -> None:
-    """A wrapper that changes nothing hides the world, which is then not foreseen."""
+def test_simulated_rollouts_train_the_same_agent(meddling: bool, n_steps: int, lookahead: int) -> None:
+    """A wrapper that changes nothing hides the world, which is then not simulated."""
 
     def model(wrap: bool) -> DGVFA2C:
         env: VecEnv = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
@@ -100,23 +98,23 @@ def test_an_agent_that_acts_ahead_learns_what_one_that_acts_in_turn_does(
         )
         return agent.learn(6 * n_steps * B, Meddling() if meddling else None)
 
-    ahead, in_turn = model(False), model(True)
-    assert ahead._collector.actor._simulation is not None
-    assert ahead._collector.actor._simulation.steps == lookahead
+    simulated, in_turn = model(False), model(True)
+    assert simulated._collector.actor._simulation is not None
+    assert simulated._collector.actor._simulation.steps == lookahead
     assert in_turn._collector.actor._simulation is None
-    torch.testing.assert_close(ahead.policy.state_dict(), in_turn.policy.state_dict())
+    torch.testing.assert_close(simulated.policy.state_dict(), in_turn.policy.state_dict())
 
 
-def test_an_environment_that_something_else_has_moved_is_not_foreseen() -> None:
+def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
     before = env.reset()
-    world = foreseeable(env)
+    world = simulated_world(env)
     assert world is not None
-    ahead = ActingAhead(act, world, 5, torch.device("cpu"), compile=False)
-    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(ahead.steps, B)
+    simulator = RolloutSimulator(act, world, 5, torch.device("cpu"), compile=False)
+    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     after = env.reset()
-    assert ahead.actions(theta, noise, before) is None
+    assert simulator.actions(theta, noise, before) is None
     assert not world.has_lookahead
-    planned = ahead.actions(theta, noise, after)
+    planned = simulator.actions(theta, noise, after)
     assert planned is not None
     np.testing.assert_array_equal(planned[0], act(theta, torch.from_numpy(after), noise[0]).numpy())

@@ -71,7 +71,7 @@ def test_configurations_of_other_worlds_have_no_rules(tmp_path: Path) -> None:
 def test_a_configuration_that_lacks_fields_is_refused_by_their_names() -> None:
     """Runs of earlier versions had TensorFlow's RMSProp without saying so."""
     fields = {name: value for name, value in dataclasses.asdict(TrainConfig()).items() if name != "rms_prop"}
-    with pytest.raises(ValueError, match=r"must have the fields of this version, this one lacks rms_prop$"):
+    with pytest.raises(ValueError, match=r"must have the fields of this version, got one that lacks rms_prop$"):
         TrainConfig.from_fields(fields)
 
 
@@ -97,6 +97,6 @@ def test_numbers_for_summed_losses_become_those_for_means() -> None:
 def test_bad_settings_are_named() -> None:
     with pytest.raises(ValueError, match=r"game must be a game that ale-py has, got 'Breakuot'; did you mean Breakout"):
         atari_config("Breakuot", "a2c")
-    with pytest.raises(ValueError, match=r"env_kwargs and evaluation_kwargs must be left out on Atari, got \{'a': 1\}"):
+    with pytest.raises(ValueError, match=r"env_kwargs and evaluation_kwargs must be empty on Atari, got \{'a': 1\}"):
         dataclasses.replace(atari_config("Pong", "a2c"), evaluation_kwargs={"a": 1})
     assert PAPER_TABLE.auxiliary_coefficient("a2c") == PAPER_TABLE.gvf_coefficient

@@ -1,4 +1,4 @@
-"""Training on Atari through the real command: every task, run folders, scores of whole games, resuming."""
+"""Training on Atari with `dgvf train`: all tasks, run folders, scores of whole games, resuming."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.vec_env import VecEnv
 
+from dgvf_agents.atlas.live import live_questions
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.runs import watch as watching
@@ -57,8 +58,8 @@ def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest
     assert list(run.glob("events.out.tfevents*"))
 
 
-def test_discovered_questions_are_what_a_game_is_trained_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The method may be left out; rules and encoder mode are in the name of the run folder."""
+def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The method is optional; the name of the run folder holds rules and encoder mode."""
     monkeypatch.chdir(tmp_path)
     main(["train", "atari", "--game", "ms_pacman", "--preset", "modern", "--encoder-mode", "joint", *TINY])
     run = Path("runs/MsPacman-discovered-joint-modern-0")
@@ -72,8 +73,8 @@ def test_discovered_questions_are_what_a_game_is_trained_with(tmp_path: Path, mo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["discovered", "pixel-control"])
-def test_compiled_training_is_that_without(method: str, tmp_path: Path) -> None:
-    """Learned discounts and action values of cells, on frames of the real size."""
+def test_compiled_training_equals_eager_training(method: str, tmp_path: Path) -> None:
+    """Learned discounts and action values of cells, on full-size frames."""
     for compiling in ("compile", "no-compile"):
         main(
             [
@@ -147,10 +148,10 @@ def test_a_run_is_evaluated_on_whole_games(short_run: Path, capsys: pytest.Captu
     assert evaluate(short_run, episodes=2) == evaluate(short_run, episodes=2)
 
 
-def test_a_killed_run_goes_on_with_new_games(short_run: Path, tmp_path: Path) -> None:
-    """The emulators cannot give their state; what was learned, the schedule and the metrics go on.
+def test_a_killed_run_continues_with_new_games(short_run: Path, tmp_path: Path) -> None:
+    """Emulators cannot save their state; parameters, schedules and metrics continue.
 
-    The unroll begins anew with the games, so its batches are not in the file.
+    The unroll restarts with the games, so its batches are not in the file.
     """
     run = tmp_path / "run"
     shutil.copytree(short_run, run)
@@ -159,7 +160,7 @@ def test_a_killed_run_goes_on_with_new_games(short_run: Path, tmp_path: Path) ->
     folder.checkpoints()[-1].unlink()
     training = ModelFile.from_bytes(folder.checkpoints()[0].read_bytes()).document["training"]
     assert (training["environment"], training["unroll"]) == (None, None)
-    with pytest.warns(UserWarning, match="Breakout cannot give its state: the run goes on with new episodes"):
+    with pytest.warns(UserWarning, match="Breakout cannot save its state: the run continues with new episodes"):
         model = train(folder.read_config(), run, show_progress=False, resume=True)
     assert model.num_timesteps == 480
     assert folder.is_finished()
@@ -168,11 +169,11 @@ def test_a_killed_run_goes_on_with_new_games(short_run: Path, tmp_path: Path) ->
     for name in ("time/total_timesteps", "time/frames", "train/learning_rate", "train/n_updates"):
         assert [row[name] for row in after] == [row[name] for row in before], name
     counts = [[int(row["meta/updates"]) for row in rows] for rows in (before, after)]
-    assert counts[1] == [counts[0][0], counts[0][1] - 1]  # that of the unroll that was cut off
+    assert counts[1] == [counts[0][0], counts[0][1] - 1]  # without the unroll that was dropped
 
 
 def rewards_until_all_are_over(env: VecEnv) -> list[tuple[int, float, float]]:
-    """Of every game: its pieces between lost lives, the sum of its clipped rewards, and its score."""
+    """For every game: number of lives played, sum of clipped rewards, and score."""
     env.reset()
     games, pieces, sums = [], np.zeros(env.num_envs, int), np.zeros(env.num_envs)
     rng = np.random.default_rng(0)
@@ -194,7 +195,7 @@ def test_scores_are_unclipped_and_lives_are_no_games(training: bool) -> None:
     env = training_environments(config) if training else evaluation_environments(config, 2, 7)
     for pieces, reward, score in rewards_until_all_are_over(env):
         assert pieces > 1  # lives
-        assert score >= 10 * reward > 0  # every pill is worth 10, and clipped to 1
+        assert score >= 10 * reward > 0  # every pill scores 10 and is clipped to 1
     env.close()
 
 
@@ -231,9 +232,9 @@ def test_a_run_is_watched(monkeypatch: pytest.MonkeyPatch, short_run: Path, caps
         monkeypatch.setattr(env, "step", recorded)
         return env
 
-    monkeypatch.setattr(watching, "window", silent)  # ALE's own plays in real time
+    monkeypatch.setattr(watching, "window", silent)  # ALE's window plays in real time
     main(["watch", str(short_run), "--episodes", "2"])
     assert games == [GAME_STEPS] * 2
     assert "Atari preset" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"questions must be watched .* with a map, got a run on the game Breakout"):
-        watching.watch(short_run, questions=True)
+    with pytest.raises(ValueError, match=r"overlay must be drawn .* with a map, got a run on the game Breakout"):
+        watching.watch(short_run, make_overlay=live_questions)

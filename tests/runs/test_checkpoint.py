@@ -1,4 +1,4 @@
-"""A run's checkpoints: the last few complete, damaged ones passed over, a full disk survived, kills without a trace."""
+"""Checkpoints of a run: complete and reduced ones, damaged files, full disks and killed processes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CONFIG = TrainConfig(
 
 @pytest.fixture(scope="module", autouse=True)
 def no_curves() -> Iterator[None]:
-    """Drawing them is most of the time of so short a run."""
+    """Plotting would take most of the time of these short runs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dgvf_agents.runs.train.plot_learning_curve", lambda *arguments, **options: None)
         yield
@@ -62,7 +62,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class StopError(Exception):
-    """Ends a run in the middle, as an error in an environment would."""
+    """Ends a run in the middle, like an error in an environment."""
 
 
 def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> RunFolder:
@@ -114,14 +114,14 @@ def test_old_checkpoints_keep_their_networks_only(alone: Path) -> None:
     assert old.learn(100, reset_num_timesteps=False).num_timesteps == 340
 
 
-def test_a_finished_run_is_left_as_it_is(alone: Path) -> None:
+def test_a_finished_run_does_not_change(alone: Path) -> None:
     before = {path: path.read_bytes() for path in alone.rglob("*") if path.is_file() and "tfevents" not in path.name}
     model = train(CONFIG, alone, show_progress=False, resume=True)
     assert model.num_timesteps == 480
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_times_go_on_counting(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_keep_counting(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = _stopped(tmp_path / "run", monkeypatch, 200)
     model = load_checkpoint(folder, lambda: training_environments(CONFIG))
     assert model is not None
@@ -160,7 +160,7 @@ def _copied(run: Path, to: Path) -> RunFolder:
     return RunFolder(Path(shutil.copytree(run, to)))
 
 
-def test_a_damaged_last_checkpoint_does_not_pass_for_a_finished_run(alone: Path, tmp_path: Path) -> None:
+def test_a_run_with_a_damaged_last_checkpoint_is_not_finished(alone: Path, tmp_path: Path) -> None:
     folder = _copied(alone, tmp_path / "run")
     last = folder.checkpoint_file(480)
     last.write_bytes(DAMAGE["a flipped bit"](last.read_bytes()))
@@ -173,14 +173,14 @@ def test_a_damaged_last_checkpoint_does_not_pass_for_a_finished_run(alone: Path,
 
 
 @pytest.mark.filterwarnings("ignore:checkpoint .* is skipped")
-def test_a_run_whose_complete_checkpoints_are_damaged_is_refused_and_left_as_it_is(
+def test_a_run_whose_complete_checkpoints_are_damaged_is_refused_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = _stopped(tmp_path / "run", monkeypatch, 300)
     for complete in complete_checkpoints(folder):
         complete.write_bytes(b"no longer a model")
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
-    named = r"got .*run, where 0000000160.zip and 0000000240.zip are damaged .*: begin anew with another --out, or del"
+    named = r"got .*run, where 0000000160.zip and 0000000240.zip are damaged .*: restart with another --out, or del"
     with pytest.raises(ValueError, match=named):
         train(CONFIG, folder.path, show_progress=False, resume=True)
     assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
@@ -190,7 +190,7 @@ def test_a_run_whose_complete_checkpoints_are_damaged_is_refused_and_left_as_it_
     assert "To go on" not in capsys.readouterr().err
 
 
-def test_stale_files_of_more_steps_take_nothing_from_what_is_written(
+def test_stale_files_of_more_steps_do_not_reduce_new_checkpoints(
     alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = _stopped(tmp_path / "run", monkeypatch, 20)
@@ -200,7 +200,7 @@ def test_stale_files_of_more_steps_take_nothing_from_what_is_written(
     model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
     written = [_written_at(folder, model, steps) for steps in (80, 160, 240)]
     assert complete_checkpoints(folder) == written[-2:]
-    for steps in (2000, 3000):  # whole ones, too
+    for steps in (2000, 3000):  # including complete ones
         shutil.copy(RunFolder(alone).checkpoint_file(480), folder.checkpoint_file(steps))
     assert _written_at(folder, model, 320) in complete_checkpoints(folder)
 
@@ -210,19 +210,19 @@ def _written_at(folder: RunFolder, model: DGVFA2C, steps: int) -> Path:
     return write_checkpoint(folder, model, 2)
 
 
-def test_damaged_checkpoints_are_not_complete_and_never_thrown_away(
+def test_damaged_checkpoints_are_not_complete_and_never_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = _stopped(tmp_path / "run", monkeypatch, 300)
     damaged, *others = complete_checkpoints(folder)
     damaged.write_bytes(b"no longer a model")
     assert complete_checkpoints(folder) == others
-    train(CONFIG, folder.path, show_progress=False, resume=True)  # which thins out what is older than the last two
+    train(CONFIG, folder.path, show_progress=False, resume=True)  # reduces all but the last two
     assert damaged.read_bytes() == b"no longer a model"
     assert complete_checkpoints(folder) == folder.checkpoints()[-2:]
 
 
-def test_a_run_without_a_usable_checkpoint_begins_anew(
+def test_a_run_without_a_usable_checkpoint_restarts(
     alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = _stopped(tmp_path / "run", monkeypatch, 60)
@@ -255,7 +255,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
 
 def test_a_file_size_limit_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
-    """The same with the operating system in earnest: a write that fails in the middle."""
+    """The same with a real failure in the middle of a write."""
     model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
         40
     )
@@ -274,7 +274,7 @@ def test_a_file_size_limit_leaves_the_last_good_checkpoint(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000040.zip"]
 
 
-def test_what_has_diverged_never_replaces_what_is_good(tmp_path: Path) -> None:
+def test_a_diverged_model_never_replaces_a_checkpoint(tmp_path: Path) -> None:
     model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
         40
     )
@@ -282,7 +282,7 @@ def test_what_has_diverged_never_replaces_what_is_good(tmp_path: Path) -> None:
     good = write_checkpoint(folder, model, 2).read_bytes()
     with torch.no_grad():
         next(model.policy.parameters())[0] = torch.nan
-    with pytest.raises(FloatingPointError, match=r"policy\['.*must be finite after 2 updates"):
+    with pytest.raises(FloatingPointError, match=r"parameters\['policy'\].*must be finite after 2 updates"):
         write_checkpoint(folder, model, 2)
     assert folder.checkpoint_file(40).read_bytes() == good
 
@@ -291,7 +291,7 @@ def test_what_has_diverged_never_replaces_what_is_good(tmp_path: Path) -> None:
     ("changes", "message"),
     [({"gamma": 0.5}, r"gamma \(0.99, not 0.5\)"), ({"env_kwargs": {}}, r"env_kwargs \(")],
 )
-def test_a_run_is_resumed_with_its_own_configuration_only(changes: dict[str, Any], message: str, alone: Path) -> None:
+def test_a_run_is_resumed_only_with_its_own_configuration(changes: dict[str, Any], message: str, alone: Path) -> None:
     other = TrainConfig(**{**vars(CONFIG), **changes})
     with pytest.raises(ValueError, match=message):
         train(other, alone, show_progress=False, resume=True)
@@ -327,20 +327,24 @@ def test_two_processes_never_train_one_run(alone: Path) -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == b"locked\n"
-        with pytest.raises(ValueError, match="path must not be trained by another process"):
+        with pytest.raises(ValueError, match="path must not be in use by another training process"):
             train(CONFIG, alone, show_progress=False, resume=True)
-        with pytest.raises(ValueError, match="path must not be trained by another process"):  # not told to resume it
+        with pytest.raises(
+            ValueError, match="path must not be in use by another training process"
+        ):  # no advice to resume it
             train(CONFIG, alone, show_progress=False)
         other.communicate()
 
 
-def test_environments_without_a_state_go_on_with_new_episodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environments_without_a_state_continue_with_new_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = TrainConfig(
         **{**vars(CONFIG), "env": "CartPole-v1", "env_kwargs": {}, "evaluation_kwargs": {}, "steps": 160}
     )
     train(TrainConfig(**{**vars(config), "steps": 80}), tmp_path / "run", show_progress=False)
     RunFolder(tmp_path / "run").write_config(config)
-    with pytest.warns(UserWarning, match="CartPole-v1 cannot give its state"):
+    with pytest.warns(UserWarning, match="CartPole-v1 cannot save its state"):
         model = train(config, tmp_path / "run", show_progress=False, resume=True)
     assert model.num_timesteps == 160
 

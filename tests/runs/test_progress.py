@@ -1,4 +1,4 @@
-"""Metrics are written row by row, and a resumed run goes on with them."""
+"""Metrics are written row by row, and resumed runs append to them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def test_rows_gain_columns_in_the_order_in_which_they_come(tmp_path: Path) -> None:
+def test_columns_are_in_the_order_of_first_appearance(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     _write(path, ROWS)
     assert path.read_text().splitlines()[0] == f"a,b,{STEPS},eval,c"
@@ -64,7 +64,7 @@ def test_a_torn_last_line_is_cut_off(cut: int, tmp_path: Path) -> None:
     assert torn.read_bytes() == whole.read_bytes()
 
 
-def test_values_that_are_excluded_or_pictures_stay_out(tmp_path: Path) -> None:
+def test_excluded_values_and_images_are_not_written(tmp_path: Path) -> None:
     logger = Logger(None, [ProgressLog(tmp_path / "progress.csv")])
     logger.record(STEPS, 1)
     logger.record("hidden", 2, exclude="csv")

@@ -60,7 +60,7 @@ def test_the_gain_of_a_chain_is_the_norm_of_a_block_of_its_product(size: int) ->
     assert gain(operators, size) == pytest.approx(np.linalg.norm(product, 2), 1e-2)
 
 
-def test_what_is_measured_of_an_agent_is_what_its_dense_jacobians_say() -> None:
+def test_measurements_of_an_agent_equal_those_of_dense_jacobians() -> None:
     layers = {"features_extractor_kwargs": {"hidden": (3,)}}
     made = [
         DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, unroll_length=2, questions=2, compile=False, seed=1, **more)

@@ -1,4 +1,4 @@
-"""`dgvf watch --questions`: what a question asks, over the map of a window, and the keys that choose it."""
+"""`dgvf watch --questions`: the overlay of a question, and the keys that select it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class NoWaiting:
-    """A clock that does not wait, and counts frames."""
+    """A clock that counts frames without waiting."""
 
     frames = 0
 
@@ -84,8 +84,8 @@ def test_left_and_right_go_through_the_questions(run: Path) -> None:
         captions.append(pygame.display.get_caption()[0])
     assert sorted(questions) == list(range(QUESTIONS))
     assert all((one != other).any() for one, other in pairwise(pictures))
-    for place, (question, caption) in enumerate(zip(questions, captions, strict=True)):
-        assert caption.startswith(f"cumulant of question {question} ({place + 1} of {QUESTIONS}): ")
+    for index, (question, caption) in enumerate(zip(questions, captions, strict=True)):
+        assert caption.startswith(f"cumulant of question {question} ({index + 1} of {QUESTIONS}): ")
     np.testing.assert_array_equal(press(env, pygame.K_RIGHT), pictures[0])  # around
     np.testing.assert_array_equal(press(env, pygame.K_LEFT), pictures[-1])
     np.testing.assert_array_equal(press(env, pygame.K_LEFT, pygame.K_LEFT), pictures[-3])
@@ -108,7 +108,7 @@ def test_up_and_down_go_through_the_quantities(run: Path) -> None:
     env.close()
 
 
-def test_the_map_is_that_of_what_is_left(run: Path) -> None:
+def test_the_map_shows_the_current_phase(run: Path) -> None:
     _, overlay = window(run)
     config = RunFolder(run).read_config()
     world = gym.make(config.env).unwrapped.dynamics  # type: ignore[attr-defined]
@@ -125,21 +125,19 @@ def test_the_map_is_that_of_what_is_left(run: Path) -> None:
 
 
 def test_watching_with_questions_shows_states_longer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgvf_agents.runs.watch._FRAMES_WITH_QUESTIONS", 3)
+    monkeypatch.setattr("dgvf_agents.runs.watch._FRAMES_WITH_OVERLAY", 3)
     frames = []
-    for questions in (False, True):
+    for make_overlay in (None, live_questions):
         NoWaiting.frames = 0
         torch.manual_seed(0)
-        watch(run, episodes=1, seed=0, questions=questions)
+        watch(run, episodes=1, seed=0, make_overlay=make_overlay)
         frames.append(NoWaiting.frames)
     steps = frames[0] - 1  # the first state is shown too
     assert steps >= 1
     assert frames[1] == 1 + 3 * steps
 
 
-def test_questions_are_asked_for_in_vain_where_there_are_none(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_agent_without_questions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other = tiny_run(tmp_path / "prediction", "collect-objects-small", "reward-prediction", steps=240)
     with pytest.raises(SystemExit) as stop:
         main(["watch", str(other), "--questions"])

@@ -356,7 +356,7 @@ def test_last_observations_that_nothing_depends_on_may_be_missing_as_in_a2c(task
 @pytest.mark.parametrize("task", ["none", "discovered", "random"])
 def test_last_observations_that_are_needed_and_missing_are_named(task: str) -> None:
     env = _forgetful(limit=5 if task == "none" else None)
-    with pytest.raises(ValueError, match=r"infos must hold terminal_observation .*copy \d"):
+    with pytest.raises(ValueError, match=r"infos must hold terminal_observation .*environment \d"):
         _model(env, auxiliary_task=task).learn(100)
 
 

@@ -296,7 +296,7 @@ def test_a_coefficient_that_a_callback_anneals_interrupts_no_unroll_and_is_resum
         ({"gamma": 7.0}, r"^gamma must lie in \[0, 1\], got 7\.0"),
         ({"ent_coef": -1.0}, r"^ent_coef must be >= 0, got -1\.0"),
         ({"vf_coef": None}, "^vf_coef must be a finite number >= 0, got None"),
-        ({"n_steps": 4}, "^n_steps must stay 5 once a model is set up, got 4"),
+        ({"n_steps": 4}, "^n_steps must be 5, as when the model was set up, got 4"),
     ],
 )
 def test_attributes_that_cannot_take_effect_are_refused_by_name(changes: dict[str, Any], message: str) -> None:

@@ -28,7 +28,7 @@ from dgvf_agents.storage.model_file import (
     read_bytes,
 )
 from dgvf_agents.storage.serialization import decode
-from dgvf_agents.storage.validation import check_finite, check_type
+from dgvf_agents.storage.validation import check_finite, check_names, check_type
 
 Source = str | pathlib.Path | BinaryIO
 
@@ -124,6 +124,8 @@ def _read_own(file: ModelFile, custom: dict[str, Any], trusted: bool) -> StoredM
     for name, kind in _PARTS.items():
         if name not in document or not isinstance(document[name], kind):
             raise DamagedFileError(f"{name} must be an object by name in it, got {document.get(name)!r:.40}")
+    with damage_in("pickled"):
+        check_names("pickled", document["pickled"], file.pickled)
     attributes = {
         name: custom[name] if name in custom else _decoded(name, value, file)
         for name, value in document["attributes"].items()
@@ -156,7 +158,8 @@ def _read_stable_baselines3(contents: bytes, custom: dict[str, Any], trusted: bo
         if name in custom:
             attributes[name] = custom[name]
         elif isinstance(value, dict) and ":serialized:" in value:
-            pickled[name] = base64.b64decode(value[":serialized:"])
+            with damage_in(name):
+                pickled[name] = base64.b64decode(value[":serialized:"])
             kinds[name] = str(value.get(":type:"))
         else:
             attributes[name] = value

@@ -285,10 +285,11 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
     def _take_environment_state(self, state: dict[str, Any] | None) -> bool:
         if self.env is None or state is None or self._last_obs is None:
             return False
-        try:
-            set_env_state(self.env, state)
-        except ValueError:  # another world
-            return False
+        with damage_in("environment"):
+            try:
+                set_env_state(self.env, state)
+            except ValueError:  # another world
+                return False
         for own, space in (
             (self.env.observation_space, self.observation_space),
             (self.env.action_space, self.action_space),

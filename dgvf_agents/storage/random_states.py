@@ -38,7 +38,7 @@ def check_random_states(states: Any) -> None:
         raise ValueError(f"random must have the states of python, numpy, torch and cuda, got {states!r:.80}")
     try:
         random.Random().setstate(states["python"])
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise ValueError(f"random.python must be a state of Python's generator: {error}") from error
     check_numpy_state("random.numpy", states["numpy"])
     check_torch_state("random.torch", states["torch"])
@@ -53,11 +53,11 @@ def check_numpy_state(name: str, state: Any) -> None:
         ValueError: it is none.
     """
     try:
-        kind, _, position, *_ = state
-        if kind != "MT19937" or not 0 <= position <= 624:
-            raise ValueError(f"{kind!r:.20} at {position!r:.20}")
+        kind, key, position, *_ = state
+        if kind != "MT19937" or np.shape(key) != (624,) or not 0 <= position <= 624:
+            raise ValueError(f"{kind!r:.20} with a key {np.shape(key)} at {position!r:.20}")
         np.random.RandomState().set_state(state)
-    except (ValueError, TypeError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, OverflowError) as error:
         raise ValueError(f"{name} must be a state of NumPy's MT19937: {error}") from error
 
 

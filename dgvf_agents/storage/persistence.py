@@ -198,6 +198,7 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
         env = _copied(self.env, memo)
         own = {name: vars(self)[name] for name in constructor_arguments(type(self)) if callable(vars(self).get(name))}
         copy = type(self).load(buffer, env, self.device, own, trusted=True, force_reset=False)
+        copy.learner.set_state(self.learner.get_state())  # files leave out an unroll whose environment restarts
         memo[id(self)] = copy
         return copy
 

@@ -22,6 +22,7 @@ from dgvf_agents.sb3.algorithm import DiscoveryAlgorithm
 from dgvf_agents.sb3.arguments import RULE_SETTINGS
 from dgvf_agents.sb3.logging import get_log, restore_log
 from dgvf_agents.sb3.schedules import value_at
+from dgvf_agents.storage.environment_validation import check_environment
 from dgvf_agents.storage.learner_validation import check_learner
 from dgvf_agents.storage.loading import NEEDED, SCHEDULES, StoredModel, read_learned, read_stored
 from dgvf_agents.storage.model_file import damage_in, write_bytes
@@ -287,10 +288,13 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
         if self.env is None or state is None or self._last_obs is None:
             return False
         with damage_in("environment"):
+            num_envs = check_environment(state)
             try:
                 set_env_state(self.env, state)
             except ValueError:  # another world
                 return False
+            if num_envs not in (None, self.env.num_envs):
+                raise ValueError(f"it must be of {self.env.num_envs} environments, got {num_envs}")
         for own, space in (
             (self.env.observation_space, self.observation_space),
             (self.env.action_space, self.action_space),

@@ -123,6 +123,7 @@ OTHER_SPACES: list[tuple[spaces.Space, str]] = [
     (spaces.Tuple([BOX]), "must be one of Box, .* got Tuple"),
     (NUMBER, r"must have at least one axis and none that is empty, .* of shape \(\)"),
     (spaces.Box(-1.0, 1.0, (2, 0), np.float32), r"must have at least one axis .* of shape \(2, 0\)"),
+    (spaces.MultiDiscrete([[2, 3], [2, 2]]), r"must have one axis if it is a MultiDiscrete, got"),
     (spaces.Dict({}), "must have at least one part, got Dict"),
     (spaces.Dict({"a": spaces.Text(3)}), "must be one of Box, .* got Text"),
     (spaces.Dict({"a": NUMBER}), "must have at least one axis"),

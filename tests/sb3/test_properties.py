@@ -225,12 +225,6 @@ COMBINATIONS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         "action_space must count from 0",
     ),
     "planes for vectors": ("CnnPolicy", _samples(VECTORS[0]), {}, "observation_space must have planes"),
-    "windows of tables of choices": (
-        "MlpPolicy",
-        _samples(spaces.MultiDiscrete([[2, 3], [2, 2]])),
-        {"question_window": 2},
-        "question_window must be 1",
-    ),
 }
 
 

@@ -255,6 +255,37 @@ def test_a_value_out_of_its_range_is_named(path: str, value: Any, message: str, 
     _refused(_changed(file, path, value), message)
 
 
+MONITOR, WORLD = "training/environment", "training/environment/inner/own/env"
+
+
+@pytest.mark.parametrize(
+    ("path", "change"),
+    [
+        (f"{WORLD}/steps", _longer),
+        (f"{WORLD}/steps", _with(-1)),
+        (f"{WORLD}/steps", _other_dtype),
+        (f"{WORLD}/done", _longer),
+        (f"{WORLD}/done", [1]),
+        (f"{WORLD}/state/0", _longer),
+        (f"{WORLD}/state/0", NAN),
+        (f"{WORLD}/state", "text"),
+        (f"{WORLD}/state", []),
+        (f"{WORLD}/expected", [1]),
+        (f"{WORLD}/streams", []),
+        (f"{WORLD}/streams/0/state/state", "x"),
+        (f"{WORLD}/streams/0/bit_generator", "MT19937"),
+        (f"{WORLD}/seeds", 1),
+        (f"{WORLD}/seeds", MISSING),
+        (f"{MONITOR}/episode_returns", _longer),
+        (f"{MONITOR}/episode_lengths", "x"),
+        (f"{MONITOR}/episode_count", -1),
+        (f"{MONITOR}/inner", 5),
+    ],
+)
+def test_a_malformed_state_of_the_environment_is_named(path: str, change: Any, file: ModelFile) -> None:
+    _refused(_changed(file, path, change), "environment in the file is malformed")
+
+
 def _sealed(archive: bytes) -> bytes:
     """An archive without comment with its checksum, as `ModelFile.to_bytes` writes it."""
     comment = b"dgvf sha256 "

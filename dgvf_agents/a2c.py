@@ -23,6 +23,7 @@ from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.devices import device_of_model
 from dgvf_agents.rollout.checks import step
+from dgvf_agents.sb3.extractors import check_observation_space
 from dgvf_agents.sb3.policies import (
     CnnPolicy,
     MlpPolicy,
@@ -239,6 +240,9 @@ class DGVFA2C(PersistentAlgorithm):
 
     @staticmethod
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
+        if space is not None:
+            check_observation_space(space)  # before Stable-Baselines3 makes arrays for observations
         return OnPolicyAlgorithm._wrap_env(_as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
 
     def collect_rollouts(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -28,6 +29,9 @@ Run = Annotated[Path, tyro.conf.Positional]
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
+
+PIPE_CLOSED = 141
+"""Exit status where nobody reads the output any longer, as shells have it."""
 
 ATARI = "atari"
 """What stands for a world in `dgvf train`, before the method and --game."""
@@ -81,6 +85,7 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     from dgvf_agents.runs.train import train
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
+    _check_out(path)
     _tell_rules(config)
     try:
         train(config, path, resume=resume)
@@ -92,6 +97,15 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
     Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
+
+
+def _check_out(path: Path) -> None:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ValueError(f"out must be the path of a folder, got {path}: {error.strerror}") from error
 
 
 def _tell_rules(config: TrainConfig) -> None:
@@ -260,7 +274,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if given[:1] == ["train"] and len(given) > 1 and given[1].split("=")[0] == "--resume":
         given[1:2] = ["resume", *given[1].split("=", 1)[1:]]
     try:
-        app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=given)
-    except (ValueError, FileNotFoundError, FileExistsError, gymnasium.error.Error) as error:
+        try:
+            app.cli(prog="dgvf", description="Discovered questions as auxiliary tasks.", args=given)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # what read the output, as `head` does, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own flush at exit
+        sys.exit(PIPE_CLOSED)
+    except (ValueError, OSError, gymnasium.error.Error) as error:
         Console(stderr=True).print(f"dgvf: {error}", markup=False)
         sys.exit(2)

@@ -15,7 +15,6 @@ from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
-from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -221,76 +220,6 @@ def test_rewards_that_are_not_finite_are_refused() -> None:
         _model(_Bad(float("nan"))).learn(20)
 
 
-BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
-    ({"questions": 0}, "questions must be >= 1, got 0"),
-    ({"unroll_length": 0}, "unroll_length must be >= 1, got 0"),
-    ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
-    ({"n_steps": 0}, "n_steps must be >= 1, got 0"),
-    ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
-    ({"question_window": 0}, "question_window must be >= 1, got 0"),
-    ({"meta_learning_rate": 0.0}, "meta_learning_rate must be > 0, got 0.0"),
-    ({"auxiliary_task": "pixels"}, "auxiliary_task must be one of .*got 'pixels'"),
-    ({"auxiliary_task": None}, "auxiliary_task must be one of .*'none'.*got None"),
-    ({"auxiliary_task": RewardPrediction()}, "auxiliary_task must be .* got a RewardPrediction: pass lambda model"),
-    ({"auxiliary_task": lambda model: "none"}, "auxiliary_task must return an AuxiliaryTask.*'none'"),
-    ({"objective": "mean"}, "objective must be one of .*got 'mean'"),
-    ({"horizon": "far"}, "horizon must be one of .*got 'far'"),
-    ({"storage": "disk"}, "storage must be one of .*got 'disk'"),
-    ({"convention": "loose"}, "convention must be one of .*got 'loose'"),
-    ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
-    ({"auxiliary_weighting": "sum"}, "auxiliary_weighting must be one of .*'gradient-norm'.*got 'sum'"),
-    ({"normalize_advantage": "no"}, "normalize_advantage must be True or False, got 'no'"),
-    ({"compile": "yes"}, "compile must be True or False, got 'yes'"),
-    ({"seed": "0"}, "seed must be an integer or None, got '0'"),
-    ({"seed": 1.5}, "seed must be an integer or None, got 1.5"),
-    ({"policy_kwargs": "x"}, "policy_kwargs must be a dict or None, got 'x'"),
-    ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
-    ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
-    ({"learning_rate": "3e-4"}, "^learning_rate must be a finite number >= 0, got '3e-4'"),
-    ({"vf_coef": "a"}, "^vf_coef must be a finite number >= 0, got 'a'"),
-    ({"questions": 4.0}, "^questions must be an integer >= 1, got 4.0"),
-    ({"n_steps": 5.0}, "^n_steps must be an integer >= 1, got 5.0"),
-    ({"inner_optimizer": "adam"}, "^inner_optimizer must be None or a .*Optimizer, got 'adam'"),
-    ({"meta_learning_rate": np.inf}, "^meta_learning_rate must be a finite number > 0, got inf"),
-    ({"sde_sample_freq": 2.5}, "^sde_sample_freq must be an integer >= 1 or -1, got 2.5"),
-    ({"auxiliary_task": 5}, "^auxiliary_task must be one of .*, got 5"),
-    ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
-    ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
-    (
-        {"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8},
-        "^n_envs must be None or 4, the number of environments of env, got 8",
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
-def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        _model(**changes)
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("saved") / "model.zip"
-    _model().save(path)
-    return path
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"), [case for case in BAD_ARGUMENTS if not {"n_envs", "policy_kwargs"} & {*case[0]}]
-)
-def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        DGVFA2C.load(saved, **changes)
-
-
-@pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
-def test_a_schedule_that_becomes_nan_is_named(name: str) -> None:
-    model = _model(**{name: lambda remaining: 1e-3 if remaining > 0.5 else float("nan")})
-    with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
-        model.learn(12 * BATCH)
-
-
 def test_numpy_numbers_and_the_matching_n_envs_are_accepted() -> None:
     whole = {"questions": np.int64(4), "unroll_length": np.int32(2), "n_steps": np.int64(5), "n_envs": np.int64(4)}
     broken = {"gamma": np.float32(0.9), "vf_coef": np.float64(0.5), "learning_rate": np.float32(1e-3)}
@@ -339,21 +268,6 @@ def test_the_default_number_of_environments(env_id: str, num_envs: int) -> None:
     policy = "CnnPolicy" if "Collect" in env_id else "MlpPolicy"
     assert DGVFA2C(policy, env_id, compile=False).n_envs == num_envs
     assert DGVFA2C(policy, env_id, compile=False, n_envs=3).n_envs == 3
-
-
-class Still(BasePolicy):
-    """Never moves and predicts no values."""
-
-    def __init__(self, observation_space: gym.Space, action_space: gym.Space, *arguments: Any, **options: Any) -> None:
-        super().__init__(observation_space, action_space)
-
-    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
-        return torch.full((len(observation),), 4)
-
-
-def test_a_policy_that_is_no_actor_critic_is_refused() -> None:
-    with pytest.raises(ValueError, match="policy must be an ActorCriticPolicy, got Still"):
-        _model(policy=Still)
 
 
 def test_next_update_needs_a_rollout() -> None:

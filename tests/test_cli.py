@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ from gymnasium.wrappers import RecordEpisodeStatistics
 
 from dgvf_agents.atlas import page
 from dgvf_agents.atlas.page import GAME_STEPS
-from dgvf_agents.cli import main
+from dgvf_agents.cli import PIPE_CLOSED, main
+from dgvf_agents.runs import train
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
 from dgvf_agents.runs.environments import window
@@ -96,6 +100,32 @@ def test_an_unknown_environment_is_named_in_one_line(tmp_path: Path, capsys: pyt
     assert stop.value.code == 2
     assert "`NoSuchWorld` doesn't exist" in capsys.readouterr().err.replace("\n", " ")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_cannot_be_is_named_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(train, "train", lambda *arguments, **options: pytest.fail("it trained"))
+    file = tmp_path / "file"
+    file.write_text("")
+    for path, reason in ((tmp_path / ("x" * 300), "File name too long"), (file / "run", "Not a directory")):
+        with pytest.raises(SystemExit) as stop:
+            main(["train", "puddle-world", "a2c", *TINY, "--out", str(path)])
+        assert stop.value.code == 2
+        error = " ".join(capsys.readouterr().err.split())
+        assert error.startswith("dgvf: out must be the path of a folder, got ")
+        assert reason in error
+
+
+def test_help_ends_quietly_where_nobody_reads_it() -> None:
+    for command in (["train", "--help"], ["train", "puddle-world", "a2c", "--help"]):
+        reader, writer = os.pipe()
+        os.close(reader)
+        arguments = [sys.executable, "-c", "from dgvf_agents.cli import main; main()", *command]
+        done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+        os.close(writer)
+        assert done.stderr == ""
+        assert done.returncode == PIPE_CLOSED
 
 
 def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

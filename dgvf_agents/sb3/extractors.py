@@ -259,6 +259,8 @@ def check_observation_space(space: gym.Space) -> None:
         ValueError: observations of this space are not supported.
     """
     if isinstance(space, gym.spaces.Dict):
+        if not space.spaces:
+            raise ValueError(f"observation_space must have at least one part, got {space}")
         for name, inner in space.spaces.items():
             if isinstance(inner, gym.spaces.Dict):
                 raise ValueError(
@@ -270,5 +272,12 @@ def check_observation_space(space: gym.Space) -> None:
     if not isinstance(space, known):
         names = ", ".join(kind.__name__ for kind in known)
         raise ValueError(f"observation_space must be one of {names}, or a Dict of them, got {space}")
+    if isinstance(space, gym.spaces.MultiDiscrete) and space.nvec.ndim != 1:
+        raise ValueError(f"observation_space must have one axis if it is a MultiDiscrete, got {space}")
+    if isinstance(space, gym.spaces.Box) and 0 in (space.shape or (0,)):
+        raise ValueError(
+            f"observation_space must have at least one axis and none that is empty, got {space} of shape "
+            f"{space.shape}: reshape observations in a wrapper"
+        )
     if np.any(getattr(space, "start", 0)):
         raise ValueError(f"observation_space must count from 0, got {space}: shift observations in a wrapper")

@@ -14,6 +14,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, Combine
 from stable_baselines3.common.type_aliases import Schedule
 from torch import nn
 
+from dgvf_agents.core.argument_checks import is_integer
 from dgvf_agents.core.networks import RELU_GAIN
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
 from dgvf_agents.sb3.extractors import (
@@ -95,7 +96,11 @@ class DGVFPolicy(ActorCriticPolicy):
                 default encoder of `MlpPolicy`.
             normalize_images: whether images are divided by 255.
             kwargs: `optimizer_class` and `optimizer_kwargs`.
+
+        Raises:
+            ValueError: `net_arch` does not describe layers.
         """
+        check_net_arch(net_arch)
         extractor = features_extractor_class or type(self).default_extractor(observation_space)
         if share_features_extractor is None:
             share_features_extractor = features_extractor_class is not None or self.shares_default_extractor
@@ -183,6 +188,20 @@ class MultiInputPolicy(DGVFPolicy):
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
         """One network for all of a Dict."""
         return MultiInputExtractor
+
+
+def check_net_arch(net_arch: Any) -> None:
+    """
+    Raises:
+        ValueError: it is neither None nor a list of sizes, or a dict of such lists for the policy and the value.
+    """
+    heads = net_arch.values() if isinstance(net_arch, Mapping) and net_arch.keys() <= {"pi", "vf"} else [net_arch]
+    for sizes in () if net_arch is None else heads:
+        if not (isinstance(sizes, list | tuple) and all(is_integer(size) and size >= 1 for size in sizes)):
+            raise ValueError(
+                "net_arch must be a list of integers >= 1, a dict with such lists as 'pi' and 'vf', or None, "
+                f"got {net_arch!r}"
+            )
 
 
 def with_optimizer(

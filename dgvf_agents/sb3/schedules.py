@@ -6,7 +6,7 @@ A schedule is a function of the progress that remains, 1 at the beginning and 0 
 from __future__ import annotations
 
 import math
-from typing import final
+from typing import Any, final
 
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import LinearSchedule
@@ -64,9 +64,20 @@ def checked_value_at(name: str, number: float | Schedule, progress_remaining: fl
     Raises:
         ValueError: it is not a finite number ≥ 0.
     """
-    value = float(number(progress_remaining)) if callable(number) else number
-    if callable(number) and not (math.isfinite(value) and value >= 0.0):
-        where = f"got {value!r} where {progress_remaining:g} of the progress remains"
-        raise ValueError(f"{name} must give finite numbers >= 0, {where}")
-    check_not_negative(**{name: value})
-    return float(value)
+    if callable(number):
+        given = number(progress_remaining)
+        value = _as_float(given)
+        if not (math.isfinite(value) and value >= 0.0):
+            where = f"got {given!r} where {progress_remaining:g} of the progress remains"
+            raise ValueError(f"{name} must give finite numbers >= 0, {where}")
+        return value
+    check_not_negative(**{name: number})
+    return float(number)
+
+
+def _as_float(given: Any) -> float:
+    """What a schedule gives; NaN where it is no number. Text is none, even if it could be read as one."""
+    try:
+        return math.nan if isinstance(given, str | bytes) else float(given)
+    except (TypeError, ValueError):
+        return math.nan

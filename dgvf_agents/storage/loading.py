@@ -8,23 +8,27 @@ import json
 import pathlib
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, final
 
 import cloudpickle
 import torch
 
-from dgvf_agents.core.finite import first_not_finite
 from dgvf_agents.core.types import Params
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.storage.model_file import (
+    READ_ERRORS,
     DamagedFileError,
     ModelFile,
     check_expansion,
+    damage_in,
     is_stable_baselines3,
     read_bytes,
 )
 from dgvf_agents.storage.serialization import decode
+from dgvf_agents.storage.validation import check_finite, check_names, check_type
 
 Source = str | pathlib.Path | BinaryIO
 
@@ -120,6 +124,8 @@ def _read_own(file: ModelFile, custom: dict[str, Any], trusted: bool) -> StoredM
     for name, kind in _PARTS.items():
         if name not in document or not isinstance(document[name], kind):
             raise DamagedFileError(f"{name} must be an object by name in it, got {document.get(name)!r:.40}")
+    with damage_in("pickled"):
+        check_names("pickled", document["pickled"], file.pickled)
     attributes = {
         name: custom[name] if name in custom else _decoded(name, value, file)
         for name, value in document["attributes"].items()
@@ -130,32 +136,30 @@ def _read_own(file: ModelFile, custom: dict[str, Any], trusted: bool) -> StoredM
     )
     if not isinstance(learner, LearnerState):
         raise DamagedFileError(f"learner must be a LearnerState, got a {type(learner).__name__}")
-    for name, tree in (("theta", learner.theta), ("eta", learner.eta), ("statistics", statistics)):
-        path = first_not_finite(tree)
-        if path is not None:
-            raise DamagedFileError(f"{name}{path} must be finite")
+    with damage_in("learner"):
+        for name, tree in (("theta", learner.theta), ("eta", learner.eta), ("statistics", statistics)):
+            check_finite(name, tree)
     return StoredModel(attributes, str(document.get("versions")), learner, statistics, training)
 
 
 def _decoded(name: str, value: Any, file: ModelFile) -> Any:
-    try:
+    with damage_in(name):
         return decode(value, file.tensors)
-    except (ValueError, TypeError, KeyError, AttributeError, IndexError, RecursionError, OverflowError) as error:
-        raise DamagedFileError(f"{name} is malformed: {type(error).__name__}: {error}") from error
 
 
 def _read_stable_baselines3(contents: bytes, custom: dict[str, Any], trusted: bool) -> StoredModel:
-    with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-        check_expansion(archive, len(contents))
+    with damage_in("data"), _expandable(contents) as archive:
         data = json.loads(archive.read("data"))
         info = "system_info.txt"
         versions = archive.read(info).decode() if info in archive.namelist() else "unknown"
+        check_type("data", data, dict)
     attributes, pickled, kinds = {}, {}, {}
     for name, value in data.items():
         if name in custom:
             attributes[name] = custom[name]
         elif isinstance(value, dict) and ":serialized:" in value:
-            pickled[name] = base64.b64decode(value[":serialized:"])
+            with damage_in(name):
+                pickled[name] = base64.b64decode(value[":serialized:"])
             kinds[name] = str(value.get(":type:"))
         else:
             attributes[name] = value
@@ -164,12 +168,33 @@ def _read_stable_baselines3(contents: bytes, custom: dict[str, Any], trusted: bo
 
 
 def _weights(contents: bytes) -> dict[str, Any]:
-    with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+    with _expandable(contents) as archive:
         names = [name for name in archive.namelist() if name.endswith(".pth") and name != "pytorch_variables.pth"]
-        return {
-            name.removesuffix(".pth"): torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
-            for name in names
-        }
+        return {name.removesuffix(".pth"): _state_dict(name, archive.read(name)) for name in names}
+
+
+def _state_dict(name: str, contents: bytes) -> Any:
+    """A state dict in PyTorch's format, itself a zip archive that may be compressed."""
+    if zipfile.is_zipfile(io.BytesIO(contents)):
+        with _expandable(contents):
+            pass
+    try:
+        return torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
+    except Exception as error:  # of its unpickler, of all kinds
+        raise DamagedFileError(f"{name} in the file is malformed: {error}") from error
+
+
+@contextmanager
+def _expandable(contents: bytes) -> Iterator[zipfile.ZipFile]:
+    """An archive whose members may be decompressed."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(contents)) as archive:
+            check_expansion(archive, len(contents))
+            yield archive
+    except READ_ERRORS as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        raise DamagedFileError(f"it is not a model file: {error}") from error
 
 
 def _unpickled(

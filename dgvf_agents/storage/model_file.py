@@ -15,7 +15,11 @@ import hashlib
 import io
 import json
 import pathlib
+import struct
 import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, final
 
@@ -40,6 +44,31 @@ _DIGEST_LENGTH = 64
 
 class DamagedFileError(ValueError):
     """A file is not what was written: cut short, altered, or something else altogether."""
+
+
+_MALFORMED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    AttributeError,
+    RuntimeError,  # of PyTorch, and of recursion that is too deep
+    ArithmeticError,
+    AssertionError,  # of Gymnasium's spaces
+)
+
+
+@contextmanager
+def damage_in(name: str) -> Iterator[None]:
+    """Name the part of a file whose contents turn out to be malformed.
+
+    Raises:
+        DamagedFileError: in place of what malformed contents raise.
+    """
+    try:
+        yield
+    except _MALFORMED as error:
+        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise DamagedFileError(f"{name} in the file is malformed: {reason}") from error
 
 
 @final
@@ -86,19 +115,23 @@ class ModelFile:
                 pickled = {name.removeprefix(_PICKLED): archive.read(name) for name in names}
         except DamagedFileError:
             raise
-        except _READ_ERRORS as error:
+        except READ_ERRORS as error:
             raise DamagedFileError(f"it is not a model file: {error or type(error).__name__}") from error
         return cls(_current(document, tensors), tensors, pickled)
 
 
-_READ_ERRORS = (
+READ_ERRORS = (
     zipfile.BadZipFile,
+    struct.error,
+    zlib.error,
+    EOFError,
     KeyError,
     ValueError,  # of JSON or of Unicode
-    RecursionError,  # of JSON
-    NotImplementedError,  # of members with unknown flags
+    OverflowError,
+    RuntimeError,  # of nested JSON, of members with unknown flags, of encrypted ones
     safetensors.SafetensorError,
 )
+"""What reading a damaged archive, or what is in it, raises."""
 
 
 def _check_stored(archive: zipfile.ZipFile, size: int) -> None:
@@ -131,8 +164,8 @@ def _current(document: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
         current = upgraded(document, tensors) if found == 3 else document
         check_references(current)
         return current
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedFileError(f"it is malformed: {error}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
+        raise DamagedFileError(f"it is malformed: {error or type(error).__name__}") from error
 
 
 def is_stable_baselines3(contents: bytes) -> bool:
@@ -140,7 +173,7 @@ def is_stable_baselines3(contents: bytes) -> bool:
     try:
         with zipfile.ZipFile(io.BytesIO(contents)) as archive:
             return "data" in archive.namelist() and _DOCUMENT not in archive.namelist()
-    except zipfile.BadZipFile:
+    except READ_ERRORS:
         return False
 
 

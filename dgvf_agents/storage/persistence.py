@@ -22,10 +22,14 @@ from dgvf_agents.sb3.algorithm import DiscoveryAlgorithm
 from dgvf_agents.sb3.arguments import RULE_SETTINGS
 from dgvf_agents.sb3.logging import get_log, restore_log
 from dgvf_agents.sb3.schedules import value_at
+from dgvf_agents.storage.environment_validation import check_environment
+from dgvf_agents.storage.learner_validation import check_learner
 from dgvf_agents.storage.loading import NEEDED, SCHEDULES, StoredModel, read_learned, read_stored
-from dgvf_agents.storage.model_file import DamagedFileError, write_bytes
+from dgvf_agents.storage.model_file import damage_in, write_bytes
 from dgvf_agents.storage.random_states import get_random_states, set_random_states
 from dgvf_agents.storage.saving import stored_file
+from dgvf_agents.storage.training_validation import check_attributes, check_training
+from dgvf_agents.storage.validation import Spaces
 from dgvf_envs.functional.env_state import get_env_state, set_env_state
 
 Self = TypeVar("Self", bound="PersistentAlgorithm")
@@ -195,6 +199,7 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
         env = _copied(self.env, memo)
         own = {name: vars(self)[name] for name in constructor_arguments(type(self)) if callable(vars(self).get(name))}
         copy = type(self).load(buffer, env, self.device, own, trusted=True, force_reset=False)
+        copy.learner.set_state(self.learner.get_state())  # files leave out an unroll whose environment restarts
         memo[id(self)] = copy
         return copy
 
@@ -213,20 +218,24 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
         if self.use_sde:  # before the random number generators are restored, since it draws
             self.policy.reset_noise()
         if stored.training is not None:
-            try:
-                self._set_training_state(_on_device(stored.training, self.device), force_reset)
-            except (KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
-                raise DamagedFileError(f"training in the file is malformed: {error!r}") from error
+            training = _on_device(stored.training, self.device)
+            with damage_in("training"):
+                check_training(training, self._spaces(), self._collector.get_state()["exploration"])
+            self._set_training_state(training, force_reset)
         elif self.env is not None and force_reset is not False:
             self._last_obs = None
 
+    def _spaces(self) -> Spaces:
+        statistics = self._functions.statistics()
+        return Spaces(self.observation_space, self.action_space, self._distribution, statistics)
+
     def _restore_learner(self, stored: StoredModel, changed: set[str]) -> None:
         assert stored.learner is not None
-        try:
+        with damage_in("learner"):
             self._functions.set_statistics(_on_device(stored.statistics, self.device))
-            self.learner.set_state(_on_device(stored.learner, self.device))
-        except (ValueError, TypeError, AttributeError) as error:
-            raise DamagedFileError(f"learner in the file does not fit the model in it: {error}") from error
+            learner = _on_device(stored.learner, self.device)
+            check_learner(learner, self.learner, self._spaces())
+            self.learner.set_state(learner)
         if changed & set(RULE_SETTINGS):
             self.learner.restart_unroll()
         self._sync_policy()
@@ -278,10 +287,14 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
     def _take_environment_state(self, state: dict[str, Any] | None) -> bool:
         if self.env is None or state is None or self._last_obs is None:
             return False
-        try:
-            set_env_state(self.env, state)
-        except ValueError:  # another world
-            return False
+        with damage_in("environment"):
+            num_envs = check_environment(state)
+            try:
+                set_env_state(self.env, state)
+            except ValueError:  # another world
+                return False
+            if num_envs not in (None, self.env.num_envs):
+                raise ValueError(f"it must be of {self.env.num_envs} environments, got {num_envs}")
         for own, space in (
             (self.env.observation_space, self.observation_space),
             (self.env.action_space, self.action_space),
@@ -320,9 +333,9 @@ def _check_attributes(attributes: dict[str, Any], changes: dict[str, Any]) -> No
     missing = [name for name in NEEDED if name not in attributes]
     if missing:
         raise ValueError(f"the file must hold {', '.join(missing)}, which it does not: give them in custom_objects=")
+    with damage_in("attributes"):
+        check_attributes(attributes)
     kwargs = attributes["policy_kwargs"]
-    if not isinstance(kwargs, dict):
-        raise DamagedFileError(f"policy_kwargs in the file must be a dict, got {kwargs!r}")
     kwargs.pop("device", None)
     if "policy_kwargs" in changes and changes["policy_kwargs"] != kwargs:
         raise ValueError(f"policy_kwargs must be those in the file, {kwargs}, got {changes['policy_kwargs']}")

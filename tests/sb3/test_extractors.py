@@ -11,7 +11,7 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
-from dgvf_agents.sb3.extractors import AtariCNNExtractor, MultiInputExtractor
+from dgvf_agents.sb3.extractors import AtariCNNExtractor, MultiInputExtractor, window_space
 
 SIDE = 36
 FRAMES = gym.spaces.Box(0, 255, (2, SIDE, SIDE), np.uint8)
@@ -93,3 +93,10 @@ def test_what_is_no_picture_for_these_convolutions_is_refused(space: gym.Space, 
 def test_several_inputs_come_in_a_dict() -> None:
     with pytest.raises(UnsupportedSpaceError, match="observation_space must be a Dict"):
         MultiInputExtractor(PLACE)  # type: ignore[arg-type]
+
+
+def test_observations_that_cannot_be_joined_have_no_windows() -> None:
+    for space in (gym.spaces.Box(-1.0, 1.0, ()), gym.spaces.Dict({"a": gym.spaces.Box(-1.0, 1.0, ())})):
+        with pytest.raises(ValueError, match=r"question_window must be 1 for observations of Box.*, got 2"):
+            window_space(space, 2)
+        assert window_space(space, 1) == space

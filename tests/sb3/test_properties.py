@@ -17,7 +17,6 @@ from torch import nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.optimizers import SGD
-from dgvf_agents.sb3.extractors import check_observation_space
 from tests.sb3.test_updates import Samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
@@ -226,12 +225,6 @@ COMBINATIONS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
         "action_space must count from 0",
     ),
     "planes for vectors": ("CnnPolicy", _samples(VECTORS[0]), {}, "observation_space must have planes"),
-    "windows of single numbers": (
-        "MlpPolicy",
-        _samples(spaces.Box(-1.0, 1.0, (), np.float32)),
-        {"question_window": 2},
-        "question_window must be 1",
-    ),
 }
 
 
@@ -241,20 +234,6 @@ def test_combinations_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=message):
         DGVFA2C(policy, DummyVecEnv([lambda: env]), **{**SMALL, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("space", "message"),
-    [
-        (spaces.Text(3), "must be one of Box, .* got Text"),
-        (spaces.Dict({"a": spaces.Dict({"b": VECTORS[0]})}), "must not have a Dict within a Dict"),
-        (spaces.Dict({"a": spaces.Discrete(3, start=1)}), "must count from 0"),
-    ],
-    ids=str,
-)
-def test_observations_of_other_spaces_are_refused(space: spaces.Space, message: str) -> None:
-    with pytest.raises(ValueError, match=f"observation_space {message}"):
-        check_observation_space(space)
 
 
 def test_normalized_and_stacked_environments() -> None:

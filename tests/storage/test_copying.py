@@ -1,0 +1,133 @@
+"""A copy of a model learns on as the original does, and neither disturbs the other."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.vec_env import VecNormalize
+
+from dgvf_agents import DGVFA2C
+from tests.storage.test_resume import BATCH, TINY_NETWORK, assert_same_training, everything, puddle
+
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
+
+
+def _model(env: Any, **changes: Any) -> DGVFA2C:
+    return DGVFA2C("MlpPolicy", env, **{**SMALL, "policy_kwargs": TINY_NETWORK, **changes})
+
+
+def _on(model: DGVFA2C, steps: int) -> DGVFA2C:
+    return model.learn(steps, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize("updates", [1, 4, 5, 6])
+def test_a_copy_learns_on_bitwise_like_the_original_in_its_own_environment(updates: int) -> None:
+    model = _model(puddle()).learn(updates * BATCH)
+    random_state = torch.get_rng_state()
+    twin = copy.deepcopy(model)
+    assert twin.learner.unroll_updates == model.learner.unroll_updates == (updates - 1) % 3 + 1
+    assert twin.env is not model.env
+    assert torch.equal(torch.get_rng_state(), random_state)
+    _on(model, 8 * BATCH)  # the original first: what it does is not to reach the copy
+    reached = everything(model)
+    weights = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    _on(twin, 8 * BATCH)
+    assert_same_training(twin, model)
+    assert reached["num_timesteps"] == twin.num_timesteps == (updates + 8) * BATCH
+    assert twin.meta_updates == (updates + 8 - 1) // 3
+    assert all(torch.equal(value, weights[name]) for name, value in model.policy.state_dict().items())
+
+
+def test_copies_of_copies_and_of_models_without_environment() -> None:
+    model = _model(puddle()).learn(5 * BATCH)
+    twins = [copy.deepcopy(copy.deepcopy(model)), copy.deepcopy({"model": model})["model"]]
+    for twin in twins:
+        _on(twin, 4 * BATCH)
+    _on(model, 4 * BATCH)
+    for twin in twins:
+        assert_same_training(twin, model)
+    model.env = None
+    assert copy.deepcopy(model).env is None
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+def test_a_copy_in_an_environment_that_cannot_give_its_state(normalized: bool) -> None:
+    """The environment is copied, and the unroll with the model: nothing restarts."""
+    env: Any = VecNormalize(make_vec_env("CartPole-v1", 1, seed=0)) if normalized else "CartPole-v1"
+    model = DGVFA2C("MlpPolicy", env, **SMALL).learn(5 * 5)
+    twin = copy.deepcopy(model)
+    assert twin.learner.unroll_updates == model.learner.unroll_updates == 2
+    _on(model, 40 * 5)
+    weights = {name: value.clone() for name, value in model.policy.state_dict().items()}
+    _on(twin, 40 * 5)
+    assert_same_training(twin, model)
+    assert all(torch.equal(value, weights[name]) for name, value in model.policy.state_dict().items())
+    assert model.ep_info_buffer  # episodes ended on the way
+
+
+class CopyAt(BaseCallback):
+    """Copies the model in the middle of a rollout."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self._steps = steps
+        self.copy: DGVFA2C | None = None
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps == self._steps:
+            self.copy = copy.deepcopy(self.model)  # type: ignore[assignment]
+        return True
+
+
+@pytest.mark.parametrize("env_id", ["PuddleWorld-v0", "CartPole-v1"])
+def test_a_copy_made_in_the_middle_of_a_rollout_ends_it_likewise(env_id: str) -> None:
+    callback = CopyAt(5 * 20 + 8)
+    model = DGVFA2C("MlpPolicy", env_id, **SMALL, n_envs=4).learn(12 * 20, callback)
+    assert callback.copy is not None
+    assert callback.copy.num_timesteps == 108
+    twin = _on(callback.copy, 12 * 20 - 108)
+    assert_same_training(twin, model)
+
+
+def _written(model: DGVFA2C, how: str) -> None:
+    ones = {name: torch.ones_like(value) for name, value in model.policy.state_dict().items()}
+    if how == "in place":
+        with torch.no_grad():
+            for parameter in model.policy.parameters():
+                parameter.fill_(1.0)
+    elif how == "load_state_dict":
+        model.policy.load_state_dict(ones)
+    else:
+        model.set_parameters({"policy": ones}, exact_match=False)
+
+
+@pytest.mark.parametrize("how", ["in place", "load_state_dict", "set_parameters"])
+def test_weights_written_in_the_middle_of_an_unroll_restart_it_and_are_trained_on(how: str) -> None:
+    model = _model(puddle(), learning_rate=1e-12).learn(5 * BATCH)
+    assert (model.learner.unroll_updates, model.meta_updates) == (2, 1)
+    _written(model, how)
+    _on(model, BATCH)
+    assert model.learner.unroll_updates == 1
+    assert all((parameter - 1.0).abs().max() < 1e-6 for parameter in model.policy.parameters())
+    _on(model, 2 * BATCH)
+    assert (model.learner.unroll_updates, model.meta_updates) == (3, 1)  # a whole unroll leads to the next meta-update
+    _on(model, BATCH)
+    assert (model.learner.unroll_updates, model.meta_updates + model.meta_skipped) == (1, 2)
+
+
+def test_one_weight_written_restarts_the_unroll() -> None:
+    model = _model(puddle(), learning_rate=1e-12).learn(4 * BATCH)
+    assert model.learner.unroll_updates == 1
+    with torch.no_grad():
+        model.policy.value_net.bias += 1e-6
+    bias = model.policy.value_net.bias.item()
+    _on(model, BATCH)
+    assert model.learner.unroll_updates == 1
+    assert abs(model.policy.value_net.bias.item() - bias) < 1e-8
+    _on(model, BATCH)
+    assert model.learner.unroll_updates == 2

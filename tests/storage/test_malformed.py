@@ -225,7 +225,7 @@ def test_a_tensor_that_does_not_fit_is_named(path: str, change: Any, file: Model
 
 
 VALUES: dict[str, tuple[str, Any, str]] = {
-    "more rollouts than learning rates": (f"{UNROLL}/learning_rates", [], "as many rollouts, learning rates"),
+    "more rollouts than learning rates": (f"{UNROLL}/learning_rates", [], "equal numbers of rollouts"),
     "more steps than a rollout has": ("training/steps/_t", 6, "_t must be an integer from 0 to 5"),
     "steps without observations": ("training/steps/_observed", [], "_observed must have 2 or 3 observations"),
     "an end in no environment": ("training/steps/_ends/0/1", COPIES, "_ends must be an integer from 0 to 3"),

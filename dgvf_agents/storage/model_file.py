@@ -66,6 +66,8 @@ def damage_in(name: str) -> Iterator[None]:
     """
     try:
         yield
+    except DamagedFileError:
+        raise
     except _MALFORMED as error:
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise DamagedFileError(f"{name} in the file is malformed: {reason}") from error

@@ -69,7 +69,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         for name in ("learning_rate", "ent_coef", "meta_learning_rate")
         for given in ("0.1", None, [1], 1j, np.nan, -1.0)
     ),
-    ({"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8}, "^n_envs must be None or 4, the number of environments of env, got 8"),
+    (
+        {"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8},
+        "^n_envs must be None or 4, the number of environments of env, got 8",
+    ),
 ]
 
 

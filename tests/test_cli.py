@@ -118,14 +118,13 @@ def test_a_folder_that_cannot_be_is_named_before_training(
 
 
 def test_help_ends_quietly_where_nobody_reads_it() -> None:
-    for command in (["train", "--help"], ["train", "puddle-world", "a2c", "--help"]):
-        reader, writer = os.pipe()
-        os.close(reader)
-        arguments = [sys.executable, "-c", "from dgvf_agents.cli import main; main()", *command]
-        done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
-        os.close(writer)
-        assert done.stderr == ""
-        assert done.returncode == PIPE_CLOSED
+    reader, writer = os.pipe()
+    os.close(reader)
+    arguments = [sys.executable, "-c", "from dgvf_agents.cli import main; main()", "train", "--help"]
+    done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
+    os.close(writer)
+    assert done.stderr == ""
+    assert done.returncode == PIPE_CLOSED
 
 
 def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -158,8 +158,9 @@ def test_a_killed_run_continues_with_new_games(short_run: Path, tmp_path: Path) 
     folder, before = RunFolder(run), rows_of(run)
     assert [path.stem.lstrip("0") for path in folder.checkpoints()] == ["240", "480"]
     folder.checkpoints()[-1].unlink()
-    training = ModelFile.from_bytes(folder.checkpoints()[0].read_bytes()).document["training"]
-    assert (training["environment"], training["unroll"]) == (None, None)
+    document = ModelFile.from_bytes(folder.checkpoints()[0].read_bytes()).document
+    training, learner = document["training"], document["learner"]["attributes"]
+    assert (training["environment"], learner["unroll"]) == (None, None)
     with pytest.warns(UserWarning, match="Breakout cannot save its state: the run continues with new episodes"):
         model = train(folder.read_config(), run, show_progress=False, resume=True)
     assert model.num_timesteps == 480

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents import DGVFA2C
 
-TASKS = ("none", "discovered")
+TASKS = ("none", pytest.param("discovered", marks=pytest.mark.slow))
 
 
 class InfiniteHorizon(gym.Env):

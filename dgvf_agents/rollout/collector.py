@@ -39,6 +39,7 @@ class Collector:
         self.starts: np.ndarray | None = None
         """`[B]` boolean: whether an episode starts with the rollout."""
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
+        self._use_sde, self._action_space = policy.use_sde, policy.action_space
 
     @property
     def steps(self) -> int:
@@ -70,14 +71,14 @@ class Collector:
         t = self.steps
         check_observations(observations, env.observation_space)
         observed = self._builder.observe(observations)
-        if self._policy.use_sde and (t == 0 or (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
+        if self._use_sde and (t == 0 or (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
             with torch.no_grad():
                 self._policy.reset_noise(env.num_envs)
         return self.actor.actions(theta, observations, observed, t)
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
         """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
-        space: gym.Space = self._policy.action_space
+        space = self._action_space
         if isinstance(space, gym.spaces.Box):
             actions = actions.reshape(-1, *space.shape)
             squashed = self._policy.squash_output

@@ -80,7 +80,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     _functions: PolicyFunctions
     _collector: Collector
-    _policy_theta: Params  # a copy of θ, which the policy's parameters are views of
+    _policy_theta: Params  # packed θ, which the policy's parameters are views of
+    _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _rollout: Rollout | None = None
 
     @property
@@ -229,8 +230,9 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.learner.settings = self._meta_settings()
 
     def _sync_policy(self) -> None:
-        self._policy_theta = {KEY: self.learner.packed_state.theta[KEY].clone()}
+        self._policy_theta = self.learner.packed_state.theta
         self._functions.show(self._policy_theta[KEY])
+        self._policy_versions = self._functions.versions()
 
     def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
         """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
@@ -249,8 +251,9 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _prepare_update(self) -> None:
         """Let changed attributes and weights written into the policy take effect."""
         self._apply_settings()
-        if not torch.equal(self._policy_theta[KEY], self.learner.packed_state.theta[KEY]):
+        if self._functions.versions() != self._policy_versions:
             self.learner.set_theta(self._functions.params())
+            self._sync_policy()
 
     def _batch(self, rollout: Rollout) -> Rollout:
         """The rollout with the c_H of its update."""

@@ -100,6 +100,10 @@ class PolicyFunctions:
             for parameter, value in zip(self._parameters.values(), self._packing.views({KEY: theta}), strict=True):
                 parameter.data = value
 
+    def versions(self) -> list[int]:
+        """How often each parameter was written to in place; writes to its `.data` do not count."""
+        return [parameter._version for parameter in self._parameters.values()]
+
     def statistics(self) -> Params:
         """Copies of the encoder's running statistics, by name; empty for most."""
         return {name: buffer.clone() for name, buffer in self._statistics.items()}

@@ -324,9 +324,8 @@ def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
     if not isinstance(env, VectorEnv):
         return env
     adapted = GymnasiumVecEnv(env)
-    return (
-        adapted if adapted.env_is_wrapped(Monitor)[0] else VecMonitor(adapted)
-    )  # its environments may be monitored already
+    is_monitored = adapted.env_is_wrapped(Monitor)[0]  # its environments may be
+    return adapted if is_monitored else VecMonitor(adapted)
 
 
 def _num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:

@@ -251,8 +251,7 @@ class DiscoveryLearner:
                 raise ValueError(f"meta_optimizer must be empty for a task without meta-parameters, got {state!r}")
             return
         try:
-            moments = [state["state"][i] for i in state["state"]]
-            for moment in moments:
+            for moment in state["state"].values():
                 for name in ("exp_avg", "exp_avg_sq"):
                     like(f"meta_optimizer.{name}", moment[name], self._meta_parameters[0].detach())
             self._meta_optimizer.load_state_dict(deepcopy(state))

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
-from scipy.ndimage import label
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import dijkstra
 
@@ -147,11 +146,10 @@ _PANEL_NAMES = {
 def rooms(world: CollectObjects) -> list[tuple[str, np.ndarray]]:
     """The rooms of a map by name, each with which cells `[C]` lie inside; doorways belong to none."""
     grid = world.map
-    numbered, count = label(grid.free & ~grid.doors)
-    numbers = numbered[tuple(grid.cells.T)]
+    numbers = grid.rooms[tuple(grid.cells.T)]
     middle = (np.array(grid.shape) - 1) / 2
     found = []
-    for number in range(1, count + 1):
+    for number in range(numbers.max() + 1):
         row, column = grid.cells[numbers == number].mean(axis=0) - middle
         name = f"{'top' if row < 0 else 'bottom'}-{'left' if column < 0 else 'right'} room"
         found.append((name, numbers == number))

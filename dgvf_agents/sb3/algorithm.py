@@ -142,8 +142,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _setup_policy(self) -> None:
         """The policy, and the inner optimizer that its `optimizer_class` stands for."""
         kwargs = with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
-        named = inner_optimizer_for(kwargs["optimizer_class"], kwargs.get("optimizer_kwargs"))
-        self._optimizer: Optimizer = self.inner_optimizer or named
+        optimizer = (kwargs["optimizer_class"], kwargs.get("optimizer_kwargs"))
+        self._optimizer: Optimizer = self.inner_optimizer or inner_optimizer_for(*optimizer)
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
         ).to(self.device)
@@ -193,7 +193,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _update_functions(self, eta: Params) -> UpdateFunctions:
         """The inner update and the meta-loss, of the attributes as they are now."""
-        check_rule_settings(vars(self))
         rule = UpdateRule(
             network=self._functions,
             distribution=self._distribution,
@@ -226,6 +225,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _apply_settings(self) -> None:
         if [getattr(self, name) for name in RULE_SETTINGS] != self._applied_settings:
+            check_rule_settings(vars(self))
             self.learner.set_functions(self._update_functions(self.learner.eta))
         self.learner.settings = self._meta_settings()
 

@@ -85,12 +85,10 @@ def read_stored(source: Source, custom_objects: dict[str, Any] | None = None, tr
         raise ValueError(f"custom_objects must be a dict or None, got {custom_objects!r}")
     contents = read_bytes(source)
     custom = custom_objects or {}
-    try:
+    with _naming(source):
         if is_stable_baselines3(contents):
             return _read_stable_baselines3(contents, custom, trusted)
         return _read_own(ModelFile.from_bytes(contents), custom, trusted)
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{source} cannot be loaded as a model: {error}") from error
 
 
 _PARTS: dict[str, Any] = {
@@ -110,11 +108,18 @@ def read_learned(source: Source) -> StoredModel:
         DamagedFileError: the file is in neither format, or not as it was written.
     """
     contents = read_bytes(source)
-    try:
+    with _naming(source):
         if is_stable_baselines3(contents):
             return StoredModel({}, "", parameters=_weights(contents))
         file = ModelFile.from_bytes(contents)
         return _read_own(ModelFile({**file.document, "attributes": {}, "pickled": {}}, file.tensors), {}, False)
+
+
+@contextmanager
+def _naming(source: Source) -> Iterator[None]:
+    """Name the file in errors about its contents."""
+    try:
+        yield
     except DamagedFileError as error:
         raise DamagedFileError(f"{source} cannot be loaded as a model: {error}") from error
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.sb3.policies import inner_optimizer_for
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -54,3 +56,9 @@ def test_steps_are_those_of_pytorch(kind: type[torch.optim.Optimizer], kwargs: d
 def test_what_has_no_counterpart_is_refused(kind: Any, kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         inner_optimizer_for(kind, kwargs)
+
+
+def test_an_inner_optimizer_needs_no_counterpart_of_the_policys() -> None:
+    kwargs = {"optimizer_kwargs": {"momentum": 0.9}}  # of PyTorch's RMSprop, which no update uses
+    model = DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs=kwargs, inner_optimizer=SGD(), compile=False)
+    assert model.learner.functions.rule.optimizer == SGD()

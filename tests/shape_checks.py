@@ -97,17 +97,33 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
     if not _has_shapes(function):
         return function
     strict = jaxtyped(typechecker=_TYPECHECKER)(function)
+    seen: set[Any] = set()
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
             return function(*args, **kwargs)
+        signature = (_signature(args), _signature(kwargs))
+        if signature in seen:
+            return function(*args, **kwargs)
         _check_records((*args, *kwargs.values()))
         result = strict(*args, **kwargs)
         _check_records(result if type(result) is tuple else (result,))
+        seen.add(signature)
         return result
 
     return call
+
+
+def _signature(value: Any) -> Any:
+    """Equal for arguments of equal shapes. One call of them is checked: a check takes longer than most functions."""
+    if isinstance(value, torch.Tensor):
+        return value.shape, value.dtype
+    if isinstance(value, dict):
+        return tuple((key, _signature(part)) for key, part in value.items())
+    if isinstance(value, tuple | list):
+        return type(value), tuple(map(_signature, value))
+    return value if isinstance(value, str | int | bool | None) else type(value)
 
 
 def _check_records(values: Sequence[Any]) -> None:

@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
+from dgvf_agents.core.one_hot import one_hot
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ class Categorical(ActionDistribution):
 
     def log_prob(self, outputs: Float[Tensor, "*batch A"], actions: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         log_probs = torch.log_softmax(outputs, -1)
-        one_hot = torch.nn.functional.one_hot(actions, self.num_actions).to(outputs.dtype)
-        return (log_probs * one_hot).sum(-1)  # a product, not a gather: its double backward stays dense and fast
+        # a product, not a gather: its double backward stays dense and fast
+        return (log_probs * one_hot(actions, self.num_actions, outputs.dtype)).sum(-1)
 
     def entropy(self, outputs: Float[Tensor, "*batch A"], actions: Tensor | None = None) -> Float[Tensor, "*batch"]:
         log_probs = torch.log_softmax(outputs, -1)

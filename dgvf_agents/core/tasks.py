@@ -16,6 +16,7 @@ from torch import Tensor
 from dgvf_agents.core.argument_checks import check_counts, check_fractions_below_one, check_not_negative
 from dgvf_agents.core.losses import regression_loss
 from dgvf_agents.core.networks import QuestionNetwork
+from dgvf_agents.core.one_hot import one_hot
 from dgvf_agents.core.returns import bootstrapped_returns, per_step_discounts, window_index
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 
@@ -246,7 +247,7 @@ class PixelControl(AuxiliaryTask):
         best = bootstraps.unflatten(-1, shape).amax(-1)
         discounts = per_step_discounts(self.discount, rollout.terminated, best.dtype)[..., None]
         targets = bootstrapped_returns(self.cumulants(rollout), discounts, best, rollout.segment_end)
-        taken = torch.nn.functional.one_hot(rollout.actions, self.num_actions).to(answers.dtype)
+        taken = one_hot(rollout.actions, self.num_actions, answers.dtype)
         predictions = (answers.unflatten(-1, shape) * taken[:, :, None]).sum(-1)
         return regression_loss(predictions, targets)
 

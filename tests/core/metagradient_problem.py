@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import product
+from math import prod
 from typing import Any
 
 import pytest
@@ -141,11 +142,25 @@ class Case:
     weighting: str = "fixed"
 
 
+MANY = 100
+"""Combinations of choices above which most are slow."""
+
+
 def crossed(**choices: Iterable[Any]) -> pytest.MarkDecorator:
-    """Run a test for every combination of these choices."""
-    combinations = list(product(*choices.values()))
-    cases = [Case(**dict(zip(choices, values, strict=True))) for values in combinations]
-    return pytest.mark.parametrize("case", cases, ids=["-".join(map(str, values)) for values in combinations])
+    """Run a test for every combination of these choices.
+
+    Of many combinations, a fifth is not slow: those whose indices add up to a multiple of five. Any values of all but a
+    few choices occur together in one of them.
+    """
+    values = [list(allowed) for allowed in choices.values()]
+    total = prod(map(len, values))
+    cases = []
+    for indices in product(*(range(len(allowed)) for allowed in values)):
+        chosen = [allowed[i] for allowed, i in zip(values, indices, strict=True)]
+        slow = total > MANY and sum(indices) % 5 != 0
+        case = Case(**dict(zip(choices, chosen, strict=True)))
+        cases.append(pytest.param(case, id="-".join(map(str, chosen)), marks=[pytest.mark.slow] if slow else []))
+    return pytest.mark.parametrize("case", cases)
 
 
 @dataclass(frozen=True, eq=False)

@@ -135,6 +135,7 @@ def test_another_experiment_uses_the_runs_that_it_shares(swept: Path, capsys: py
     main(["draw", "meta-objective", str(swept / "results" / "meta-objective")])
 
 
+@pytest.mark.slow
 def test_a_killed_sweep_resumes(swept: Path, tmp_path: Path) -> None:
     moment = random.Random()
     wanted, delay = moment.randint(1, 5), moment.uniform(0.0, 0.8)

@@ -65,6 +65,7 @@ def test_identity_with_binary_actions(task: str) -> None:
     assert sum(r > 90 for r in ours) >= sum(r > 90 for r in theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_identity_with_continuous_actions(task: str) -> None:
     env = IdentityEnvBox(eps=0.5)

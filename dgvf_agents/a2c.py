@@ -21,6 +21,7 @@ from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, Encode
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.devices import device_of_model
 from dgvf_agents.rollout.checks import step
 from dgvf_agents.sb3.extractors import check_observation_space
@@ -104,7 +105,7 @@ class DGVFA2C(PersistentAlgorithm):
         mixed_precision: bool = False,
         n_envs: int | None = None,
         monitor_wrapper: bool = True,
-        compile: bool = True,
+        compile: Mode = "auto",
     ) -> None:
         """
         Args:
@@ -171,7 +172,9 @@ class DGVFA2C(PersistentAlgorithm):
             n_envs: number of environments if `env` is an id; default: 16 for environments of `dgvf_envs`, as in the
                 paper, and 1 for others, as in A2C. For any other `env`: its number of environments, or `None`.
             monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
-            compile: whether to compile updates, which is faster and gives equal results. Updates with dropout are never
+            compile: whether updates run compiled, which is faster and gives equal results up to rounding. `"auto"`:
+                training starts at once, other processes compile meanwhile, and updates from the 1,000th on run
+                compiled, in calls of `learn` that end after the 4,000th or later. Updates with dropout are never
                 compiled.
 
         Raises:

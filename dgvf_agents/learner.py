@@ -82,7 +82,7 @@ class DiscoveryLearner:
         self.meta_loss: Tensor | None = None
         self.meta_gradient_norm: Tensor | None = None
         self.updates = self.meta_updates = self.meta_skipped = 0
-        self._functions, self._discovers = functions, discovers
+        self._functions, self._discovers, self._prepared = functions, discovers, False
         packed = functions.packed
         self._state = packed.packed(InnerState(theta, statistics))
         self._eta = packed.eta.pack(eta)
@@ -107,6 +107,7 @@ class DiscoveryLearner:
             the metrics of the inner update.
         """
         rate = torch.full((), learning_rate, device=self._device)  # created on the device: no transfer
+        self._prepare(rollout, rate)
         if self._discovers:
             self._rebuild_unroll()
             if self._unroll is not None and self._unroll.updates >= self.settings.unroll_length:
@@ -115,17 +116,37 @@ class DiscoveryLearner:
                 self._unroll = None
             self._unrolled_update(rollout, rate)
         else:
-            self._state, self.metrics = self._functions.inner_update(self._state, self._eta, rollout, rate)
+            self._state, self.metrics = self._functions.inner_update(
+                self._state, self._eta, rollout, rate, self.updates
+            )
         self.updates += 1
         assert self.metrics is not None
         return self.metrics
 
+    def _prepare(self, rollout: Rollout, learning_rate: Tensor) -> None:
+        """Compile all that is needed at the same time, not one function after the other."""
+        if self._prepared or not self._functions.compilation.planned:
+            return
+        functions, recomputes = self._functions, self.settings.storage == "recompute"
+        arguments = (self._state, self._eta, rollout, learning_rate)
+        if self._discovers and self._sums_meta_losses:
+            functions.update_with_meta_loss.prepare(*arguments, gradients=not recomputes)
+        if not (self._discovers and self._sums_meta_losses) or recomputes:
+            functions.update.prepare(*arguments, gradients=self._discovers)
+        if self._discovers:
+            functions.meta_loss.prepare(self._state.theta, rollout)
+        self._prepared = True
+
+    @property
+    def _sums_meta_losses(self) -> bool:
+        return self.settings.objective == "sum" and self.settings.unroll_length > 1
+
     def _unrolled_update(self, rollout: Rollout, learning_rate: Tensor) -> None:
         """An inner update that the meta-gradient passes through."""
         if self._unroll is None:
-            self._unroll, self._random_states = self._new_unroll(), []
+            self._unroll, self._random_states = self._new_unroll(self.updates), []
         self._random_states.append(get_random_state(self._device))
-        if self.settings.objective == "sum" and self.settings.unroll_length > 1:
+        if self._sums_meta_losses:
             self.metrics, self.meta_loss = self._unroll.update_with_meta_loss(rollout, learning_rate)
         else:
             self.metrics = self._unroll.update(rollout, learning_rate)
@@ -153,8 +174,9 @@ class DiscoveryLearner:
         """Copy η from Adam's parameters, which are updated in place."""
         self._eta = {name: p.detach().clone() for name, p in zip(self._eta, self._meta_parameters, strict=True)}
 
-    def _new_unroll(self) -> Unroll:
-        functions, settings = self._functions, self.settings
+    def _new_unroll(self, update: int) -> Unroll:
+        """An unroll whose first inner update has `update` others before it."""
+        functions, settings = self._functions.at(update), self.settings
         return Unroll(
             functions.update,
             functions.meta_loss,
@@ -260,7 +282,7 @@ class DiscoveryLearner:
 
     def set_functions(self, functions: UpdateFunctions) -> None:
         """Replace the functions by those of another update rule of the same shapes. An unroll in progress restarts."""
-        self._functions = functions
+        self._functions, self._prepared = functions, False
         self.restart_unroll()
 
     def restart_unroll(self) -> None:
@@ -354,12 +376,13 @@ class DiscoveryLearner:
         current, metrics, meta_loss = self._state, self.metrics, self.meta_loss
         random_state = get_random_state(self._device)
         start = self._state = self._functions.packed.packed(stored.start)
+        self._unroll, self._random_states = self._new_unroll(self.updates - len(stored.rollouts)), []
         for rollout, rate, before in zip(stored.rollouts, stored.learning_rates, stored.random_states, strict=True):
             set_random_state(self._device, before)
             self._unrolled_update(rollout, rate)
         set_random_state(self._device, random_state)
         self._state, self.metrics, self.meta_loss = current, metrics, meta_loss
-        if self._unroll is not None and _ends_at(start, self._unroll.state, current):
+        if _ends_at(start, self._unroll.state, current):
             self._unroll.set_state(current)
         else:
             self._unroll = None

@@ -162,8 +162,8 @@ def parts(case: Row) -> Row:
     watch.time(model.learner, "_meta_update", "meta-gradient")
     new_unroll = model.learner._new_unroll
 
-    def timed_unroll() -> Unroll:
-        unroll = new_unroll()
+    def timed_unroll(update: int) -> Unroll:
+        unroll = new_unroll(update)
         for method in ("add_meta_loss", "gradient"):
             watch.time(unroll, method, "meta-gradient")
         watch.time(unroll, "update_with_meta_loss", "inner updates with a meta-loss")

@@ -1,115 +1,157 @@
-"""`torch.compile` with a fallback to eager execution if no compiler is found."""
+"""Compiled functions, and when a model uses them."""
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, final
+from collections.abc import Callable
+from typing import Any, Generic, Literal, TypeVar, final
 
 import torch
-import torch._dynamo.config
-import torch._functorch.config
 from torch import Tensor
 
+from dgvf_agents.execution.compile_cache import Task
+from dgvf_agents.execution.compile_jobs import CompilationError, Job, NoCompilerError, job
 from dgvf_agents.execution.devices import CPU
+from dgvf_agents.execution.flat import flatten
+from dgvf_agents.execution.library import Library
 
 Result = TypeVar("Result")
 
+Mode = Literal["auto"] | bool
+"""Whether functions are compiled; `"auto"`: in the background, if training is long enough."""
 
-def _guards_to_check(guards: Sequence[Any]) -> list[bool]:
-    """Guard filter of `torch.compile`: keep the guards on arguments and global modes.
+FIRST_COMPILED_UPDATE = 1_000
+"""With `"auto"`, earlier updates run eagerly, while other processes compile. A fixed number, so that equal seeds give
+equal results whether or not the compiled functions are in the cache."""
 
-    The other guards, hundreds of them, are on variables that the function closes over. These never change, and
-    checking them at every call takes longer than a small network's arithmetic.
-    """
-    return [guard.name == "" or guard.name.startswith("arguments") for guard in guards]
-
-
-_RECOMPUTE = {
-    "ban_recompute_used_far_apart": False,
-    "ban_recompute_long_fusible_chains": False,
-    "ban_recompute_materialized_backward": False,
-}
-"""Allow more operations to be recomputed in the backward pass instead of stored by the forward pass. On the CPU,
-storing the mask of a ReLU takes longer than a matrix product."""
+LONG_ENOUGH = 4_000
+"""With `"auto"`, nothing is compiled in a call of `learn` that ends before this update: it would not pay."""
 
 
-def _on_cpu(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Any:
-    """Inductor with a C++ wrapper: kernels are called from C++ instead of Python."""
-    from torch._inductor.compile_fx import compile_fx  # imported late: takes a second
+@final
+class Compilation:
+    """Which of a model's updates run compiled."""
 
-    with torch._functorch.config.patch(_RECOMPUTE):
-        return compile_fx(graph, inputs, config_patches={"cpp_wrapper": True})
+    _warned = False
 
+    def __init__(
+        self, mode: Mode = True, device: torch.device = CPU, tell: Callable[[str], None] = lambda message: None
+    ) -> None:
+        """
+        Args:
+            mode: see `Mode`. PyTorch's environment variable `TORCH_COMPILE_DISABLE=1` has priority.
+            device: device of all tensors.
+            tell: called with what to tell the user when training waits for the compiler.
+        """
+        self.device, self.tell = device, tell
+        self.mode: Mode = mode if os.environ.get("TORCH_COMPILE_DISABLE", "0") != "1" else False
+        self.last_update = 0
+        """The number of updates when the current call of `learn` ends."""
 
-def _compiler(device: torch.device) -> str | Callable[..., Any]:
-    """The backend of `torch.compile`.
+    @property
+    def planned(self) -> bool:
+        """Whether functions are compiled, now or later."""
+        return self.mode is True or (self.mode == "auto" and self.last_update >= LONG_ENOUGH)
 
-    CUDA devices use Inductor with its defaults: the C++ wrapper needs the CUDA headers, which PyTorch does not ship,
-    and saves nothing, since the CPU runs ahead of the device.
-    """
-    return _on_cpu if device.type == "cpu" else "inductor"
+    def active_at(self, update: int) -> bool:
+        """Whether an update runs compiled, and the rollout before it.
 
+        Args:
+            update: number of updates before it.
+        """
+        return self.mode is True or (self.planned and update >= FIRST_COMPILED_UPDATE)
 
-_NO_COMPILER = ("InvalidCxxCompiler", "TritonMissing", "GPUTooOldForTriton", "Failed to find C compiler")
-"""Errors raised if no compiler is found, for the CPU or for a CUDA device."""
+    def give_up(self, error: Exception) -> None:
+        """Continue eagerly, and warn once per process."""
+        self.mode = False
+        if not Compilation._warned:
+            Compilation._warned = True
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            what = "no compiler found" if isinstance(error, NoCompilerError) else "updates cannot be compiled"
+            warnings.warn(f"{what}, so updates run slower: {first}", stacklevel=2)
 
 
 @final
 class Compiled(Generic[Result]):
-    """`torch.compile(function, fullgraph=True)`, or `function` itself if no compiler is found.
+    """A function, compiled or eager."""
 
-    A missing compiler shows at the first call. The warning is issued once per process.
-    """
-
-    _warned = False
-
-    def __init__(self, function: Callable[..., Result], enabled: bool = True, device: torch.device = CPU) -> None:
+    def __init__(
+        self, function: Callable[..., Result], compilation: Compilation | None = None, differentiable: int = 0
+    ) -> None:
         """
         Args:
-            function: a pure function of tensors. Variables it closes over must not change.
-            enabled: whether to compile. PyTorch's environment variable `TORCH_COMPILE_DISABLE=1` disables it too.
-            device: device of the tensors.
+            function: a pure function of tensors in nested tuples, lists and dicts. Variables that it closes over must
+                not change.
+            compilation: of the model that it belongs to.
+            differentiable: number of leading arguments that gradients are taken in; those of the first result, or of
+                the first entry of a tuple of results. The others are constants.
         """
-        self._eager = function
-        self._call: Callable[..., Result] = function
-        if enabled and not torch._dynamo.config.disable:
-            options: dict[str, Any] = {"guard_filter_fn": _guards_to_check}  # a new dict: PyTorch pops the entry
-            backend = _compiler(device)
-            self._call = torch.compile(_with_new_code(function), fullgraph=True, backend=backend, options=options)
+        self._function, self._differentiable = function, differentiable
+        self._compilation = compilation or Compilation()
+        self._jobs: dict[Any, Job] = {}
+        self._libraries: dict[Any, Library] = {}
+        self._just_in_time: Callable[..., Result] | None = None
+
+    def eager(self, *arguments: Any) -> Result:
+        """The function's result. If it is to run compiled later, its compilation starts in the background."""
+        self.prepare(*arguments, gradients=torch.is_grad_enabled())
+        return self._function(*arguments)
+
+    def prepare(self, *arguments: Any, gradients: bool = False) -> None:
+        """Start the compilation for arguments like these in the background, if the function is to run compiled.
+
+        Args:
+            arguments: of the function.
+            gradients: whether it is called with gradients enabled.
+        """
+        if self._compilation.planned and self._compilation.device.type == "cpu":
+            self._job(self._layout(flatten(arguments), gradients), arguments)
 
     def __call__(self, *arguments: Any) -> Result:
+        """The compiled function's result; waits for its compilation. Eager if it cannot be compiled."""
+        if self._compilation.mode is False:
+            return self._function(*arguments)
         try:
-            return self._call(*arguments)
-        except Exception as error:
-            if self._call is self._eager or not _no_compiler(error):
+            return self._compiled(arguments)
+        except (NoCompilerError, CompilationError) as error:
+            if isinstance(error, CompilationError) and self._compilation.mode is True:
                 raise
-            self._call = self._eager
-            if not Compiled._warned:
-                Compiled._warned = True
-                warnings.warn(f"no compiler found, so updates run slower: {_first_line(error)}", stacklevel=2)
-            return self._eager(*arguments)
+            self._compilation.give_up(error)
+            return self._function(*arguments)
 
+    def _compiled(self, arguments: tuple[Any, ...]) -> Result:
+        if self._compilation.device.type != "cpu":
+            return self._compiled_just_in_time(*arguments)
+        leaves = flatten(arguments)
+        layout = self._layout(leaves, torch.is_grad_enabled())
+        library = self._libraries.get(layout)
+        if library is None:
+            library = self._libraries[layout] = self._library(layout, arguments)
+        return library(leaves)
 
-def _with_new_code(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function wrapped in a new code object.
+    def _layout(self, leaves: list[Tensor], gradients: bool) -> Any:
+        """What a compilation is for."""
+        return (gradients and self._differentiable > 0, *[(leaf.shape, leaf.stride(), leaf.dtype) for leaf in leaves])
 
-    `torch.compile` caches by code object, and limits the number of cache entries. Two models in one process would
-    otherwise share a cache and evict each other's entries.
-    """
+    def _job(self, layout: Any, arguments: tuple[Any, ...]) -> Job:
+        if layout not in self._jobs:
+            task = Task.of(self._function, arguments, self._differentiable if layout[0] else 0)
+            self._jobs[layout] = job(task)
+        return self._jobs[layout]
 
-    def call(*arguments: Any) -> Result:
-        return function(*arguments)
+    def _library(self, layout: Any, arguments: tuple[Any, ...]) -> Library:
+        running = self._job(layout, arguments)
+        if not running.finished:
+            self._compilation.tell("compiling (about a minute the first time)")
+        return running.library()
 
-    call.__code__ = call.__code__.replace()
-    return call
+    def _compiled_just_in_time(self, *arguments: Any) -> Result:
+        from dgvf_agents.execution.just_in_time import JustInTime, NoTritonError  # imports PyTorch's compiler
 
-
-def _no_compiler(error: BaseException) -> bool:
-    """Whether no compiler was found. PyTorch wraps the error; the original class name stays in the message."""
-    message = f"{type(error).__name__}: {error}"
-    return any(name in message for name in _NO_COMPILER)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+        if self._just_in_time is None:
+            self._just_in_time = JustInTime(self._function)
+        try:
+            return self._just_in_time(*arguments)
+        except NoTritonError as error:
+            raise NoCompilerError(str(error)) from error

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import InnerMetrics, InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.core.unroll import MetaLossFunction, UpdateFunction, UpdateWithMetaLossFunction
+from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.packing import PackedFunctions
 
 
@@ -23,6 +24,8 @@ class UpdateFunctions:
     """The update rule."""
     packed: PackedFunctions
     """The eager functions on packed θ, η and optimizer statistics."""
+    compilation: Compilation
+    """Which updates run compiled."""
     update: Compiled[tuple[InnerState, InnerMetrics]]
     """The inner update."""
     meta_loss: Compiled[tuple[Params, Tensor]]
@@ -31,21 +34,45 @@ class UpdateFunctions:
     """`update` and `meta_loss` on the same batch, which is encoded once."""
 
     @classmethod
-    def of(cls, rule: UpdateRule, eta: Params, compile: bool, device: torch.device) -> UpdateFunctions:
+    def of(cls, rule: UpdateRule, eta: Params, compilation: Compilation) -> UpdateFunctions:
         """
         Args:
             rule: the update rule.
             eta: η, for its names and shapes.
-            compile: whether the functions are compiled.
-            device: device of θ and of the rollouts.
+            compilation: which updates run compiled.
         """
         packed = PackedFunctions(rule, eta)
-        functions = (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
-        return cls(rule, packed, *(Compiled(function, compile, device) for function in functions))  # type: ignore[arg-type]
+        return cls(
+            rule,
+            packed,
+            compilation,
+            Compiled(packed.update, compilation, differentiable=2),
+            Compiled(packed.meta_loss_gradient, compilation),
+            Compiled(packed.update_with_meta_loss, compilation, differentiable=2),
+        )
+
+    def at(self, update: int) -> ChosenFunctions:
+        """The functions that an update uses, compiled or eager.
+
+        Args:
+            update: number of updates before it; of an unroll, before its first.
+        """
+        functions = (self.update, self.meta_loss, self.update_with_meta_loss)
+        if self.compilation.active_at(update):
+            return ChosenFunctions(*functions)
+        return ChosenFunctions(*(function.eager for function in functions))  # type: ignore[arg-type]
 
     def inner_update(
-        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor, update: int
     ) -> tuple[InnerState, InnerMetrics]:
         """`update` without an autograd graph."""
         with torch.no_grad():
-            return self.update(state, eta, rollout, learning_rate)
+            return self.at(update).update(state, eta, rollout, learning_rate)
+
+
+class ChosenFunctions(NamedTuple):
+    """The functions of `UpdateFunctions`, compiled or eager."""
+
+    update: UpdateFunction
+    meta_loss: MetaLossFunction
+    update_with_meta_loss: UpdateWithMetaLossFunction

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.types import Observations, Params
-from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.rollout.builder import Arrays
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
@@ -30,8 +30,8 @@ class Actor:
         act: Act,
         distribution: ActionDistribution,
         n_steps: int,
-        device: torch.device,
-        compile: bool = True,
+        compilation: Compilation,
+        updates: Callable[[], int] = lambda: 0,
         exploration: Callable[[], Tensor] | None = None,
     ) -> None:
         """
@@ -39,13 +39,14 @@ class Actor:
             act: samples actions.
             distribution: distribution of the actions; draws the noise.
             n_steps: T, steps of a rollout.
-            device: device of θ.
-            compile: whether `act` is compiled. Environments are simulated only if it is: NumPy is faster otherwise.
+            compilation: which rollouts are compiled, and the device of θ. Environments are simulated only if rollouts
+                are, now or later: NumPy is faster otherwise.
+            updates: returns the number of updates so far.
             exploration: returns the exploration matrices of gSDE, which replace the noise.
         """
-        self._plain_act, self._act = act, Compiled(act, compile, device)
-        self._distribution, self._n_steps, self._device = distribution, n_steps, device
-        self._compile, self._exploration = compile, exploration
+        self._plain_act, self._act = act, Compiled(act, compilation)
+        self._distribution, self._n_steps, self._device = distribution, n_steps, compilation.device
+        self._compilation, self._updates, self._exploration = compilation, updates, exploration
         self._rng = np.random.default_rng()
         self._noise: np.ndarray | None = None
         self._uploaded_noise: Tensor | None = None
@@ -58,11 +59,11 @@ class Actor:
 
     def set_env(self, env: VecEnv) -> None:
         """Set the environment. Its rollouts are simulated if possible."""
-        world = simulated_world(env) if self._compile else None
+        world = simulated_world(env) if self._compilation.planned else None
         if world is None:
             self._simulation = None
         elif self._simulation is None or self._simulation.env is not world:
-            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._device)
+            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._compilation)
 
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
@@ -84,8 +85,15 @@ class Actor:
         if simulated is not None:
             return simulated
         noise = self._uploaded_noise[t] if self._exploration is None else self._exploration()
+        act = self._act if self._compiled else self._act.eager
         with torch.no_grad():
-            return self._act(theta, observed, noise).cpu().numpy()
+            return act(theta, observed, noise).cpu().numpy()
+
+    @property
+    def _compiled(self) -> bool:
+        """The first rollout is eager, so that acting and updates compile at the same time."""
+        updates = self._updates()
+        return updates > 0 and self._compilation.active_at(updates)
 
     def _simulated(self, theta: Params, observations: Arrays, noise: Tensor, t: int) -> np.ndarray | None:
         simulation = self._simulation
@@ -93,7 +101,9 @@ class Actor:
             return None
         if t % simulation.steps == 0:
             assert isinstance(observations, np.ndarray)  # simulated environments have no Dict observations
-            self._simulated_actions = simulation.actions(theta, noise[t : t + simulation.steps], observations)
+            self._simulated_actions = simulation.actions(
+                theta, noise[t : t + simulation.steps], observations, self._compiled
+            )
         elif not simulation.env.has_lookahead:  # something else stepped or reset the environment
             self._simulated_actions = None
         return None if self._simulated_actions is None else self._simulated_actions[t % simulation.steps]

@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
 from dgvf_agents.core.types import Params
-from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
@@ -31,21 +31,18 @@ class RolloutSimulator:
     therefore identical to those of acting and stepping in turn.
     """
 
-    def __init__(
-        self, act: Act, env: DynamicsVectorEnv, n_steps: int, device: torch.device, compile: bool = True
-    ) -> None:
+    def __init__(self, act: Act, env: DynamicsVectorEnv, n_steps: int, compilation: Compilation) -> None:
         """
         Args:
             act: samples actions.
             env: the environment, as returned by `simulated_world`.
             n_steps: T ≥ 1, steps of a rollout.
-            device: device of θ.
-            compile: whether the function is compiled. An eager one is slower than acting step by step.
+            compilation: of the model; has the device of θ.
         """
         self.env = env
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
-        self._device = device
-        world, limit = env.dynamics.on(torch, dtype=torch.float64, device=device), env.max_episode_steps
+        self._device = compilation.device
+        world, limit = env.dynamics.on(torch, dtype=torch.float64, device=self._device), env.max_episode_steps
 
         def simulate(
             theta: Params, noise: Tensor, state: tuple, elapsed: Tensor, numbers: Tensor, cursor: Tensor
@@ -55,15 +52,18 @@ class RolloutSimulator:
 
             return simulate_rollout(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
 
-        self._simulate = Compiled(simulate, compile, device)
+        self._simulate = Compiled(simulate, compilation)
 
-    def actions(self, theta: Params, noise: Tensor, observations: np.ndarray) -> np.ndarray | None:
+    def actions(
+        self, theta: Params, noise: Tensor, observations: np.ndarray, compiled: bool = True
+    ) -> np.ndarray | None:
         """Simulate the next `steps` steps.
 
         Args:
             theta: packed θ.
             noise: `[steps, B, ...]`, of the policy.
             observations: `[B, *obs]`, the latest ones.
+            compiled: whether to use the compiled function. An eager one is slower than acting step by step.
 
         Returns:
             actions `[steps, B]`, or `None` if the observations are not those of the environment's current state:
@@ -73,8 +73,9 @@ class RolloutSimulator:
         if not np.array_equal(self.env.dynamics.observe(state), observations):
             return None
         state = type(state)(*map(self._tensor, state))
+        simulate = self._simulate if compiled else self._simulate.eager
         with torch.no_grad():
-            rollout = self._simulate(theta, noise, state, *map(self._tensor, streams))
+            rollout = simulate(theta, noise, state, *map(self._tensor, streams))
         states = type(state)(*map(_array, rollout.states))
         simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
         self.env.set_lookahead(simulated)

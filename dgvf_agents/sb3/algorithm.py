@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -24,6 +26,7 @@ from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.execution.compiling import Compilation, Mode
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
@@ -76,10 +79,11 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     meta_skip_norm: float
     inner_optimizer: Optimizer | None
     mixed_precision: bool
-    compile: bool
+    compile: Mode
 
     _functions: PolicyFunctions
     _collector: Collector
+    _compilation: Compilation
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
     _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _rollout: Rollout | None = None
@@ -121,6 +125,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.task = self._build_task()
         self._functions = self._functional_policy()
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
+        self._compilation = self._new_compilation()
         update_functions, theta = self._update_functions(eta), self._functions.params()
         self.learner = DiscoveryLearner(
             update_functions,
@@ -175,8 +180,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         action = (distribution.action_shape, distribution.action_dtype)
         builder = RolloutBuilder(self.n_steps, self.n_envs, self.observation_space, *action, self.device, final)
         exploration = self._exploration_matrices if self.use_sde else None
-        act = update_functions.packed.act
-        actor = Actor(act, distribution, self.n_steps, self.device, self.compile, exploration)
+        act, updates = update_functions.packed.act, lambda: self.learner.updates
+        actor = Actor(act, distribution, self.n_steps, self._compilation, updates, exploration)
         return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
 
     def _exploration_matrices(self) -> Tensor:
@@ -209,8 +214,21 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             max_gradient_norm=self.max_grad_norm,
         )
         self._applied_settings = [getattr(self, name) for name in RULE_SETTINGS]
-        compiled = self.compile and not self._functions.random_in_training  # dynamo cannot trace dropout in a pullback
-        return UpdateFunctions.of(rule, eta, compiled, self.device)
+        return UpdateFunctions.of(rule, eta, self._compilation)
+
+    def _new_compilation(self) -> Compilation:
+        mode = self.compile if not self._functions.random_in_training else False  # dropout would become a constant
+        return Compilation(mode, self.device, self._tell)
+
+    def _tell(self, message: str) -> None:
+        if self.verbose >= 1:
+            print(message)
+
+    def _setup_learn(self, *arguments: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
+        result = super()._setup_learn(*arguments, **kwargs)
+        remaining = max(0, self._total_timesteps - self.num_timesteps)
+        self._compilation.last_update = self.learner.updates + -(-remaining // (self.n_steps * self.n_envs))
+        return result
 
     def _meta_settings(self) -> MetaSettings:
         return MetaSettings(

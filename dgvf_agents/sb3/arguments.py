@@ -26,7 +26,7 @@ from dgvf_agents.sb3.rollout_buffer import check_rollout_buffer_class
 from dgvf_agents.sb3.schedules import checked_value_at
 
 _COUNTS = ("questions", "question_window", "unroll_length", "n_steps")
-_FLAGS = ("use_rms_prop", "use_sde", "normalize_advantage", "mixed_precision", "compile")
+_FLAGS = ("use_rms_prop", "use_sde", "normalize_advantage", "mixed_precision")
 _POSITIVE = ("rms_prop_eps", "meta_epsilon")
 _SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate")
 _CHOICES = {
@@ -62,6 +62,8 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     """
     check_counts(**{name: given[name] for name in _COUNTS}, stats_window_size=given["_stats_window_size"])
     check_flags(**{name: given[name] for name in _FLAGS})
+    if not (isinstance(given["compile"], bool) or given["compile"] == "auto"):
+        raise ValueError(f"compile must be True, False or 'auto', got {given['compile']!r}")
     check_seed(given["seed"])
     check_positive(**{name: given[name] for name in _POSITIVE})
     check_positive_or_infinite(**{name: given[name] for name in ("meta_max_grad_norm", "meta_skip_norm")})

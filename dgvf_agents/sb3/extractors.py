@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
 from dgvf_agents.core.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
+from dgvf_agents.core.one_hot import one_hot
 from dgvf_agents.core.types import Observations
 
 
@@ -224,7 +225,7 @@ def _preprocessing(space: gym.Space, normalize_images: bool) -> Callable[[Any], 
 
 def _one_hot(observations: Tensor, choices: tuple[int, ...]) -> Tensor:
     numbers = observations.long().reshape(len(observations), len(choices)).unbind(1)
-    return torch.cat([nn.functional.one_hot(n, c).float() for n, c in zip(numbers, choices, strict=True)], 1)
+    return torch.cat([one_hot(n, c, torch.float32) for n, c in zip(numbers, choices, strict=True)], 1)
 
 
 def window_space(space: gym.Space, window: int) -> gym.Space:

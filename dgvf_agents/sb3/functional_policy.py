@@ -27,6 +27,10 @@ _OWN = ("forward", "evaluate_actions", "get_distribution", "predict_values", "ex
 """Methods of a policy that updates do without."""
 
 
+_UNREAD = ("optimizer", "lr_schedule", "optimizer_class", "optimizer_kwargs")
+"""Attributes of a policy that acting and updates do without."""
+
+
 @final
 class PolicyFunctions:
     """An `ActorCriticPolicy` with an answer head as a `FunctionalAgent`.
@@ -69,6 +73,13 @@ class PolicyFunctions:
         self._statistics = {theta_name(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
         _check_heads(policy)
         _warn_of_own_methods(policy)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what the functions do not read, so that models of one architecture share compiled functions."""
+        policy = copy.copy(self._policy)
+        own = {name: value for name, value in vars(policy).items() if name not in _UNREAD}
+        policy.__dict__ = own
+        return {**vars(self), "_policy": policy}
 
     @property
     def features(self) -> int:

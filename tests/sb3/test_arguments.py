@@ -48,7 +48,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
     ({"auxiliary_weighting": "sum"}, "auxiliary_weighting must be one of .*'gradient-norm'.*got 'sum'"),
     ({"normalize_advantage": "no"}, "normalize_advantage must be True or False, got 'no'"),
-    ({"compile": "yes"}, "compile must be True or False, got 'yes'"),
+    ({"compile": "yes"}, "compile must be True, False or 'auto', got 'yes'"),
     ({"seed": "0"}, "seed must be an integer or None, got '0'"),
     ({"seed": 1.5}, "seed must be an integer or None, got 1.5"),
     ({"policy_kwargs": "x"}, "policy_kwargs must be a dict or None, got 'x'"),

@@ -1,0 +1,118 @@
+"""Compilation in other processes, so that training goes on and never imports PyTorch's compiler."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import final
+
+from dgvf_agents.execution.compile_cache import Task, find, key_of, pickled
+from dgvf_agents.execution.compile_worker import NO_COMPILER, lacks_compiler
+from dgvf_agents.execution.library import Library
+
+
+@final
+class NoCompilerError(RuntimeError):
+    """No C++ compiler was found."""
+
+
+@final
+class CompilationError(RuntimeError):
+    """A function could not be compiled."""
+
+
+@final
+class Job:
+    """The compilation of one function: found in the cache, or running in another process."""
+
+    def __init__(self, key: str, payload: bytes | None, task: Task) -> None:
+        """
+        Args:
+            key: name of the compiled function.
+            payload: the pickled task; `None` if it cannot be pickled, and is compiled here.
+            task: the task.
+        """
+        self._key, self._task = key, task
+        self._library: Library | None = None
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = None if payload is None or find(key) is not None else self._started(payload)
+
+    def _started(self, payload: bytes) -> subprocess.Popen[bytes]:
+        with tempfile.TemporaryFile() as given:
+            given.write(payload)
+            given.seek(0)
+            command = [sys.executable, "-m", "dgvf_agents.execution.compile_worker", self._key]
+            paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            environment = {**os.environ, **paths, "OMP_NUM_THREADS": "1"}
+            quiet = {"stdout": subprocess.DEVNULL, "stderr": self._errors}
+            return subprocess.Popen(command, stdin=given, env=environment, **quiet)  # type: ignore[call-overload]
+
+    @property
+    def finished(self) -> bool:
+        """Whether `library` returns at once."""
+        return self._process is None or self._process.poll() is not None
+
+    def library(self) -> Library:
+        """The compiled function; waits for it.
+
+        Raises:
+            NoCompilerError: no C++ compiler was found.
+            CompilationError: the function cannot be compiled.
+        """
+        if self._library is None:
+            status = 0 if self._process is None else self._process.wait()
+            if status == NO_COMPILER:
+                raise NoCompilerError(self._message())
+            folder = find(self._key)
+            self._library = self._compiled_here() if folder is None else Library(folder)
+            self._errors.close()
+            del self._task
+        return self._library
+
+    def _compiled_here(self) -> Library:
+        """Compile in this process: the other one lacks something that the function closes over."""
+        from dgvf_agents.execution.building import build  # imports PyTorch's compiler
+
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                build(self._task, Path(folder))
+                return Library(Path(folder))
+        except Exception as error:
+            message = f"{type(error).__name__}: {error}"
+            kind = NoCompilerError if lacks_compiler(message) else CompilationError
+            raise kind(f"{message}\n{self._message()}".strip()) from error
+
+    def _message(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip()
+
+    def stop(self) -> None:
+        """Stop the process, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+
+_JOBS: dict[str, Job] = {}
+"""By key: models of one architecture share compiled functions."""
+
+
+def job(task: Task) -> Job:
+    """The job for a task; running already, if an equal task was given before."""
+    try:
+        payload = pickled(task)
+    except Exception:  # whatever a user's class raises
+        return Job("", None, task)
+    key = key_of(payload)
+    if key not in _JOBS:
+        _JOBS[key] = Job(key, payload, task)
+    return _JOBS[key]
+
+
+@atexit.register
+def _stop_all() -> None:
+    for running in _JOBS.values():
+        running.stop()

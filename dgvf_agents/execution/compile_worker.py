@@ -1,0 +1,67 @@
+"""A process that compiles one function: `python -m dgvf_agents.execution.compile_worker KEY < TASK`."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from filelock import FileLock, Timeout
+
+from dgvf_agents.execution.compile_cache import Task, cache_folder, find, store
+
+NO_COMPILER = 3
+"""Exit status if no C++ compiler is found."""
+
+_NO_COMPILER = ("InvalidCxxCompiler", "Failed to find C compiler", "No working C++ compiler")
+
+
+def lacks_compiler(message: str) -> bool:
+    """Whether an error's name and message say that no C++ compiler was found."""
+    return any(name in message for name in _NO_COMPILER)
+
+
+@contextmanager
+def _slot() -> Iterator[None]:
+    """Wait until fewer processes compile than the machine has cores."""
+    folder = cache_folder()
+    folder.mkdir(parents=True, exist_ok=True)
+    locks = [FileLock(folder / f".slot-{i}") for i in range(os.cpu_count() or 1)]
+    while True:
+        for lock in locks:
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            try:
+                yield
+            finally:
+                lock.release()
+            return
+        time.sleep(0.1)
+
+
+def main(key: str, payload: bytes) -> None:
+    """Compile a task into the cache, unless another process does."""
+    with FileLock(cache_folder() / f".{key}.lock"), _slot():
+        if find(key) is not None:
+            return
+        task: Task = pickle.loads(payload)
+        torch.set_num_threads(task.threads)
+        torch.set_default_dtype(task.dtype)
+        from dgvf_agents.execution.building import build  # imports PyTorch's compiler
+
+        store(key, lambda folder: build(task, folder))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], sys.stdin.buffer.read())
+    except Exception as error:
+        message = f"{type(error).__name__}: {error}"
+        print(message, file=sys.stderr)
+        sys.exit(NO_COMPILER if lacks_compiler(message) else 1)

@@ -1,0 +1,79 @@
+"""Arguments and results of compiled functions as flat lists of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+
+class Index(NamedTuple):
+    """Stands for a tensor in a template."""
+
+    position: int
+    """In the list of tensors."""
+
+
+def flatten(tree: Any) -> list[Tensor]:
+    """The tensors of nested tuples, lists and dicts, in their order. PyTorch's `tree_flatten` takes three times longer.
+
+    Raises:
+        TypeError: the tree has another leaf than a tensor or `None`.
+    """
+    leaves: list[Tensor] = []
+    _collect(tree, leaves)
+    return leaves
+
+
+def _collect(tree: Any, leaves: list[Tensor]) -> None:
+    if isinstance(tree, Tensor):
+        leaves.append(tree)
+    elif isinstance(tree, dict):
+        for part in tree.values():
+            _collect(part, leaves)
+    elif isinstance(tree, tuple | list):
+        for part in tree:
+            _collect(part, leaves)
+    elif tree is not None:
+        raise TypeError(f"arguments must consist of tensors in tuples, lists and dicts, got a {type(tree).__name__}")
+
+
+def template(tree: Any) -> Any:
+    """The tree with an `Index` for every tensor."""
+    return _numbered(tree, iter(range(len(flatten(tree)))))
+
+
+def _numbered(tree: Any, numbers: Any) -> Any:
+    if isinstance(tree, Tensor):
+        return Index(next(numbers))
+    if isinstance(tree, dict):
+        return {key: _numbered(part, numbers) for key, part in tree.items()}
+    if isinstance(tree, tuple | list):
+        parts = [_numbered(part, numbers) for part in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    return None
+
+
+def size(template: Any) -> int:
+    """Number of tensors that a template stands for."""
+    if isinstance(template, Index):
+        return 1
+    parts = template.values() if isinstance(template, dict) else template if isinstance(template, tuple | list) else ()
+    return sum(map(size, parts))
+
+
+def builder(template: Any) -> Callable[[list[Tensor]], Any]:
+    """The function from a list of tensors to a tree like the template."""
+    if isinstance(template, Index):
+        position = template.position
+        return lambda leaves: leaves[position]
+    if isinstance(template, dict):
+        by_name = {key: builder(part) for key, part in template.items()}
+        return lambda leaves: {key: build(leaves) for key, build in by_name.items()}
+    if isinstance(template, tuple | list):
+        parts, kind = [builder(part) for part in template], type(template)
+        if hasattr(kind, "_fields"):
+            return lambda leaves: kind(*[build(leaves) for build in parts])
+        return lambda leaves: kind([build(leaves) for build in parts])
+    return lambda leaves: None

@@ -1,0 +1,138 @@
+"""A function of tensors, and its vector-Jacobian product, as graphs that a compiler takes.
+
+The joint graph of a function and its vector-Jacobian product is split in two: the forward graph returns what the
+backward graph needs besides its results. Nothing is traced by Dynamo, so compiled functions have no guards and need no
+PyTorch compiler in the process that calls them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+import torch._functorch.config
+from torch import Tensor
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.decomposition import select_decomp_table
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from dgvf_agents.execution.flat import builder, flatten, template
+
+_RECOMPUTE = {
+    "ban_recompute_used_far_apart": False,
+    "ban_recompute_long_fusible_chains": False,
+    "ban_recompute_materialized_backward": False,
+}
+"""Allow more operations to be recomputed in the backward pass instead of stored by the forward pass. On the CPU,
+storing the mask of a ReLU takes longer than a matrix product."""
+
+
+@final
+@dataclass(frozen=True)
+class Graphs:
+    """A traced function; tensors are those of `flatten`."""
+
+    forward: torch.fx.GraphModule
+    """Results, then what the backward graph needs."""
+    backward: torch.fx.GraphModule | None
+    """What it needs of the forward graph, then gradients of the first results; returns those of the first arguments.
+    `None` for a function that is not differentiated."""
+    result: Any
+    """Template of the results."""
+    saved: list[tuple[str, int]]
+    """For each of the backward graph's leading inputs, `("input", i)`: argument i, or `("output", j)`: output j of the
+    forward graph."""
+    differentiated: list[int]
+    """Positions of the arguments with gradients, in the order that the backward graph returns them."""
+
+
+def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiable: int) -> Graphs:
+    """Trace a pure function.
+
+    Args:
+        function: takes and returns tensors in nested tuples, lists and dicts.
+        arguments: examples; only their structure, shapes and types count.
+        differentiable: number of leading arguments that gradients are taken in. The gradient is that of the first
+            result, or of the first entry of a tuple of results; all others are constants.
+    """
+    leaves, build = flatten(arguments), builder(template(arguments))
+    leading = len(flatten(arguments[:differentiable]))
+    positions = [i for i in range(leading) if leaves[i].is_floating_point()]
+    structure: list[Any] = []
+
+    def flat(*given: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        result = function(*build(list(given)))
+        structure[:] = [template(result)]
+        first = len(flatten(result[:1] if isinstance(result, tuple) else result))
+        outputs = [_new(output, given) for output in flatten(result)]
+        return outputs[:first], outputs[first:]
+
+    def forward(*given: Tensor) -> list[Tensor]:
+        return [output for part in flat(*given) for output in part]
+
+    def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Tensor]:
+        def of(*moved: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+            given = list(primals)
+            for position, value in zip(positions, moved, strict=True):
+                given[position] = value
+            return flat(*given)
+
+        first, pull_back, others = torch.func.vjp(of, *(primals[i] for i in positions), has_aux=True)  # type: ignore[misc]
+        return [*first, *others, *pull_back(tangents)]
+
+    with torch.no_grad():
+        if not differentiable:
+            graph = _traced(forward, *leaves)
+            return Graphs(graph, None, structure[0], [], [])
+        first, others = flat(*leaves)
+        tangents = [torch.ones_like(output, memory_format=torch.contiguous_format) for output in first]
+        graph = _traced(joint, leaves, tangents)
+    return _split(graph, len(leaves), len(first) + len(others), structure[0], positions)
+
+
+def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:
+    """A result that is no argument: graphs must not return their inputs."""
+    return output.clone() if any(output is argument for argument in given) else output
+
+
+def _traced(function: Callable[..., Any], *arguments: Any) -> torch.fx.GraphModule:
+    trace = make_fx(
+        function, decomposition_table=select_decomp_table(), tracing_mode="fake", _allow_non_fake_inputs=True
+    )
+    return trace(*arguments)
+
+
+def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int, result: Any, positions: list[int]) -> Graphs:
+    """Split a joint graph."""
+    for number, node in enumerate(_placeholders(graph)):  # the names that PyTorch's partitioner asks for
+        node.name = node.target = f"primals_{number + 1}" if number < inputs else f"tangents_{number - inputs + 1}"
+    graph.recompile()
+    with torch._functorch.config.patch(_RECOMPUTE):
+        forward, backward = min_cut_rematerialization_partition(graph, None, num_fwd_outputs=outputs)
+    returned = next(iter(forward.graph.find_nodes(op="output")))
+    argument = {node: i for i, node in enumerate(_placeholders(forward))}
+    kept, saved = list(returned.args[0][:outputs]), []
+    for node in returned.args[0][outputs:]:
+        if node in argument:
+            saved.append(("input", argument[node]))
+        else:
+            saved.append(("output", len(kept)))
+            kept.append(node)
+    returned.args = (kept,)
+    forward.recompile()
+    return Graphs(forward, backward, result, saved, positions)
+
+
+def _placeholders(graph: torch.fx.GraphModule) -> list[Any]:
+    return list(graph.graph.find_nodes(op="placeholder"))
+
+
+def example_inputs(graph: torch.fx.GraphModule) -> list[Tensor]:
+    """Tensors like a graph's inputs."""
+    made = []
+    for node in _placeholders(graph):
+        value = node.meta["val"]
+        made.append(torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=value.device).zero_())
+    return made

@@ -1,5 +1,23 @@
 """Actor-critic agents whose encoder is trained by discovered questions."""
 
-from dgvf_agents.a2c import DGVFA2C
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dgvf_agents.a2c import DGVFA2C
 
 __all__ = ["DGVFA2C"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import an algorithm when it is first asked for: PyTorch and Stable-Baselines3 take seconds."""
+    if name == "DGVFA2C":
+        from dgvf_agents.a2c import DGVFA2C
+
+        return DGVFA2C
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

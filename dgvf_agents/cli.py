@@ -22,7 +22,7 @@ from dgvf_agents.bench import training as bench_agents
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.config import Method, TrainConfig, World
 from dgvf_envs.atari import GAMES, human_normalized_score
 
 Run = Annotated[Path, tyro.conf.Positional]
@@ -147,6 +147,15 @@ def _train_app() -> SubcommandApp:
 
 
 app.command(_train_app(), name="train", help="Train an agent and write a run folder.")
+
+
+@app.command(name="warm-up")
+def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Method, tyro.conf.Positional]) -> None:
+    """Compile what training on a world with a method needs, into the cache that all processes share."""
+    from dgvf_agents.runs.warm_up import warm_up
+
+    warm_up(train_config.preset(world, method))
+    Console().print("Training starts compiled now.")
 
 
 @app.command(name="evaluate")

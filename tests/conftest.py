@@ -1,9 +1,15 @@
 import os
 import signal
+import tempfile
 from collections.abc import Iterator
 
 # before anything imports torch: tensors here are small, and threads that wait for each other only cost time
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# what tests compile is for the processes of this run: the user's cache would hide that compilation fails
+os.environ["DGVF_COMPILE_CACHE"] = os.path.join(
+    tempfile.gettempdir(), f"dgvf-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}"
+)
 
 # before anything imports pygame: no window, no sound device
 os.environ["SDL_VIDEODRIVER"] = "dummy"

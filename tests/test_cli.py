@@ -22,7 +22,7 @@ from dgvf_agents.runs.environments import window
 from dgvf_agents.runs.evaluate import evaluate
 from dgvf_agents.runs.folder import RunFolder
 
-TINY = ["--steps", "1600", "--no-compile", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
+TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_a_run_leaves_configuration_metrics_checkpoints_and_a_curve(run: Path) -
 
 
 def test_training_is_evaluated_on_the_way_and_not_changed_by_it(tmp_path: Path) -> None:
-    arguments = ["train", "collect-objects-small", "a2c", "--steps", "1600", "--no-compile", "--log-every", "400"]
+    arguments = ["train", "collect-objects-small", "a2c", "--steps", "1600", "--compile", "False", "--log-every", "400"]
     rows, evaluation = {}, ["--evaluate-every", "800", "--evaluation-episodes", "3"]
     for name, more in (("with", evaluation), ("without", [])):
         main([*arguments, *more, "--out", str(tmp_path / name)])
@@ -68,7 +68,7 @@ def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture
 
 def test_a_run_is_watched_in_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "small"
-    arguments = ["--steps", "80", "--no-compile", "--threads", "1", "--out", str(path)]
+    arguments = ["--steps", "80", "--compile", "False", "--threads", "1", "--out", str(path)]
     main(["train", "collect-objects-small", "a2c", *arguments])
     windows: list[RecordEpisodeStatistics] = []
     monkeypatch.setattr(

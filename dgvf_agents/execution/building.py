@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 
 import torch
@@ -28,7 +29,8 @@ def build(task: Task, folder: Path) -> None:
 
 
 def _compile(graph: torch.fx.GraphModule, path: Path) -> None:
-    with torch.no_grad():
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations within PyTorch
         compiled = torch._inductor.aot_compile(graph, tuple(example_inputs(graph)))
     assert isinstance(compiled, str)
     shutil.copyfile(compiled, path)

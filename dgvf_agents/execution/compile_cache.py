@@ -18,8 +18,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-import dgvf_agents
-import dgvf_envs
 from dgvf_agents.execution.flat import builder, flatten, template
 from dgvf_agents.execution.library import INTERFACE
 
@@ -136,8 +134,9 @@ def key_of(payload: bytes) -> str:
 def _surroundings() -> bytes:
     """Source code, versions and processor."""
     digest = hashlib.sha256(f"{torch.__version__} {platform.python_version()} {_processor()}".encode())
-    for package in (dgvf_agents, dgvf_envs):
-        for path in sorted(Path(package.__path__[0]).rglob("*.py")):
+    root = Path(__file__).parents[2]
+    for package in ("dgvf_agents", "dgvf_envs"):
+        for path in sorted((root / package).rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.digest()
 

@@ -11,8 +11,17 @@ from pathlib import Path
 from typing import final
 
 from dgvf_agents.execution.compile_cache import Task, find, key_of, pickled
-from dgvf_agents.execution.compile_worker import NO_COMPILER, lacks_compiler
 from dgvf_agents.execution.library import Library
+
+NO_COMPILER = 3
+"""Exit status of a process that finds no C++ compiler."""
+
+_NO_COMPILER = ("InvalidCxxCompiler", "Failed to find C compiler", "No working C++ compiler")
+
+
+def lacks_compiler(message: str) -> bool:
+    """Whether an error's name and message say that no C++ compiler was found."""
+    return any(name in message for name in _NO_COMPILER)
 
 
 @final

@@ -13,16 +13,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from dgvf_agents.execution.compile_cache import Task, cache_folder, find, store
-
-NO_COMPILER = 3
-"""Exit status if no C++ compiler is found."""
-
-_NO_COMPILER = ("InvalidCxxCompiler", "Failed to find C compiler", "No working C++ compiler")
-
-
-def lacks_compiler(message: str) -> bool:
-    """Whether an error's name and message say that no C++ compiler was found."""
-    return any(name in message for name in _NO_COMPILER)
+from dgvf_agents.execution.compile_jobs import NO_COMPILER, lacks_compiler
 
 
 @contextmanager

@@ -35,16 +35,16 @@ class Compilation:
 
     _warned = False
 
-    def __init__(
-        self, mode: Mode = True, device: torch.device = CPU, tell: Callable[[str], None] = lambda message: None
-    ) -> None:
+    def __init__(self, mode: Mode = True, device: torch.device = CPU) -> None:
         """
         Args:
             mode: see `Mode`. PyTorch's environment variable `TORCH_COMPILE_DISABLE=1` has priority.
             device: device of all tensors.
-            tell: called with what to tell the user when training waits for the compiler.
         """
-        self.device, self.tell = device, tell
+        self.device = device
+        self.tell: Callable[[str], None] = lambda message: None
+        """Called with messages to the user."""
+        self._told: set[str] = set()
         self.mode: Mode = mode if os.environ.get("TORCH_COMPILE_DISABLE", "0") != "1" else False
         self.last_update = 0
         """The number of updates when the current call of `learn` ends."""
@@ -61,6 +61,12 @@ class Compilation:
             update: number of updates before it.
         """
         return self.mode is True or (self.planned and update >= FIRST_COMPILED_UPDATE)
+
+    def tell_once(self, message: str) -> None:
+        """Tell the user, unless this was told before."""
+        if message not in self._told:
+            self._told.add(message)
+            self.tell(message)
 
     def give_up(self, error: Exception) -> None:
         """Continue eagerly, and warn once per process."""
@@ -138,12 +144,14 @@ class Compiled(Generic[Result]):
         if layout not in self._jobs:
             task = Task.of(self._function, arguments, self._differentiable if layout[0] else 0)
             self._jobs[layout] = job(task)
+            if not self._jobs[layout].finished:
+                self._compilation.tell_once("compiling in the background (about a minute the first time)")
         return self._jobs[layout]
 
     def _library(self, layout: Any, arguments: tuple[Any, ...]) -> Library:
         running = self._job(layout, arguments)
         if not running.finished:
-            self._compilation.tell("compiling (about a minute the first time)")
+            self._compilation.tell_once("waiting for the compiler")
         return running.library()
 
     def _compiled_just_in_time(self, *arguments: Any) -> Result:

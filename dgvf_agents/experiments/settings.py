@@ -53,7 +53,7 @@ class Scale:
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
-        config = dataclasses.replace(config, steps=steps)
+        config = dataclasses.replace(config, steps=steps, compile=True)  # runs share what the first one compiled
         if not self.tiny:
             return config
         if config.atari is not None:

@@ -12,6 +12,7 @@ import tyro
 
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_envs.atari.presets import AtariPreset
 
@@ -101,8 +102,8 @@ class TrainConfig:
     """Maximum norm of meta-gradients (paper, table 1: 1 for cumulants)."""
     meta_max_discount_grad_norm: float | None = None
     """Separate maximum norm for learned discounts (paper, table 1: 10); None: no separate clipping."""
-    compile: bool = True
-    """Whether to compile updates."""
+    compile: Mode = "auto"
+    """Whether updates run compiled; `auto`: training starts at once, other processes compile meanwhile."""
     device: str = "cpu"
     """Device of networks and updates: `cpu`, `cuda`, `cuda:1`, or `auto`, which uses CUDA if available. The presets of
     the gridworlds use the CPU: their networks are too small for a GPU, and resumed runs are bitwise equal. Those of

@@ -236,6 +236,7 @@ class _RunCallback(BaseCallback):
 
     def _on_training_start(self) -> None:
         config, done = self._config, self.num_timesteps
+        self.model.compilation.tell = self._bar.console.print
         self._next_checkpoint = _next(done, config.checkpoint_every)
         self._next_evaluation = _next(done, config.evaluate_every)
         self.model.start_time -= int(self.model.seconds * 1e9)  # times keep counting

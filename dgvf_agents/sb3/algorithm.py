@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -14,7 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.type_aliases import Schedule
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
 from torch import Tensor
 
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
@@ -56,6 +55,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     """What the answers are about."""
     answer_net: torch.nn.Linear | None
     """The answer head; `None` for a task without answers."""
+    compilation: Compilation
+    """Which updates run compiled."""
 
     normalize_advantage: bool
     use_rms_prop: bool
@@ -83,7 +84,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     _functions: PolicyFunctions
     _collector: Collector
-    _compilation: Compilation
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
     _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _rollout: Rollout | None = None
@@ -125,7 +125,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.task = self._build_task()
         self._functions = self._functional_policy()
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
-        self._compilation = self._new_compilation()
+        self.compilation = self._new_compilation()
         update_functions, theta = self._update_functions(eta), self._functions.params()
         self.learner = DiscoveryLearner(
             update_functions,
@@ -181,7 +181,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         builder = RolloutBuilder(self.n_steps, self.n_envs, self.observation_space, *action, self.device, final)
         exploration = self._exploration_matrices if self.use_sde else None
         act, updates = update_functions.packed.act, lambda: self.learner.updates
-        actor = Actor(act, distribution, self.n_steps, self._compilation, updates, exploration)
+        actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration)
         return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
 
     def _exploration_matrices(self) -> Tensor:
@@ -214,20 +214,25 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             max_gradient_norm=self.max_grad_norm,
         )
         self._applied_settings = [getattr(self, name) for name in RULE_SETTINGS]
-        return UpdateFunctions.of(rule, eta, self._compilation)
+        return UpdateFunctions.of(rule, eta, self.compilation)
 
     def _new_compilation(self) -> Compilation:
         mode = self.compile if not self._functions.random_in_training else False  # dropout would become a constant
-        return Compilation(mode, self.device, self._tell)
+        return Compilation(mode, self.device)
 
-    def _tell(self, message: str) -> None:
-        if self.verbose >= 1:
-            print(message)
-
-    def _setup_learn(self, *arguments: Any, **kwargs: Any) -> tuple[int, BaseCallback]:
-        result = super()._setup_learn(*arguments, **kwargs)
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         remaining = max(0, self._total_timesteps - self.num_timesteps)
-        self._compilation.last_update = self.learner.updates + -(-remaining // (self.n_steps * self.n_envs))
+        self.compilation.last_update = self.learner.updates + -(-remaining // (self.n_steps * self.n_envs))
+        if self.verbose >= 1 or progress_bar:
+            self.compilation.tell = print
         return result
 
     def _meta_settings(self) -> MetaSettings:

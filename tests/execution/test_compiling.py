@@ -1,22 +1,164 @@
-"""Compiled functions are the functions themselves, with eager execution as the fallback."""
+"""Compiled functions give the functions' own results and gradients, with eager execution as the fallback."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.execution.compile_cache import Task, cache_folder, key_of, pickled
+from dgvf_agents.execution.compile_jobs import CompilationError
+from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    others: dict[str, Tensor | None]
+
+
+SCALE = torch.tensor([1.0, 2.0, 3.0])
+
+
+def step(state: Pair, meta: dict[str, Tensor], batch: Tensor) -> tuple[Pair, Tensor]:
+    """With what updates have: an inner gradient, constants, an unused argument and results of several kinds."""
+
+    def loss(first: Tensor) -> Tensor:
+        return ((batch * first * SCALE).tanh() * meta["eta"]).sum()
+
+    gradient = torch.func.grad(loss)(state.first)
+    moved = state.first - 0.1 * gradient * (1.0 + state.others["moment"])
+    return Pair(moved, {"moment": 0.9 * state.others["moment"] + gradient.square(), "none": None}), loss(moved).detach()
+
+
+def arguments(size: int = 4, seed: int = 0) -> tuple[Pair, dict[str, Tensor], Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    first, moment, eta = (torch.randn(3, generator=generator, requires_grad=True) for _ in range(3))
+    unused = torch.randn(2, generator=generator, requires_grad=True)
+    return (
+        Pair(first, {"moment": moment, "none": None}),
+        {"eta": eta, "unused": unused},
+        torch.randn(size, 3, generator=generator),
+    )
+
+
+COMPILED = Compiled(step, differentiable=2)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_results_and_gradients_are_those_of_the_function(seed: int) -> None:
+    state, meta, batch = arguments(seed=seed)
+    given = [state.first, state.others["moment"], *meta.values()]
+    found = {}
+    for function in (step, COMPILED):
+        (after, loss) = function(state, meta, batch)
+        assert not loss.requires_grad
+        outputs = (after.first, after.others["moment"])
+        assert after.others["none"] is None
+        gradients = torch.autograd.grad(outputs, given, [torch.ones(3), SCALE], allow_unused=True)
+        found[function] = [*outputs, loss, *(torch.zeros(2) if g is None else g for g in gradients)]
+    torch.testing.assert_close(found[COMPILED], found[step])
+
+
+def test_gradients_of_one_result_alone() -> None:
+    state, meta, batch = arguments()
+    expected, found = (
+        torch.autograd.grad(function(state, meta, batch)[0].others["moment"].sum(), state.first)[0]
+        for function in (step, COMPILED)
+    )
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.slow
+def test_other_shapes_are_compiled_too_and_without_gradients_nothing_is_kept() -> None:
+    with torch.no_grad():
+        results = [function(*arguments(size=7)) for function in (step, COMPILED)]
+    torch.testing.assert_close(results[1][0].first, results[0][0].first)
+    assert not results[1][0].first.requires_grad
+
+
+def test_calling_needs_no_compiler_of_pytorch(tmp_path: Path) -> None:
+    """What another process has compiled is loaded: no tracing, no guards."""
+    program = "\n".join(
+        [
+            "import sys, torch",
+            "from dgvf_agents.execution.compiling import Compiled",
+            "from tests.execution.compiled_example import doubled",
+            "print(Compiled(doubled)(torch.ones(2)).tolist(), 'torch._inductor' in sys.modules)",
+        ]
+    )
+    environment = {**os.environ, "DGVF_COMPILE_CACHE": str(tmp_path)}
+    for _ in range(2):  # the second time from the cache
+        start = time.perf_counter()
+        finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+        assert finished.stdout == "[2.0, 2.0] False\n", finished.stderr
+    assert time.perf_counter() - start < 30
+    assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] != []
+
+
+class Frozen(nn.Module):
+    """With a parameter that is no argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(3.0))
+
+    def scaled(self, x: Tensor) -> Tensor:
+        return self.weight.detach() * x
+
+
+@pytest.mark.slow
+def test_a_parameter_that_is_no_argument_is_a_constant() -> None:
+    assert Compiled(Frozen().scaled)(torch.ones(2)).tolist() == [3.0, 3.0]
+
+
+@pytest.mark.slow
+def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None:
+    lock = threading.Lock()
+
+    def doubled(x: Tensor) -> Tensor:
+        return 2 * x if lock else x
+
+    assert Compiled(doubled)(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+def test_keys_depend_on_the_function_and_its_constants_but_not_on_values_of_parameters() -> None:
+    def key(function: object, x: Tensor) -> str:
+        return key_of(pickled(Task.of(function, (x,), 0)))  # type: ignore[arg-type]
+
+    def times(factor: float) -> object:
+        return lambda x: factor * x
+
+    x, network = torch.ones(2), Frozen()
+    other = Frozen()
+    other.weight.data.fill_(4.0)
+    assert key(times(2.0), x) == key(times(2.0), torch.zeros(2))
+    assert key(network.scaled, x) == key(other.scaled, x)
+    distinct = [key(times(2.0), x), key(times(3.0), x), key(times(2.0), torch.ones(3)), key(times(2.0), x.double())]
+    assert len({*distinct, key(network.scaled, x)}) == 5
+
+
+def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
+    def broken(x: Tensor) -> Tensor:
+        raise ValueError("the compiler is fine")
+
+    with pytest.raises(CompilationError, match="the compiler is fine"):
+        Compiled(broken)(torch.ones(2))
+    with pytest.raises(ValueError, match="the compiler is fine"):
+        Compiled(broken, Compilation(False))(torch.ones(2))
+
 
 WITHOUT_A_COMPILER = """
 import warnings
 import torch
-from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.execution.compiling import Compiled, Compilation
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
@@ -28,75 +170,39 @@ print(*(w.message for w in caught if "no compiler found" in str(w.message)), sep
 
 
 def test_without_a_compiler_functions_run_eagerly_after_one_warning(tmp_path: Path) -> None:
-    environment = {**os.environ, "CXX": str(tmp_path / "none"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")}
+    folders = {"DGVF_COMPILE_CACHE": str(tmp_path / "a"), "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "b")}
+    environment = {**os.environ, "CXX": str(tmp_path / "none"), **folders}
     command = [sys.executable, "-c", WITHOUT_A_COMPILER]
-    finished = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    finished = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
     warnings = finished.stdout.strip().splitlines()
     assert len(warnings) == 1
     assert str(tmp_path / "none") in warnings[0]
 
 
-def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
-    def broken(x: torch.Tensor) -> torch.Tensor:
-        raise ValueError("the compiler is fine")
-
-    for enabled, raised in ((False, ValueError), (True, RuntimeError)):  # Dynamo wraps what it meets while tracing
-        with pytest.raises(raised, match="the compiler is fine"):
-            Compiled(broken, enabled)(torch.ones(2))
+def test_an_environment_variable_disables_compilation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    before = set(cache_folder().glob("*"))
+    assert Compiled(lambda x: 5 * x, Compilation(True))(torch.ones(2)).tolist() == [5.0, 5.0]
+    assert set(cache_folder().glob("*")) == before
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated")
-def test_functions_with_the_same_code_do_not_share_a_cache() -> None:
-    def scaled(factor: float) -> Compiled[torch.Tensor]:
-        return Compiled(lambda x: factor * x)
-
-    first, second = scaled(2.0), scaled(3.0)
-    for _ in range(2):
-        assert first(torch.ones(2)).tolist() == [2.0, 2.0]
-        assert second(torch.ones(2)).tolist() == [3.0, 3.0]
-
-
-def test_every_function_is_compiled_with_all_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`torch.compile` pops options from the dict it gets. CUDA uses Inductor with its defaults."""
-    given = []
-
-    def taking(function: Any, fullgraph: bool, backend: Any, options: dict[str, Any]) -> Any:
-        given.append((set(options), backend == "inductor"))
-        options.clear()
-        return function
-
-    monkeypatch.setattr(torch, "compile", taking)
-    for device in ("cpu", "cpu", "cuda", "cuda"):
-        assert Compiled(lambda x: x + 1, device=torch.device(device))(1) == 2
-    assert given == [({"guard_filter_fn"}, False)] * 2 + [({"guard_filter_fn"}, True)] * 2
+def test_auto_compiles_in_long_training_from_a_fixed_update_on() -> None:
+    compilation = Compilation("auto")
+    compilation.last_update = LONG_ENOUGH - 1
+    assert not compilation.planned
+    assert not compilation.active_at(LONG_ENOUGH)
+    compilation.last_update = LONG_ENOUGH
+    assert compilation.planned
+    assert [compilation.active_at(FIRST_COMPILED_UPDATE + i) for i in (-1, 0)] == [False, True]
 
 
-def test_on_the_cpu_kernels_are_called_from_cpp(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
-
-    def taking(graph: torch.fx.GraphModule, inputs: list[torch.Tensor], config_patches: dict[str, Any]) -> Any:
-        given.append((config_patches, torch._functorch.config.ban_recompute_long_fusible_chains))
-        return graph.forward
-
-    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", taking)
-    assert Compiled(lambda x: 2 * x)(torch.ones(2)).tolist() == [2.0, 2.0]
-    assert given == [({"cpp_wrapper": True}, False)]
-
-
-def test_compiler_settings_are_restored() -> None:
-    """They are global to PyTorch, which other code uses too."""
-    before = torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy()
-    x = torch.ones(2, requires_grad=True)
-    Compiled(lambda x: torch.relu(x).square().sum())(x).backward()
-    assert x.grad is not None
-    assert x.grad.tolist() == [2.0, 2.0]
-    assert before == (torch._functorch.config.get_config_copy(), torch._inductor.config.get_config_copy())
-
-
-def test_an_environment_variable_disables_compilation() -> None:
-    imports = "import torch; from dgvf_agents.execution.compiling import Compiled"
-    program = f"{imports}; print(*Compiled(lambda x: 2 * x)(torch.ones(2)))"
-    environment = {**os.environ, "TORCH_COMPILE_DISABLE": "1"}
-    finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.split()[0] == "tensor(2.)"
+@pytest.mark.slow
+def test_the_user_is_told_once() -> None:
+    told: list[str] = []
+    compilation = Compilation()
+    compilation.tell = told.append
+    compiled = Compiled(lambda x: 7 * x, compilation)
+    for size in (2, 3):
+        compiled(torch.ones(size))
+    assert told == ["compiling in the background (about a minute the first time)", "waiting for the compiler"]

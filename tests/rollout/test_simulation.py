@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
+from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import assert_same, own_vector_env
@@ -36,7 +37,7 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
     theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
     world = simulated_world(env)
     assert world is not None
-    simulator = RolloutSimulator(act, world, n_steps, torch.device("cpu"), compile=False)
+    simulator = RolloutSimulator(act, world, n_steps, Compilation(False))
     assert n_steps % simulator.steps == 0
     rng, ended = np.random.default_rng(0), 0
     for _ in range(12):

@@ -26,7 +26,7 @@ from dgvf_envs.atari import MODERN, PAPER
 
 TINY = [
     *("--n-envs", "4", "--n-steps", "10", "--unroll-length", "2", "--questions", "4", "--steps", "240"),
-    *("--no-compile", "--log-every", "120", "--evaluation-episodes", "1"),
+    *("--compile", "False", "--log-every", "120", "--evaluation-episodes", "1"),
 ]
 """Six batches of 40 steps."""
 

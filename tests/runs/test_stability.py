@@ -91,7 +91,7 @@ class _DenseWitness(BaseCallback):
 
 
 def test_a_run_is_probed_at_its_complete_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run, tiny = tmp_path / "run", ["--no-compile", "--questions", "2", "--unroll-length", "2", "--steps", "480"]
+    run, tiny = tmp_path / "run", ["--compile", "False", "--questions", "2", "--unroll-length", "2", "--steps", "480"]
     checkpoints = ["--checkpoint-every", "160", "--checkpoints-kept", "2"]
     main(["train", "puddle-world", "discovered", *tiny, *checkpoints, "--out", str(run)])
     main(["probe", str(run)])

@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.execution import compiling
 from dgvf_agents.sb3.auxiliary_tasks import TASKS
 from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
@@ -193,9 +194,42 @@ def test_users_bring_their_own_task_and_network() -> None:
     wide.learn(5 * BATCH)
 
 
+@pytest.mark.slow
 def test_compiled_updates_give_the_same_numbers() -> None:
     eager, compiled = (_weights(_model(compile=compile).learn(5 * BATCH)) for compile in (False, True))
     np.testing.assert_allclose(eager, compiled, atol=1e-4)
+
+
+class SaveAt(BaseCallback):
+    """Saves the model after some updates, in the middle of a rollout."""
+
+    def __init__(self, folder: Path, updates: tuple[int, ...]) -> None:
+        super().__init__()
+        self._folder, self._updates = folder, updates
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % BATCH == 8 and self.num_timesteps // BATCH in self._updates:
+            self.model.save(self._folder / f"{self.num_timesteps // BATCH}.zip")
+        return True
+
+
+def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 7)  # within the unroll of updates 6, 7 and 8
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 14)
+    total = 14 * BATCH
+    eager = _weights(_model().learn(total))
+    saved = (3, 6, 8, 9, 11)
+    expected = _weights(_model(compile="auto").learn(total, SaveAt(tmp_path, saved)))
+    np.testing.assert_allclose(expected, eager, atol=1e-4)
+    assert not np.array_equal(expected, eager)
+    assert np.array_equal(_weights(_model(compile="auto").learn(13 * BATCH)), _weights(_model().learn(13 * BATCH)))
+    for updates in saved:
+        model = DGVFA2C.load(tmp_path / f"{updates}.zip", make_vec("PuddleWorld-v0", 4), device="cpu")
+        assert model.compile == "auto"
+        model.learn(total - model.num_timesteps, reset_num_timesteps=False)
+        np.testing.assert_array_equal(_weights(model), expected, err_msg=f"saved after {updates} updates")
 
 
 class _Bad(gym.Env):

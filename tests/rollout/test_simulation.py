@@ -13,7 +13,8 @@ from torch import Tensor
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
-from dgvf_agents.execution.compiling import Compilation
+from dgvf_agents.execution import compiling
+from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import assert_same, own_vector_env
@@ -81,9 +82,12 @@ class Meddling(BaseCallback):
     ],
 )
 @pytest.mark.parametrize("meddling", [False, True])
-@torch._dynamo.config.patch(disable=True)
-def test_simulated_rollouts_train_the_same_agent(meddling: bool, n_steps: int, lookahead: int) -> None:
+def test_simulated_rollouts_train_the_same_agent(
+    meddling: bool, n_steps: int, lookahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A wrapper that changes nothing hides the world, which is then not simulated."""
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
 
     def model(wrap: bool) -> DGVFA2C:
         env: VecEnv = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
@@ -111,7 +115,7 @@ def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     before = env.reset()
     world = simulated_world(env)
     assert world is not None
-    simulator = RolloutSimulator(act, world, 5, torch.device("cpu"), compile=False)
+    simulator = RolloutSimulator(act, world, 5, Compilation(False))
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     after = env.reset()
     assert simulator.actions(theta, noise, before) is None

@@ -23,7 +23,9 @@ LEVELS = {
     "dgvf_agents.atlas": 6,
     "dgvf_agents.bench": 6,
     "dgvf_agents.zoo": 6,
-    "dgvf_agents.cli": 7,
+    "dgvf_agents.command_help": 0,
+    "dgvf_agents.commands": 7,
+    "dgvf_agents.cli": 8,
 }
 """A module imports from its own level and from those below."""
 PUBLIC = ("losses", "policies", "tasks", "types")

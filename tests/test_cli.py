@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,11 @@ from pathlib import Path
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics
 
+from dgvf_agents import commands
 from dgvf_agents.atlas import page
 from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import PIPE_CLOSED, main
+from dgvf_agents.command_help import COMMANDS
 from dgvf_agents.runs import train
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
@@ -115,6 +118,25 @@ def test_a_folder_that_cannot_be_is_named_before_training(
         error = " ".join(capsys.readouterr().err.split())
         assert error.startswith("dgvf: out must be the path of a folder, got ")
         assert reason in error
+
+
+def test_the_overview_lists_every_command_as_its_own_help_does(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, summary in COMMANDS.items():
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        lines = capsys.readouterr().out.replace("\u2502", " ").split()
+        assert summary in " ".join(lines), name
+    with pytest.raises(SystemExit):
+        commands.app.cli(prog="dgvf", args=["--help"])
+    listed = re.findall(r"\u2022 (\S+)", capsys.readouterr().out)
+    assert listed == list(COMMANDS)
+
+
+@pytest.mark.parametrize("program", ["import dgvf_agents", "from dgvf_agents.cli import main; main(['--help'])"])
+def test_first_steps_do_not_wait_for_pytorch(program: str) -> None:
+    told = f"import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); {program}"
+    done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.endswith("False\n")
 
 
 def test_help_ends_quietly_where_nobody_reads_it() -> None:

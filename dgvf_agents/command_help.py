@@ -1,0 +1,20 @@
+"""What each command of `dgvf` does, in one sentence. It imports nothing, so that `dgvf --help` answers at once."""
+
+from __future__ import annotations
+
+DESCRIPTION = "Discovered questions as auxiliary tasks."
+
+COMMANDS = {
+    "train": "Train an agent and write a run folder.",
+    "warm-up": "Compile what training on a world with a method needs, into the cache that all processes share.",
+    "evaluate": "Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped.",
+    "watch": "Show the agent of a run's latest checkpoint in a window; --questions draws its questions over the map.",
+    "atlas": "Show what a run's questions ask, over every state of its world or along a game, as one HTML page with "
+    "pictures.",
+    "probe": "Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient "
+    "by.",
+    "reproduce": "Run an experiment of the paper, or what is left of it, and write its tables and its picture.",
+    "draw": "Draw an experiment's picture from the folder with its tables alone.",
+    "bench": "Measure speed, side by side in one run.",
+}
+"""By name."""

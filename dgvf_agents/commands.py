@@ -1,0 +1,285 @@
+"""The commands of `dgvf`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from tyro.extras import SubcommandApp
+
+from dgvf_agents.bench import atari as bench_atari
+from dgvf_agents.bench import environments as bench_envs
+from dgvf_agents.bench import training as bench_agents
+from dgvf_agents.command_help import COMMANDS, DESCRIPTION
+from dgvf_agents.experiments.reproduction import FigureName, Reproduction
+from dgvf_agents.runs import config as train_config
+from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
+from dgvf_agents.runs.config import Method, TrainConfig, World
+from dgvf_envs.atari import GAMES, human_normalized_score
+
+Run = Annotated[Path, tyro.conf.Positional]
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+ATARI = "atari"
+"""What stands for a world in `dgvf train`, before the method and --game."""
+
+bench = SubcommandApp()
+app = SubcommandApp()
+
+
+def _train_command(config: TrainConfig) -> Callable[..., None]:
+    def command(
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = config, out: Path | None = None, resume: bool = False
+    ) -> None:
+        _train(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume)
+
+    return command
+
+
+def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
+    usual = dataclasses.replace(atari_config("Breakout", method), env="")
+
+    def command(
+        game: str,
+        preset: AtariRules = "paper",
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = usual,
+        out: Path | None = None,
+        resume: bool = False,
+    ) -> None:
+        """
+        Args:
+            game: The game in Gymnasium's or ALE's spelling, as Breakout or ms_pacman.
+            preset: Rules: `paper` (Mnih et al. 2015), or `modern` (sticky actions, Machado et al. 2018).
+            config: Everything else.
+            out: The run folder.
+            resume: Go on with the run at `out` if there is one.
+        """
+        if config.env:
+            raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
+        rules = atari_config(game, method, preset)
+        config = dataclasses.replace(config, env=rules.env, atari=rules.atari)
+        parts = [config.env, config.task, *(["joint"] if config.encoder_mode == "joint" else [])]
+        name = "-".join([*parts, *([preset] if preset != "paper" else []), str(config.seed)])
+        _train(config, out or Path("runs") / name, resume)
+
+    return command
+
+
+def _train(config: TrainConfig, path: Path, resume: bool) -> None:
+    from dgvf_agents.runs.checkpoint import NothingToResumeError
+    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.runs.interrupts import TrainingInterruptedError
+    from dgvf_agents.runs.train import train
+
+    how = f"dgvf train --resume {shlex.quote(str(path))}"
+    _check_out(path)
+    _tell_rules(config)
+    try:
+        train(config, path, resume=resume)
+    except TrainingInterruptedError:
+        Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if not isinstance(error, FileExistsError | NothingToResumeError) and RunFolder(path).checkpoints():
+            Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
+        raise
+    Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
+
+
+def _check_out(path: Path) -> None:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ValueError(f"out must be the path of a folder, got {path}: {error.strerror}") from error
+
+
+def _tell_rules(config: TrainConfig) -> None:
+    """What a game is played under, wherever one is played."""
+    if config.atari is not None:
+        Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
+
+
+def _resume(run: Run, device: str | None = None) -> None:
+    """Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.
+
+    Args:
+        run: The run folder.
+        device: Where to go on; where the run was so far when left out.
+    """
+    from dgvf_agents.runs.folder import RunFolder
+
+    config = RunFolder.existing(run).read_config()
+    _train(config if device is None else dataclasses.replace(config, device=device), run, resume=True)
+
+
+def _train_app() -> SubcommandApp:
+    """`dgvf train WORLD METHOD`, one command per preset; `dgvf train atari METHOD --game GAME`."""
+    worlds = SubcommandApp()
+    for world in train_config.WORLDS:
+        methods = SubcommandApp()
+        for method in train_config.METHODS:
+            config = train_config.preset(world, method)
+            register = methods.command(name=method, help=f"Train {method} on {config.env}.")
+            register(_train_command(config))
+        worlds.command(methods, name=world, help=f"Train on {config.env}.")
+    games = SubcommandApp()
+    for game_method in ATARI_METHODS:
+        register = games.command(name=game_method, help=f"Train {game_method} on an Atari game.")
+        register(_train_atari_command(game_method))
+    worlds.command(games, name=ATARI, help="Train on an Atari game; discovered questions unless a method is named.")
+    worlds.command(name="resume")(_resume)
+    return worlds
+
+
+app.command(_train_app(), name="train", help=COMMANDS["train"])
+
+
+@app.command(name="warm-up")
+def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Method, tyro.conf.Positional]) -> None:
+    """Compile what training on a world with a method needs, into the cache that all processes share."""
+    from dgvf_agents.runs.warm_up import warm_up
+
+    warm_up(train_config.preset(world, method))
+    Console().print("Training starts compiled now.")
+
+
+@app.command(name="evaluate")
+def _evaluate(
+    run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
+) -> None:
+    """Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped."""
+    from dgvf_agents.runs.evaluate import evaluate
+    from dgvf_agents.runs.folder import RunFolder
+
+    config = RunFolder.existing(run).read_config()
+    _tell_rules(config)
+    mean, deviation = evaluate(run, episodes, deterministic, seed, device)
+    what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
+    Console().print(f"{what} {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} {of}")
+    if config.atari is not None and config.env in GAMES:
+        normalized = human_normalized_score(config.env, mean)
+        Console().print(f"human-normalized {normalized:.3f} (0 random, 1 human; Wang et al. 2016)")
+
+
+@app.command(name="watch")
+def _watch(
+    run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None, questions: bool = False
+) -> None:
+    """Show the agent of a run's latest checkpoint in a window; --questions draws its questions over the map."""
+    from dgvf_agents.atlas.live import live_questions
+    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.runs.watch import watch
+
+    _tell_rules(RunFolder.existing(run).read_config())
+    watch(run, episodes, deterministic, seed, live_questions if questions else None)
+
+
+@app.command(name="atlas")
+def _atlas(
+    run: Run,
+    beside: tuple[Path, ...] = (),
+    out: Path | None = None,
+    kinds: int = 8,
+    checkpoints: int = 8,
+    game_seed: int = 0,
+    game_steps: int = 1000,
+) -> None:
+    """Show what a run's questions ask, over every state of its world or along a game, as one HTML page with pictures.
+
+    Args:
+        run: The run folder.
+        beside: Other runs on the same world, to compare representations with.
+        out: The folder to write to; RUN/atlas when left out.
+        kinds: Kinds of questions to show large, at most.
+        checkpoints: Checkpoints to look at, at most.
+        game_seed: Seed of the game that is recorded, where the run is on images.
+        game_steps: Steps after which its recording stops.
+    """
+    from dgvf_agents.atlas.page import write_atlas
+    from dgvf_agents.runs.folder import RunFolder
+
+    _tell_rules(RunFolder.existing(run).read_config())
+    page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
+    Console().print(f"The atlas is [bold]{page}[/bold].")
+
+
+@app.command(name="probe")
+def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
+    """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
+    from dgvf_agents.runs.probe import probe
+
+    table = Table("steps", "spectral radius", "gain over L updates")
+    for row in probe(run, seed, device):
+        table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")
+    Console().print(table)
+
+
+@bench.command(name="envs")
+def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) -> None:
+    """Environment steps per second: our vector environments beside SyncVectorEnv over our scalar ones."""
+    bench_envs.run(benchmark)
+
+
+@bench.command(name="agents")
+def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchmark]) -> None:
+    """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
+    bench_agents.run(benchmark)
+
+
+@bench.command(name="atari")
+def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[bench_atari.AtariBenchmark]) -> None:
+    """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
+    _tell_rules(atari_config(benchmark.game, "a2c"))
+    bench_atari.run(benchmark)
+
+
+@app.command(name="reproduce")
+def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
+    """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
+    from dgvf_agents.experiments.reproduce import reproduce
+
+    for game in reproduction.game:
+        _tell_rules(atari_config(game, "a2c"))
+    try:
+        outcome = reproduce(reproduction)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("dgvf: stopped; the same command goes on from here", markup=False)
+        sys.exit(130)
+    if outcome.missing:
+        sys.exit(1)
+
+
+@app.command(name="draw")
+def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: Run) -> None:
+    """Draw an experiment's picture from the folder with its tables alone."""
+    from dgvf_agents.experiments.reproduce import draw
+
+    Console().print(f"The picture is [bold]{draw(figure, results)}[/bold].")
+
+
+app.command(bench, name="bench", help=COMMANDS["bench"])
+
+
+def run(arguments: list[str]) -> None:
+    """Run a command.
+
+    Args:
+        arguments: of the process, the command's name first.
+    """
+    given = list(arguments)
+    if given[:2] == ["train", ATARI] and given[2:3] not in (["-h"], ["--help"]) and not {*given[2:]} & {*ATARI_METHODS}:
+        given.insert(2, "discovered")
+    if given[:1] == ["train"] and len(given) > 1 and given[1].split("=")[0] == "--resume":
+        given[1:2] = ["resume", *given[1].split("=", 1)[1:]]
+    app.cli(prog="dgvf", description=DESCRIPTION, args=given)

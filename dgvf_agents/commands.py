@@ -15,6 +15,7 @@ from rich.table import Table
 from tyro.extras import SubcommandApp
 
 from dgvf_agents.bench import atari as bench_atari
+from dgvf_agents.bench import cold_start
 from dgvf_agents.bench import environments as bench_envs
 from dgvf_agents.bench import training as bench_agents
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
@@ -235,6 +236,12 @@ def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) 
 def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchmark]) -> None:
     """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
     bench_agents.run(benchmark)
+
+
+@bench.command(name="start")
+def _bench_start(benchmark: tyro.conf.OmitArgPrefixes[cold_start.ColdStartBenchmark]) -> None:
+    """Seconds until training starts, runs compiled and ends, with an empty cache of compiled functions."""
+    cold_start.run(benchmark)
 
 
 @bench.command(name="atari")

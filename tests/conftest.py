@@ -1,4 +1,5 @@
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -6,10 +7,10 @@ from collections.abc import Iterator
 # before anything imports torch: tensors here are small, and threads that wait for each other only cost time
 os.environ["OMP_NUM_THREADS"] = "1"
 
-# what tests compile is for the processes of this run: the user's cache would hide that compilation fails
-os.environ["DGVF_COMPILE_CACHE"] = os.path.join(
-    tempfile.gettempdir(), f"dgvf-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID') or os.getpid()}"
-)
+# What tests compile is for this run's processes only: a full cache would hide that compilation fails. The workers of
+# pytest-xdist inherit the folder.
+if "PYTEST_XDIST_WORKER" not in os.environ:
+    os.environ["DGVF_COMPILE_CACHE"] = tempfile.mkdtemp(prefix="dgvf-tests-")
 
 # before anything imports pygame: no window, no sound device
 os.environ["SDL_VIDEODRIVER"] = "dummy"
@@ -29,6 +30,11 @@ settings.register_profile("dgvf", deadline=None)  # the first example pays for i
 # the same examples for every mutant, and no search for a smaller one where a mutant fails
 settings.register_profile("mutation", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile("dgvf")
+
+
+def pytest_unconfigure() -> None:
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        shutil.rmtree(os.environ["DGVF_COMPILE_CACHE"], ignore_errors=True)
 
 
 @pytest.fixture(scope="module")

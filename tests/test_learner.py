@@ -18,6 +18,7 @@ from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, RandomGVFs
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
+from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
 from dgvf_agents.learner_state import LearnerState
@@ -25,7 +26,6 @@ from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
-CPU = torch.device("cpu")
 L, RATE, META_RATE = 3, 0.01, 0.05
 
 
@@ -46,7 +46,7 @@ def parts(task: str = "discovered", **changes: Any) -> tuple[UpdateRule, Params]
 def learner(task: str = "discovered", settings: MetaSettings | None = None, **changes: Any) -> DiscoveryLearner:
     rule, theta = parts(task, **changes)
     eta = rule.task.initial_meta_params()
-    functions = UpdateFunctions.of(rule, eta, False, CPU)
+    functions = UpdateFunctions.of(rule, eta, Compilation(False))
     return DiscoveryLearner(
         functions,
         theta,
@@ -150,7 +150,7 @@ def test_an_unroll_restarts_where_its_parts_are_replaced(change: str) -> None:
     assert one.unroll_updates == 2
     if change == "functions":
         rule, _ = parts(discount=0.5)
-        one.set_functions(UpdateFunctions.of(rule, one.eta, False, CPU))
+        one.set_functions(UpdateFunctions.of(rule, one.eta, Compilation(False)))
     else:
         getattr(one, f"set_{change}")(getattr(one, change))
     assert one.unroll_updates == 0

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import torch._dynamo.config
 
 from dgvf_agents.bench import training
 from dgvf_agents.cli import main
@@ -16,11 +15,11 @@ from dgvf_agents.cli import main
 SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
 
 
-@torch._dynamo.config.patch(disable=True)
 def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As the slow test below, without the processes and compilers that make it slow."""
+    monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setattr(training, "_measure", lambda case: {**case, **training.MEASURES[case["measure"]](case)})
     monkeypatch.setattr(training, "WARM_UP_STEPS", 160)
     output = tmp_path / "report.json"

@@ -19,7 +19,7 @@ from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import PAPER
 
 SMALL = ["--game", "Pong", "--n-envs", "2", "--n-steps", "4", "--questions", "3", "--unroll-lengths", "1"]
-SMALL += ["--device", "cpu", "--compile", "False", "--seconds", "0.01", "--repetitions", "1"]
+SMALL += ["--device", "cpu", "--no-compile", "--seconds", "0.01", "--repetitions", "1"]
 
 
 def test_tables_and_report_of_cases_measured_here(

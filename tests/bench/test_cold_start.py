@@ -33,7 +33,6 @@ def test_a_case_in_a_process_of_its_own(tmp_path: Path) -> None:
     row = cold_start.measure("auto", 240, tmp_path)
     assert row["compiled_s"] is None  # too short to be compiled
     assert 0 < row["first_update_s"] < row["total_s"]
-    assert not tmp_path.exists() or not any(tmp_path.iterdir())
 
 
 def test_bad_settings_are_named() -> None:

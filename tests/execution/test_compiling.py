@@ -52,6 +52,7 @@ def arguments(size: int = 4, seed: int = 0) -> tuple[Pair, dict[str, Tensor], Te
 COMPILED = Compiled(step, differentiable=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_results_and_gradients_are_those_of_the_function(seed: int) -> None:
     state, meta, batch = arguments(seed=seed)
@@ -67,6 +68,7 @@ def test_results_and_gradients_are_those_of_the_function(seed: int) -> None:
     torch.testing.assert_close(found[COMPILED], found[step])
 
 
+@pytest.mark.slow
 def test_gradients_of_one_result_alone() -> None:
     state, meta, batch = arguments()
     expected, found = (
@@ -84,6 +86,7 @@ def test_other_shapes_are_compiled_too_and_without_gradients_nothing_is_kept() -
     assert not results[1][0].first.requires_grad
 
 
+@pytest.mark.slow
 def test_calling_needs_no_compiler_of_pytorch(tmp_path: Path) -> None:
     """What another process has compiled is loaded: no tracing, no guards."""
     program = "\n".join(

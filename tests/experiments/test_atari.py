@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +28,9 @@ def test_every_task_is_beside_the_main_task() -> None:
     settings = FIGURES["atari-representation"].settings("atari/Pong")
     assert [setting.label for setting in settings] == list(ATARI_METHODS)
     for setting in settings:
-        assert setting.config(SCALES["full"], 0) == atari_config("Pong", setting.method)
+        assert setting.config(SCALES["full"], 0) == dataclasses.replace(
+            atari_config("Pong", setting.method), compile=True
+        )
         assert setting.folder_name == f"atari/Pong/{setting.method}"
     tasks = [setting.config(SCALES["full"], 0).task for setting in settings]
     assert tasks == ["discovered", "random", "reward-prediction", "pixel-control", "none"]

@@ -38,7 +38,7 @@ def one_cell(out: Path, seed: int = 0) -> Cell:
 
 def test_a_setting_is_a_preset_with_changes() -> None:
     study = setting("puddle-world", "discovered", "two", questions=2)
-    expected = dataclasses.replace(preset("puddle-world", "discovered"), questions=2, seed=3)
+    expected = dataclasses.replace(preset("puddle-world", "discovered"), questions=2, seed=3, compile=True)
     assert study.config(FULL, seed=3) == expected
 
 
@@ -85,7 +85,7 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
 
 def test_scales_shrink_steps_and_seeds() -> None:
     config = preset("puddle-world", "discovered")
-    assert FULL.apply(config) == config
+    assert FULL.apply(config) == dataclasses.replace(config, compile=True)
     assert SCALES["small"].apply(config).steps == config.steps // 4
     assert Scale(steps=7).apply(config).steps == 7
     tiny = TINY.apply(config)

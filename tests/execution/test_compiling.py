@@ -148,6 +148,7 @@ def test_keys_depend_on_the_function_and_its_constants_but_not_on_values_of_para
     assert len({*distinct, key(network.scaled, x)}) == 5
 
 
+@pytest.mark.slow
 def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
     def broken(x: Tensor) -> Tensor:
         raise ValueError("the compiler is fine")

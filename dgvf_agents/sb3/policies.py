@@ -191,10 +191,13 @@ class MultiInputPolicy(DGVFPolicy):
 
 
 def check_net_arch(net_arch: Any) -> None:
-    """
+    """A list that holds one dict is Stable-Baselines3's former notation, about which Stable-Baselines3 warns.
+
     Raises:
         ValueError: it is neither None nor a list of sizes, or a dict of such lists for the policy and the value.
     """
+    if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping):
+        return check_net_arch(net_arch[0])
     heads = net_arch.values() if isinstance(net_arch, Mapping) and net_arch.keys() <= {"pi", "vf"} else [net_arch]
     for sizes in () if net_arch is None else heads:
         if not (isinstance(sizes, list | tuple) and all(is_integer(size) and size >= 1 for size in sizes)):

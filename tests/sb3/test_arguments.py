@@ -164,3 +164,11 @@ def test_layers_that_are_none_are_refused(net_arch: Any) -> None:
 def test_layers_may_be_given_in_several_ways(net_arch: Any) -> None:
     layers = _model(policy_kwargs={"net_arch": net_arch}).policy.mlp_extractor
     assert all(isinstance(module, torch.nn.Module) for module in layers.children())
+
+
+def test_the_former_notation_of_net_arch_warns_as_in_stable_baselines3() -> None:
+    with pytest.warns(UserWarning, match="shared layers in the mlp_extractor"):
+        model = DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [{"pi": [4], "vf": [8]}]}, **SMALL)
+    assert (model.policy.mlp_extractor.latent_dim_pi, model.policy.mlp_extractor.latent_dim_vf) == (4, 8)
+    with pytest.raises(ValueError, match="net_arch must be"):
+        DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [{"pi": [0]}]}, **SMALL)

@@ -22,6 +22,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
+from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
 PARTIAL_RESET = (SyncVectorEnv, AsyncVectorEnv, AtariVectorEnv, DynamicsVectorEnv)
@@ -89,6 +90,8 @@ class GymnasiumVecEnv(VecEnv):
         if self._actions is None:
             raise RuntimeError("step_wait() was called without step_async(): call step_async(actions) first")
         actions, self._actions = self._actions, None
+        if isinstance(self.env, DynamicsVectorEnv) and (simulated := self.env.simulated_step(actions)) is not None:
+            return self._simulated(simulated)
         observations, rewards, terminated, truncated, batched = self.env.step(actions)
         observations = self._owned(observations)
         done = np.logical_or(terminated, truncated)
@@ -111,6 +114,17 @@ class GymnasiumVecEnv(VecEnv):
         for info, timed_out in zip(infos, (truncated & ~terminated).tolist(), strict=True):
             info["TimeLimit.truncated"] = timed_out
         return observations, rewards.astype(np.float32), done, infos
+
+    def _simulated(self, simulated: SimulatedRollout) -> VecEnvStepReturn:
+        """A step that was simulated ahead. As `step_wait`, but without infos of the vector environment in between."""
+        done = simulated.terminated | simulated.truncated
+        timed_out = simulated.truncated & ~simulated.terminated
+        parts = zip(simulated.success.tolist(), timed_out.tolist(), strict=True)
+        infos: list[dict[str, Any]] = [{"is_success": success, "TimeLimit.truncated": late} for success, late in parts]
+        for i in np.flatnonzero(done).tolist():
+            infos[i]["terminal_observation"] = simulated.final_observations[i].copy()
+            self.reset_infos[i] = {}
+        return simulated.observations, simulated.rewards.astype(np.float32), done, infos
 
     def get_state(self) -> dict[str, Any]:
         """The state of the vector environment, and the seeds and options of the next reset.

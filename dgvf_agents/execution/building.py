@@ -13,6 +13,9 @@ from dgvf_agents.execution.compile_cache import Task
 from dgvf_agents.execution.library import BACKWARD, FORWARD, Interface, write_interface
 from dgvf_agents.execution.tracing import example_inputs, trace
 
+_OPTIONS = {"pattern_matcher": False}
+"""Its patterns would put additions back into products, where they take a pass of their own."""
+
 
 def build(task: Task, folder: Path) -> None:
     """Compile a function for the CPU.
@@ -29,7 +32,7 @@ def build(task: Task, folder: Path) -> None:
 
 
 def _compile(graph: torch.fx.GraphModule, path: Path) -> None:
-    with torch.no_grad(), warnings.catch_warnings():
+    with torch.no_grad(), warnings.catch_warnings(), torch._inductor.config.patch(_OPTIONS):
         warnings.simplefilter("ignore")  # deprecations within PyTorch
         compiled = torch._inductor.aot_compile(graph, tuple(example_inputs(graph)))
     assert isinstance(compiled, str)

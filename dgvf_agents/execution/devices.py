@@ -91,6 +91,13 @@ def _cuda_devices() -> int:
     return torch.cuda.device_count() if torch.cuda.is_available() else 0
 
 
+def image_layout(observations: Tensor) -> Tensor:
+    """The observations `[B, *obs]` in the layout that convolutions on their device take."""
+    if observations.device.type == "cpu" and observations.dtype == torch.uint8 and observations.dim() == 4:  # images
+        return observations.contiguous(memory_format=torch.channels_last)  # the CPU's fast convolution layout
+    return observations
+
+
 def upload(array: np.ndarray, device: torch.device) -> Tensor:
     """An array as a tensor of the same dtype on the device.
 

@@ -19,6 +19,7 @@ from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgvf_agents.execution.flat import builder, flatten, template
+from dgvf_agents.execution.products import decompositions
 
 _RECOMPUTE = {
     "ban_recompute_used_far_apart": False,
@@ -98,9 +99,9 @@ def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:
 
 
 def _traced(function: Callable[..., Any], *arguments: Any) -> torch.fx.GraphModule:
-    trace = make_fx(
-        function, decomposition_table=select_decomp_table(), tracing_mode="fake", _allow_non_fake_inputs=True
-    )
+    table = {**select_decomp_table(), **decompositions()}
+    functional = torch.func.functionalize(function)  # the partitioner does not know what operations in place depend on
+    trace = make_fx(functional, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)
     return trace(*arguments)
 
 

@@ -11,7 +11,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.types import Observations, Params
+from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.rollout.builder import Arrays
@@ -51,7 +51,7 @@ class Actor:
         self._noise: np.ndarray | None = None
         self._uploaded_noise: Tensor | None = None
         self._simulation: RolloutSimulator | None = None
-        self._simulated_actions: np.ndarray | None = None
+        self._restored_actions: np.ndarray | None = None  # simulated before the state was saved
 
     def seed(self, seed: int) -> None:
         """Seed the noise of the next rollouts."""
@@ -68,26 +68,58 @@ class Actor:
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
         self._noise, self._uploaded_noise = self._distribution.draw_noise(self._rng, self._n_steps, num_envs), None
+        self._restored_actions = None
+        if self._simulation is not None:
+            self._simulation.start_rollout()
 
-    def actions(self, theta: Params, observations: Arrays, observed: Observations, t: int) -> np.ndarray:
-        """Actions `[B, ...]` of step t.
+    def simulated_actions(self, theta: Params, observations: Arrays, t: int) -> np.ndarray | None:
+        """Actions `[B]` of step t, if the environment is simulated; see `RolloutSimulator`.
 
         Args:
             theta: packed θ.
             observations: `[B, *obs]`, as returned by the environment.
-            observed: the same observations on the device.
             t: index of the step in the rollout.
         """
-        assert self._noise is not None
-        if self._uploaded_noise is None:
-            self._uploaded_noise = upload(self._noise, self._device)
-        simulated = self._simulated(theta, observations, self._uploaded_noise, t)
-        if simulated is not None:
-            return simulated
-        noise = self._uploaded_noise[t] if self._exploration is None else self._exploration()
+        simulation = self._simulation
+        if simulation is None:
+            return None
+        assert isinstance(observations, np.ndarray)  # simulated environments have no Dict observations
+        step = t % simulation.steps
+        if step == 0:
+            self._restored_actions = None
+            noise = self._noise_of_rollout[t : t + simulation.steps]
+            simulation.simulate(theta, noise, observations, self._compiled)
+        elif self._restored_actions is not None and simulation.env.has_lookahead:
+            return self._restored_actions[step]
+        return simulation.actions(observations, step)
+
+    def simulated_rollout(self, last_observations: Arrays, statistics: Params) -> Rollout | None:
+        """The rollout, if all of its steps were simulated; see `RolloutSimulator.rollout`."""
+        if self._simulation is None:
+            return None
+        assert isinstance(last_observations, np.ndarray)
+        return self._simulation.rollout(last_observations, statistics)
+
+    def actions(self, theta: Params, observations: Observations, t: int) -> np.ndarray:
+        """Actions `[B, ...]` of step t.
+
+        Args:
+            theta: packed θ.
+            observations: `[B, *obs]`, on the device.
+            t: index of the step in the rollout.
+        """
+        noise = self._noise_of_rollout[t] if self._exploration is None else self._exploration()
         act = self._act if self._compiled else self._act.eager
         with torch.no_grad():
-            return act(theta, observed, noise).cpu().numpy()
+            return act(theta, observations, noise).cpu().numpy()
+
+    @property
+    def _noise_of_rollout(self) -> Tensor:
+        """`[T, B, ...]`, on the device."""
+        if self._uploaded_noise is None:
+            assert self._noise is not None
+            self._uploaded_noise = upload(self._noise, self._device)
+        return self._uploaded_noise
 
     @property
     def _compiled(self) -> bool:
@@ -95,24 +127,14 @@ class Actor:
         updates = self._updates()
         return updates > 0 and self._compilation.active_at(updates)
 
-    def _simulated(self, theta: Params, observations: Arrays, noise: Tensor, t: int) -> np.ndarray | None:
-        simulation = self._simulation
-        if simulation is None:
-            return None
-        if t % simulation.steps == 0:
-            assert isinstance(observations, np.ndarray)  # simulated environments have no Dict observations
-            self._simulated_actions = simulation.actions(
-                theta, noise[t : t + simulation.steps], observations, self._compiled
-            )
-        elif not simulation.env.has_lookahead:  # something else stepped or reset the environment
-            self._simulated_actions = None
-        return None if self._simulated_actions is None else self._simulated_actions[t % simulation.steps]
-
     def get_state(self) -> dict[str, Any]:
         """The noise generator, and the noise and simulated actions of the current rollout."""
-        return {"generator": self._rng, "noise": self._noise, "simulated_actions": self._simulated_actions}
+        simulated = None if self._simulation is None else self._simulation.current_actions
+        if simulated is None:
+            simulated = self._restored_actions
+        return {"generator": self._rng, "noise": self._noise, "simulated_actions": simulated}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore the state returned by `get_state`."""
         self._rng, self._noise, self._uploaded_noise = state["generator"], state["noise"], None
-        self._simulated_actions = state["simulated_actions"]
+        self._restored_actions = state["simulated_actions"]

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.types import Observations, Params, Rollout
-from dgvf_agents.execution.devices import CPU, upload
+from dgvf_agents.execution.devices import CPU, image_layout, upload
 
 Arrays = np.ndarray | dict[str, np.ndarray]
 """Observations; by name for a Dict space."""
@@ -183,13 +183,11 @@ def _uploaded(
         }
         return cast(dict[str, Tensor], parts)
     array = np.array(observations, space.dtype, order="C")
-    if device.type == "cpu" and array.dtype == np.uint8 and array.ndim == 4:  # images
-        return upload(array, device).contiguous(memory_format=torch.channels_last)  # the CPU's fast convolution layout
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         index = tuple(np.argwhere(~np.isfinite(array))[0])
         env_index = index[0] if env_indices is None else env_indices[index[0]]
         raise ValueError(_not_finite("observations", array[index], env_index))
-    return upload(array, device)
+    return image_layout(upload(array, device))
 
 
 def _stacked(observed: list[Observations]) -> Observations:

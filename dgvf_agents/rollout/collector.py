@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import gymnasium as gym
 import numpy as np
@@ -16,6 +16,17 @@ from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
 
 _EXPLORATION = ("exploration_mat", "exploration_matrices")
 """Exploration matrices of gSDE."""
+
+
+class _Step(NamedTuple):
+    """A step, with the names of `RolloutBuilder`."""
+
+    observations: Arrays
+    actions: np.ndarray
+    rewards: np.ndarray
+    done: np.ndarray
+    following: Arrays
+    infos: list[dict[str, Any]]
 
 
 @final
@@ -39,12 +50,14 @@ class Collector:
         self.starts: np.ndarray | None = None
         """`[B]` boolean: whether an episode starts with the rollout."""
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
+        self._simulated: list[_Step] = []  # steps that the builder has not seen
+        self._acted_on: Arrays | None = None  # observations of a simulated step that is not added yet
         self._use_sde, self._action_space = policy.use_sde, policy.action_space
 
     @property
     def steps(self) -> int:
         """Number of steps collected so far."""
-        return self._builder.steps
+        return self._builder.steps + len(self._simulated)
 
     def start(self, num_envs: int, episode_starts: np.ndarray | None) -> None:
         """Start a rollout.
@@ -54,6 +67,7 @@ class Collector:
             episode_starts: `[B]` boolean: whether an episode starts with the rollout.
         """
         self._builder.clear()
+        self._simulated, self._acted_on = [], None
         self.actor.start_rollout(num_envs)
         self.starts, self.collecting = episode_starts, True
 
@@ -69,12 +83,17 @@ class Collector:
             ValueError: observations are not in the observation space, or not finite.
         """
         t = self.steps
+        simulated = self.actor.simulated_actions(theta, observations, t)
+        if simulated is not None:
+            self._acted_on = observations
+            return simulated
+        self._build_simulated_steps()
         check_observations(observations, env.observation_space)
         observed = self._builder.observe(observations)
         if self._use_sde and (t == 0 or (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
             with torch.no_grad():
                 self._policy.reset_noise(env.num_envs)
-        return self.actor.actions(theta, observations, observed, t)
+        return self.actor.actions(theta, observed, t)
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
         """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
@@ -97,14 +116,30 @@ class Collector:
         infos: list[dict[str, Any]],
     ) -> None:
         """Add a step, as a `VecEnv` returns it."""
-        self._builder.add(actions, rewards, dones, new_obs, infos)
+        if self._acted_on is None:
+            self._builder.add(actions, rewards, dones, new_obs, infos)
+        else:
+            self._simulated.append(_Step(self._acted_on, actions, rewards, dones, new_obs, infos))
+            self._acted_on = None
+
+    def _build_simulated_steps(self) -> None:
+        """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""
+        for observations, *outcome in self._simulated:
+            self._builder.observe(observations)
+            self._builder.add(*outcome)
+        self._simulated = []
 
     def finish(self, statistics: Params) -> Rollout:
-        """Build the rollout after its last step.
+        """The rollout, after its last step.
 
         Args:
             statistics: running statistics that the policy used.
         """
+        if len(self._simulated) == self.n_steps:
+            rollout = self.actor.simulated_rollout(self._simulated[-1].following, statistics)
+            if rollout is not None:
+                return rollout
+        self._build_simulated_steps()
         return self._builder.build(statistics)
 
     def end(self) -> None:
@@ -113,6 +148,7 @@ class Collector:
 
     def get_state(self) -> dict[str, Any]:
         """The unfinished rollout and the state of the actor."""
+        self._build_simulated_steps()
         exploration = getattr(self._policy, "action_dist", None) if self._policy.use_sde else None
         return {
             "actor": self.actor.get_state(),
@@ -136,6 +172,7 @@ class Collector:
                     f"got {self.n_steps}: force_reset=True drops that rollout and restarts episodes"
                 )
             self._builder.set_state(state["steps"])
+            self._simulated, self._acted_on = [], None
             for name, matrix in state["exploration"].items():
                 setattr(self._policy.action_dist, name, matrix)
         self.actor.set_state(state["actor"])

@@ -1,8 +1,7 @@
-"""Simulated rollouts: several steps of policy and environment in one compiled function."""
+"""Rollouts of environments that are simulated: several steps of policy and environment in one compiled function."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import final
 
 import numpy as np
@@ -10,22 +9,22 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
-from dgvf_agents.core.types import Params
+from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
-from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
+from dgvf_agents.execution.devices import upload
+from dgvf_agents.execution.fused import Act, Experience, FusedSteps
+from dgvf_agents.rollout.builder import bootstrap_positions
+from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 
 MAX_STEPS = 8
 """Maximum number of steps in one compiled function. Longer functions take more time to compile than they save."""
 
-Act = Callable[[Params, Tensor, Tensor], Tensor]
-"""`(θ, observations, noise) -> actions`: samples actions `[B]` for observations `[B, *obs]` with noise `[B, ...]`."""
-
 
 @final
 class RolloutSimulator:
-    """Simulates the next steps of an environment and returns their actions; the environment caches the outcomes.
+    """Simulates the next steps of an environment; the environment caches the outcomes.
 
     The environment's noise and the policy's noise are drawn beforehand, and nothing else is random. The steps are
     therefore identical to those of acting and stepping in turn.
@@ -41,22 +40,16 @@ class RolloutSimulator:
         """
         self.env = env
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
-        self._device = compilation.device
-        world, limit = env.dynamics.on(torch, dtype=torch.float64, device=self._device), env.max_episode_steps
+        self._n_steps, self._device = n_steps, compilation.device
+        self._fused = Compiled(FusedSteps(act, env.dynamics, env.max_episode_steps, self._device), compilation)
+        self._outcomes: list[SimulatedRollout] = []  # of the steps of `steps` simulated last
+        self._parts: list[Experience] = []
 
-        def simulate(
-            theta: Params, noise: Tensor, state: tuple, elapsed: Tensor, numbers: Tensor, cursor: Tensor
-        ) -> SimulatedRollout:
-            def actions(observations: Tensor, t: int) -> Tensor:
-                return act(theta, observations, noise[t])
+    def start_rollout(self) -> None:
+        """Forget all simulated steps."""
+        self._outcomes, self._parts = [], []
 
-            return simulate_rollout(world, actions, state, elapsed, numbers, cursor, len(noise), limit)
-
-        self._simulate = Compiled(simulate, compilation)
-
-    def actions(
-        self, theta: Params, noise: Tensor, observations: np.ndarray, compiled: bool = True
-    ) -> np.ndarray | None:
+    def simulate(self, theta: Params, noise: Tensor, observations: np.ndarray, compiled: bool = True) -> bool:
         """Simulate the next `steps` steps.
 
         Args:
@@ -66,20 +59,58 @@ class RolloutSimulator:
             compiled: whether to use the compiled function. An eager one is slower than acting step by step.
 
         Returns:
-            actions `[steps, B]`, or `None` if the observations are not those of the environment's current state:
-            something else stepped or reset it, and the agent must act on the observations it has.
+            whether they were: false, if the observations are not those of the environment's current state. Something
+            else stepped or reset it then, and the agent must act on the observations it has.
         """
         state, *streams = self.env.lookahead_inputs(self.steps)
         if not np.array_equal(self.env.dynamics.observe(state), observations):
-            return None
+            self.start_rollout()
+            return False
         state = type(state)(*map(self._tensor, state))
-        simulate = self._simulate if compiled else self._simulate.eager
+        fused = self._fused if compiled else self._fused.eager
         with torch.no_grad():
-            rollout = simulate(theta, noise, state, *map(self._tensor, streams))
+            rollout, experience, finite = fused(theta, noise, state, *map(self._tensor, streams))
         states = type(state)(*map(_array, rollout.states))
         simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
-        self.env.set_lookahead(simulated)
-        return simulated.actions
+        self._outcomes = self.env.set_lookahead(simulated)
+        if bool(finite):
+            self._parts.append(experience)
+        return True
+
+    def actions(self, observations: np.ndarray, t: int) -> np.ndarray | None:
+        """Simulated actions `[B]`.
+
+        Args:
+            observations: `[B, *obs]`, the latest ones.
+            t: step of the simulated ones.
+
+        Returns:
+            the actions, or `None` if the steps are not simulated or something else stepped or reset the environment.
+        """
+        expected = self._outcomes and (t == 0 or observations is self._outcomes[t - 1].observations)
+        if not (expected and self.env.has_lookahead):
+            self.start_rollout()
+            return None
+        return self._outcomes[t].actions
+
+    @property
+    def current_actions(self) -> np.ndarray | None:
+        """`[steps, B]`: the actions simulated last, whether or not they were taken since."""
+        return np.stack([outcome.actions for outcome in self._outcomes]) if self._outcomes else None
+
+    def rollout(self, last_observations: np.ndarray, statistics: Params) -> Rollout | None:
+        """The rollout, if all of its steps were simulated and everything in it is finite.
+
+        Args:
+            last_observations: `[B, *obs]`, the latest ones.
+            statistics: `Rollout.statistics`.
+        """
+        parts = self._parts
+        if len(parts) * self.steps < self._n_steps or last_observations is not self._outcomes[-1].observations:
+            return None
+        whole = parts[0] if len(parts) == 1 else Experience(*map(torch.cat, zip(*parts, strict=True)))
+        positions = bootstrap_positions(whole.truncated.cpu().numpy())
+        return Rollout(*whole, *(upload(position, self._device) for position in positions), statistics)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)

@@ -16,38 +16,41 @@ class LookaheadCache:
 
     def __init__(self) -> None:
         """Start empty."""
-        self._rollout: SimulatedRollout | None = None
-        self._t = 0
+        self._steps: list[SimulatedRollout] = []  # the last one first
 
     def __bool__(self) -> bool:
-        return self._rollout is not None
+        return bool(self._steps)
 
-    def fill(self, rollout: SimulatedRollout) -> None:
-        """Replace the content by a whole rollout."""
-        self._rollout, self._t = rollout, 0
+    def fill(self, rollout: SimulatedRollout) -> list[SimulatedRollout]:
+        """Replace the content by a whole rollout.
+
+        Returns:
+            its steps, without the time axis.
+        """
+        steps = rollout.steps()
+        self._steps = steps[::-1]
+        return steps
 
     def clear(self) -> None:
         """Drop all remaining steps."""
-        self._rollout = None
+        self._steps = []
 
     def pop(self, actions: Any) -> SimulatedRollout | None:
-        """Remove and return the next step, without the time axis. If its actions differ: clear, and return `None`."""
-        rollout, t = self._rollout, self._t
-        if rollout is None or not np.array_equal(actions, rollout.actions[t]):
+        """Remove and return the next step. If its actions differ: clear, and return `None`."""
+        if not self._steps:
+            return None
+        planned = self._steps[-1].actions
+        if actions is not planned and not np.array_equal(actions, planned):
             self.clear()
             return None
-        self._t += 1
-        if self._t == len(rollout.actions):
-            self.clear()
-        state = type(rollout.states)(*(field[t] for field in rollout.states))
-        return SimulatedRollout(rollout.actions[t], state, *(field[t] for field in rollout[2:]))
+        return self._steps.pop()
 
     def arrays(self) -> list[np.ndarray] | None:
         """Copies of the remaining steps, one array per field, the state's fields included; `None` if empty."""
-        if self._rollout is None:
+        if not self._steps:
             return None
-        fields = [self._rollout.actions, *self._rollout.states, *self._rollout[2:]]
-        return [field[self._t :].copy() for field in fields]
+        fields = zip(*([step.actions, *step.states, *step[2:]] for step in reversed(self._steps)), strict=True)
+        return [np.stack(field) for field in fields]
 
     def restore(self, arrays: Sequence[np.ndarray] | None, state_type: type) -> None:
         """Restore the result of `arrays`; `state_type` is the class of the environment's state."""

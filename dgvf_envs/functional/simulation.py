@@ -37,6 +37,13 @@ class SimulatedRollout(NamedTuple):
     success: Array
     """`[T, N]` boolean."""
 
+    def steps(self) -> list[SimulatedRollout]:
+        """The T steps, without the time axis; views."""
+        kind = type(self.states)
+        states = [kind(*fields) for fields in zip(*self.states, strict=True)]
+        parts = zip(self.actions, states, *self[2:], strict=True)
+        return [SimulatedRollout(*part) for part in parts]
+
 
 def simulate_rollout(
     dynamics: Dynamics[State],

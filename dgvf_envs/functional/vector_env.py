@@ -158,8 +158,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             InvalidAction: the actions have the wrong shape or type, or one is out of range.
             ResetNeeded: the environment has not been reset, or (only with `DISABLED`) an episode is over.
         """
-        if self._lookahead and (simulated := self._lookahead.pop(actions)) is not None:
-            return self._simulated_step(simulated)
+        if (simulated := self.simulated_step(actions)) is not None:
+            return _result(simulated)
         self._check_step_allowed()
         actions = checked_actions(actions, self.num_envs, int(self.dynamics.action_space.n))
         streams = self._seeded_streams()
@@ -217,7 +217,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
         return self._state, self._elapsed_steps, *self._seeded_streams().prefetch(count)
 
-    def set_lookahead(self, rollout: SimulatedRollout) -> None:
+    def set_lookahead(self, rollout: SimulatedRollout) -> list[SimulatedRollout]:
         """Fill the lookahead cache with a rollout simulated from the current `lookahead_inputs`.
 
         `step` then returns the simulated steps instead of computing them. A reset, or actions other than the simulated
@@ -225,6 +225,9 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
 
         Args:
             rollout: NumPy arrays; the environment takes ownership.
+
+        Returns:
+            the steps of the rollout, without the time axis.
 
         Raises:
             ValueError: the environment does not support lookahead.
@@ -234,7 +237,20 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
                 f"set_lookahead() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
                 f"{self.render_mode!r}"
             )
-        self._lookahead.fill(rollout)
+        return self._lookahead.fill(rollout)
+
+    def simulated_step(self, actions: np.ndarray) -> SimulatedRollout | None:
+        """`step`, if the lookahead cache holds its outcome, which is returned as it is.
+
+        Returns:
+            the step, without the time axis; `None`, and nothing has changed but that the cache is empty now, if it held
+            no step of these actions.
+        """
+        simulated = self._lookahead.pop(actions) if self._lookahead else None
+        if simulated is not None:
+            self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
+            self._seeded_streams().advance(simulated.draws)
+        return simulated
 
     def _check_step_allowed(self) -> None:
         if self._state is None:
@@ -244,18 +260,6 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
                 f"the episodes of environments {np.flatnonzero(self._done).tolist()} are over and autoreset is "
                 'disabled: call reset(options={"reset_mask": mask}) first'
             )
-
-    def _simulated_step(self, simulated: SimulatedRollout) -> StepResult:
-        self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
-        self._seeded_streams().advance(simulated.draws)
-        terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
-        done = terminated | truncated
-        infos: dict[str, Any] = {}
-        absent = None
-        if done.any():
-            infos, absent = final_infos(simulated.final_observations, success, done), done
-        infos |= success_info(success, absent)
-        return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
 
     def get_state(self) -> dict[str, Any]:
         """The complete state of the environments and their random streams: numbers, strings and new arrays."""
@@ -352,6 +356,18 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         for row, snapshot in enumerate(self._snapshots):
             if resetting is None or not resetting[row]:
                 self._snapshots[row] = snapshot.after_step(self._state, row, float(rewards[row]))
+
+
+def _result(simulated: SimulatedRollout) -> StepResult:
+    """A simulated step as `DynamicsVectorEnv.step` returns it."""
+    terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
+    done = terminated | truncated
+    infos: dict[str, Any] = {}
+    absent = None
+    if done.any():
+        infos, absent = final_infos(simulated.final_observations, success, done), done
+    infos |= success_info(success, absent)
+    return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
 
 
 def _rows(state: State, rows: np.ndarray) -> State:

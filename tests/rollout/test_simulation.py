@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -27,6 +29,12 @@ def act(theta: Params, observations: Tensor, noise: Tensor) -> Tensor:
     return ((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long()
 
 
+def without_time(info: dict[str, Any]) -> dict[str, Any]:
+    """An info without the wall time of its episode."""
+    episode = {key: value for key, value in info.get("episode", {}).items() if key != "t"}
+    return {**info, "episode": episode}
+
+
 @pytest.mark.parametrize("n_steps", [1, 5, 11, 12])
 @pytest.mark.parametrize("env_id", ["PuddleWorld-v0", "CollectObjectsSmall-v0"])
 def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_steps: int) -> None:
@@ -42,13 +50,18 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
     rng, ended = np.random.default_rng(0), 0
     for _ in range(12):
         noise = torch.from_numpy(rng.random((simulator.steps, B)))
-        planned = simulator.actions(theta, noise, observations)
-        assert planned is not None
-        for t, actions in enumerate(planned):
+        assert simulator.simulate(theta, noise, observations)
+        for t in range(simulator.steps):
+            actions = simulator.actions(observations, t)
+            assert actions is not None
             in_turn = act(theta, torch.from_numpy(observations), noise[t]).numpy()
             np.testing.assert_array_equal(actions, in_turn)
             outcome = env.step(actions)
-            assert_same(outcome[:3], twin.step(in_turn)[:3])
+            following, rewards, done, infos = twin.step(in_turn)
+            assert_same(outcome[:3], (following, rewards, done))
+            for info, other in zip(outcome[3], infos, strict=True):
+                assert_same(*(without_time(one) for one in (info, other)))
+            assert_same(env.reset_infos, twin.reset_infos)
             observations = outcome[0]
             ended += int(outcome[2].sum())
     assert ended > 0 or simulator.steps == 1
@@ -117,8 +130,9 @@ def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     simulator = RolloutSimulator(act, world, 5, Compilation(False))
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     after = env.reset()
-    assert simulator.actions(theta, noise, before) is None
+    assert not simulator.simulate(theta, noise, before)
+    assert simulator.actions(before, 0) is None
     assert not world.has_lookahead
-    planned = simulator.actions(theta, noise, after)
-    assert planned is not None
-    np.testing.assert_array_equal(planned[0], act(theta, torch.from_numpy(after), noise[0]).numpy())
+    assert simulator.simulate(theta, noise, after)
+    planned = simulator.actions(after, 0)
+    np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).numpy())

@@ -1,0 +1,84 @@
+"""The fused loop: several steps of acting and stepping, and their layout as a batch, as one function to compile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from dgvf_agents.core.types import Params
+from dgvf_agents.execution.devices import image_layout
+from dgvf_envs.functional.dynamics import Dynamics
+from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
+
+Act = Callable[[Params, Tensor, Tensor], Tensor]
+"""`(θ, observations, noise) -> actions`: samples actions `[B]` for observations `[B, *obs]` with noise `[B, ...]`."""
+
+
+class Experience(NamedTuple):
+    """T steps of B environments: the fields of `Rollout` that do not depend on where episodes were truncated."""
+
+    observations: Shaped[Tensor, "T B *obs"]
+    actions: Shaped[Tensor, "T B"]
+    rewards: Float[Tensor, "T B"]
+    terminated: Bool[Tensor, "T B"]
+    truncated: Bool[Tensor, "T B"]
+    next_observations: Shaped[Tensor, "T B *obs"]
+
+
+def _finite(experience: Experience) -> Bool[Tensor, ""]:
+    """Whether all rewards and observations are finite."""
+    floats = [values for values in experience if values.is_floating_point()]
+    return torch.stack([torch.isfinite(values).all() for values in floats]).all()
+
+
+@final
+class FusedSteps:
+    """Acts and steps T times. A pure function, but for what it is made of."""
+
+    def __init__(self, act: Act, world: Dynamics[Any], max_episode_steps: int | None, device: torch.device) -> None:
+        """
+        Args:
+            act: samples actions.
+            world: the dynamics, in NumPy.
+            max_episode_steps: the time limit; `None` for no limit.
+            device: device of all tensors.
+        """
+        self._act, self._limit = act, max_episode_steps
+        self._world = world.on(torch, dtype=torch.float64, device=device)
+
+    def __call__(
+        self, theta: Params, noise: Tensor, state: Any, elapsed_steps: Tensor, uniforms: Tensor, cursor: Tensor
+    ) -> tuple[SimulatedRollout, Experience, Tensor]:
+        """The steps as the environment needs them and as the learner does, and whether all of it is finite.
+
+        Args:
+            theta: packed θ.
+            noise: `[T, B, ...]`, of the policy.
+            state: state of the environments; every field is `[B]`.
+            elapsed_steps: `[B]` integer: steps since the episodes began.
+            uniforms: `[B, M]`: the environments' uniform draws.
+            cursor: `[B]` integer: index of the next draw.
+        """
+
+        def act(observations: Tensor, t: int) -> Tensor:
+            return self._act(theta, observations, noise[t])
+
+        environment = (state, elapsed_steps, uniforms, cursor, len(noise), self._limit)
+        simulated = simulate_rollout(self._world, act, *environment)
+        experience = Experience(
+            _stacked([self._world.observe(state), *simulated.observations[:-1].unbind()]),
+            simulated.actions,
+            simulated.rewards.float(),
+            simulated.terminated,
+            simulated.truncated & ~simulated.terminated,
+            _stacked(simulated.final_observations.unbind()),
+        )
+        return simulated, experience, _finite(experience)
+
+
+def _stacked(observations: Sequence[Tensor]) -> Tensor:
+    return torch.stack([image_layout(tensor) for tensor in observations])

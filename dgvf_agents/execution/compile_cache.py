@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dgvf_agents.execution.flat import builder, flatten, template
+from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.execution.library import INTERFACE
 
 FOLDER = "DGVF_COMPILE_CACHE"

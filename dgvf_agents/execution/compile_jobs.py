@@ -16,11 +16,17 @@ from dgvf_agents.execution.library import Library
 NO_COMPILER = 3
 """Exit status of a process that finds no C++ compiler."""
 
-_NO_COMPILER = ("InvalidCxxCompiler", "Failed to find C compiler", "No working C++ compiler")
+_NO_COMPILER = (
+    "InvalidCxxCompiler",
+    "Failed to find C compiler",
+    "No working C++ compiler",
+    "TritonMissing",
+    "GPUTooOldForTriton",
+)
 
 
 def lacks_compiler(message: str) -> bool:
-    """Whether an error's name and message say that no C++ compiler was found."""
+    """Whether an error's name and message say that no compiler for the device was found."""
     return any(name in message for name in _NO_COMPILER)
 
 

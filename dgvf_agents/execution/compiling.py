@@ -9,11 +9,13 @@ from typing import Any, Generic, Literal, TypeVar, final
 
 import torch
 from torch import Tensor
+from torch._C._dynamo.guards import assert_size_stride
 
+from dgvf_agents.core.flat import flatten
+from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution.compile_cache import Task
 from dgvf_agents.execution.compile_jobs import CompilationError, Job, NoCompilerError, job
 from dgvf_agents.execution.devices import CPU
-from dgvf_agents.execution.flat import flatten
 from dgvf_agents.execution.library import Library
 
 Result = TypeVar("Result")
@@ -78,6 +80,33 @@ class Compilation:
             warnings.warn(f"{what}, so updates run slower: {first}", stacklevel=2)
 
 
+def _layout(leaves: list[Tensor], gradients: bool) -> Any:
+    """What a compilation is for."""
+    return (gradients, *[(leaf.shape, leaf.stride(), leaf.dtype) for leaf in leaves])
+
+
+@final
+class _Fitting:
+    """A compiled function with a quick check that it is one for given arguments."""
+
+    def __init__(self, leaves: list[Tensor], library: Library) -> None:
+        self.library = library
+        self._expected = [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in leaves]
+
+    def fits(self, leaves: list[Tensor]) -> bool:
+        """Whether sizes, strides and types are those that the function was compiled for."""
+        if len(leaves) != len(self._expected):
+            return False
+        try:
+            for leaf, (shape, stride, dtype) in zip(leaves, self._expected, strict=True):
+                assert_size_stride(leaf, shape, stride)
+                if leaf.dtype is not dtype:
+                    return False
+        except AssertionError:
+            return False
+        return True
+
+
 @final
 class Compiled(Generic[Result]):
     """A function, compiled or eager."""
@@ -90,13 +119,13 @@ class Compiled(Generic[Result]):
             function: a pure function of tensors in nested tuples, lists and dicts. Variables that it closes over must
                 not change.
             compilation: of the model that it belongs to.
-            differentiable: number of leading arguments that gradients are taken in; those of the first result, or of
-                the first entry of a tuple of results. The others are constants.
+            differentiable: number of leading arguments that `vjp` differentiates in.
         """
         self._function, self._differentiable = function, differentiable
         self._compilation = compilation or Compilation()
         self._jobs: dict[Any, Job] = {}
-        self._libraries: dict[Any, Library] = {}
+        self._libraries: dict[Any, _Fitting] = {}
+        self._latest: list[_Fitting | None] = [None, None]  # without and with a pull-back
         self._just_in_time: Callable[..., Result] | None = None
 
     def eager(self, *arguments: Any) -> Result:
@@ -109,36 +138,45 @@ class Compiled(Generic[Result]):
 
         Args:
             arguments: of the function.
-            gradients: whether it is called with gradients enabled.
+            gradients: whether `vjp` will be called.
         """
         if self._compilation.planned and self._compilation.device.type == "cpu":
-            self._job(self._layout(flatten(arguments), gradients), arguments)
+            self._job(_layout(flatten(arguments), gradients and self._differentiable > 0), arguments)
 
     def __call__(self, *arguments: Any) -> Result:
         """The compiled function's result; waits for its compilation. Eager if it cannot be compiled."""
-        if self._compilation.mode is False:
-            return self._function(*arguments)
-        try:
-            return self._compiled(arguments)
-        except (NoCompilerError, CompilationError) as error:
-            if isinstance(error, CompilationError) and self._compilation.mode is True:
-                raise
-            self._compilation.give_up(error)
-            return self._function(*arguments)
-
-    def _compiled(self, arguments: tuple[Any, ...]) -> Result:
-        if self._compilation.device.type != "cpu":
-            return self._compiled_just_in_time(*arguments)
+        if self._compilation.device.type != "cpu" and self._compilation.mode is not False:
+            return self._compiled_just_in_time()(*arguments)
         leaves = flatten(arguments)
-        layout = self._layout(leaves, torch.is_grad_enabled())
-        library = self._libraries.get(layout)
-        if library is None:
-            library = self._libraries[layout] = self._library(layout, arguments)
-        return library(leaves)
+        library = self._compiled(arguments, leaves, False)
+        return self._function(*arguments) if library is None else library(leaves)
 
-    def _layout(self, leaves: list[Tensor], gradients: bool) -> Any:
-        """What a compilation is for."""
-        return (gradients and self._differentiable > 0, *[(leaf.shape, leaf.stride(), leaf.dtype) for leaf in leaves])
+    def vjp(self, *arguments: Any) -> tuple[Result, PullBack]:
+        """The compiled function's result, a tuple, and its pull-back. Waits, or is eager, as calls are."""
+        if self._compilation.device.type != "cpu" and self._compilation.mode is not False:
+            return vjp(self._compiled_just_in_time(), arguments, self._differentiable)
+        leaves = flatten(arguments)
+        library = self._compiled(arguments, leaves, True)
+        return vjp(self._function, arguments, self._differentiable) if library is None else library.vjp(leaves)
+
+    def _compiled(self, arguments: tuple[Any, ...], leaves: list[Tensor], gradients: bool) -> Library | None:
+        """The compiled function for arguments like these; `None` if it is to run eagerly."""
+        latest = self._latest[gradients]
+        if latest is not None and latest.fits(leaves):
+            return latest.library
+        if self._compilation.mode is False:
+            return None
+        layout = _layout(leaves, gradients)
+        if layout not in self._libraries:
+            try:
+                self._libraries[layout] = _Fitting(leaves, self._library(layout, arguments))
+            except (NoCompilerError, CompilationError) as error:
+                if isinstance(error, CompilationError) and self._compilation.mode is True:
+                    raise
+                self._compilation.give_up(error)
+                return None
+        self._latest[gradients] = self._libraries[layout]
+        return self._libraries[layout].library
 
     def _job(self, layout: Any, arguments: tuple[Any, ...]) -> Job:
         if layout not in self._jobs:
@@ -154,12 +192,18 @@ class Compiled(Generic[Result]):
             self._compilation.tell_once("waiting for the compiler")
         return running.library()
 
-    def _compiled_just_in_time(self, *arguments: Any) -> Result:
-        from dgvf_agents.execution.just_in_time import JustInTime, NoTritonError  # imports PyTorch's compiler
+    def _compiled_just_in_time(self) -> Callable[..., Result]:
+        from dgvf_agents.execution.just_in_time import JustInTime  # imports PyTorch's compiler
 
         if self._just_in_time is None:
             self._just_in_time = JustInTime(self._function)
-        try:
-            return self._just_in_time(*arguments)
-        except NoTritonError as error:
-            raise NoCompilerError(str(error)) from error
+        compiled = self._just_in_time
+
+        def call(*arguments: Any) -> Result:
+            try:
+                return compiled(*arguments)
+            except NoCompilerError as error:
+                self._compilation.give_up(error)
+                return self._function(*arguments)
+
+        return call

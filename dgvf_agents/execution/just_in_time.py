@@ -11,14 +11,9 @@ from typing import Any, Generic, TypeVar, final
 
 import torch
 
+from dgvf_agents.execution.compile_jobs import NoCompilerError, lacks_compiler
+
 Result = TypeVar("Result")
-
-_NO_COMPILER = ("TritonMissing", "GPUTooOldForTriton", "Failed to find C compiler", "InvalidCxxCompiler")
-
-
-@final
-class NoTritonError(RuntimeError):
-    """No compiler for the device was found."""
 
 
 @final
@@ -37,14 +32,14 @@ class JustInTime(Generic[Result]):
         """The function's result.
 
         Raises:
-            NoTritonError: no compiler for the device was found, which shows at the first call.
+            NoCompilerError: no compiler for the device was found, which shows at the first call.
         """
         try:
             return self._call(*arguments)
         except Exception as error:
             message = f"{type(error).__name__}: {error}"  # PyTorch wraps it; the original class name stays
-            if any(name in message for name in _NO_COMPILER):
-                raise NoTritonError(message) from error
+            if lacks_compiler(message):
+                raise NoCompilerError(message) from error
             raise
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from dgvf_agents.execution.flat import Index, builder, size
+from dgvf_agents.core.flat import builder, size
+from dgvf_agents.core.vjp import PullBack
 
 FORWARD, BACKWARD, INTERFACE = "forward.so", "backward.so", "interface.pkl"
 
@@ -23,7 +24,6 @@ class Interface:
 
     result: Any
     saved: list[tuple[str, int]]
-    differentiated: list[int]
 
 
 @final
@@ -39,48 +39,27 @@ class Library:
         self._forward = _runner(folder / FORWARD)
         self._backward = _runner(folder / BACKWARD) if (folder / BACKWARD).exists() else None
         self._build = builder(interface.result)
-        result = interface.result
-        self._outputs = size(result)
-        self._first = size(result[0] if _is_tuple(result) else result)
-        self._saved, self._differentiated = interface.saved, interface.differentiated
+        self._outputs = size(interface.result)
+        self._saved = [(kind == "input", i) for kind, i in interface.saved]
 
     def __call__(self, leaves: list[Tensor]) -> Any:
         """The function's result for the arguments' tensors."""
-        if self._backward is None:
-            return self._build(self._forward.run(leaves))
-        differentiated = [leaves[i] for i in self._differentiated]
-        return self._build(list(_Call.apply(self, leaves, *differentiated)))
+        return self._build(self._forward.run(leaves))
 
+    def vjp(self, leaves: list[Tensor]) -> tuple[Any, PullBack]:
+        """The function's result and pull-back for the arguments' tensors; it must be compiled with its pull-back."""
+        outputs = self._forward.run(leaves)
+        saved = [leaves[i] if is_input else outputs[i] for is_input, i in self._saved]
+        backward = self._backward
 
-class _Call(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, library: Library, leaves: list[Tensor], *differentiated: Tensor) -> tuple[Tensor, ...]:
-        outputs = library._forward.run([leaf.detach() for leaf in leaves])
-        ctx.library = library
-        ctx.set_materialize_grads(False)
-        count, first = library._outputs, library._first
-        # What is saved is not marked as such: it consists of intermediate results and of detached arguments. Results
-        # are detached, or they would keep alive the node that keeps them.
-        ctx.saved = [
-            leaves[i].detach() if kind == "input" else outputs[i].detach() if i < count else outputs[i]
-            for kind, i in library._saved
-        ]
-        ctx.shapes = [(output.shape, output.dtype) for output in outputs[:first]]
-        ctx.mark_non_differentiable(*outputs[first:count])
-        return tuple(outputs[:count])
+        def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
+            pairs = zip(leaves, addends, strict=False)  # there are other arguments
+            given = [torch.zeros_like(leaf) if addend is None else addend for leaf, addend in pairs]
+            inputs = [*saved, *cotangents, *given]
+            saved.clear()  # frees the memory: a pull-back is used once
+            return backward.run(inputs)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        tangents = [
-            torch.zeros(shape, dtype=dtype) if gradient is None else gradient.contiguous()
-            for gradient, (shape, dtype) in zip(gradients, ctx.shapes, strict=False)
-        ]
-        return None, None, *ctx.library._backward.run([*ctx.saved, *tangents])
-
-
-def _is_tuple(result: Any) -> bool:
-    return isinstance(result, tuple) and not isinstance(result, Index)
+        return self._build(outputs[: self._outputs]), pull_back
 
 
 def _runner(path: Path) -> Any:

@@ -18,7 +18,8 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from dgvf_agents.execution.flat import builder, flatten, template
+from dgvf_agents.core.flat import builder, flatten, template
+from dgvf_agents.core.vjp import first_result
 from dgvf_agents.execution.products import decompositions
 
 _RECOMPUTE = {
@@ -38,15 +39,13 @@ class Graphs:
     forward: torch.fx.GraphModule
     """Results, then what the backward graph needs."""
     backward: torch.fx.GraphModule | None
-    """What it needs of the forward graph, then gradients of the first results; returns those of the first arguments.
-    `None` for a function that is not differentiated."""
+    """What it needs of the forward graph, then cotangents and addends; returns what `PullBack` does. `None` for a
+    function that is not differentiated."""
     result: Any
     """Template of the results."""
     saved: list[tuple[str, int]]
     """For each of the backward graph's leading inputs, `("input", i)`: argument i, or `("output", j)`: output j of the
     forward graph."""
-    differentiated: list[int]
-    """Positions of the arguments with gradients, in the order that the backward graph returns them."""
 
 
 def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiable: int) -> Graphs:
@@ -55,42 +54,40 @@ def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiab
     Args:
         function: takes and returns tensors in nested tuples, lists and dicts.
         arguments: examples; only their structure, shapes and types count.
-        differentiable: number of leading arguments that gradients are taken in. The gradient is that of the first
-            result, or of the first entry of a tuple of results; all others are constants.
+        differentiable: number of leading arguments that it is differentiated in, whose tensors are of floating point;
+            0: it is not differentiated. Other results than `first_result` are constants.
     """
     leaves, build = flatten(arguments), builder(template(arguments))
     leading = len(flatten(arguments[:differentiable]))
-    positions = [i for i in range(leading) if leaves[i].is_floating_point()]
     structure: list[Any] = []
 
     def flat(*given: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         result = function(*build(list(given)))
         structure[:] = [template(result)]
-        first = len(flatten(result[:1] if isinstance(result, tuple) else result))
+        first = len(first_result(result))
         outputs = [_new(output, given) for output in flatten(result)]
         return outputs[:first], outputs[first:]
 
     def forward(*given: Tensor) -> list[Tensor]:
         return [output for part in flat(*given) for output in part]
 
-    def joint(primals: list[Tensor], tangents: list[Tensor]) -> list[Tensor]:
+    def joint(primals: list[Tensor], cotangents: list[Tensor], addends: list[Tensor]) -> list[Tensor]:
         def of(*moved: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-            given = list(primals)
-            for position, value in zip(positions, moved, strict=True):
-                given[position] = value
-            return flat(*given)
+            return flat(*moved, *primals[leading:])
 
-        first, pull_back, others = torch.func.vjp(of, *(primals[i] for i in positions), has_aux=True)  # type: ignore[misc]
-        return [*first, *others, *pull_back(tangents)]
+        first, pull_back, others = torch.func.vjp(of, *primals[:leading], has_aux=True)  # type: ignore[misc]
+        products = zip(addends, pull_back(cotangents), strict=True)
+        return [*first, *others, *(addend + product for addend, product in products)]
 
     with torch.no_grad():
         if not differentiable:
             graph = _traced(forward, *leaves)
-            return Graphs(graph, None, structure[0], [], [])
+            return Graphs(graph, None, structure[0], [])
         first, others = flat(*leaves)
-        tangents = [torch.ones_like(output, memory_format=torch.contiguous_format) for output in first]
-        graph = _traced(joint, leaves, tangents)
-    return _split(graph, len(leaves), len(first) + len(others), structure[0], positions)
+        cotangents = [torch.ones_like(output, memory_format=torch.contiguous_format) for output in first]
+        addends = [torch.ones_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves[:leading]]
+        graph = _traced(joint, leaves, cotangents, addends)
+    return _split(graph, len(leaves), len(first) + len(others), structure[0])
 
 
 def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:
@@ -105,7 +102,7 @@ def _traced(function: Callable[..., Any], *arguments: Any) -> torch.fx.GraphModu
     return trace(*arguments)
 
 
-def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int, result: Any, positions: list[int]) -> Graphs:
+def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int, result: Any) -> Graphs:
     """Split a joint graph."""
     for number, node in enumerate(_placeholders(graph)):  # the names that PyTorch's partitioner asks for
         node.name = node.target = f"primals_{number + 1}" if number < inputs else f"tangents_{number - inputs + 1}"
@@ -123,7 +120,7 @@ def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int, result: Any, 
             kept.append(node)
     returned.args = (kept,)
     forward.recompile()
-    return Graphs(forward, backward, result, saved, positions)
+    return Graphs(forward, backward, result, saved)
 
 
 def _placeholders(graph: torch.fx.GraphModule) -> list[Any]:

@@ -44,6 +44,7 @@ class RolloutSimulator:
         self._fused = Compiled(FusedSteps(act, env.dynamics, env.max_episode_steps, self._device), compilation)
         self._outcomes: list[SimulatedRollout] = []  # of the steps of `steps` simulated last
         self._parts: list[Experience] = []
+        self._usual_positions: tuple[Tensor, ...] | None = None
 
     def start_rollout(self) -> None:
         """Forget all simulated steps."""
@@ -109,8 +110,16 @@ class RolloutSimulator:
         if len(parts) * self.steps < self._n_steps or last_observations is not self._outcomes[-1].observations:
             return None
         whole = parts[0] if len(parts) == 1 else Experience(*map(torch.cat, zip(*parts, strict=True)))
-        positions = bootstrap_positions(whole.truncated.cpu().numpy())
-        return Rollout(*whole, *(upload(position, self._device) for position in positions), statistics)
+        return Rollout(*whole, *self._bootstrap_positions(whole.truncated), statistics)
+
+    def _bootstrap_positions(self, truncated: Tensor) -> tuple[Tensor, ...]:
+        """`bootstrap_positions` on the device; those without early truncations are always the same."""
+        array = truncated.cpu().numpy()
+        if array[:-1].any():
+            return tuple(upload(positions, self._device) for positions in bootstrap_positions(array))
+        if self._usual_positions is None:
+            self._usual_positions = tuple(upload(positions, self._device) for positions in bootstrap_positions(array))
+        return self._usual_positions
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self._device)

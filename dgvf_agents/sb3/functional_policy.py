@@ -69,6 +69,8 @@ class PolicyFunctions:
         if answers is not None:
             self._parameters |= {f"answers.{name}": parameter for name, parameter in answers.named_parameters()}
         self._packing = Packing(self.params())
+        self._shown: Tensor | None = None  # packed θ, which the policy's own parameters are views of
+        self._views: list[tuple[int, Tensor]] = []  # these, and where they are in memory
         persistent = policy.state_dict().keys()
         self._statistics = {theta_name(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
         _check_heads(policy)
@@ -79,7 +81,7 @@ class PolicyFunctions:
         policy = copy.copy(self._policy)
         own = {name: value for name, value in vars(policy).items() if name not in _UNREAD}
         policy.__dict__ = own
-        return {**vars(self), "_policy": policy}
+        return {**vars(self), "_policy": policy, "_shown": None, "_views": []}
 
     @property
     def features(self) -> int:
@@ -106,10 +108,15 @@ class PolicyFunctions:
         return {name: parameter.detach() for name, parameter in self._parameters.items()}
 
     def show(self, theta: Tensor) -> None:
-        """Let the policy's own parameters be views of packed θ, in the order of `params`."""
+        """Copy packed θ, in the order of `params`, to the policy's own parameters."""
+        if self._shown is None:
+            self._shown = torch.empty_like(theta)
+            self._views = [(view.data_ptr(), view) for view in self._packing.views({KEY: self._shown})]
         with torch.no_grad():
-            for parameter, value in zip(self._parameters.values(), self._packing.views({KEY: theta}), strict=True):
-                parameter.data = value
+            self._shown.copy_(theta)
+            for parameter, (pointer, view) in zip(self._parameters.values(), self._views, strict=True):
+                if parameter.data_ptr() != pointer:
+                    parameter.data = view
 
     def versions(self) -> list[int]:
         """How often each parameter was written to in place; writes to its `.data` do not count."""

@@ -14,6 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from dgvf_agents.core.flat import flatten
+from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution.compile_cache import Task, cache_folder, key_of, pickled
 from dgvf_agents.execution.compile_jobs import CompilationError
 from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
@@ -55,34 +57,32 @@ COMPILED = Compiled(step, differentiable=2)
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_results_and_gradients_are_those_of_the_function(seed: int) -> None:
-    state, meta, batch = arguments(seed=seed)
-    given = [state.first, state.others["moment"], *meta.values()]
+    given = state, meta, _ = arguments(seed=seed)
     found = {}
-    for function in (step, COMPILED):
-        (after, loss) = function(state, meta, batch)
-        assert not loss.requires_grad
-        outputs = (after.first, after.others["moment"])
+    leaves = flatten((state, meta))
+    cotangents, addends = [torch.ones(3), SCALE], [torch.full_like(leaf, 0.5) for leaf in leaves]
+    for name, (results, pull_back) in {"eager": vjp(step, given, 2), "compiled": COMPILED.vjp(*given)}.items():
+        after, loss = results
         assert after.others["none"] is None
-        gradients = torch.autograd.grad(outputs, given, [torch.ones(3), SCALE], allow_unused=True)
-        found[function] = [*outputs, loss, *(torch.zeros(2) if g is None else g for g in gradients)]
-    torch.testing.assert_close(found[COMPILED], found[step])
+        assert not any(value.requires_grad for value in flatten(results))
+        found[name] = [after.first, after.others["moment"], loss, *pull_back(cotangents, addends)]
+    torch.testing.assert_close(found["compiled"], found["eager"])
+    assert len(found["eager"]) == 3 + len(leaves)
 
 
 @pytest.mark.slow
-def test_gradients_of_one_result_alone() -> None:
-    state, meta, batch = arguments()
-    expected, found = (
-        torch.autograd.grad(function(state, meta, batch)[0].others["moment"].sum(), state.first)[0]
-        for function in (step, COMPILED)
-    )
-    torch.testing.assert_close(found, expected)
+def test_some_products_alone() -> None:
+    given = arguments()
+    found = []
+    for _, pull_back in (vjp(step, given, 2), COMPILED.vjp(*given)):
+        found.append(pull_back([torch.zeros(3), SCALE], [torch.zeros(3), None, None, None])[0])
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.slow
-def test_other_shapes_are_compiled_too_and_without_gradients_nothing_is_kept() -> None:
-    with torch.no_grad():
-        results = [function(*arguments(size=7)) for function in (step, COMPILED)]
-    torch.testing.assert_close(results[1][0].first, results[0][0].first)
+def test_other_shapes_are_compiled_too_and_calls_give_results_alone() -> None:
+    results = [function(*arguments(size=7)) for function in (step, COMPILED)]
+    torch.testing.assert_close(results[1][0].first, results[0][0].first.detach())
     assert not results[1][0].first.requires_grad
 
 

@@ -1,8 +1,9 @@
-"""Arguments and results of compiled functions as flat lists of tensors."""
+"""Trees of tensors, such as arguments and results of updates, as flat lists."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import count
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -41,7 +42,7 @@ def _collect(tree: Any, leaves: list[Tensor]) -> None:
 
 def template(tree: Any) -> Any:
     """The tree with an `Index` for every tensor."""
-    return _numbered(tree, iter(range(len(flatten(tree)))))
+    return _numbered(tree, count())
 
 
 def _numbered(tree: Any, numbers: Any) -> Any:

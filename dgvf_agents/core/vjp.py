@@ -1,0 +1,70 @@
+"""Vector-Jacobian products of functions of trees of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.flat import builder, flatten, template
+
+Result = TypeVar("Result")
+
+
+class PullBack(Protocol):
+    """The vector-Jacobian product of one call of a function, for one use."""
+
+    def __call__(self, cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Jᵀ times the cotangents, plus the addends.
+
+        Args:
+            cotangents: of the tensors of the first result, in the order of `flatten`.
+            addends: one for each tensor of the differentiated arguments; `None`: its product is not needed.
+
+        Returns:
+            one tensor, or `None`, for each addend.
+        """
+
+
+def first_result(result: Any) -> list[Tensor]:
+    """The tensors that a function is differentiated at: those of its result, or of the first entry of a tuple."""
+    plain_tuple = isinstance(result, tuple) and not hasattr(result, "_fields")
+    return flatten(result[0] if plain_tuple else result)
+
+
+def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiable: int) -> tuple[Result, PullBack]:
+    """A function's result and pull-back, by autograd.
+
+    Args:
+        function: of tensors in nested tuples, lists and dicts.
+        arguments: of the function.
+        differentiable: number of leading arguments that it is differentiated in.
+
+    Returns:
+        the result, detached, and its pull-back; see `first_result`.
+    """
+    leading = arguments[:differentiable]
+    inputs = [value.detach().requires_grad_(value.is_floating_point()) for value in flatten(leading)]
+    with torch.enable_grad():
+        result = function(*builder(template(tuple(leading)))(inputs), *arguments[differentiable:])
+    outputs = first_result(result)
+    detached: Result = builder(template(result))([value.detach() for value in flatten(result)])
+
+    def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
+        wanted = [i for i, addend in enumerate(addends) if addend is not None and inputs[i].requires_grad]
+        pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
+        if not wanted or not pairs:
+            return list(addends)
+        products = torch.autograd.grad(
+            [o for o, _ in pairs], [inputs[i] for i in wanted], [c for _, c in pairs], allow_unused=True
+        )
+        results = list(addends)
+        for i, product in zip(wanted, products, strict=True):
+            addend = addends[i]
+            assert addend is not None
+            results[i] = addend if product is None else addend + product
+        return results
+
+    return detached, pull_back

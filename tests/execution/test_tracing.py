@@ -1,0 +1,93 @@
+"""Traced graphs, run as they are, against the function."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.flat import builder, flatten
+from dgvf_agents.core.vjp import vjp
+from dgvf_agents.execution.products import SMALL, product
+from dgvf_agents.execution.tracing import Graphs, trace
+
+
+def in_place(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """With writes into intermediate results, as in `Rollout.segment_end`."""
+    last = torch.zeros_like(y)
+    last[-1] = 2.0
+    product = x @ y
+    product += last
+    product.mul_(y)
+    return product, last.sum()
+
+
+def results_and_products(graphs: Graphs, arguments: list[Tensor], cotangent: Tensor, addends: list[Tensor]) -> list:
+    outputs = graphs.forward(*arguments)
+    assert graphs.backward is not None
+    saved = [arguments[i] if kind == "input" else outputs[i] for kind, i in graphs.saved]
+    first, other = builder(graphs.result)(outputs)
+    return [first, other, *graphs.backward(*saved, cotangent, *addends)]
+
+
+def test_functions_that_write_in_place() -> None:
+    generator = torch.Generator().manual_seed(0)
+    arguments = [torch.randn(12, 12, generator=generator) for _ in range(2)]
+    cotangent, *addends = (torch.randn(12, 12, generator=generator) for _ in range(3))
+    graphs = trace(in_place, tuple(arguments), 2)
+    for graph in (graphs.forward, graphs.backward):
+        assert graph is not None
+        targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
+        assert not any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in targets)
+    (first, other), pull_back = vjp(in_place, arguments, 2)
+    expected = [first, other, *pull_back([cotangent], addends)]
+    torch.testing.assert_close(results_and_products(graphs, arguments, cotangent, addends), expected)
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("shape", [(12, 1, 11), (12, SMALL, 11), (12, 10, 1), (12, 10, 5), (1, 12, 10), (5, 12, 10)])
+def test_small_products_are_written_out(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
+    m, k, n = shape
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(*batch, *size, dtype=torch.float64, generator=generator) for size in ((m, k), (k, n)))
+    torch.testing.assert_close(product(a, b), a @ b)
+
+
+def test_large_and_empty_products_are_left_to_the_library() -> None:
+    large = torch.ones(SMALL + 1, SMALL + 1)
+    assert product(large, large) is NotImplemented
+    assert product(torch.ones(3, 0), torch.ones(0, 2)) is NotImplemented
+
+
+def test_traced_products_are_those_of_the_function() -> None:
+    def function(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
+        return torch.nn.functional.linear(x, weights, bias)
+
+    generator = torch.Generator().manual_seed(0)
+    arguments = [torch.randn(*shape, generator=generator) for shape in ((20, 30), (5, 30), (5,))]
+    graph = trace(function, tuple(arguments), 0).forward
+    names = [str(node.target) for node in graph.graph.nodes]
+    assert not any("mm" in name for name in names)
+    torch.testing.assert_close(graph(*arguments)[0], function(*arguments))
+
+
+@pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
+def test_traced_updates_of_default_models(env_id: str) -> None:
+    model = DGVFA2C("MlpPolicy", env_id, n_envs=2, questions=4, seed=0, device="cpu", compile=False).learn(20)
+    learner, rollout = model.learner, model._rollout
+    assert rollout is not None
+    function = learner.functions.packed.update_with_meta_loss
+    arguments = (learner.packed_state, learner.packed_eta, rollout, torch.tensor(1e-2))
+    graphs = trace(function, arguments, 2)
+    leaves = flatten(arguments)
+    leading = flatten(arguments[:2])
+    cotangents = [torch.ones_like(value) for value in flatten(learner.packed_state)]
+    (expected, *others), pull_back = vjp(function, arguments, 2)
+    outputs = graphs.forward(*leaves)
+    assert graphs.backward is not None
+    saved = [leaves[i] if kind == "input" else outputs[i] for kind, i in graphs.saved]
+    after, *rest = builder(graphs.result)(outputs)
+    torch.testing.assert_close(flatten([after, rest]), flatten([expected, others]), rtol=1e-4, atol=1e-5)
+    products = graphs.backward(*saved, *cotangents, *leading)
+    torch.testing.assert_close(list(products), pull_back(cotangents, leading), rtol=1e-3, atol=1e-4)

@@ -23,7 +23,6 @@ from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.devices import device_of_model
-from dgvf_agents.rollout.checks import step
 from dgvf_agents.sb3.extractors import check_observation_space
 from dgvf_agents.sb3.policies import (
     CnnPolicy,
@@ -269,8 +268,7 @@ class DGVFA2C(PersistentAlgorithm):
         try:
             while collector.steps < n_rollout_steps:
                 actions = collector.act(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
-                new_obs: Any
-                new_obs, rewards, dones, infos = step(env, collector.for_environment(actions))
+                new_obs, rewards, dones, infos = collector.step(actions, env)
                 self.num_timesteps += env.num_envs
                 self._update_info_buffer(infos, dones)
                 collector.add(actions, rewards, dones, new_obs, infos)

@@ -15,7 +15,7 @@ from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.rollout.builder import Arrays
-from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
+from dgvf_agents.rollout.simulation import RolloutSimulator, StepOutcome, simulated_world
 
 Act = Callable[[Params, Observations, Tensor], Tensor]
 """`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
@@ -59,11 +59,12 @@ class Actor:
 
     def set_env(self, env: VecEnv) -> None:
         """Set the environment. Its rollouts are simulated if possible."""
-        world = simulated_world(env) if self._compilation.planned else None
-        if world is None:
+        found = simulated_world(env) if self._compilation.planned else None
+        if found is None:
             self._simulation = None
-        elif self._simulation is None or self._simulation.env is not world:
-            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._compilation)
+        elif self._simulation is None or self._simulation.env is not found[0]:
+            world, monitors = found
+            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._compilation, monitors)
 
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
@@ -92,6 +93,13 @@ class Actor:
         elif self._restored_actions is not None and simulation.env.has_lookahead:
             return self._restored_actions[step]
         return simulation.actions(observations, step)
+
+    def step_within_episodes(self, t: int) -> StepOutcome | None:
+        """Step the environment, if `simulated_actions` simulated step t; see `RolloutSimulator`."""
+        simulation = self._simulation
+        if simulation is None or self._restored_actions is not None:
+            return None
+        return simulation.step_within_episodes(t % simulation.steps)
 
     def simulated_rollout(self, last_observations: Arrays, statistics: Params) -> Rollout | None:
         """The rollout, if all of its steps were simulated; see `RolloutSimulator.rollout`."""

@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
+from dgvf_agents.rollout.checks import step
 
 _EXPLORATION = ("exploration_mat", "exploration_matrices")
 """Exploration matrices of gSDE."""
@@ -95,6 +96,16 @@ class Collector:
                 self._policy.reset_noise(env.num_envs)
         return self.actor.actions(theta, observed, t)
 
+    def step(self, actions: np.ndarray, env: VecEnv) -> Any:
+        """Step the environment with the actions that `act` returned.
+
+        Returns:
+            what `env.step` returns.
+        """
+        if self._acted_on is not None and (outcome := self.actor.step_within_episodes(self.steps)) is not None:
+            return outcome
+        return step(env, self.for_environment(actions))
+
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
         """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
         space = self._action_space
@@ -124,9 +135,9 @@ class Collector:
 
     def _build_simulated_steps(self) -> None:
         """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""
-        for observations, *outcome in self._simulated:
+        for observations, actions, rewards, done, following, infos in self._simulated:
             self._builder.observe(observations)
-            self._builder.add(*outcome)
+            self._builder.add(actions, rewards, done, following, infos)
         self._simulated = []
 
     def finish(self, statistics: Params) -> Rollout:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import final
+from collections.abc import Sequence
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -22,6 +23,15 @@ MAX_STEPS = 8
 """Maximum number of steps in one compiled function. Longer functions take more time to compile than they save."""
 
 
+class StepOutcome(NamedTuple):
+    """What `VecEnv.step` returns."""
+
+    observations: np.ndarray
+    rewards: np.ndarray
+    dones: np.ndarray
+    infos: list[dict[str, Any]]
+
+
 @final
 class RolloutSimulator:
     """Simulates the next steps of an environment; the environment caches the outcomes.
@@ -30,21 +40,30 @@ class RolloutSimulator:
     therefore identical to those of acting and stepping in turn.
     """
 
-    def __init__(self, act: Act, env: DynamicsVectorEnv, n_steps: int, compilation: Compilation) -> None:
+    def __init__(
+        self,
+        act: Act,
+        env: DynamicsVectorEnv,
+        n_steps: int,
+        compilation: Compilation,
+        monitors: Sequence[VecMonitor] = (),
+    ) -> None:
         """
         Args:
             act: samples actions.
             env: the environment, as returned by `simulated_world`.
             n_steps: T ≥ 1, steps of a rollout.
             compilation: of the model; has the device of θ.
+            monitors: wrappers of the environment.
         """
-        self.env = env
+        self.env, self.monitors = env, tuple(monitors)
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
         self._n_steps, self._device = n_steps, compilation.device
         self._fused = Compiled(FusedSteps(act, env.dynamics, env.max_episode_steps, self._device), compilation)
-        self._outcomes: list[SimulatedRollout] = []  # of the steps of `steps` simulated last
+        self._outcomes: list[SimulatedRollout] = []  # of the `steps` steps simulated last
+        self._episode_ends: list[bool] = []  # whether an episode ends in each of them
         self._parts: list[Experience] = []
-        self._usual_positions: tuple[Tensor, ...] | None = None
+        self._usual_positions: tuple[Tensor, Tensor] | None = None
 
     def start_rollout(self) -> None:
         """Forget all simulated steps."""
@@ -74,6 +93,7 @@ class RolloutSimulator:
         states = type(state)(*map(_array, rollout.states))
         simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
         self._outcomes = self.env.set_lookahead(simulated)
+        self._episode_ends = (simulated.terminated | simulated.truncated).any(1).tolist()
         if bool(finite):
             self._parts.append(experience)
         return True
@@ -94,6 +114,22 @@ class RolloutSimulator:
             return None
         return self._outcomes[t].actions
 
+    def step_within_episodes(self, t: int) -> StepOutcome | None:
+        """Step the environment and its monitors, if `actions` returned those of step t and no episode ends in it.
+
+        The same as `env.step` of the outermost monitor, in a fraction of the time.
+        """
+        if self._episode_ends[t]:
+            return None
+        simulated = self.env.simulated_step(self._outcomes[t].actions)
+        assert simulated is not None
+        rewards = simulated.rewards.astype(np.float32)
+        for monitor in self.monitors:
+            monitor.episode_returns += rewards
+            monitor.episode_lengths += 1
+        infos = [{"is_success": False, "TimeLimit.truncated": False} for _ in range(self.env.num_envs)]
+        return StepOutcome(simulated.observations, rewards, simulated.terminated, infos)
+
     @property
     def current_actions(self) -> np.ndarray | None:
         """`[steps, B]`: the actions simulated last, whether or not they were taken since."""
@@ -110,32 +146,40 @@ class RolloutSimulator:
         if len(parts) * self.steps < self._n_steps or last_observations is not self._outcomes[-1].observations:
             return None
         whole = parts[0] if len(parts) == 1 else Experience(*map(torch.cat, zip(*parts, strict=True)))
-        return Rollout(*whole, *self._bootstrap_positions(whole.truncated), statistics)
+        index, slot = self._bootstrap_positions(whole.truncated)
+        return Rollout(*whole, index, slot, statistics)
 
-    def _bootstrap_positions(self, truncated: Tensor) -> tuple[Tensor, ...]:
+    def _bootstrap_positions(self, truncated: Tensor) -> tuple[Tensor, Tensor]:
         """`bootstrap_positions` on the device; those without early truncations are always the same."""
-        array = truncated.cpu().numpy()
-        if array[:-1].any():
-            return tuple(upload(positions, self._device) for positions in bootstrap_positions(array))
-        if self._usual_positions is None:
-            self._usual_positions = tuple(upload(positions, self._device) for positions in bootstrap_positions(array))
-        return self._usual_positions
+        array = _array(truncated)
+        usual = not array[:-1].any()
+        if usual and self._usual_positions is not None:
+            return self._usual_positions
+        index, slot = bootstrap_positions(array)
+        positions = upload(index, self._device), upload(slot, self._device)
+        if usual:
+            self._usual_positions = positions
+        return positions
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        tensor = torch.from_numpy(array)
+        return tensor if self._device.type == "cpu" else tensor.to(self._device)
 
 
 def _array(tensor: Tensor) -> np.ndarray:
-    return tensor.cpu().numpy()
+    return tensor.numpy(force=True)
 
 
-def simulated_world(env: VecEnv) -> DynamicsVectorEnv | None:
+def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor]] | None:
     """The environment to simulate behind a `VecEnv`.
 
     Returns:
-        the environment, or `None` if it is not one of `dgvf_envs` or if a wrapper may change actions or observations.
+        the environment and its monitors, or `None` if it is not one of `dgvf_envs` or if a wrapper may change actions
+        or observations.
     """
+    monitors = []
     while type(env) is VecMonitor:
+        monitors.append(env)
         env = env.venv
     inner = env.env if isinstance(env, GymnasiumVecEnv) else None
-    return inner if isinstance(inner, DynamicsVectorEnv) and inner.supports_lookahead else None
+    return (inner, monitors) if isinstance(inner, DynamicsVectorEnv) and inner.supports_lookahead else None

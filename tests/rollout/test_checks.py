@@ -256,7 +256,7 @@ def test_a_failed_run_prints_how_to_resume(
         return env.step(actions)
 
     breaks.steps = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr("dgvf_agents.a2c.step", breaks)
+    monkeypatch.setattr("dgvf_agents.rollout.collector.step", breaks)
     with pytest.raises(ZeroDivisionError):
         main([*TRAIN, "--out", str(tmp_path), "--checkpoint-every", "40"])
     assert f"To go on from the last checkpoint: dgvf train --resume {tmp_path}" in capsys.readouterr().err

@@ -43,9 +43,10 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
     observations = env.reset()
     assert_same(observations, twin.reset())
     theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    world = simulated_world(env)
-    assert world is not None
-    simulator = RolloutSimulator(act, world, n_steps, Compilation(False))
+    found = simulated_world(env)
+    assert found is not None
+    world, monitors = found
+    simulator = RolloutSimulator(act, world, n_steps, Compilation(False), monitors)
     assert n_steps % simulator.steps == 0
     rng, ended = np.random.default_rng(0), 0
     for _ in range(12):
@@ -56,9 +57,13 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
             assert actions is not None
             in_turn = act(theta, torch.from_numpy(observations), noise[t]).numpy()
             np.testing.assert_array_equal(actions, in_turn)
-            outcome = env.step(actions)
+            within = simulator.step_within_episodes(t)
+            outcome = env.step(actions) if within is None else within
             following, rewards, done, infos = twin.step(in_turn)
             assert_same(outcome[:3], (following, rewards, done))
+            assert within is None or not done.any()
+            for name in ("episode_returns", "episode_lengths"):
+                assert_same(getattr(env, name), getattr(twin, name))
             for info, other in zip(outcome[3], infos, strict=True):
                 assert_same(*(without_time(one) for one in (info, other)))
             assert_same(env.reset_infos, twin.reset_infos)
@@ -69,7 +74,7 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
 
 def test_only_worlds_without_wrappers_are_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B)
-    assert simulated_world(env) is env.venv.env
+    assert simulated_world(env) == (env.venv.env, [env])
     assert simulated_world(VecFrameStack(env, 2)) is None
     assert simulated_world(make_vec("CartPole-v1", B)) is None
     other = own_vector_env("PuddleWorld-v0", B, AutoresetMode.NEXT_STEP)
@@ -125,9 +130,10 @@ def test_simulated_rollouts_train_the_same_agent(
 def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
     before = env.reset()
-    world = simulated_world(env)
-    assert world is not None
-    simulator = RolloutSimulator(act, world, 5, Compilation(False))
+    found = simulated_world(env)
+    assert found is not None
+    world, monitors = found
+    simulator = RolloutSimulator(act, world, 5, Compilation(False), monitors)
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     after = env.reset()
     assert not simulator.simulate(theta, noise, before)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgvf_agents.core.flat import builder, size
 from dgvf_agents.core.vjp import PullBack
+from dgvf_agents.execution.memory import keep_freed_memory
 
 FORWARD, BACKWARD, INTERFACE = "forward.so", "backward.so", "interface.pkl"
 
@@ -35,6 +36,7 @@ class Library:
         Args:
             folder: as `building.build` writes it.
         """
+        keep_freed_memory()
         interface: Interface = pickle.loads((folder / INTERFACE).read_bytes())
         self._forward = _runner(folder / FORWARD)
         self._backward = _runner(folder / BACKWARD) if (folder / BACKWARD).exists() else None
@@ -48,9 +50,10 @@ class Library:
 
     def vjp(self, leaves: list[Tensor]) -> tuple[Any, PullBack]:
         """The function's result and pull-back for the arguments' tensors; it must be compiled with its pull-back."""
+        backward = self._backward
+        assert backward is not None
         outputs = self._forward.run(leaves)
         saved = [leaves[i] if is_input else outputs[i] for is_input, i in self._saved]
-        backward = self._backward
 
         def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
             pairs = zip(leaves, addends, strict=False)  # there are other arguments

@@ -121,7 +121,7 @@ class RMSProp(Optimizer):
         self, params: Params, gradients: Params, state: OptimizerState, learning_rate: Tensor | float
     ) -> tuple[Params, OptimizerState]:
         old = state["second_moment"]
-        moment = {k: self.decay * old[k] + (1.0 - self.decay) * g * g for k, g in gradients.items()}
+        moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
         scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
         new = {k: p - learning_rate * gradients[k] * torch.rsqrt(scale[k] + self.epsilon) for k, p in params.items()}
         return new, {"second_moment": moment}
@@ -156,8 +156,8 @@ class Adam(Optimizer):
     def step(
         self, params: Params, gradients: Params, state: OptimizerState, learning_rate: Tensor | float
     ) -> tuple[Params, OptimizerState]:
-        first = {k: self.beta1 * state["first_moment"][k] + (1 - self.beta1) * g for k, g in gradients.items()}
-        second = {k: self.beta2 * state["second_moment"][k] + (1 - self.beta2) * g * g for k, g in gradients.items()}
+        first = {k: self.beta1 * state["first_moment"][k] + (1 - self.beta1) * gradients[k] for k in params}
+        second = {k: self.beta2 * state["second_moment"][k] + (1 - self.beta2) * gradients[k] ** 2 for k in params}
         power1, power2 = state["powers"]["beta1"] * self.beta1, state["powers"]["beta2"] * self.beta2
         new = {}
         for k, p in params.items():

@@ -40,6 +40,7 @@ class Packing:
             tree: nested dicts of tensors of one dtype; defines the order and the shapes.
         """
         leaves, self._spec = tree_flatten(tree)
+        self._names = _names(tree)
         self._shapes = [leaf.shape for leaf in leaves]
         self._sizes = [leaf.numel() for leaf in leaves]
         self.size = sum(self._sizes)
@@ -50,8 +51,12 @@ class Packing:
         ]
 
     def pack(self, tree: Any) -> Params:
-        """The tree as a dict of one vector; empty if the tree has no tensors."""
-        leaves = tree_flatten(tree)[0]
+        """The tree as a dict of one vector, whatever the order of its names; empty if the tree has no tensors.
+
+        Raises:
+            KeyError: a name is missing.
+        """
+        leaves = _leaves(tree, self._names)
         return {KEY: torch.cat([leaf.reshape(-1) for leaf in leaves])} if leaves else {}
 
     def unpack(self, packed: Params) -> Any:
@@ -67,6 +72,16 @@ class Packing:
         vector = packed[KEY]
         start = vector.storage_offset()
         return [vector.as_strided(shape, strides, start + offset) for shape, strides, offset in self._layouts]
+
+
+def _names(tree: Any) -> Any:
+    """The names of nested dicts."""
+    return {name: _names(part) for name, part in tree.items()} if isinstance(tree, dict) else None
+
+
+def _leaves(tree: Any, names: Any) -> list[Tensor]:
+    """The tensors of nested dicts in the order of the names."""
+    return [tree] if names is None else [leaf for name in names for leaf in _leaves(tree[name], names[name])]
 
 
 def clip_meta_gradient(gradient: Params, eta: Packing, max_norm: float, max_discount_norm: float | None) -> Params:

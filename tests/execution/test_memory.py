@@ -17,7 +17,7 @@ if sys.argv[1] == "keep":
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(20):
-        tensors = [torch.ones(2_000_000) for _ in range(2)]
+        tensors = [torch.ones(10_000_000) for _ in range(2)]
         del tensors
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()

@@ -22,6 +22,34 @@ def test_packing_and_unpacking_is_the_identity() -> None:
     assert Packing({}).unpack(Packing({}).pack({})) == {}
 
 
+def test_the_order_of_names_does_not_matter() -> None:
+    tree = {"a": {"x": torch.randn(2), "y": torch.randn(3)}, "b": {"z": torch.randn(4)}}
+    permuted = {"b": tree["b"], "a": dict(reversed(tree["a"].items()))}
+    packing = Packing(tree)
+    assert torch.equal(packing.pack(permuted)[KEY], packing.pack(tree)[KEY])
+    with pytest.raises(KeyError, match="z"):
+        packing.pack({"a": tree["a"], "b": {}})
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"use_rms_prop": False}], ids=["rmsprop", "adam"])
+def test_packed_updates_are_the_named_ones_with_continuous_actions(kwargs: dict[str, bool]) -> None:
+    """θ then begins with `log_std`, and gradients with those of the encoder."""
+    model = DGVFA2C("MlpPolicy", "Pendulum-v1", questions=4, n_envs=2, seed=0, compile=False, device="cpu", **kwargs)
+    learner, rollout, rate = model.learn(20).learner, model._rollout, torch.tensor(1e-3)
+    assert rollout is not None
+    named = InnerState(learner.theta, learner.statistics)
+    packed = learner.functions.packed
+    for _ in range(2):
+        named, _ = inner_update(learner.functions.rule, named, learner.eta, rollout, rate)
+    state = learner.packed_state
+    for _ in range(2):
+        state, _ = packed.update(state, learner.packed_eta, rollout, rate)
+    torch.testing.assert_close(packed.theta.unpack(state.theta), dict(named.theta))
+    statistics = packed.optimizer.unpack(state.optimizer[KEY])
+    for name, values in statistics.items():
+        torch.testing.assert_close({k: named.optimizer[name][k] for k in values}, values)
+
+
 def test_views_are_what_unpacking_gives_and_lie_in_the_vector() -> None:
     packing = Packing({"a": torch.zeros(2, 3), "b": torch.tensor(0.0), "c": torch.zeros(4)})
     row = torch.arange(22.0).reshape(2, 11)[1]  # a view into a larger tensor, as in the state buffer

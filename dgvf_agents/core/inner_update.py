@@ -141,7 +141,7 @@ def answer_loss(
 
 
 def auxiliary_weight(
-    coefficient: float, main: Float[Tensor, "*shape"], auxiliary: Float[Tensor, "*shape"]
+    coefficient: float | Float[Tensor, ""], main: Float[Tensor, "*shape"], auxiliary: Float[Tensor, "*shape"]
 ) -> Float[Tensor, ""]:
     """W = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), so that the weighted gradient of L^ans has c times the norm of L^RL's.
 

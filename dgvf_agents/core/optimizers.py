@@ -175,7 +175,9 @@ def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
     return torch.where(nonzero, torch.sqrt(torch.where(nonzero, squares, 1.0)), 0.0)
 
 
-def clip_by_global_norm(gradients: dict[str, Float[Tensor, "..."]], max_norm: float) -> dict[str, Float[Tensor, "..."]]:
+def clip_by_global_norm(
+    gradients: dict[str, Float[Tensor, "..."]], max_norm: float | Float[Tensor, ""]
+) -> dict[str, Float[Tensor, "..."]]:
     """The gradients, scaled down together if their global norm exceeds `max_norm` > 0."""
     norm = global_norm(gradients)
     factor = torch.where(norm > max_norm, max_norm / torch.clamp(norm, min=max_norm), 1.0)

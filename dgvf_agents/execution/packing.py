@@ -7,6 +7,7 @@ functions, where both are free, so the core works on named tensors.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, final
@@ -113,6 +114,12 @@ class PackedFunctions:
         self.theta = Packing(theta)
         self.optimizer = Packing(rule.optimizer.init(theta))
         self.eta = Packing(eta)
+
+    def of_rule(self, rule: UpdateRule) -> PackedFunctions:
+        """The functions of a rule that differs in numbers only."""
+        other = copy.copy(self)
+        other._rule = rule
+        return other
 
     def update(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor

@@ -90,4 +90,6 @@ def test_traced_updates_of_default_models(env_id: str) -> None:
     after, *rest = builder(graphs.result)(outputs)
     torch.testing.assert_close(flatten([after, rest]), flatten([expected, others]), rtol=1e-4, atol=1e-5)
     products = graphs.backward(*saved, *cotangents, *leading)
-    torch.testing.assert_close(list(products), pull_back(cotangents, leading), rtol=1e-3, atol=1e-4)
+    for found, wanted in zip(products, pull_back(cotangents, leading), strict=True):
+        assert wanted is not None
+        assert float((found - wanted).norm()) < 1e-3 * float(wanted.norm())

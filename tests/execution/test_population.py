@@ -1,0 +1,155 @@
+"""Every member of a population against the same member alone."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from dgvf_agents.core.flat import builder, flatten, template
+from dgvf_agents.core.inner_update import InnerState, UpdateRule
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import Unroll
+from dgvf_agents.execution.packing import KEY, PackedFunctions
+from dgvf_agents.execution.population import LEARNING_RATE, PopulationFunctions, with_settings
+from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of
+
+P, UPDATES = 3, 2
+
+CASES = [
+    Case(),
+    Case(task="learned_discounts", encoder_mode="joint", weighting="gradient-norm", max_gradient_norm=0.5),
+    Case(task="reward_prediction", optimizer="adam", convention="surrogate", storage="recompute"),
+    Case(task="pixel_control", optimizer="sgd", encoder_mode="joint", horizon="myopic", objective="end"),
+]
+
+SETTINGS = {
+    "discount": [0.9, 0.5, 0.0],
+    "auxiliary_coefficient": [0.3, 1.0, 3.0],
+    "value": [0.5, 0.1, 2.0],
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Member:
+    """One member alone."""
+
+    rule: UpdateRule
+    state: InnerState
+    eta: Params
+    rollouts: list[Rollout]
+    rate: Tensor
+
+
+def settings_of(case: Case) -> dict[str, list[float]]:
+    chosen = dict(SETTINGS)
+    if case.optimizer != "sgd":
+        chosen["epsilon"] = [1e-3, 1e-2, 1e-1]
+    if case.max_gradient_norm is not None:
+        chosen["max_gradient_norm"] = [0.1, 0.5, 100.0]
+    return chosen
+
+
+def ruled(rule: UpdateRule, settings: dict[str, float]) -> UpdateRule:
+    """The rule with these numbers, checked as usual."""
+    own = dict(settings)
+    weights = dataclasses.replace(rule.weights, value=own.pop("value"))
+    optimizer = dataclasses.replace(rule.optimizer, **({"epsilon": own.pop("epsilon")} if "epsilon" in own else {}))
+    return dataclasses.replace(rule, weights=weights, optimizer=optimizer, **own)
+
+
+def members(case: Case) -> list[Member]:
+    """Members with parameters, experience and settings of their own."""
+    given, settings, made = problem(case.task, case.ends), settings_of(case), []
+    for p in range(P):
+        generator = torch.Generator().manual_seed(p)
+
+        def moved(tree: Any, generator: torch.Generator = generator) -> Any:
+            return tree_map(lambda value: value + 0.1 * torch.rand(value.shape, generator=generator), tree)
+
+        rule = ruled(rule_of(case), {name: values[p] for name, values in settings.items()})
+        start = state_of(case)
+        statistics = {name: part if name == "powers" else moved(part) for name, part in start.optimizer.items()}
+        rollouts = [
+            given.rollouts[(p + 2 * k) % 6]._replace(entropy_weight=torch.tensor(0.01 * (p + 1)))
+            for k in range(UPDATES + 1)
+        ]
+        state = InnerState(moved(start.theta), statistics)
+        made.append(Member(rule, state, moved(given.eta), rollouts, (p + 1.0) * learning_rate(case)))
+    return made
+
+
+def stacked(trees: list[Any]) -> Any:
+    """The trees as one, with a leading axis of members."""
+    return builder(template(trees[0]))([torch.stack(leaves) for leaves in zip(*map(flatten, trees), strict=True)])
+
+
+def unrolled(case: Case, functions: Any, start: InnerState, eta: Params, rollouts: list[Rollout], rate: Any) -> Any:
+    """θ after every update, the optimizer's statistics and the meta-gradient."""
+    update, meta_loss, at_once = functions
+    options = {"horizon": case.horizon, "storage": case.storage}
+    unroll = Unroll(update, meta_loss, start, eta, update_with_meta_loss=at_once, **options)
+    thetas, losses = [], []
+    for rollout in rollouts[:UPDATES]:
+        if case.objective == "sum":
+            losses.append(unroll.update_with_meta_loss(rollout, rate)[1])
+        else:
+            unroll.update(rollout, rate)
+        thetas.append(unroll.state.theta[KEY])
+    losses.append(unroll.add_meta_loss(rollouts[UPDATES]))
+    return thetas, losses, flatten(unroll.state.optimizer), unroll.gradient()[KEY]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.task}-{case.optimizer}")
+def test_members_are_what_they_are_alone(case: Case) -> None:
+    group, packings = members(case), []
+    alone = []
+    for member in group:
+        packed = PackedFunctions(member.rule, member.eta)
+        packings.append((packed.packed(member.state), packed.eta.pack(member.eta)))
+        functions = (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
+        alone.append(unrolled(case, functions, *packings[-1], member.rollouts, member.rate))
+    rates = {name: torch.tensor(values) for name, values in settings_of(case).items()}
+    rates[LEARNING_RATE] = torch.stack([member.rate for member in group])
+    shared = rule_of(case)
+    population = PopulationFunctions(PackedFunctions(shared, group[0].eta), shared)
+    meta_loss = partial(_with_rates, population, rates)
+    functions = (population.update, meta_loss, population.update_with_meta_loss)
+    width = max(len(rollout.bootstrap_index) for member in group for rollout in member.rollouts)
+    rollouts = [stacked([_padded(member.rollouts[k], width)._asdict() for member in group]) for k in range(UPDATES + 1)]
+    start, eta = stacked([state for state, _ in packings]), stacked([eta for _, eta in packings])
+    together = unrolled(case, functions, start, eta, rollouts, rates)
+    for p, expected in enumerate(alone):
+        own = builder(template(list(together)))([leaf[p] for leaf in flatten(list(together))])
+        assert float(expected[3].abs().max()) > 0
+        torch.testing.assert_close(own, list(expected), rtol=1e-4, atol=1e-6)
+
+
+def _with_rates(population: PopulationFunctions, rates: dict[str, Tensor], theta: Params, rollout: Rollout) -> Any:
+    return population.meta_loss_gradient(theta, rollout, rates)
+
+
+def _padded(rollout: Rollout, width: int) -> Rollout:
+    """Unused bootstrap positions: members must agree in shapes."""
+    index = rollout.bootstrap_index
+    return rollout._replace(bootstrap_index=torch.cat([index, index[:1].expand(width - len(index))]))
+
+
+def test_settings_are_named() -> None:
+    rule = rule_of(Case(optimizer="sgd"))
+    value = torch.tensor(0.5)
+    changed = with_settings(rule, {"discount": value, "value": value})
+    assert changed.discount is value
+    assert changed.weights.value is value
+    assert rule.discount == 0.95 or isinstance(rule.discount, float)
+    assert isinstance(rule.weights.value, float)
+    with pytest.raises(ValueError, match=r"among .*'discount'.*got 'gamma'"):
+        with_settings(rule, {"gamma": value})
+    for name in ("epsilon", "max_gradient_norm"):
+        with pytest.raises(ValueError, match=f"settings of the rule, got '{name}'"):
+            with_settings(rule, {name: value})

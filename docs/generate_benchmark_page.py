@@ -16,6 +16,7 @@ from typing import Any
 from generated import DOCS, capital, check, table, write
 
 from dgvf_agents.bench.atari import AGENTS as ATARI_AGENTS
+from dgvf_agents.bench.report import seconds
 
 ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
@@ -134,9 +135,6 @@ During training on {lasting["world"]}, the process used {lasting["early_mib"]:.0
 
 def cold_start(report: dict[str, Any]) -> str:
     """Seconds until training starts."""
-
-    def seconds(value: float | None) -> str:
-        return "–" if value is None else f"{value:.1f}"
 
     names = ("first_update_s", "compiled_s", "total_s")
     rows = [

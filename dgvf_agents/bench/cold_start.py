@@ -6,7 +6,6 @@ Run as a module with a case as JSON, it measures that case and prints the result
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
 import time
@@ -20,7 +19,8 @@ from rich.progress import track
 from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.bench.report import Row, make_table, measure_in_subprocess, write_report
+from dgvf_agents.bench.report import Row, make_table, measure_in_subprocess, seconds, write_report
+from dgvf_agents.bench.training import PAPER, POLICIES
 from dgvf_agents.execution.compile_cache import FOLDER
 
 MODES: dict[str, Any] = {"False": False, "auto": "auto", "True": True, "auto, full cache": "auto"}
@@ -60,16 +60,7 @@ def measure(mode: str, steps: int, cache: Path) -> Row:
     """A case in a process of its own, with a folder for compiled functions."""
     case = {"compile": mode, "steps": steps}
     folders = {FOLDER: str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
-    before = {name: os.environ.get(name) for name in folders}
-    os.environ.update(folders)
-    try:
-        return measure_in_subprocess("dgvf_agents.bench.cold_start", case)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return measure_in_subprocess("dgvf_agents.bench.cold_start", case, **folders)
 
 
 class _Watch(BaseCallback):
@@ -96,17 +87,8 @@ class _Watch(BaseCallback):
 
 def _measured(case: Row) -> Row:
     torch.set_num_threads(1)
-    mode = MODES[case["compile"]]
-    settings: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
-    model = DGVFA2C(
-        "PaperMlpPolicy",
-        "PuddleWorld-v0",
-        encoder_mode="auxiliary",
-        seed=0,
-        device="cpu",
-        compile=mode,
-        **settings,
-    )
+    world, settings = "PuddleWorld-v0", {**PAPER, "encoder_mode": "auxiliary", "compile": MODES[case["compile"]]}
+    model = DGVFA2C(POLICIES[world], world, seed=0, device="cpu", **settings)
     watch = _Watch()
     model.learn(case["steps"], watch)
     total = time.perf_counter() - watch.start
@@ -114,9 +96,6 @@ def _measured(case: Row) -> Row:
 
 
 def _table(rows: list[Row]) -> Any:
-    def seconds(value: float | None) -> str:
-        return "–" if value is None else f"{value:.1f}"
-
     names = ("first_update_s", "compiled_s", "total_s")
     cells = [(row["compile"], f"{row['steps']:,}", *(seconds(row[name]) for name in names)) for row in rows]
     headings = ("compile", "steps", "first update", "first compiled update", "end")

@@ -45,19 +45,29 @@ def write_report(path: Path, command: str, settings: Any, rows: list[Row]) -> No
         unfinished.write_text(json.dumps(report, indent=1, default=str) + "\n")
 
 
-def measure_in_subprocess(module: str, case: Row) -> Row:
+def measure_in_subprocess(module: str, case: Row, **environment: str) -> Row:
     """Run a module with a case as JSON; returns the case and the JSON object in the last line of output.
 
     Every case has its own process, so that none pays for the memory of another.
+
+    Args:
+        module: name of the module.
+        case: the case.
+        environment: additional environment variables.
 
     Raises:
         RuntimeError: it failed; the message has its errors.
     """
     command = [sys.executable, "-m", module, json.dumps(case)]
-    finished = subprocess.run(command, capture_output=True, text=True, check=False)
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     if finished.returncode:
         raise RuntimeError(f"case {case} failed:\n{finished.stderr[-2000:]}")
     return {**case, **json.loads(finished.stdout.splitlines()[-1])}
+
+
+def seconds(value: float | None) -> str:
+    """A duration in a table."""
+    return "–" if value is None else f"{value:.1f}"
 
 
 def make_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], names: bool = True) -> Table:

@@ -82,16 +82,15 @@ class Compilation:
 
 def _layout(leaves: list[Tensor], gradients: bool) -> Any:
     """What a compilation is for."""
-    return (gradients, *[(leaf.shape, leaf.stride(), leaf.dtype) for leaf in leaves])
+    return (gradients, *[(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in leaves])
 
 
 @final
 class _Fitting:
     """A compiled function with a quick check that it is one for given arguments."""
 
-    def __init__(self, leaves: list[Tensor], library: Library) -> None:
-        self.library = library
-        self._expected = [(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in leaves]
+    def __init__(self, layout: Any, library: Library) -> None:
+        self.library, self._expected = library, layout[1:]
 
     def fits(self, leaves: list[Tensor]) -> bool:
         """Whether sizes, strides and types are those that the function was compiled for."""
@@ -161,15 +160,15 @@ class Compiled(Generic[Result]):
 
     def _compiled(self, arguments: tuple[Any, ...], leaves: list[Tensor], gradients: bool) -> Library | None:
         """The compiled function for arguments like these; `None` if it is to run eagerly."""
+        if self._compilation.mode is False:
+            return None
         latest = self._latest[gradients]
         if latest is not None and latest.fits(leaves):
             return latest.library
-        if self._compilation.mode is False:
-            return None
         layout = _layout(leaves, gradients)
         if layout not in self._libraries:
             try:
-                self._libraries[layout] = _Fitting(leaves, self._library(layout, arguments))
+                self._libraries[layout] = _Fitting(layout, self._library(layout, arguments))
             except (NoCompilerError, CompilationError) as error:
                 if isinstance(error, CompilationError) and self._compilation.mode is True:
                     raise

@@ -14,7 +14,7 @@ def keep_freed_memory() -> None:
     """Let the C library reuse freed memory instead of returning it to the operating system; does nothing on others.
 
     By default, glibc maps and unmaps the memory of large tensors, so every update of a wide network asks for its pages
-    anew: 1,500 page faults on CollectObjects-v0.
+    anew.
     """
     try:
         mallopt = ctypes.CDLL("libc.so.6").mallopt

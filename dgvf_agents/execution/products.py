@@ -1,8 +1,8 @@
 """Matrix products of small networks, as a compiler for the CPU should see them.
 
-A library's matrix product takes 5 to 20 µs however small it is, and adds a bias in a pass of its own. Products with a
-side of a few numbers, such as those of value heads, are written out as sums, which the compiler fuses with what comes
-before and after.
+A library takes several microseconds for a matrix product however small it is, and adds a bias in a pass of its own.
+Products with a side of a few numbers, such as those of value heads, are written out as sums, which the compiler fuses
+with what comes before and after.
 """
 
 from __future__ import annotations

@@ -146,7 +146,7 @@ def test_settings_are_named() -> None:
     changed = with_settings(rule, {"discount": value, "value": value})
     assert changed.discount is value
     assert changed.weights.value is value
-    assert rule.discount == 0.95 or isinstance(rule.discount, float)
+    assert isinstance(rule.discount, float)
     assert isinstance(rule.weights.value, float)
     with pytest.raises(ValueError, match=r"among .*'discount'.*got 'gamma'"):
         with_settings(rule, {"gamma": value})

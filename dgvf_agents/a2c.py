@@ -289,11 +289,9 @@ class DGVFA2C(PersistentAlgorithm):
         assert self._rollout is not None
         self._prepare_update()
         self._update_learning_rate(self.policy.optimizer)
-        progress = self._current_progress_remaining
-        rollout = self._batch(self._rollout)
-        learning_rate = checked_value_at("learning_rate", self.lr_schedule, progress)
-        meta_learning_rate = checked_value_at("meta_learning_rate", self.meta_learning_rate, progress)
-        self.learner.step(rollout, learning_rate, meta_learning_rate)
+        settings = self.annealed_settings()
+        rollout = settings.batch(self._rollout)
+        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
         self._sync_policy()
         self._functions.update_statistics(rollout.observations)
         self._n_updates += 1

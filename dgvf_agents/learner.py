@@ -77,12 +77,12 @@ class DiscoveryLearner:
             settings: settings of the meta-gradient; may be replaced at any time.
             meta_epsilon: ε of Adam on η.
         """
-        self.settings = settings
+        self.settings, self.discovers, self.meta_epsilon = settings, discovers, meta_epsilon
         self.metrics: InnerMetrics | None = None
         self.meta_loss: Tensor | None = None
         self.meta_gradient_norm: Tensor | None = None
         self.updates = self.meta_updates = self.meta_skipped = 0
-        self._functions, self._discovers, self._prepared = functions, discovers, False
+        self._functions, self._prepared = functions, False
         packed = functions.packed
         self._state = packed.packed(InnerState(theta, statistics))
         self._eta = packed.eta.pack(eta)
@@ -108,7 +108,7 @@ class DiscoveryLearner:
         """
         rate = torch.full((), learning_rate, device=self._device)  # created on the device: no transfer
         self._prepare(rollout, rate)
-        if self._discovers:
+        if self.discovers:
             self._rebuild_unroll()
             if self._unroll is not None and self._unroll.updates >= self.settings.unroll_length:
                 self.meta_loss = self._unroll.add_meta_loss(rollout)
@@ -129,11 +129,11 @@ class DiscoveryLearner:
             return
         functions, recomputes = self._functions, self.settings.storage == "recompute"
         arguments = (self._state, self._eta, rollout, learning_rate)
-        if self._discovers and self._sums_meta_losses:
+        if self.discovers and self._sums_meta_losses:
             functions.update_with_meta_loss.prepare(*arguments, gradients=not recomputes)
-        if not (self._discovers and self._sums_meta_losses) or recomputes:
-            functions.update.prepare(*arguments, gradients=self._discovers)
-        if self._discovers:
+        if not (self.discovers and self._sums_meta_losses) or recomputes:
+            functions.update.prepare(*arguments, gradients=self.discovers)
+        if self.discovers:
             functions.meta_loss.prepare(self._state.theta, rollout)
         self._prepared = True
 
@@ -338,7 +338,7 @@ class DiscoveryLearner:
         self.set_eta(state.eta)
         if state.meta_optimizer is not None:
             self.set_meta_optimizer_state(state.meta_optimizer)
-        self._stored_unroll = self._checked(state.unroll) if self._discovers else None
+        self._stored_unroll = self._checked(state.unroll) if self.discovers else None
         self.updates, self.meta_updates, self.meta_skipped = state.updates, state.meta_updates, state.meta_skipped
         self.metrics, self.meta_loss, self.meta_gradient_norm = state.metrics, state.meta_loss, state.meta_gradient_norm
 

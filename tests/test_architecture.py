@@ -18,14 +18,15 @@ LEVELS = {
     "dgvf_agents.sb3": 3,
     "dgvf_agents.storage": 3,
     "dgvf_agents.a2c": 4,
-    "dgvf_agents.runs": 5,
-    "dgvf_agents.experiments": 6,
-    "dgvf_agents.atlas": 6,
-    "dgvf_agents.bench": 6,
-    "dgvf_agents.zoo": 6,
+    "dgvf_agents.population": 5,
+    "dgvf_agents.runs": 6,
+    "dgvf_agents.experiments": 7,
+    "dgvf_agents.atlas": 7,
+    "dgvf_agents.bench": 7,
+    "dgvf_agents.zoo": 7,
     "dgvf_agents.command_help": 0,
-    "dgvf_agents.commands": 7,
-    "dgvf_agents.cli": 8,
+    "dgvf_agents.commands": 8,
+    "dgvf_agents.cli": 9,
 }
 """A module imports from its own level and from those below."""
 PUBLIC = ("losses", "policies", "tasks", "types")

@@ -185,7 +185,9 @@ def clip_by_global_norm(
 
 
 def clip_heads_separately(
-    gradient: dict[str, Float[Tensor, "..."]], max_norm: float, max_discount_norm: float
+    gradient: dict[str, Float[Tensor, "..."]],
+    max_norm: float | Float[Tensor, ""],
+    max_discount_norm: float | Float[Tensor, ""],
 ) -> dict[str, Float[Tensor, "..."]]:
     """A meta-gradient clipped in two groups, each by its own global norm; either may be empty.
 

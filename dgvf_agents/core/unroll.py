@@ -19,10 +19,8 @@ Objective = Literal["sum", "end"]
 Horizon = Literal["unrolled", "myopic"]
 Storage = Literal["graph", "recompute"]
 
-Batch = Rollout | dict[str, Any]
-"""A batch, or those of a population by field. An unroll hands it to its functions, and does not look into it."""
-Rate = Tensor | dict[str, Tensor]
-"""α′, a scalar, or what the functions take in its place."""
+Batch = Any
+"""A `Rollout`, or a batch of every member of a population. An unroll passes it on to its functions."""
 
 UpdateFunction = Callable[[InnerState, Params, Any, Any], tuple[InnerState, Any]]
 MetaLossFunction = Callable[[Params, Any], tuple[Params, Tensor]]
@@ -37,7 +35,7 @@ class _Step:
     pull_back: PullBack | None
     """Under `"graph"` storage, else `None`."""
     rollout: Batch
-    learning_rate: Rate
+    learning_rate: Tensor
     meta_batch: Batch | None = None
     """The batch of the meta-loss of θ_k; `None` if θ_k has none."""
     meta_gradient: Params | None = None
@@ -138,14 +136,14 @@ class Unroll:
         """Replace the state; it must equal the recorded one up to rounding."""
         self._state = _map(Tensor.detach, state)
 
-    def update(self, rollout: Batch, learning_rate: Rate) -> Any:
+    def update(self, rollout: Batch, learning_rate: Tensor) -> Any:
         """Update θ_{k-1} to θ_k on batch k."""
         (after, metrics), pull_back = self._called(self._update, rollout, learning_rate)
         self._add(after, pull_back, rollout, learning_rate)
         return metrics
 
     def _called(
-        self, update: Callable[..., Any], rollout: Batch, learning_rate: Rate
+        self, update: Callable[..., Any], rollout: Batch, learning_rate: Tensor
     ) -> tuple[tuple[Any, ...], PullBack | None]:
         """An update's results at the current state, and its pull-back unless it is recomputed."""
         arguments = (self._state, self._eta, rollout, learning_rate)
@@ -154,7 +152,7 @@ class Unroll:
         with torch.no_grad():
             return update(*arguments), None
 
-    def update_with_meta_loss(self, rollout: Batch, learning_rate: Rate) -> tuple[Any, Tensor]:
+    def update_with_meta_loss(self, rollout: Batch, learning_rate: Tensor) -> tuple[Any, Tensor]:
         """`add_meta_loss` of θ_{k-1} and `update` it to θ_k on the same batch, which is encoded only once.
 
         The meta-loss of θ_0 belongs to the previous iteration, so it does not count here.
@@ -173,7 +171,7 @@ class Unroll:
         self._add(after, pull_back, rollout, learning_rate)
         return metrics, loss
 
-    def _add(self, after: InnerState, pull_back: PullBack | None, rollout: Batch, learning_rate: Rate) -> None:
+    def _add(self, after: InnerState, pull_back: PullBack | None, rollout: Batch, learning_rate: Tensor) -> None:
         before = self._state if self._keep_graph else self._buffer.copy(self._state)
         self._steps.append(_Step(before, pull_back, rollout, learning_rate))
         self._state = after

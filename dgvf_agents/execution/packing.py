@@ -85,7 +85,9 @@ def _leaves(tree: Any, names: Any) -> list[Tensor]:
     return [tree] if names is None else [leaf for name in names for leaf in _leaves(tree[name], names[name])]
 
 
-def clip_meta_gradient(gradient: Params, eta: Packing, max_norm: float, max_discount_norm: float | None) -> Params:
+def clip_meta_gradient(
+    gradient: Params, eta: Packing, max_norm: float | Tensor, max_discount_norm: float | Tensor | None
+) -> Params:
     """A packed meta-gradient, scaled down.
 
     Args:

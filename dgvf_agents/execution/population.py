@@ -1,4 +1,4 @@
-"""The functions of an update rule for a population: P members at once, by `torch.func.vmap` on packed parameters.
+"""The functions of a population: P members at once, by `torch.func.vmap` on packed parameters.
 
 Members agree in shapes and in the task. They differ in parameters, experience, learning rate, and any of
 `MEMBER_SETTINGS`. Every tensor has a leading axis of P members: θ `[P, n]`, the rewards of a batch `[P, T, B]`. Members
@@ -8,14 +8,17 @@ do not depend on each other, so `dgvf_agents.core.unroll.Unroll` takes these fun
 from __future__ import annotations
 
 import copy
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.execution.fused import Act, Experience, FusedSteps
 from dgvf_agents.execution.packing import PackedFunctions
+from dgvf_envs.functional.dynamics import Dynamics
+from dgvf_envs.functional.simulation import SimulatedRollout
 
 MEMBER_SETTINGS: dict[str, tuple[str, ...]] = {
     "discount": (),
@@ -26,21 +29,25 @@ MEMBER_SETTINGS: dict[str, tuple[str, ...]] = {
 }
 """Settings of an `UpdateRule` that may differ between members, and the attributes that lead to the owner of each."""
 
-LEARNING_RATE = "learning_rate"
-
-Rates = dict[str, Tensor]
-"""`LEARNING_RATE` and any of `MEMBER_SETTINGS`, each `[P]`."""
-
-Batch = dict[str, Any]
-"""The fields of `Rollout` by name, each with a leading axis of members."""
+Settings = dict[str, Tensor]
+"""Any of `MEMBER_SETTINGS`, each `[P]`."""
 
 Metrics = dict[str, Tensor]
 """The fields of `InnerMetrics` by name, each `[P]`."""
 
 
+class MemberBatches(NamedTuple):
+    """A batch of every member."""
+
+    fields: dict[str, Any]
+    """The fields of `Rollout` by name, each with a leading axis of members."""
+    settings: Settings
+    """Settings in place of the rule's."""
+
+
 @final
 class PopulationFunctions:
-    """The functions of `PackedFunctions` for P members. `Rates` replace the learning rate."""
+    """The functions of `PackedFunctions` for P members."""
 
     def __init__(self, packed: PackedFunctions, rule: UpdateRule) -> None:
         """
@@ -50,42 +57,40 @@ class PopulationFunctions:
         """
         self._packed, self._rule = packed, rule
 
-    def update(self, state: InnerState, eta: Params, batch: Batch, rates: Rates) -> tuple[InnerState, Metrics]:
-        """`PackedFunctions.update` of every member."""
+    def update(
+        self, state: InnerState, eta: Params, batch: MemberBatches, learning_rate: Tensor
+    ) -> tuple[InnerState, Metrics]:
+        """`PackedFunctions.update` of every member; learning rates are `[P]`."""
 
-        def member(state: InnerState, eta: Params, batch: Batch, rates: Rates) -> tuple[InnerState, Metrics]:
-            functions = self._member(rates)
-            after, metrics = functions.update(state, eta, Rollout(**batch), rates[LEARNING_RATE])
+        def member(state: InnerState, eta: Params, batch: MemberBatches, rate: Tensor) -> tuple[InnerState, Metrics]:
+            after, metrics = self._member(batch).update(state, eta, Rollout(**batch.fields), rate)
             return after, metrics._asdict()
 
-        return torch.func.vmap(member)(state, eta, batch, rates)
+        return torch.func.vmap(member)(state, eta, batch, learning_rate)
 
     def update_with_meta_loss(
-        self, state: InnerState, eta: Params, batch: Batch, rates: Rates
+        self, state: InnerState, eta: Params, batch: MemberBatches, learning_rate: Tensor
     ) -> tuple[InnerState, Metrics, Params, Tensor]:
-        """`PackedFunctions.update_with_meta_loss` of every member."""
+        """`PackedFunctions.update_with_meta_loss` of every member; learning rates are `[P]`."""
 
-        def member(state: InnerState, eta: Params, batch: Batch, rates: Rates) -> Any:
-            functions = self._member(rates)
-            after, metrics, *scored = functions.update_with_meta_loss(
-                state, eta, Rollout(**batch), rates[LEARNING_RATE]
-            )
+        def member(state: InnerState, eta: Params, batch: MemberBatches, rate: Tensor) -> Any:
+            functions, rollout = self._member(batch), Rollout(**batch.fields)
+            after, metrics, *scored = functions.update_with_meta_loss(state, eta, rollout, rate)
             return after, metrics._asdict(), *scored
 
-        return torch.func.vmap(member)(state, eta, batch, rates)
+        return torch.func.vmap(member)(state, eta, batch, learning_rate)
 
-    def meta_loss_gradient(self, theta: Params, batch: Batch, rates: Rates) -> tuple[Params, Tensor]:
+    def meta_loss_gradient(self, theta: Params, batch: MemberBatches) -> tuple[Params, Tensor]:
         """`PackedFunctions.meta_loss_gradient` of every member."""
 
-        def member(theta: Params, batch: Batch, rates: Rates) -> tuple[Params, Tensor]:
-            return self._member(rates).meta_loss_gradient(theta, Rollout(**batch))
+        def member(theta: Params, batch: MemberBatches) -> tuple[Params, Tensor]:
+            return self._member(batch).meta_loss_gradient(theta, Rollout(**batch.fields))
 
-        return torch.func.vmap(member)(theta, batch, rates)
+        return torch.func.vmap(member)(theta, batch)
 
-    def _member(self, rates: Rates) -> PackedFunctions:
+    def _member(self, batch: MemberBatches) -> PackedFunctions:
         """The functions of one member, inside of `vmap`."""
-        settings = {name: value for name, value in rates.items() if name != LEARNING_RATE}
-        return self._packed.of_rule(with_settings(self._rule, settings))
+        return self._packed.of_rule(with_settings(self._rule, batch.settings))
 
 
 def with_settings(rule: UpdateRule, settings: dict[str, Tensor]) -> UpdateRule:
@@ -100,14 +105,58 @@ def with_settings(rule: UpdateRule, settings: dict[str, Tensor]) -> UpdateRule:
     """
     changed = copy.copy(rule)
     for name, value in settings.items():
-        if name not in MEMBER_SETTINGS:
-            raise ValueError(f"settings of members must be among {list(MEMBER_SETTINGS)}, got {name!r}")
-        owner: Any = changed
-        for attribute in MEMBER_SETTINGS[name]:
-            inner = copy.copy(getattr(owner, attribute))
-            object.__setattr__(owner, attribute, inner)
-            owner = inner
+        owner = _owner(changed, name, copied=True)
         if getattr(owner, name, None) is None:
             raise ValueError(f"settings of members must be settings of the rule, got {name!r} for {owner!r}")
         object.__setattr__(owner, name, value)
     return changed
+
+
+def setting_of(rule: UpdateRule, name: str) -> float | None:
+    """A setting of a rule by its name in `MEMBER_SETTINGS`; `None` if the rule has none."""
+    return getattr(_owner(rule, name), name, None)
+
+
+def _owner(rule: UpdateRule, name: str, copied: bool = False) -> Any:
+    """The part of a rule that has a setting; if `copied`, a copy of it, put in its place."""
+    if name not in MEMBER_SETTINGS:
+        raise ValueError(f"settings of members must be among {list(MEMBER_SETTINGS)}, got {name!r}")
+    owner: Any = rule
+    for attribute in MEMBER_SETTINGS[name]:
+        inner = getattr(owner, attribute)
+        if copied:
+            inner = copy.copy(inner)
+            object.__setattr__(owner, attribute, inner)
+        owner = inner
+    return owner
+
+
+@final
+class PopulationSteps:
+    """`FusedSteps` of P members, whose P · B environments follow each other."""
+
+    def __init__(
+        self, act: Act, world: Dynamics[Any], max_episode_steps: int | None, device: torch.device, members: int
+    ) -> None:
+        """
+        Args:
+            act: samples the actions of one member.
+            world: the dynamics, in NumPy.
+            max_episode_steps: the time limit; `None` for no limit.
+            device: device of all tensors.
+            members: P.
+        """
+        self._member, self._members = act, members
+        self._fused = FusedSteps(self._act, world, max_episode_steps, device)
+
+    def __call__(self, theta: Params, noise: Tensor, *environment: Any) -> tuple[SimulatedRollout, Experience, Tensor]:
+        """`FusedSteps` with θ `[P, n]` and noise `[T, P·B, ...]`; experience is `[P, T, B, ...]`."""
+        simulated, experience, finite = self._fused(theta, noise, *environment)
+        return simulated, Experience(*map(self._by_member, experience)), finite
+
+    def _act(self, theta: Params, observations: Tensor, noise: Tensor) -> Tensor:
+        own, drawn = (part.unflatten(0, (self._members, -1)) for part in (observations, noise))
+        return torch.func.vmap(self._member)(theta, own, drawn).flatten(0, 1)
+
+    def _by_member(self, values: Tensor) -> Tensor:
+        return values.unflatten(1, (self._members, -1)).movedim(1, 0).contiguous()

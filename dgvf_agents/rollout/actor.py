@@ -14,6 +14,7 @@ from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
+from dgvf_agents.execution.fused import FusedSteps
 from dgvf_agents.rollout.builder import Arrays
 from dgvf_agents.rollout.simulation import RolloutSimulator, StepOutcome, simulated_world
 
@@ -64,14 +65,19 @@ class Actor:
             self._simulation = None
         elif self._simulation is None or self._simulation.env is not found[0]:
             world, monitors = found
-            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._compilation, monitors)
+            fused = FusedSteps(self._plain_act, world.dynamics, world.max_episode_steps, self._device)
+            self._simulation = RolloutSimulator(fused, world, self._n_steps, self._compilation, monitors)
 
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
-        self._noise, self._uploaded_noise = self._distribution.draw_noise(self._rng, self._n_steps, num_envs), None
+        self._noise, self._uploaded_noise = self.draw_noise(num_envs), None
         self._restored_actions = None
         if self._simulation is not None:
             self._simulation.start_rollout()
+
+    def draw_noise(self, num_envs: int) -> np.ndarray:
+        """`[T, B, ...]`: the noise of the next rollout, for others that collect it in this actor's place."""
+        return self._distribution.draw_noise(self._rng, self._n_steps, num_envs)
 
     def simulated_actions(self, theta: Params, observations: Arrays, t: int) -> np.ndarray | None:
         """Actions `[B]` of step t, if the environment is simulated; see `RolloutSimulator`.

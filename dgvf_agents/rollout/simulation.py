@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
-from dgvf_agents.execution.fused import Act, Experience, FusedSteps
+from dgvf_agents.execution.fused import Experience
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
@@ -42,7 +42,7 @@ class RolloutSimulator:
 
     def __init__(
         self,
-        act: Act,
+        fused: Callable[..., tuple[SimulatedRollout, Experience, Tensor]],
         env: DynamicsVectorEnv,
         n_steps: int,
         compilation: Compilation,
@@ -50,7 +50,7 @@ class RolloutSimulator:
     ) -> None:
         """
         Args:
-            act: samples actions.
+            fused: acts and steps, with the arguments of `FusedSteps`.
             env: the environment, as returned by `simulated_world`.
             n_steps: T ≥ 1, steps of a rollout.
             compilation: of the model; has the device of θ.
@@ -59,7 +59,7 @@ class RolloutSimulator:
         self.env, self.monitors = env, tuple(monitors)
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
         self._n_steps, self._device = n_steps, compilation.device
-        self._fused = Compiled(FusedSteps(act, env.dynamics, env.max_episode_steps, self._device), compilation)
+        self._fused = Compiled(fused, compilation)
         self._outcomes: list[SimulatedRollout] = []  # of the `steps` steps simulated last
         self._episode_ends: list[bool] = []  # whether an episode ends in each of them
         self._parts: list[Experience] = []
@@ -121,14 +121,19 @@ class RolloutSimulator:
         """
         if self._episode_ends[t]:
             return None
-        simulated = self.env.simulated_step(self._outcomes[t].actions)
-        assert simulated is not None
+        simulated = self.step(t)
         rewards = simulated.rewards.astype(np.float32)
         for monitor in self.monitors:
             monitor.episode_returns += rewards
             monitor.episode_lengths += 1
         infos = [{"is_success": False, "TimeLimit.truncated": False} for _ in range(self.env.num_envs)]
         return StepOutcome(simulated.observations, rewards, simulated.terminated, infos)
+
+    def step(self, t: int) -> SimulatedRollout:
+        """Step the environment with the simulated actions of step t; returns the step, without the time axis."""
+        simulated = self.env.simulated_step(self._outcomes[t].actions)
+        assert simulated is not None
+        return simulated
 
     @property
     def current_actions(self) -> np.ndarray | None:
@@ -142,12 +147,21 @@ class RolloutSimulator:
             last_observations: `[B, *obs]`, the latest ones.
             statistics: `Rollout.statistics`.
         """
-        parts = self._parts
-        if len(parts) * self.steps < self._n_steps or last_observations is not self._outcomes[-1].observations:
+        parts = self.experience(last_observations)
+        if parts is None:
             return None
         whole = parts[0] if len(parts) == 1 else Experience(*map(torch.cat, zip(*parts, strict=True)))
         index, slot = self._bootstrap_positions(whole.truncated)
         return Rollout(*whole, index, slot, statistics)
+
+    def experience(self, last_observations: np.ndarray) -> list[Experience] | None:
+        """The rollout's parts of `steps` steps, if all of its steps were simulated and everything in it is finite.
+
+        Args:
+            last_observations: `[B, *obs]`, the latest ones.
+        """
+        unfinished = len(self._parts) * self.steps < self._n_steps
+        return None if unfinished or last_observations is not self._outcomes[-1].observations else self._parts
 
     def _bootstrap_positions(self, truncated: Tensor) -> tuple[Tensor, Tensor]:
         """`bootstrap_positions` on the device; those without early truncations are always the same."""

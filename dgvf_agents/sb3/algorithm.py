@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
+from typing import NamedTuple, final
 
 import gymnasium as gym
 import numpy as np
@@ -29,6 +30,7 @@ from dgvf_agents.execution.compiling import Compilation, Mode
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
+from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
@@ -42,6 +44,22 @@ from dgvf_agents.sb3.policies import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.rollout_buffer import RolloutView, fill_buffer
 from dgvf_agents.sb3.schedules import checked_value_at
 from dgvf_agents.sb3.state_dicts import OptimizerStates, QuestionParameters
+
+
+@final
+class AnnealedSettings(NamedTuple):
+    """The settings that schedules may anneal, for one update."""
+
+    learning_rate: float
+    """α′."""
+    meta_learning_rate: float
+    """α."""
+    entropy_weight: float
+    """c_H."""
+
+    def batch(self, rollout: Rollout) -> Rollout:
+        """The rollout with the c_H of its update."""
+        return rollout._replace(entropy_weight=rollout.rewards.new_full((), self.entropy_weight))
 
 
 class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
@@ -278,10 +296,29 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             self.learner.set_theta(self._functions.params())
             self._sync_policy()
 
-    def _batch(self, rollout: Rollout) -> Rollout:
-        """The rollout with the c_H of its update."""
-        entropy_weight = checked_value_at("ent_coef", self.ent_coef, self._current_progress_remaining)
-        return rollout._replace(entropy_weight=rollout.rewards.new_full((), entropy_weight))
+    def annealed_settings(self) -> AnnealedSettings:
+        """What schedules give for the next update.
+
+        Raises:
+            ValueError: a schedule returns something else than a number in its range.
+        """
+        progress = self._current_progress_remaining
+        return AnnealedSettings(
+            checked_value_at("learning_rate", self.lr_schedule, progress),
+            checked_value_at("meta_learning_rate", self.meta_learning_rate, progress),
+            checked_value_at("ent_coef", self.ent_coef, progress),
+        )
+
+    def take_update(self, learner: LearnerState, rollout: Rollout | None) -> None:
+        """Take a learner's state after updates that were made elsewhere.
+
+        Args:
+            learner: its state.
+            rollout: the last rollout; `None` if there was none.
+        """
+        self.learner.set_state(learner)
+        self._n_updates, self._rollout = learner.updates, rollout
+        self._sync_policy()
 
     def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
         """The inner update that the last rollout leads to, for analysis.
@@ -296,8 +333,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         if self._rollout is None:
             raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
         self._prepare_update()
-        learning_rate = checked_value_at("learning_rate", self.lr_schedule, self._current_progress_remaining)
-        return self.learner.next_update(self._batch(self._rollout), learning_rate)
+        settings = self.annealed_settings()
+        return self.learner.next_update(settings.batch(self._rollout), settings.learning_rate)
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:

@@ -261,6 +261,11 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
                 'disabled: call reset(options={"reset_mask": mask}) first'
             )
 
+    def like(self, num_envs: int) -> DynamicsVectorEnv[State]:
+        """A vector environment of the same kind with another number of environments, without rendering."""
+        view = self._renderer.view
+        return DynamicsVectorEnv(self.dynamics, view, num_envs, self.max_episode_steps, self.autoreset_mode)
+
     def get_state(self) -> dict[str, Any]:
         """The complete state of the environments and their random streams: numbers, strings and new arrays."""
         streams = self._streams

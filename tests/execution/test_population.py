@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY, PackedFunctions
-from dgvf_agents.execution.population import LEARNING_RATE, PopulationFunctions, with_settings
+from dgvf_agents.execution.population import MemberBatches, PopulationFunctions, with_settings
+from dgvf_agents.population.stacking import stacked, stacked_rollouts
 from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of
 
 P, UPDATES = 3, 2
@@ -84,11 +84,6 @@ def members(case: Case) -> list[Member]:
     return made
 
 
-def stacked(trees: list[Any]) -> Any:
-    """The trees as one, with a leading axis of members."""
-    return builder(template(trees[0]))([torch.stack(leaves) for leaves in zip(*map(flatten, trees), strict=True)])
-
-
 def unrolled(case: Case, functions: Any, start: InnerState, eta: Params, rollouts: list[Rollout], rate: Any) -> Any:
     """θ after every update, the optimizer's statistics and the meta-gradient."""
     update, meta_loss, at_once = functions
@@ -114,30 +109,19 @@ def test_members_are_what_they_are_alone(case: Case) -> None:
         packings.append((packed.packed(member.state), packed.eta.pack(member.eta)))
         functions = (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
         alone.append(unrolled(case, functions, *packings[-1], member.rollouts, member.rate))
-    rates = {name: torch.tensor(values) for name, values in settings_of(case).items()}
-    rates[LEARNING_RATE] = torch.stack([member.rate for member in group])
+    settings = {name: torch.tensor(values) for name, values in settings_of(case).items()}
+    rates = torch.stack([member.rate for member in group])
     shared = rule_of(case)
     population = PopulationFunctions(PackedFunctions(shared, group[0].eta), shared)
-    meta_loss = partial(_with_rates, population, rates)
-    functions = (population.update, meta_loss, population.update_with_meta_loss)
-    width = max(len(rollout.bootstrap_index) for member in group for rollout in member.rollouts)
-    rollouts = [stacked([_padded(member.rollouts[k], width)._asdict() for member in group]) for k in range(UPDATES + 1)]
+    functions = (population.update, population.meta_loss_gradient, population.update_with_meta_loss)
+    fields = [stacked_rollouts([member.rollouts[k] for member in group]) for k in range(UPDATES + 1)]
+    rollouts: list[Any] = [MemberBatches(batch, settings) for batch in fields]
     start, eta = stacked([state for state, _ in packings]), stacked([eta for _, eta in packings])
     together = unrolled(case, functions, start, eta, rollouts, rates)
     for p, expected in enumerate(alone):
         own = builder(template(list(together)))([leaf[p] for leaf in flatten(list(together))])
         assert float(expected[3].abs().max()) > 0
         torch.testing.assert_close(own, list(expected), rtol=1e-4, atol=1e-6)
-
-
-def _with_rates(population: PopulationFunctions, rates: dict[str, Tensor], theta: Params, rollout: Rollout) -> Any:
-    return population.meta_loss_gradient(theta, rollout, rates)
-
-
-def _padded(rollout: Rollout, width: int) -> Rollout:
-    """Unused bootstrap positions: members must agree in shapes."""
-    index = rollout.bootstrap_index
-    return rollout._replace(bootstrap_index=torch.cat([index, index[:1].expand(width - len(index))]))
 
 
 def test_settings_are_named() -> None:

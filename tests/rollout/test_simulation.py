@@ -16,6 +16,7 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compilation, Compiled
+from dgvf_agents.execution.fused import FusedSteps
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import assert_same, own_vector_env
@@ -46,7 +47,8 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
     found = simulated_world(env)
     assert found is not None
     world, monitors = found
-    simulator = RolloutSimulator(act, world, n_steps, Compilation(False), monitors)
+    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
+    simulator = RolloutSimulator(fused, world, n_steps, Compilation(False), monitors)
     assert n_steps % simulator.steps == 0
     rng, ended = np.random.default_rng(0), 0
     for _ in range(12):
@@ -133,7 +135,8 @@ def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     found = simulated_world(env)
     assert found is not None
     world, monitors = found
-    simulator = RolloutSimulator(act, world, 5, Compilation(False), monitors)
+    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
+    simulator = RolloutSimulator(fused, world, 5, Compilation(False), monitors)
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     after = env.reset()
     assert not simulator.simulate(theta, noise, before)

@@ -1,0 +1,216 @@
+"""Algorithm 1 for a population: `DiscoveryLearner.step` of every member at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.inner_update import InnerMetrics, InnerState
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import Unroll
+from dgvf_agents.execution.compiling import Compilation, Compiled
+from dgvf_agents.execution.devices import get_random_state
+from dgvf_agents.execution.packing import KEY, clip_meta_gradient
+from dgvf_agents.execution.population import (
+    MEMBER_SETTINGS,
+    MemberBatches,
+    PopulationFunctions,
+    Settings,
+    setting_of,
+)
+from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.learner import DiscoveryLearner
+from dgvf_agents.learner_state import LearnerState, UnrollState
+from dgvf_agents.population.meta_optimizer import MemberAdam
+from dgvf_agents.population.stacking import member_of, stacked, stacked_rollouts
+
+
+@final
+class PopulationLearner:
+    """The learners of P members as one. Every tensor of its state has a leading axis of members."""
+
+    def __init__(self, learners: Sequence[DiscoveryLearner], compilation: Compilation) -> None:
+        """
+        Args:
+            learners: of the members. They agree in shapes, in the number of updates, and in all settings but
+                `MEMBER_SETTINGS`, learning rates and maximum norms. They are not changed.
+            compilation: which updates run compiled.
+        """
+        first = learners[0]
+        self._settings, self._discovers, self._packed = first.settings, first.discovers, first.functions.packed
+        self._functions = _functions(first.functions, compilation)
+        self._member_settings = _differing_settings(learners)
+        states = [learner.get_state() for learner in learners]
+        self._state = stacked([learner.packed_state for learner in learners])
+        self._eta = stacked([learner.packed_eta for learner in learners])
+        self._device = self._state.theta[KEY].device
+        self.updates = first.updates
+        self._meta_updates = torch.tensor([state.meta_updates for state in states])
+        self._meta_skipped = torch.tensor([state.meta_skipped for state in states])
+        limits = [learner.settings for learner in learners]
+        self._max_norms = self._vector([own.max_grad_norm for own in limits])
+        self._skip_norms = self._vector([own.skip_norm for own in limits])
+        discounts = [own.max_discount_grad_norm for own in limits]
+        self._max_discount_norms = None if discounts[0] is None else self._vector(discounts)
+        epsilon = self._vector([learner.meta_epsilon for learner in learners])
+        moments = [learner.meta_optimizer_state for learner in learners]
+        self._adam = MemberAdam(moments, self._eta[KEY].shape[1], epsilon) if self._eta else None
+        self._metrics: dict[str, Tensor] | None = _stacked_metrics(states)
+        self._meta_loss = _stacked_or_none([state.meta_loss for state in states])
+        self._meta_gradient_norm = _stacked_or_none([state.meta_gradient_norm for state in states])
+        self._unroll: Unroll | None = None
+        self._random_states: list[list[Tensor]] = []
+        if first.discovers and states[0].unroll is not None:
+            self._rebuild_unroll([state.unroll for state in states if state.unroll is not None])
+
+    @property
+    def theta(self) -> Params:
+        """Packed θ `[P, n]`."""
+        return self._state.theta
+
+    def step(self, fields: dict[str, Any], learning_rates: Sequence[float], meta_rates: Sequence[float]) -> None:
+        """Perform one inner update of every member, after the meta-updates if they are due.
+
+        Args:
+            fields: the fields of `Rollout`, each with a leading axis of members: the next batch of every member.
+            learning_rates: α′ of every member.
+            meta_rates: α of every member.
+        """
+        batch, rates = MemberBatches(fields, self._member_settings), self._vector(learning_rates)
+        if self._discovers:
+            if self._unroll is not None and self._unroll.updates >= self._settings.unroll_length:
+                self._meta_loss = self._unroll.add_meta_loss(batch)
+                self._meta_update(self._unroll.gradient(), self._vector(meta_rates))
+                self._unroll = None
+            self._unrolled_update(batch, rates)
+        else:
+            with torch.no_grad():
+                update = self._functions.at(self.updates).update
+                self._state, self._metrics = update(self._state, self._eta, batch, rates)
+        self.updates += 1
+
+    def _unrolled_update(self, batch: MemberBatches, rates: Tensor) -> None:
+        if self._unroll is None:
+            self._unroll, self._random_states = self._new_unroll(self.updates), []
+        self._random_states.append(get_random_state(self._device))
+        if self._settings.objective == "sum" and self._settings.unroll_length > 1:
+            self._metrics, self._meta_loss = self._unroll.update_with_meta_loss(batch, rates)
+        else:
+            self._metrics = self._unroll.update(batch, rates)
+        self._state = self._unroll.state
+
+    def _new_unroll(self, update: int) -> Unroll:
+        functions, settings = self._functions.at(update), self._settings
+        return Unroll(
+            functions.update,
+            functions.meta_loss,
+            self._state,
+            self._eta,
+            update_with_meta_loss=functions.update_with_meta_loss,
+            horizon=settings.horizon,
+            storage=settings.storage,
+            length=settings.unroll_length,
+        )
+
+    def _rebuild_unroll(self, unrolls: Sequence[UnrollState]) -> None:
+        """Repeat the updates of the members' unrolls in progress to rebuild their graphs."""
+        current = self._state
+        self._state = stacked([self._packed.packed(unroll.start) for unroll in unrolls])
+        metrics, meta_loss = self._metrics, self._meta_loss
+        self._unroll = self._new_unroll(self.updates - len(unrolls[0].rollouts))
+        for k in range(len(unrolls[0].rollouts)):
+            fields = stacked_rollouts([unroll.rollouts[k] for unroll in unrolls])
+            rates = torch.stack([unroll.learning_rates[k] for unroll in unrolls])
+            self._unrolled_update(MemberBatches(fields, self._member_settings), rates)
+        self._unroll.set_state(current)
+        self._state, self._metrics, self._meta_loss = current, metrics, meta_loss
+
+    def _meta_update(self, gradient: Params, rates: Tensor) -> None:
+        """η ← η - α Adam(gradient) of every member whose meta-gradient is neither too large nor not finite."""
+        assert self._adam is not None
+        norms = self._meta_gradient_norm = torch.linalg.vector_norm(gradient[KEY], dim=1)
+        taken = norms <= self._skip_norms  # NaN compares false
+        clip = partial(clip_meta_gradient, eta=self._packed.eta)
+        if self._max_discount_norms is None:
+            clipped = torch.func.vmap(lambda own, most: clip(own, max_norm=most, max_discount_norm=None))(
+                gradient, self._max_norms
+            )
+        else:
+            clipped = torch.func.vmap(lambda own, most, heads: clip(own, max_norm=most, max_discount_norm=heads))(
+                gradient, self._max_norms, self._max_discount_norms
+            )
+        self._eta = {KEY: self._adam.step(self._eta[KEY], clipped[KEY], rates, taken)}
+        counted = taken.cpu()
+        self._meta_updates += counted
+        self._meta_skipped += ~counted
+
+    def state_of(self, member: int) -> LearnerState:
+        """The state of one member's `DiscoveryLearner`, as if it had learned alone."""
+        packed, state, eta = self._packed, self._named(self._state, member), member_of(self._eta, member)
+        return LearnerState(
+            theta=state.theta,
+            statistics=state.optimizer,
+            eta=packed.eta.unpack(eta),
+            meta_optimizer={} if self._adam is None else self._adam.state_dict(member),
+            unroll=self._unroll_of(member),
+            updates=self.updates,
+            meta_updates=int(self._meta_updates[member]),
+            meta_skipped=int(self._meta_skipped[member]),
+            metrics=None if self._metrics is None else InnerMetrics(**member_of(self._metrics, member)),
+            meta_loss=None if self._meta_loss is None else self._meta_loss[member].clone(),
+            meta_gradient_norm=None if self._meta_gradient_norm is None else self._meta_gradient_norm[member].clone(),
+        )
+
+    def _unroll_of(self, member: int) -> UnrollState | None:
+        if self._unroll is None:
+            return None
+        start, batches = self._unroll.history
+        rollouts = [Rollout(**member_of(batch.fields, member)) for batch, _ in batches]
+        rates = [rate[member].clone() for _, rate in batches]
+        return UnrollState(self._named(start, member), rollouts, rates, list(self._random_states))
+
+    def _named(self, state: InnerState, member: int) -> InnerState:
+        own = member_of(state, member)
+        return InnerState(self._packed.theta.unpack(own.theta), self._packed.optimizer.unpack(own.optimizer[KEY]))
+
+    def _vector(self, values: Sequence[Any]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=self._device)
+
+
+def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFunctions:
+    """The functions of P members in place of those of one."""
+    population = PopulationFunctions(functions.packed, functions.rule)
+    return UpdateFunctions(
+        functions.rule,
+        functions.packed,
+        compilation,
+        Compiled(population.update, compilation, differentiable=2),  # type: ignore[arg-type]
+        Compiled(population.meta_loss_gradient, compilation),
+        Compiled(population.update_with_meta_loss, compilation, differentiable=2),  # type: ignore[arg-type]
+    )
+
+
+def _differing_settings(learners: Sequence[DiscoveryLearner]) -> Settings:
+    """The settings in which members differ; the others stay numbers, which compiled functions contain."""
+    settings, device = {}, learners[0].packed_state.theta[KEY].device
+    for name in MEMBER_SETTINGS:
+        values = [setting_of(learner.functions.rule, name) for learner in learners]
+        if any(value != values[0] for value in values):
+            if None in values:
+                raise ValueError(f"{name} must be a number for all members or for none, got {values}")
+            settings[name] = torch.tensor(values, dtype=torch.float32, device=device)
+    return settings
+
+
+def _stacked_metrics(states: Sequence[LearnerState]) -> dict[str, Tensor] | None:
+    found = [state.metrics._asdict() for state in states if state.metrics is not None]
+    return stacked(found) if len(found) == len(states) else None
+
+
+def _stacked_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
+    found = [value for value in values if value is not None]
+    return torch.stack(found) if len(found) == len(values) else None

@@ -1,0 +1,160 @@
+"""Members of a population against the same agents alone."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.population.population import Population
+from dgvf_envs.sb3_adapter import make_vec
+
+B, T, ITERATIONS = 3, 4, 11
+WORLD = {"start": "random", "max_episode_steps": 7}
+
+
+def agent(seed: int, env_id: str = "PuddleWorld-v0", **options: Any) -> DGVFA2C:
+    usual: dict[str, Any] = {
+        "n_steps": T,
+        "questions": 3,
+        "unroll_length": 3,
+        "seed": seed,
+        "device": "cpu",
+        "compile": False,
+        "learning_rate": 1e-3,
+        "meta_learning_rate": 1e-3,
+    }
+    if env_id.startswith("Puddle"):
+        usual["policy_kwargs"] = {"features_extractor_kwargs": {"hidden": (8,)}}
+    world = WORLD if env_id.startswith("Puddle") else {"max_episode_steps": 7}
+    env = make_vec(env_id, B, seed, env_kwargs=world)
+    return DGVFA2C("MlpPolicy" if env_id.startswith("Puddle") else "CnnPolicy", env, **{**usual, **options})
+
+
+def together(members: Sequence[DGVFA2C], steps: int, reset: bool = True) -> None:
+    """Train the members at once, for `steps` more environment steps each."""
+    for member in members:
+        member._setup_learn(steps, reset_num_timesteps=reset)
+    population = Population(members)
+    while members[0].num_timesteps < members[0]._total_timesteps:
+        population.collect()
+        population.update()
+    for p in range(len(members)):
+        population.synchronize(p)
+        population.restore_environment(p)
+
+
+def assert_equal(found: DGVFA2C, expected: DGVFA2C) -> None:
+    states = [model.learner.get_state() for model in (found, expected)]
+    for name in ("theta", "statistics", "eta", "meta_optimizer", "meta_loss", "meta_gradient_norm", "metrics"):
+        torch.testing.assert_close(*(getattr(state, name) for state in states), rtol=2e-3, atol=2e-5, msg=name)
+    for name in ("updates", "meta_updates", "meta_skipped"):
+        assert getattr(states[0], name) == getattr(states[1], name)
+    assert (states[0].unroll is None) == (states[1].unroll is None)
+    if states[0].unroll is not None and states[1].unroll is not None:
+        torch.testing.assert_close(states[0].unroll.start, states[1].unroll.start, rtol=2e-3, atol=2e-5)
+        assert len(states[0].unroll.rollouts) == len(states[1].unroll.rollouts)
+    assert found.num_timesteps == expected.num_timesteps
+    episodes = [[(e["r"], e["l"]) for e in model.ep_info_buffer or ()] for model in (found, expected)]
+    assert len(episodes[0]) > 3
+    np.testing.assert_allclose(*episodes, rtol=1e-5)
+    assert list(found.ep_success_buffer or ()) == list(expected.ep_success_buffer or ())
+    np.testing.assert_allclose(found._last_obs, expected._last_obs, rtol=1e-5)  # type: ignore[arg-type]
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "discovered, joint": {},
+    "discovered, auxiliary": {"encoder_mode": "auxiliary", "auxiliary_weighting": "fixed", "max_grad_norm": None},
+    "learned discounts": {"question_discount": None, "meta_max_discount_grad_norm": 10.0},
+    "end, recomputed": {"objective": "end", "storage": "recompute"},
+    "myopic, surrogate": {"horizon": "myopic", "convention": "surrogate"},
+    "random": {"auxiliary_task": "random"},
+    "reward prediction": {"auxiliary_task": "reward-prediction"},
+    "none": {"auxiliary_task": "none"},
+    "Adam": {"use_rms_prop": False},
+    "images": {"env_id": "CollectObjectsSmall-v0", "meta_epsilon": 1e-4},  # rounding moves tiny meta-gradients
+}
+
+OWN: list[dict[str, Any]] = [
+    {"learning_rate": 2e-3, "gamma": 0.9, "meta_max_grad_norm": 0.01},
+    {"ent_coef": lambda progress: 0.1 * progress, "vf_coef": 0.1, "auxiliary_coefficient": 0.1},
+    {"meta_learning_rate": lambda progress: 1e-2 * progress, "meta_skip_norm": 1e-6},
+]
+"""Settings of the members."""
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_members_are_what_they_are_alone(case: str) -> None:
+    steps = ITERATIONS * B * T
+    group = [agent(p, **CASES[case], **own) for p, own in enumerate(OWN)]
+    together(group, steps)
+    for p, own in enumerate(OWN):
+        assert_equal(group[p], agent(p, **CASES[case], **own).learn(steps))
+
+
+def test_a_hundred_iterations_stay_equal() -> None:
+    steps = 100 * B * T
+    group = [agent(p, learning_rate=own) for p, own in enumerate((1e-4, 7e-4))]
+    together(group, steps)
+    for p, own in enumerate((1e-4, 7e-4)):
+        assert_equal(group[p], agent(p, learning_rate=own).learn(steps))
+
+
+def test_a_member_goes_on_alone_and_back_in_a_population() -> None:
+    """From a file that was saved in the middle of an unroll."""
+    steps = 5 * B * T
+    group = [agent(p) for p in range(2)]
+    together(group, steps)
+    loaded = []
+    for p, member in enumerate(group):
+        assert member.learner.unroll_updates == 2
+        buffer = io.BytesIO()
+        member.save(buffer)
+        buffer.seek(0)
+        env = make_vec("PuddleWorld-v0", B, p, env_kwargs=WORLD)
+        loaded.append(DGVFA2C.load(buffer, env, "cpu"))
+    group[0].learn(steps, reset_num_timesteps=False)
+    together(loaded, steps, reset=False)
+    assert_equal(loaded[0], group[0])
+    assert_equal(loaded[1], agent(1).learn(2 * steps))
+
+
+def test_a_member_that_diverges_leaves_the_others_alone() -> None:
+    steps = 8 * B * T
+    group = [agent(0), agent(1, learning_rate=1e30, max_grad_norm=None, encoder_mode="auxiliary")]
+    with pytest.raises(ValueError, match="agree in encoder_mode"):
+        together(group, steps)
+    group = [agent(p, learning_rate=own, max_grad_norm=None) for p, own in enumerate((1e-3, 1e30))]
+    together(group, steps)
+    assert not all(bool(torch.isfinite(value).all()) for value in group[1].learner.theta.values())
+    assert_equal(group[0], agent(0, max_grad_norm=None).learn(steps))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"questions": 4}, "agree in questions, got 3 and 4"),
+        ({"auxiliary_task": "none"}, "agree in auxiliary_task"),
+        ({"max_grad_norm": None}, "agree in whether gradients are clipped"),
+        ({"unroll_length": 2}, "agree in unroll_length, got 3 and 2"),
+        ({"env_id": "CollectObjectsSmall-v0"}, "agree in policy"),
+    ],
+)
+def test_members_that_cannot_train_at_once_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        together([agent(0), agent(1, **change)], B * T)
+
+
+def test_members_with_other_environments_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"env must be an environment of dgvf_envs under one VecMonitor"):
+        together([agent(0), DGVFA2C("MlpPolicy", "CartPole-v1", n_envs=B, n_steps=T, device="cpu")][1:], 1)
+    other = make_vec("PuddleWorld-v0", B, 1, env_kwargs={**WORLD, "max_episode_steps": 8})
+    group = [agent(0), agent(1)]
+    group[1].set_env(other)
+    with pytest.raises(ValueError, match="equal dynamics, time limits"):
+        together(group, B * T)

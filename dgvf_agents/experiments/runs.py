@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -33,6 +34,7 @@ from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.runs.train import train
+from dgvf_agents.runs.train_population import train_population
 from dgvf_agents.storage.atomic import replacing
 
 RECORDING_FIELDS = (
@@ -110,6 +112,8 @@ class FinishedMark:
     """Of Python and packages."""
     hardware: dict[str, Any] | None = None
     """Processor and cores."""
+    members: int = 1
+    """Number of runs trained at once by the process, which `wall_seconds` is a part of."""
 
 
 def lock_file(folder: Path) -> Path:
@@ -214,6 +218,43 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
         write_mark(folder, FinishedMark(seconds, command, versions(_PACKAGES), hardware()))
 
 
+def run_cells(
+    configs: Sequence[TrainConfig], folders: Sequence[Path], command: str, lock_seconds: float = LOCK_SECONDS
+) -> None:
+    """Train cells in this process, several at once as a population, and mark them as finished.
+
+    The reason why a cell of several fails is the last line of its log file; the others go on.
+
+    Args:
+        configs: the cells' configurations; those of several fit into one population.
+        folders: the cells' folders; see `run_cell`.
+        command: of the sweep, for the record.
+        lock_seconds: see `run_cell`.
+
+    Raises:
+        TimeoutError: see `run_cell`.
+        ValueError: see `run_cell`.
+    """
+    if len(configs) == 1:
+        run_cell(configs[0], folders[0], command, lock_seconds)
+        return
+    with ExitStack() as stack:
+        for folder in folders:
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(FileLock(lock_file(folder), timeout=lock_seconds))
+        states = [state_of(folder, config) for folder, config in zip(folders, configs, strict=True)]
+        left = [i for i, state in enumerate(states) if state is not CellState.FINISHED]
+        own = [read_config(folders[i]) if states[i] is CellState.UNFINISHED else configs[i] for i in left]
+        failures = train_population(own, [folders[i] for i in left])
+        for i, failure in zip(left, failures, strict=True):
+            if failure is not None:
+                log_file(folders[i]).write_text(f"{type(failure).__name__}: {failure}\n")
+                continue
+            seconds = RunMetrics.read(folders[i]).seconds / len(left)
+            mark = FinishedMark(seconds, command, versions(_PACKAGES), hardware(), members=len(left))
+            write_mark(folders[i], mark)
+
+
 def train_reference(config: TrainConfig, path: Path) -> A2C:
     """Train Stable-Baselines3's A2C with its defaults, recorded as by `dgvf train`; a killed run restarts.
 
@@ -234,13 +275,13 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
     return model
 
 
-def cell_process(config: TrainConfig, folder: Path, command: str) -> None:
-    """`run_cell` as the entry of a new process."""
+def cell_process(configs: Sequence[TrainConfig], folders: Sequence[Path], command: str) -> None:
+    """`run_cells` as the entry of a new process, whose output goes to the log file of the first cell."""
     os.setsid()  # the sweep handles an interrupt from the keyboard
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    _redirect_output(log_file(folder))
-    run_cell(config, folder, command)
+    folders[0].parent.mkdir(parents=True, exist_ok=True)
+    _redirect_output(log_file(folders[0]))
+    run_cells(configs, folders, command)
 
 
 def _redirect_output(path: Path) -> None:

@@ -1,4 +1,6 @@
-"""Cells in parallel, each in its own process: one that fails or is killed does not affect the others.
+"""Cells in parallel processes, those that fit into a population several in one.
+
+A process that fails or is killed does not affect the others.
 
 The pools of `concurrent.futures` and joblib break as a whole when the system kills one worker.
 """
@@ -17,6 +19,7 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import final
 
+from dgvf_agents.experiments.groups import groups_of
 from dgvf_agents.experiments.runs import Cell, cell_process, log_file
 from dgvf_agents.experiments.sweep_view import SweepView
 
@@ -57,29 +60,30 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
     """
     if jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs!r}")
-    waiting = [cell for cell in cells if not cell.is_finished]
-    view.begin(cells, waiting)
-    if not waiting:
+    unfinished = [cell for cell in cells if not cell.is_finished]
+    view.begin(cells, unfinished)
+    if not unfinished:
         return []
-    context = _context()
-    running: dict[Cell, BaseProcess] = {}
+    context, waiting = _context(), groups_of(unfinished, jobs)
+    running: dict[tuple[Cell, ...], BaseProcess] = {}
     failures: list[Failure] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
-                cell = waiting.pop(0)
-                process = context.Process(target=cell_process, args=(cell.config, cell.folder, command))
-                process.start()
-                running[cell] = process
-                view.started(cell)
+                group = waiting.pop(0)
+                running[group] = _start(context, group, command)
+                for cell in group:
+                    view.started(cell)
             wait([process.sentinel for process in running.values()], POLL_SECONDS)
-            for cell in [cell for cell, process in running.items() if process.exitcode is not None]:
-                failure = _failure(cell, running.pop(cell))
-                failures += [failure] if failure else []
-                view.ended(cell, failure.reason if failure else None)
+            for group in [group for group, process in running.items() if process.exitcode is not None]:
+                process = running.pop(group)
+                for cell in group:
+                    failure = _failure(cell, process, log_of=group[0])
+                    failures += [failure] if failure else []
+                    view.ended(cell, failure.reason if failure else None)
             view.refresh()
     except BaseException:
-        view.stopping(len(running))
+        view.stopping(sum(map(len, running)))
         _stop(list(running.values()))
         raise
     return failures
@@ -94,14 +98,28 @@ def _context() -> SpawnContext | ForkServerContext:
     return context
 
 
-def _failure(cell: Cell, process: BaseProcess) -> Failure | None:
+def _start(context: SpawnContext | ForkServerContext, group: Sequence[Cell], command: str) -> BaseProcess:
+    configs, folders = [cell.config for cell in group], [cell.folder for cell in group]
+    process = context.Process(target=cell_process, args=(configs, folders, command))
+    process.start()
+    return process
+
+
+def _failure(cell: Cell, process: BaseProcess, log_of: Cell) -> Failure | None:
+    """Why a cell did not finish.
+
+    Args:
+        cell: the cell.
+        process: that trained it, and has ended.
+        log_of: the cell whose log file has the output of a process that failed as a whole.
+    """
     process.join()
     code = process.exitcode
     if code == 0 and cell.is_finished:
         return None
     if code is not None and code < 0:
         return Failure(cell, f"killed by {signal.Signals(-code).name}")
-    log = log_file(cell.folder)
+    log = log_file((log_of if code else cell).folder)
     output = log.read_text(errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in output.split("\n") if line.strip()]
     return Failure(cell, lines[-1] if lines else f"ended with status {code}")

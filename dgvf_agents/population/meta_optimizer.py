@@ -28,6 +28,7 @@ class MemberAdam:
         """
         self._templates, self._epsilon = list(states), epsilon[:, None]
         self._moments = stacked([_moments(state, size, epsilon.device) for state in states])
+        self._rates = torch.tensor([state["param_groups"][0]["lr"] for state in states], dtype=torch.float64)
 
     def step(
         self,
@@ -47,13 +48,15 @@ class MemberAdam:
         scale = (after["exp_avg_sq"] / corrections[1]).sqrt() + self._epsilon
         moved = values - learning_rates[:, None] / corrections[0] * after["exp_avg"] / scale
         self._moments = {name: _where(taken, value, moments[name]) for name, value in after.items()}
+        self._rates = torch.where(taken.cpu(), learning_rates.cpu().double(), self._rates)
         return _where(taken, moved, values)
 
     def state_dict(self, member: int) -> dict[str, Any]:
         """The state of one member as a state dict of `torch.optim.Adam`."""
         moments = {name: value[member].clone() for name, value in self._moments.items()}
         moments["step"] = moments["step"].float().cpu()  # where PyTorch's fused Adam keeps it on the CPU
-        return {**self._templates[member], "state": {0: moments} if float(moments["step"]) else {}}
+        groups = [{**self._templates[member]["param_groups"][0], "lr": float(self._rates[member])}]
+        return {"state": {0: moments} if float(moments["step"]) else {}, "param_groups": groups}
 
 
 def _moments(state: dict[str, Any], size: int, device: torch.device) -> dict[str, Tensor]:

@@ -95,9 +95,9 @@ class Population:
             member._update_current_progress_remaining(member.num_timesteps, member._total_timesteps)
         settings = [member.annealed_settings() for member in self.members]
         rewards = self._fields["rewards"]
-        self._fields["entropy_weight"] = rewards.new_tensor([own.entropy_weight for own in settings])
+        weights = rewards.new_tensor([own.entropy_weight for own in settings])
         rates, meta_rates = [own.learning_rate for own in settings], [own.meta_learning_rate for own in settings]
-        self._learner.step(self._fields, rates, meta_rates)
+        self._learner.step({**self._fields, "entropy_weight": weights}, rates, meta_rates)
 
     def synchronize(self, p: int) -> DGVFA2C:
         """Let member p be as if it had trained alone, apart from its environment; see `restore_environment`."""

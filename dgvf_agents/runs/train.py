@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 from filelock import FileLock, Timeout
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
-from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older, write_checkpoint
+from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older
 from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.environments import evaluation_environments, training_environments
-from dgvf_agents.runs.evaluate import episodes_of
+from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError, stop_requests
-from dgvf_agents.runs.plotting import plot_learning_curve
+from dgvf_agents.runs.interrupts import StopRequest, stop_requests
 from dgvf_agents.runs.progress import ProgressLog
+from dgvf_agents.runs.recorder import RunRecorder
 from dgvf_agents.sb3.schedules import geometric, linear
 
 
@@ -55,8 +54,65 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
         NotFiniteError: training has diverged.
         TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
     """
-    folder = RunFolder(path)
-    device = device_named(config.device)
+    with stop_requests() as stop, open_run(config, path, show_progress, stop, resume) as run:
+        if not run.is_finished:
+            reset = run.begin()
+            try:
+                steps = config.steps - run.model.num_timesteps
+                run.model.learn(steps, run.recorder, log_interval=NEVER, reset_num_timesteps=reset)
+            finally:
+                run.model.logger.close()
+        return run.model
+
+
+@final
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that no other process can train."""
+
+    config: TrainConfig
+    folder: RunFolder
+    model: DGVFA2C
+    """As the latest checkpoint left it, or new."""
+    recorder: RunRecorder
+    """The callback that records the run."""
+    resumed: bool
+    """Whether the model is that of a checkpoint."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to train."""
+        return self.resumed and self.model.num_timesteps >= self.config.steps
+
+    def begin(self) -> bool:
+        """Start to write the folder; returns whether the model starts to count its steps from 0."""
+        found = self.folder.read_config() if self.folder.config_file.exists() else None
+        if found is None or found.device != self.config.device:
+            self.folder.write_config(self.config)  # also for a new device, which the next resume must find
+        progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
+        path = str(self.folder.path)
+        self.model.set_logger(Logger(path, [progress, TensorBoardOutputFormat(path)]))
+        return not self.resumed
+
+
+@contextmanager
+def open_run(
+    config: TrainConfig, path: Path, show_progress: bool, stop: StopRequest, resume: bool
+) -> Iterator[OpenRun]:
+    """Lock a run folder and load or build the model. A run that was not begun leaves no folder behind.
+
+    Args:
+        config: the configuration.
+        path: the run folder.
+        show_progress: whether to show a progress bar.
+        stop: whether training should stop.
+        resume: see `train`.
+
+    Raises:
+        FileExistsError: see `train`.
+        ValueError: see `train`.
+    """
+    folder, device = RunFolder(path), device_named(config.device)
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.lock_file)
@@ -65,53 +121,41 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
             if folder.config_file.exists() and not resume:
                 raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
             try:
-                return _train(config, folder, device, show_progress)
+                loaded = _loaded(config, folder, device)
+                with RunRecorder(config, folder, show_progress, stop) as recorder:
+                    yield OpenRun(config, folder, loaded or build(config), recorder, loaded is not None)
             finally:
-                if new and not folder.config_file.exists():  # the run was not started
+                if new and not folder.config_file.exists():  # the run was not begun
                     folder.lock_file.unlink(missing_ok=True)
                     path.rmdir()
     except Timeout:
         raise ValueError(f"path must not be in use by another training process, got {path}") from None
 
 
-def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_progress: bool) -> DGVFA2C:
-    found = folder.read_config() if folder.config_file.exists() else None
-    if found is not None:
-        _check_same(found, config, folder)
+def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> DGVFA2C | None:
+    """The model of the latest checkpoint; `None` if the run is new."""
+    if folder.config_file.exists():
+        _check_same(folder.read_config(), config, folder)
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
     loaded = load_checkpoint(folder, lambda: training_environments(config), device)
-    if loaded is not None and loaded.num_timesteps >= config.steps:
+    if loaded is None:
+        return None
+    if loaded.num_timesteps >= config.steps:
         reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
         return loaded
-    if loaded is not None and loaded._last_obs is None:
-        warnings.warn(f"{config.env} cannot save its state: the run continues with new episodes", stacklevel=3)
-    if loaded is not None and loaded.trained_on not in (None, device.type):
+    if loaded._last_obs is None:
+        warnings.warn(f"{config.env} cannot save its state: the run continues with new episodes", stacklevel=5)
+    if loaded.trained_on not in (None, device.type):
         warnings.warn(
             f"device was {loaded.trained_on!r} up to step {loaded.num_timesteps} of the run, which continues on "
             f"{device.type!r}: equal up to rounding, not bitwise",
-            stacklevel=3,
+            stacklevel=5,
         )
-    model = loaded or build(config)
-    with stop_requests() as stop, _RunCallback(config, folder, show_progress, stop) as callback:
-        if found is None or found.device != config.device:
-            folder.write_config(config)  # also for a new device, which the next resume must find
-        _learn(model, config, folder, callback, reset=loaded is None)
-    return model
+    return loaded
 
 
-def _learn(model: DGVFA2C, config: TrainConfig, folder: RunFolder, callback: BaseCallback, reset: bool) -> None:
-    """Train for the remaining steps."""
-    done = model.num_timesteps
-    progress = ProgressLog(folder.progress_file, done)
-    model.set_logger(Logger(str(folder.path), [progress, TensorBoardOutputFormat(str(folder.path))]))
-    try:
-        model.learn(config.steps - done, callback, log_interval=_NEVER, reset_num_timesteps=reset)
-    finally:
-        model.logger.close()
-
-
-_NEVER = 1 << 62
+NEVER = 1 << 62
 """`learn` logs by its own iteration count, which restarts when a run is resumed; rows follow environment steps."""
 
 
@@ -196,118 +240,3 @@ _ADAM_EPSILON = 1e-8
 
 _NORMS = ("max_grad_norm", "meta_max_grad_norm", "meta_max_discount_grad_norm")
 """Maximum gradient norms."""
-
-
-_EVALUATION_SEED = 10_000
-"""Far from the seeds used in training."""
-
-
-class _RunCallback(BaseCallback):
-    """Shows the progress bar, evaluates, and writes metrics, checkpoints and the learning curve.
-
-    All events depend only on the number of environment steps, so a resumed run repeats them.
-    """
-
-    model: DGVFA2C
-
-    def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
-        super().__init__()
-        self._config, self._folder, self._stop = config, folder, stop
-        self._next_checkpoint = self._next_evaluation = 0
-        self._evaluation_env = evaluation_environments(config, config.evaluation_episodes, _EVALUATION_SEED)
-        measure = "return" if config.atari is None else "score"
-        self._bar = Progress(
-            TextColumn(f"{config.env} {config.task}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[speed]} steps/s  {task.fields[measure]} {task.fields[mean]}"),
-            TimeRemainingColumn(),
-            disable=not show_progress,
-        )
-        self._row = self._bar.add_task("train", total=config.steps, speed="–", measure=measure, mean="–")
-
-    def __enter__(self) -> _RunCallback:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._bar.stop()
-        self._evaluation_env.close()
-
-    def _on_training_start(self) -> None:
-        config, done = self._config, self.num_timesteps
-        self.model.compilation.tell = self._bar.console.print
-        self._next_checkpoint = _next(done, config.checkpoint_every)
-        self._next_evaluation = _next(done, config.evaluate_every)
-        self.model.start_time -= int(self.model.seconds * 1e9)  # times keep counting
-        self.model._num_timesteps_at_start = 0
-
-    def _on_rollout_start(self) -> None:
-        """Save between an update and the next rollout, where the state is smallest."""
-        due = self.num_timesteps >= self._next_checkpoint
-        if due or self._stop.asked:
-            self._save()
-        if self._stop.asked:
-            raise TrainingInterruptedError(self._folder.path)
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        mean = self._mean()
-        self._bar.update(
-            self._row,
-            completed=min(self.num_timesteps, self._config.steps),
-            mean="–" if mean is None else f"{mean:.2f}",
-            speed=f"{self._bar.tasks[0].speed or 0:,.0f}",
-        )
-        if self.num_timesteps >= self._next_evaluation:
-            self._next_evaluation = _next(self.num_timesteps, self._config.evaluate_every)
-            self._evaluate()
-        if self._iteration % _log_interval(self._config) == 0:
-            self._dump(self._iteration)
-
-    def _on_training_end(self) -> None:
-        if self._iteration % _log_interval(self._config):  # otherwise the last row was written
-            self._dump()
-        self._save()
-
-    def _dump(self, iteration: int = 0) -> None:
-        if self._config.frames_per_step is not None:
-            self.logger.record("time/frames", self.num_timesteps * self._config.frames_per_step)
-        self.model.dump_logs(iteration)
-
-    @property
-    def _iteration(self) -> int:
-        return self.num_timesteps // (self._config.n_envs * self._config.n_steps)
-
-    def _evaluate(self) -> None:
-        """Log an evaluation under Stable-Baselines3's names. All evaluations use the same seed, for comparison."""
-        returns, lengths = episodes_of(
-            self.model, self._evaluation_env, self._config.evaluation_episodes, _EVALUATION_SEED
-        )
-        self.logger.record("eval/mean_reward", float(returns.mean()))
-        self.logger.record("eval/mean_ep_length", float(lengths.mean()))
-
-    def _mean(self) -> float | None:
-        episodes = self.model.ep_info_buffer
-        return sum(e["r"] for e in episodes) / len(episodes) if episodes else None
-
-    def _save(self) -> None:
-        self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
-        self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
-        title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
-        curve = self._folder.learning_curve()
-        plot_learning_curve(self._folder.curve_file, *curve, title, frames_per_step=self._config.frames_per_step)
-        # Must be last: it may mark the run as finished.
-        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
-
-
-def _log_interval(config: TrainConfig) -> int:
-    """Iterations between rows of metrics."""
-    return max(1, round(config.log_every / (config.n_envs * config.n_steps)))
-
-
-def _next(steps: int, every: int) -> int:
-    """The first multiple of `every` after `steps`."""
-    return (steps // every + 1) * every

@@ -50,7 +50,7 @@ CONFIG = TrainConfig(
 def no_curves() -> Iterator[None]:
     """Plotting would take most of the time of these short runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.runs.train.plot_learning_curve", lambda *arguments, **options: None)
+        patch.setattr("dgvf_agents.runs.recorder.plot_learning_curve", lambda *arguments, **options: None)
         yield
 
 

@@ -1,0 +1,77 @@
+"""Which cells one process trains at once, as a population.
+
+On the CPU a population is faster than separate runs where Python and the calls of compiled functions take a good part
+of an update: in our own worlds with small networks. With wide networks and convolutions, separate runs are as fast.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from dgvf_agents.experiments.runs import REFERENCE, Cell
+from dgvf_agents.runs.config import TrainConfig
+
+MAX_MEMBERS = 8
+"""Of a population. More hardly gain, and make all of them wait for the slowest part of a sweep."""
+
+_POLICIES = ("PaperMlpPolicy", "MlpPolicy")
+"""Policies whose networks are small."""
+_WORLDS = ("PuddleWorld", "CollectObjects")
+"""Beginnings of the environment ids of `dgvf_envs`."""
+_FREE: dict[str, Any] = {
+    "seed": 0,
+    "learning_rate": 0.0,
+    "final_learning_rate": None,
+    "ent_coef": 0.0,
+    "final_ent_coef": None,
+    "gamma": 0.0,
+    "vf_coef": 0.0,
+    "auxiliary_coefficient": 0.0,
+    "rms_prop_eps": 0.0,
+    "meta_learning_rate": 0.0,
+    "final_meta_learning_rate": None,
+    "meta_max_grad_norm": 0.0,
+}
+"""Fields of `TrainConfig` that members need not agree in, and what stands for any value of theirs."""
+
+
+def groups_of(cells: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
+    """The cells that one process trains at once, in the order of the first of each group.
+
+    Args:
+        cells: those to train.
+        jobs: number of processes that share the work; no group is so large that one of them has nothing to do.
+    """
+    alike: dict[Any, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        alike[_kind(cell)].append(cell)
+    groups = [group for members in alike.values() for group in _divided(members, jobs)]
+    return sorted(groups, key=lambda group: list(cells).index(group[0]))
+
+
+def _kind(cell: Cell) -> Any:
+    """Equal for cells that a population can train at once."""
+    config = cell.config
+    if not _gains(config):
+        return cell
+    norms = [None if norm is None else 0.0 for norm in (config.max_grad_norm, config.meta_max_discount_grad_norm)]
+    common = dataclasses.replace(config, **_FREE, max_grad_norm=norms[0], meta_max_discount_grad_norm=norms[1])
+    return repr(common)
+
+
+def _gains(config: TrainConfig) -> bool:
+    """Whether the run is faster in a population."""
+    ours = config.env.startswith(_WORLDS) and config.env_wrapper is None
+    return ours and config.policy in _POLICIES and config.compile is not False and config.task != REFERENCE
+
+
+def _divided(members: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
+    """Groups of about equal size: functions are compiled for every size."""
+    rounds = math.ceil(len(members) / (MAX_MEMBERS * jobs))
+    count = min(len(members), rounds * jobs)
+    size = math.ceil(len(members) / count)
+    return [tuple(members[start : start + size]) for start in range(0, len(members), size)]

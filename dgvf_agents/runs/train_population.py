@@ -1,0 +1,131 @@
+"""Several runs at once as one population, each recorded as `dgvf train` records it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import final
+
+from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.population.population import Population
+from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.interrupts import TrainingInterruptedError, stop_requests
+from dgvf_agents.runs.recorder import RunRecorder
+from dgvf_agents.runs.train import OpenRun, open_run
+
+
+def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> list[NotFiniteError | None]:
+    """Train runs at once in this process, or continue them.
+
+    The folders are those of `train`: each run can be continued, evaluated and watched by itself. Runs are equal to
+    those of `train` up to rounding. A run whose training diverges stops, and the others go on.
+
+    Args:
+        configs: their configurations, which differ in seeds, learning rates, coefficients, discounts, ε and maximum
+            norms only.
+        paths: the run folders.
+
+    Returns:
+        why a run stopped, for each; `None` for those that are finished.
+
+    Raises:
+        ValueError: see `train` and `Population`.
+        TrainingInterruptedError: Ctrl-C stopped training; all runs have a checkpoint.
+    """
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_requests())
+        runs = [
+            stack.enter_context(open_run(config, path, show_progress=False, stop=stop, resume=True))
+            for config, path in zip(configs, paths, strict=True)
+        ]
+        failures: dict[Path, NotFiniteError] = {}
+        for group in _equally_far([run for run in runs if not run.is_finished]):
+            failures |= _Training(group).run()
+        return [failures.get(path) for path in paths]
+
+
+def _equally_far(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:
+    """Groups of runs with equal numbers of steps: a killed population may have written some of its checkpoints."""
+    steps = sorted({run.model.num_timesteps for run in runs})
+    return [[run for run in runs if run.model.num_timesteps == count] for count in steps]
+
+
+@final
+class _Training:
+    """Training of runs that are equally far."""
+
+    def __init__(self, runs: Sequence[OpenRun]) -> None:
+        self._runs = list(runs)
+        self._active = set(range(len(runs)))
+        self._failures: dict[Path, NotFiniteError] = {}
+
+    def run(self) -> dict[Path, NotFiniteError]:
+        """Train until all runs are finished or have failed; returns the failures by path."""
+        try:
+            for run in self._runs:
+                reset = run.begin()
+                steps = run.config.steps - run.model.num_timesteps
+                run.model._setup_learn(steps, run.recorder, reset_num_timesteps=reset)
+                run.recorder.on_training_start({}, {})
+            self._population = Population([run.model for run in self._runs])
+            while self._active:
+                self._iterate()
+        finally:
+            for run in self._runs:
+                run.model.logger.close()
+        return self._failures
+
+    def _iterate(self) -> None:
+        interrupted: TrainingInterruptedError | None = None
+        for p in sorted(self._active):
+            if self._runs[p].recorder.saves_at(self._runs[p].model.num_timesteps):
+                interrupted = self._save(p) or interrupted
+        if interrupted is not None:
+            raise interrupted
+        self._population.collect()
+        for p in sorted(self._active):
+            if self._runs[p].recorder.reports_at(self._runs[p].model.num_timesteps):
+                self._report(p)
+        self._population.update()
+        for p in sorted(self._active):
+            if self._runs[p].model.num_timesteps >= self._runs[p].config.steps:
+                self._end(p)
+
+    def _save(self, p: int) -> TrainingInterruptedError | None:
+        recorder = self._synchronized(p)
+        self._population.restore_environment(p)
+        try:
+            recorder.on_rollout_start()
+        except TrainingInterruptedError as error:  # the other runs are saved too
+            return error
+        except NotFiniteError as error:
+            self._fail(p, error)
+        return None
+
+    def _report(self, p: int) -> None:
+        recorder = self._synchronized(p)
+        try:
+            recorder.on_rollout_end()
+        except NotFiniteError as error:
+            self._fail(p, error)
+
+    def _end(self, p: int) -> None:
+        recorder = self._synchronized(p)
+        self._population.restore_environment(p)
+        try:
+            recorder.on_training_end()
+            self._active.discard(p)
+        except NotFiniteError as error:
+            self._fail(p, error)
+
+    def _fail(self, p: int, error: NotFiniteError) -> None:
+        self._failures[self._runs[p].folder.path] = error
+        self._active.discard(p)
+
+    def _synchronized(self, p: int) -> RunRecorder:
+        """The recorder, whose model is as if it had trained alone."""
+        self._population.synchronize(p)
+        recorder = self._runs[p].recorder
+        recorder.on_step()  # counts the steps
+        return recorder

@@ -259,11 +259,11 @@ def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
     for game in reproduction.game:
         _tell_rules(atari_config(game, "a2c"))
     try:
-        outcome = reproduce(reproduction)
+        missing = reproduce(reproduction)
     except KeyboardInterrupt:
         Console(stderr=True).print("dgvf: stopped; the same command goes on from here", markup=False)
         sys.exit(130)
-    if outcome.missing:
+    if missing:
         sys.exit(1)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,7 +57,7 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
         make_table(
             "comparisons", [row for name, rows in strata.items() for row in _comparisons(name, rows, figure.reference)]
         ),
-        make_table("choices", [dataclasses.astuple(choice) for choice in choices]),
+        make_table("choices", choices),
     )
 
 
@@ -149,8 +148,8 @@ def _summary(name: str, runs: pd.DataFrame) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for quantity in QUANTITIES:
         for label, strata in _strata(runs, quantity).items():
-            numbers = (dataclasses.astuple(estimate(s, strata)) for s in (mean, interquartile_mean))
-            rows.append((name, label, quantity, sum(map(len, strata)), *(x for three in numbers for x in three)))
+            count = sum(map(len, strata))
+            rows.append((name, label, quantity, count, *estimate(mean, strata), *estimate(interquartile_mean, strata)))
     return rows
 
 
@@ -164,5 +163,5 @@ def _comparisons(name: str, runs: pd.DataFrame, reference: str | None) -> list[t
         for other in strata:
             if other != reference:
                 win = estimate(probability_of_improvement, [*strata[reference], *strata[other]])
-                rows.append((name, quantity, reference, other, *dataclasses.astuple(win)))
+                rows.append((name, quantity, reference, other, *win))
     return rows

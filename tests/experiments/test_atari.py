@@ -106,7 +106,7 @@ def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: py
     assert laptop.title == "Pong, 1 seed, 800k to 20M frames (paper: 200M)"
     assert {panel.ylabel for panel in shown} == {"mean score of the last 100 games of training"}
     assert {(panel.frames_per_step, panel.optimal) for panel in shown} == {(4, None)}
-    assert [curve.label for curve in shown[0].curves][-2:] == ["Pixel control", "A2C (main task)"]
+    assert [curve.label for curve in shown[0].lines][-2:] == ["Pixel control", "A2C (main task)"]
 
 
 def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Path) -> None:

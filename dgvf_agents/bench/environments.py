@@ -60,10 +60,10 @@ class EnvsBenchmark(Benchmark):
         return measure_environment(case["id"], case["copies"], self.seconds, self.repetitions)
 
     def tables(self, rows: Sequence[Row]) -> list[Table]:
-        games = [row for row in rows if "game" in row]
-        worlds = [row for row in rows if "id" in row]
         title, columns = "Environment steps per second, one process", (("environment", "{id}"), *_RATES)
-        return [make_table(title, worlds, columns)] * bool(worlds) + [game_table(games)] * bool(games)
+        tables = [make_table(title, [row for row in rows if "id" in row], columns)]
+        tables.append(game_table([row for row in rows if "game" in row]))
+        return [table for table in tables if table.row_count]
 
 
 def measure_environment(env_id: str, num_envs: int, seconds: float, repetitions: int) -> Row:

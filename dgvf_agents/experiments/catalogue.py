@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -58,7 +58,7 @@ class Figure:
         return [] if self.grid is None else search.choices(cells)
 
 
-def _methods(methods: Sequence[AnyMethod], *rates: Mapping[str, Changes]) -> Callable[[str], list[Setting]]:
+def _methods(methods: Collection[AnyMethod], *rates: Mapping[str, Changes]) -> Callable[[str], list[Setting]]:
     """Methods as they are, or with each of several changes by world."""
     return lambda world: [
         setting(world, method, **changes) for changes in [rate[world] for rate in rates] or [{}] for method in methods

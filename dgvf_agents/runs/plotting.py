@@ -149,7 +149,7 @@ def plot_studies(path: Path, panels: Sequence[Panel], parameter: str) -> None:
         for line in panel.lines:
             style, marker = ("--", "s") if line.dashed else ("-", "o")
             for seeds in line.seeds:
-                axes.scatter(*seeds.T, color=line.color, marker=marker, s=14, alpha=0.3, linewidths=0)
+                axes.scatter(seeds[:, 0], seeds[:, 1], color=line.color, marker=marker, s=14, alpha=0.3, linewidths=0)
             values, mean, low, high = line.band.T
             axes.fill_between(values, low, high, color=line.color, alpha=0.06 if line.dashed else 0.12, linewidth=0)
             axes.plot(values, mean, style, color=line.color, marker=marker, markersize=5, label=line.label)

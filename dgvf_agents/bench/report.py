@@ -48,8 +48,13 @@ def options(settings: Any, names: Iterable[str]) -> list[str]:
     defaults = {field.name: field.default for field in dataclasses.fields(settings)}
     words = []
     for name in names:
-        if (value := getattr(settings, name)) != defaults[name]:
-            words += [f"--{name.replace('_', '-')}", *map(str, value if isinstance(value, tuple) else (value,))]
+        value, option = getattr(settings, name), name.replace("_", "-")
+        if value == defaults[name]:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{option}" if value else f"--no-{option}")
+        else:
+            words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
     return words
 
 

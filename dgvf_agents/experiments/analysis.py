@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.catalogue import Figure
-from dgvf_agents.experiments.metrics import Curve, Measure, RunMetrics
+from dgvf_agents.experiments.metrics import MEASURES, Curve, Measure, RunMetrics
 from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
@@ -89,20 +89,16 @@ def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Mea
 
     On Atari training comes first: its scores are those of whole games, unclipped, and evaluations are few.
     """
+    lacking = {m: [c.name for c, known in zip(cells, metrics, strict=True) if m not in known.curves] for m in MEASURES}
     on_atari = game_of_world(cells[0].setting.world) is not None
     order: tuple[Measure, ...] = ("training", "evaluation") if on_atari else ("evaluation",)
-    for measure in order:
-        if all(measure in metric.curves for metric in metrics):
-            return measure
-
-    def lacking(measure: Measure) -> str:
-        return ", ".join(c.name for c, m in zip(cells, metrics, strict=True) if measure not in m.curves)
-
+    if best := next((measure for measure in order if not lacking[measure]), None):
+        return best
     if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):
         reason = "runs must have eval/mean_reward, since training differs from evaluation"
-        raise ValueError(f"{reason}, got none in {lacking('evaluation')}")
-    if names := lacking("training"):
-        raise ValueError(f"runs must have finished an episode, got none in {names}")
+        raise ValueError(f"{reason}, got none in {', '.join(lacking['evaluation'])}")
+    if lacking["training"]:
+        raise ValueError(f"runs must have finished an episode, got none in {', '.join(lacking['training'])}")
     return "training"
 
 

@@ -32,11 +32,13 @@ def write_report(path: Path, command: str, settings: Any, rows: list[Row]) -> No
         rows: the results.
     """
     recorded = {name: value for name, value in dataclasses.asdict(settings).items() if name != "output"}
+    device = device_named(getattr(settings, "device", "cpu"))
+    accelerator = {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
     report = {
         "command": " ".join([command, *options(settings, recorded)]),
         "settings": recorded,
         "versions": versions(_PACKAGES),
-        "hardware": {**hardware(), **_accelerator(settings)},
+        "hardware": {**hardware(), **accelerator},
         "rows": rows,
     }
     with replacing(path) as unfinished:
@@ -64,19 +66,8 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 def hardware() -> dict[str, Any]:
-    """Processor and number of cores."""
-    return {"processor": _processor(), "cores": os.cpu_count()}
-
-
-def _accelerator(settings: Any) -> dict[str, str]:
-    """The name of the CUDA device, if one was used."""
-    device = device_named(getattr(settings, "device", "cpu"))
-    return {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
-
-
-def _processor() -> str:
-    """The processor's name, as far as the system tells."""
+    """Processor, as far as the system tells, and number of cores."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.is_file() else []
     names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
+    return {"processor": next(names, platform.processor() or platform.machine()), "cores": os.cpu_count()}

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
-from dgvf_agents.bench import atari as bench_atari
-from dgvf_agents.bench import cold_start
-from dgvf_agents.bench import environments as bench_envs
-from dgvf_agents.bench import training as bench_agents
+from dgvf_agents.bench.atari import AtariBenchmark
+from dgvf_agents.bench.cold_start import ColdStartBenchmark
+from dgvf_agents.bench.environments import EnvsBenchmark
+from dgvf_agents.bench.training import AgentsBenchmark
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.runs import config as train_config
@@ -227,28 +227,28 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
 
 
 @bench.command(name="envs")
-def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[bench_envs.EnvsBenchmark]) -> None:
+def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[EnvsBenchmark]) -> None:
     """Environment steps per second: our vector environments beside SyncVectorEnv over our scalar ones."""
-    bench_envs.run(benchmark)
+    benchmark.run()
 
 
 @bench.command(name="agents")
-def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[bench_agents.AgentsBenchmark]) -> None:
+def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[AgentsBenchmark]) -> None:
     """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
-    bench_agents.run(benchmark)
+    benchmark.run()
 
 
 @bench.command(name="start")
-def _bench_start(benchmark: tyro.conf.OmitArgPrefixes[cold_start.ColdStartBenchmark]) -> None:
+def _bench_start(benchmark: tyro.conf.OmitArgPrefixes[ColdStartBenchmark]) -> None:
     """Seconds until training starts, runs compiled and ends, with an empty cache of compiled functions."""
-    cold_start.run(benchmark)
+    benchmark.run()
 
 
 @bench.command(name="atari")
-def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[bench_atari.AtariBenchmark]) -> None:
+def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[AtariBenchmark]) -> None:
     """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
     _tell_rules(atari_config(benchmark.game, "a2c"))
-    bench_atari.run(benchmark)
+    benchmark.run()
 
 
 @app.command(name="reproduce")
@@ -259,11 +259,11 @@ def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
     for game in reproduction.game:
         _tell_rules(atari_config(game, "a2c"))
     try:
-        outcome = reproduce(reproduction)
+        missing = reproduce(reproduction)
     except KeyboardInterrupt:
         Console(stderr=True).print("dgvf: stopped; the same command goes on from here", markup=False)
         sys.exit(130)
-    if outcome.missing:
+    if missing:
         sys.exit(1)
 
 

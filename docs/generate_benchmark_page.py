@@ -16,7 +16,7 @@ from typing import Any
 from generated import DOCS, capital, check, table, write
 
 from dgvf_agents.bench.atari import AGENTS as ATARI_AGENTS
-from dgvf_agents.bench.report import seconds
+from dgvf_agents.bench.cold_start import TIMES
 
 ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
@@ -136,9 +136,11 @@ During training on {lasting["world"]}, the process used {lasting["early_mib"]:.0
 def cold_start(report: dict[str, Any]) -> str:
     """Seconds until training starts."""
 
-    names = ("first_update_s", "compiled_s", "total_s")
+    def seconds(value: float | None) -> str:
+        return "–" if value is None else f"{value:.1f}"
+
     rows = [
-        (f"`{row['compile']}`", f"{row['steps']:,}", *(seconds(row[name]) for name in names)) for row in report["rows"]
+        (f"`{row['compile']}`", f"{row['steps']:,}", *(seconds(row[name]) for name in TIMES)) for row in report["rows"]
     ]
     headings = ("`compile`", "Steps", "First update", "First compiled update", "End")
     return f"""## Cold start

@@ -65,28 +65,24 @@ def describe_question(
     return Caption(_headline(terms, wording.unnamed), (_explanation(terms), *facts))
 
 
-def explain(values: np.ndarray, landmarks: Sequence[Landmark], max_terms: int = 2) -> list[Term]:
-    """The landmarks that explain values `[N]` best, chosen greedily by least squares.
-
-    A term after the first must explain 2% or more.
-    """
+def explain(values: np.ndarray, landmarks: Sequence[Landmark]) -> list[Term]:
+    """The landmark that explains values `[N]` best by least squares, and a second one if it explains 2% more."""
+    directions = np.stack([landmark.values for landmark in landmarks], axis=1)
+    directions = directions - directions.mean(axis=0)
     residual = values - values.mean()
     total = np.square(residual).sum()
-    basis = np.zeros((len(values), 0))
     terms: list[Term] = []
-    for _ in range(max_terms):
-        directions = np.stack([landmark.values - landmark.values.mean() for landmark in landmarks], axis=1)
-        directions = directions - basis @ (basis.T @ directions)
+    for _ in range(2):
         norms = np.linalg.norm(directions, axis=0)
-        directions = directions / np.where(norms < 1e-6, np.inf, norms)
-        along = directions.T @ residual
+        units = directions / np.where(norms < 1e-6, np.inf, norms)
+        along = units.T @ residual
         best = int(np.abs(along).argmax())
         explained = float(along[best] ** 2 / total)
         if terms and explained < 0.02:
             break
         terms.append(Term(landmarks[best].more if along[best] > 0 else landmarks[best].less, explained))
-        basis = np.concatenate([basis, directions[:, best : best + 1]], axis=1)
-        residual = residual - directions[:, best] * along[best]
+        directions = directions - np.outer(units[:, best], units[:, best] @ directions)
+        residual = residual - units[:, best] * along[best]
     return terms
 
 

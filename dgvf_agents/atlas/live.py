@@ -18,19 +18,17 @@ QUANTITIES = ("cumulant", "answer", "discount")
 """What may be drawn of a question."""
 
 
-def live_questions(model: DGVFA2C, config: TrainConfig, domain: Domain | None = None) -> LiveQuestions:
+def live_questions(model: DGVFA2C, config: TrainConfig) -> LiveQuestions:
     """The overlay of an agent's questions.
 
     Args:
         model: the agent.
         config: how it was trained.
-        domain: the states; those of the domain registered for the run's world if `None`.
 
     Raises:
         ValueError: the agent has no questions, or its world has no map.
     """
-    known, horizon = evaluated_world(config)
-    domain = domain or known
+    domain, horizon = evaluated_world(config)
     if domain is None or not isinstance(domain.layout, Maps):
         raise ValueError(f"run must be on a world whose domain has maps, got {config.env}")
     return LiveQuestions(domain, questions_of(model, domain, agent_values(model, domain.observations), horizon))

@@ -90,9 +90,9 @@ class Maps:
         """State values `[N]`, NaN where the agent does not act, and the mean move of its policy `[N, A]` as arrows."""
         return self.draw(values, None, side, np.where(np.isnan(values)[:, None], 0.0, policy @ self.moves))
 
-    def draw_world(self, side: int = 2 * SIDE) -> Picture:
+    def draw_world(self) -> Picture:
         """The world at the start of an episode, without the agent."""
-        return _side_by_side([map_picture(self.view, self.panels[0].example, None, side)], 0.0, 1.0)
+        return _side_by_side([map_picture(self.view, self.panels[0].example, None, 2 * SIDE)], 0.0, 1.0)
 
     def _arrows(self, panel: Panel, mean_move: np.ndarray) -> list[Arrow[Any]]:
         """One at every position, or a coarser grid of them."""

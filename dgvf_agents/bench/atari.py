@@ -1,21 +1,14 @@
-"""Training speed and memory on Atari: our agents beside Stable-Baselines3's A2C, each case in a subprocess.
-
-Run as a module with a case as JSON, it measures that case and prints the result as JSON.
-"""
+"""Training speed and memory on Atari: our agents beside Stable-Baselines3's A2C, each case in a new process."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, final
 
 import torch
-from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_atari_env
@@ -24,10 +17,10 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.environments import game_table, measure_game
-from dgvf_agents.bench.memory import Peak, tensors_mib
-from dgvf_agents.bench.report import Row, check_at_least, make_table, measure_in_subprocess, write_report
-from dgvf_agents.bench.timing import Stopwatch, learn_for, median_rates, synchronize, training_rate
-from dgvf_agents.core.unroll import Unroll
+from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
+from dgvf_agents.bench.memory import growth_of
+from dgvf_agents.bench.report import Row
+from dgvf_agents.bench.timing import parts_of, training_rates
 from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.runs.atari_config import AtariMethod, atari_config
 from dgvf_agents.runs.config import TrainConfig
@@ -44,18 +37,14 @@ AGENTS = {
 }
 """The agents whose speed is measured, with their names in tables. `a2c-bfloat16` is left out where all of our encoders
 use bfloat16."""
-PARTS = ("environment", "acting", "inner updates", "inner updates with a meta-loss", "meta-gradient")
-"""Of training; the rest is bookkeeping: episodes, callbacks, assembling batches.
-
-With summed meta-losses, an update is compiled together with the meta-loss of the parameters before it, from the same
-batch.
-"""
 
 
+@final
 @dataclass(frozen=True)
-class AtariBenchmark:
+class AtariBenchmark(Benchmark):
     """Measure training steps per second on a game, where the time goes, and memory as unrolls grow."""
 
+    name: ClassVar[str] = "atari"
     game: str = "Breakout"
     """The game in Gymnasium's or ALE's spelling."""
     n_envs: int = 32
@@ -88,48 +77,32 @@ class AtariBenchmark:
             raise ValueError(f"unroll_lengths must have a value, got {self.unroll_lengths!r}")
         check_at_least(self, 1, "n_envs", "n_steps", "questions", "unroll_lengths", "threads", "repetitions")
 
+    def cases(self) -> list[Row]:
+        names = ("game", "n_envs", "n_steps", "questions", "mixed_precision", "threads", "compile")
+        common = {name: getattr(self, name) for name in (*names, "seconds", "repetitions")}
+        common |= {"device": str(device_named(self.device)), "storage": "graph"}
+        longest = {**common, "unroll_length": self.unroll_lengths[-1]}
+        return [
+            *({**longest, "measure": measure} for measure in ("environments", "speed")),
+            *({**longest, "measure": "parts", "method": method} for method in ("a2c", "discovered")),
+            *(
+                {**common, "measure": "growth", "unroll_length": length, "storage": storage}
+                for length in self.unroll_lengths
+                for storage in ("graph", "recompute")
+            ),
+        ]
 
-def run(benchmark: AtariBenchmark) -> list[Row]:
-    """Measure, print the tables, and write the report; returns its rows.
+    def measure(self, case: Row) -> Row:
+        torch.set_num_threads(self.threads)
+        return MEASURES[case["measure"]](case)
 
-    Raises:
-        ValueError: PyTorch cannot use the device here.
-    """
-    device_named(benchmark.device)
-    console = Console()
-    rows = [_measure(case) for case in track(cases(benchmark), "measuring", console=console, transient=True)]
-    of = {measure: [row for row in rows if row["measure"] == measure] for measure in MEASURES}
-    for table in (
-        game_table(of["environments"]),
-        _speed_table(of["speed"][0]["steps_per_s"]),
-        _parts_table(of["parts"]),
-        _growth_table(of["growth"]),
-    ):
-        console.print(table)
-    if benchmark.output is not None:
-        write_report(benchmark.output, "dgvf bench atari", benchmark, rows)
-    return rows
-
-
-def cases(benchmark: AtariBenchmark) -> list[Row]:
-    """All cases in the order of the report."""
-    names = ("game", "n_envs", "n_steps", "questions", "mixed_precision", "threads", "compile")
-    common = {name: getattr(benchmark, name) for name in (*names, "seconds", "repetitions")}
-    common |= {"device": str(device_named(benchmark.device)), "storage": "graph"}
-    longest = {**common, "unroll_length": benchmark.unroll_lengths[-1]}
-    return [
-        *({**longest, "measure": measure} for measure in ("environments", "speed")),
-        *({**longest, "measure": "parts", "method": method} for method in ("a2c", "discovered")),
-        *(
-            {**common, "measure": "growth", "unroll_length": length, "storage": storage}
-            for length in benchmark.unroll_lengths
-            for storage in ("graph", "recompute")
-        ),
-    ]
-
-
-def _measure(case: Row) -> Row:
-    return measure_in_subprocess("dgvf_agents.bench.atari", case)
+    def tables(self, rows: Sequence[Row]) -> Iterator[Table]:
+        of = {measure: [row for row in rows if row["measure"] == measure] for measure in MEASURES}
+        yield game_table(of["environments"])
+        yield _speed_table(of["speed"][0]["steps_per_s"])
+        parts = [(part, f"{{fractions[{part}]:.0%}}") for part in of["parts"][0]["fractions"]]
+        yield make_table("Where the time goes", of["parts"], [("agent", "{method}"), *parts])
+        yield make_table("Growth with the unroll length L", of["growth"], _GROWTH)
 
 
 def environments(case: Row) -> Row:
@@ -142,58 +115,19 @@ def speed(case: Row) -> Row:
 
     SB3's A2C runs twice: on `make_atari_env`, as its users have it, and on our vector environment (`sb3-adapter`).
     """
-    agents = {name: _agent(name, case) for name in AGENTS if name != "a2c-bfloat16" or not case["mixed_precision"]}
-    for agent in agents.values():
-        _warm_up(agent)
-
-    def rate_of(agent: OnPolicyAlgorithm) -> float:
-        return training_rate(agent, case["seconds"], _updates(agent))
-
-    return {"steps_per_s": median_rates(agents, rate_of, case["repetitions"])}
+    names = [name for name in AGENTS if name != "a2c-bfloat16" or not case["mixed_precision"]]
+    return training_rates({name: _agent(name, case) for name in names}, case["seconds"], case["repetitions"])
 
 
 def parts(case: Row) -> Row:
     """Where the time of training goes: the fraction of each of `PARTS`, and the rest."""
-    model = _ours(case["method"], case)
-    watch = Stopwatch(model.device)
-    watch.time(model.env, "step", "environment")
-    watch.time(model._collector.actor, "actions", "acting")
-    watch.time(model, "train", "inner updates")
-    watch.time(model.learner, "_meta_update", "meta-gradient")
-    new_unroll = model.learner._new_unroll
-
-    def timed_unroll(update: int) -> Unroll:
-        unroll = new_unroll(update)
-        for method in ("add_meta_loss", "gradient"):
-            watch.time(unroll, method, "meta-gradient")
-        watch.time(unroll, "update_with_meta_loss", "inner updates with a meta-loss")
-        return unroll
-
-    vars(model.learner)["_new_unroll"] = timed_unroll
-    _warm_up(model)
-    watch.seconds.clear()
-    start = time.perf_counter()
-    learn_for(model, case["seconds"], _updates(model))
-    total = time.perf_counter() - start
-    fractions = {part: watch.seconds[part] / total for part in PARTS}
-    return {"fractions": {**fractions, "rest": 1.0 - sum(fractions.values())}}
+    seconds = parts_of(_ours(case["method"], case), case["seconds"])[0]
+    return {"fractions": {part: value / sum(seconds.values()) for part, value in seconds.items()}}
 
 
 def growth(case: Row) -> Row:
     """Time per update, and peak memory above that of the warm, idle model."""
-    model = _ours("discovered", case)
-    _warm_up(model)
-    model.learner.restart_unroll()
-    peak, start = Peak(model.device), time.perf_counter()
-    updates = 2 * case["unroll_length"] + 1
-    _learn(model, updates)
-    elapsed, peak_mib = time.perf_counter() - start, peak.mib()
-    copy = tensors_mib([model.learner.theta, model.learner.statistics, model._rollout])
-    return {
-        "ms_per_update": 1e3 * elapsed / updates,
-        "peak_mib": peak_mib,
-        "copies_mib": case["unroll_length"] * copy,
-    }
+    return growth_of(_ours("discovered", case))
 
 
 MEASURES = {function.__name__: function for function in (environments, speed, parts, growth)}
@@ -224,46 +158,15 @@ def _agent(name: str, case: Row) -> OnPolicyAlgorithm:
     return A2C("CnnPolicy", env, n_steps=config.n_steps, ent_coef=config.ent_coef, seed=0, device=config.device)
 
 
-def _updates(agent: OnPolicyAlgorithm) -> int:
-    """Updates per meta-update; 1 without meta-updates."""
-    return agent.unroll_length if isinstance(agent, DGVFA2C) and agent.task.discovers else 1
-
-
-def _learn(agent: OnPolicyAlgorithm, updates: int) -> None:
-    agent.learn(updates * agent.n_envs * agent.n_steps, reset_num_timesteps=False)
-    synchronize(agent.device)
-
-
-def _warm_up(agent: OnPolicyAlgorithm) -> None:
-    """Until all is compiled: the first meta-update comes with the batch after an unroll, and one more follows."""
-    _learn(agent, 2 * _updates(agent) + 1)
-
-
 def _speed_table(rates: dict[str, float]) -> Table:
-    cells = [(AGENTS[name], f"{rate:,.0f}", f"{rate / rates['sb3']:.2f}x") for name, rate in rates.items()]
-    table = make_table("Training on Atari, environment steps per second", ("agent", "steps/s", "to SB3's A2C"), cells)
+    rows = [{"agent": AGENTS[name], "rate": rate, "to_sb3": rate / rates["sb3"]} for name, rate in rates.items()]
+    columns = [("agent", "{agent}"), ("steps/s", "{rate:,.0f}"), ("to SB3's A2C", "{to_sb3:.2f}x")]
+    table = make_table("Training on Atari, environment steps per second", rows, columns)
     table.caption = f"A step of discovered GVFs takes {rates['a2c'] / rates['discovered']:.2f}x our A2C's."
     return table
 
 
-def _parts_table(rows: Sequence[Row]) -> Table:
-    cells = [(row["method"], *(f"{100 * part:.0f}%" for part in row["fractions"].values())) for row in rows]
-    return make_table("Where the time goes", ("agent", *rows[0]["fractions"]), cells)
-
-
-def _growth_table(rows: Sequence[Row]) -> Table:
-    headings = ("L", "storage", "ms per update", "peak MiB over the model's", "of it L copies, MiB")
-    cells = [
-        (
-            *(str(row[name]) for name in ("unroll_length", "storage")),
-            *(f"{row['ms_per_update']:.1f}", f"{row['peak_mib']:.0f}", f"{row['copies_mib']:.0f}"),
-        )
-        for row in rows
-    ]
-    return make_table("Growth with the unroll length L", headings, cells, names=False)
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    torch.set_num_threads(given["threads"])
-    print(json.dumps(MEASURES[given["measure"]](given)))
+_GROWTH = (
+    *(("L", "{unroll_length:d}"), ("storage", "{storage}"), ("ms per update", "{ms_per_update:.1f}")),
+    *(("peak MiB over the model's", "{peak_mib:.0f}"), ("of it L copies, MiB", "{copies_mib:.0f}")),
+)

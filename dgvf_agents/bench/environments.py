@@ -5,27 +5,29 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar, final
 
 import gymnasium as gym
-import numpy as np
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from rich.console import Console
-from rich.progress import track
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from rich.table import Table
 from stable_baselines3.common.env_util import make_atari_env
-from stable_baselines3.common.vec_env import VecFrameStack
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 import dgvf_envs
-from dgvf_agents.bench.report import Row, check_at_least, make_table, write_report
+from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
+from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import stepping_rates
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.emulator import title_of
 
 
+@final
 @dataclass(frozen=True)
-class EnvsBenchmark:
+class EnvsBenchmark(Benchmark):
     """Measure environment steps per second on one core."""
 
+    name: ClassVar[str] = "envs"
+    isolated: ClassVar[bool] = False
     ids: tuple[str, ...] = tuple(dgvf_envs.ENVIRONMENTS)
     """Environments to measure."""
     copies: tuple[int, ...] = (16, 256, 4096)
@@ -46,45 +48,30 @@ class EnvsBenchmark:
     def __post_init__(self) -> None:
         check_at_least(self, 1, "repetitions", "copies", "threads", "game_copies")
 
+    def cases(self) -> list[Row]:
+        return [
+            *({"id": env_id, "copies": copies} for env_id in self.ids for copies in self.copies),
+            *({"game": title_of(game), "copies": copies} for game in self.games for copies in self.game_copies),
+        ]
 
-def run(benchmark: EnvsBenchmark) -> list[Row]:
-    """Measure, print the tables, and write the report; returns its rows."""
-    console = Console()
-    seconds, repetitions = benchmark.seconds, benchmark.repetitions
-    cases = [(env_id, num_envs) for env_id in benchmark.ids for num_envs in benchmark.copies]
-    rows = [
-        measure_environment(*case, seconds, repetitions)
-        for case in track(cases, "measuring", console=console, transient=True)
-    ]
-    if rows:
-        headings = ("environment", "copies", "vector env", "SyncVectorEnv", "ratio")
-        cells = [(row["id"], *_rates(row)) for row in rows]
-        console.print(make_table("Environment steps per second, one process", headings, cells))
-    game_cases = [(game, num_envs) for game in benchmark.games for num_envs in benchmark.game_copies]
-    game_rows = [
-        measure_game(*case, benchmark.threads, seconds, repetitions)
-        for case in track(game_cases, "measuring games", console=console, transient=True)
-    ]
-    if game_rows:
-        console.print(game_table(game_rows))
-    rows += game_rows
-    if benchmark.output is not None:
-        write_report(benchmark.output, "dgvf bench envs", benchmark, rows)
-    return rows
+    def measure(self, case: Row) -> Row:
+        if "game" in case:
+            return measure_game(case["game"], case["copies"], self.threads, self.seconds, self.repetitions)
+        return measure_environment(case["id"], case["copies"], self.seconds, self.repetitions)
+
+    def tables(self, rows: Sequence[Row]) -> list[Table]:
+        title, columns = "Environment steps per second, one process", (("environment", "{id}"), *_RATES)
+        tables = [make_table(title, [row for row in rows if "id" in row], columns)]
+        tables.append(game_table([row for row in rows if "game" in row]))
+        return [table for table in tables if table.row_count]
 
 
 def measure_environment(env_id: str, num_envs: int, seconds: float, repetitions: int) -> Row:
     """The rates of a vector environment and of `SyncVectorEnv`."""
-    modes = ("vector_entry_point", "sync")
-    envs = [gym.make_vec(env_id, num_envs=num_envs, vectorization_mode=mode) for mode in modes]
-    actions = np.stack([envs[0].action_space.sample() for _ in range(64)])
-    for env in envs:
-        env.reset(seed=0)
-    vector, sync = stepping_rates(envs, actions, seconds, repetitions)
-    for env in envs:
-        env.close()
-    rates = {"vector_steps_per_s": vector, "sync_steps_per_s": sync, "ratio": vector / sync}
-    return {"id": env_id, "copies": num_envs, **rates}
+    modes = {"vector": "vector_entry_point", "sync": "sync"}
+    envs = {name: gym.make_vec(env_id, num_envs=num_envs, vectorization_mode=mode) for name, mode in modes.items()}
+    rates = stepping_rates(envs, seconds, repetitions)
+    return {**rates, "ratio": rates["vector_steps_per_s"] / rates["sync_steps_per_s"]}
 
 
 def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetitions: int) -> Row:
@@ -100,29 +87,27 @@ def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetit
         seconds: duration of each repetition.
         repetitions: of each; the median counts.
     """
-    ours = make_atari_vec(game, num_envs, "paper", threads)
-    wrappers = SyncVectorEnv([lambda: make_atari(game, "paper")] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
-    sb3_env = VecFrameStack(make_atari_env(f"{title_of(game)}NoFrameskip-v4", num_envs, seed=0), 4)
-    ours.action_space.seed(0)
-    actions = np.stack([ours.action_space.sample() for _ in range(64)])
-    ours.reset(seed=0)
-    wrappers.reset(seed=0)
-    sb3_env.reset()
-    vector, sync, sb3 = stepping_rates([ours, wrappers, sb3_env], actions, seconds, repetitions)
-    for env in (ours, wrappers, sb3_env):
-        env.close()
-    rates = {"vector_steps_per_s": vector, "sync_steps_per_s": sync, "sb3_steps_per_s": sb3}
-    ratios = {"ratio": vector / sync, "sb3_ratio": vector / sb3}
-    return {"game": title_of(game), "copies": num_envs, "threads": threads, **rates, **ratios}
+    envs: dict[str, VectorEnv | VecEnv] = {
+        "vector": make_atari_vec(game, num_envs, "paper", threads),
+        "sync": SyncVectorEnv([lambda: make_atari(game, "paper")] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP),
+        "sb3": VecFrameStack(make_atari_env(f"{title_of(game)}NoFrameskip-v4", num_envs, seed=0), 4),
+    }
+    rates = stepping_rates(envs, seconds, repetitions)
+    vector, sync, sb3 = rates.values()
+    counts = {"game": title_of(game), "copies": num_envs, "threads": threads}
+    return {**counts, **rates, "ratio": vector / sync, "sb3_ratio": vector / sb3}
 
 
 def game_table(rows: Sequence[Row]) -> Table:
     """The results of `measure_game`, to print."""
-    headings = ("game", "copies", "vector env", "SyncVectorEnv", "ratio", "make_atari_env", "ratio")
-    cells = [(row["game"], *_rates(row), f"{row['sb3_steps_per_s']:,.0f}", f"{row['sb3_ratio']:.1f}x") for row in rows]
-    return make_table("Atari: environment steps per second, one process", headings, cells)
+    columns = (("game", "{game}"), *_RATES, ("make_atari_env", "{sb3_steps_per_s:,.0f}"), ("ratio", "{sb3_ratio:.1f}x"))
+    return make_table("Atari: environment steps per second, one process", rows, columns)
 
 
-def _rates(row: Row) -> tuple[str, ...]:
-    rates = (f"{row[name]:,.0f}" for name in ("copies", "vector_steps_per_s", "sync_steps_per_s"))
-    return (*rates, f"{row['ratio']:.1f}x")
+_RATES = (
+    ("copies", "{copies:,}"),
+    ("vector env", "{vector_steps_per_s:,.0f}"),
+    ("SyncVectorEnv", "{sync_steps_per_s:,.0f}"),
+    ("ratio", "{ratio:.1f}x"),
+)
+"""Columns of both tables."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -15,24 +15,33 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
+from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.bench.report import Row
+from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import CPU
+
+T = TypeVar("T")
 
 WARM_UP_STEPS = 20
 """Environment steps before the clock starts: buffers are filled, caches warm."""
 
 
-def stepping_rates(
-    envs: Sequence[VectorEnv | VecEnv], actions: np.ndarray, seconds: float, repetitions: int
-) -> list[float]:
-    """Environment steps per second of vector environments that were reset and take turns.
+def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repetitions: int) -> Row:
+    """Environment steps per second of vector environments, which take turns and are closed.
 
     Args:
-        envs: the environments, with N environments each.
-        actions: [K, N], K ≥ `WARM_UP_STEPS`: taken in turn, the same by all.
+        envs: the environments by name, with N environments each, the first a Gymnasium `VectorEnv`.
         seconds: duration of each repetition.
         repetitions: of each environment; the median counts.
+
+    Returns:
+        `NAME_steps_per_s` of each.
     """
-    for env in envs:
+    first = next(iter(envs.values()))
+    first.action_space.seed(0)
+    actions = np.stack([first.action_space.sample() for _ in range(64)])  # [64, N], the same for all
+    for env in envs.values():
+        env.reset(seed=0) if isinstance(env, VectorEnv) else env.reset()
         for k in range(WARM_UP_STEPS):
             env.step(actions[k])
 
@@ -43,35 +52,64 @@ def stepping_rates(
             steps += 1
         return steps * env.num_envs / elapsed
 
-    return list(median_rates(dict(enumerate(envs)), rate_of, repetitions).values())
+    rates = median_rates(envs, rate_of, repetitions)
+    for env in envs.values():
+        env.close()
+    return {f"{name}_steps_per_s": rate for name, rate in rates.items()}
 
 
-def median_rates(measured: Mapping[Any, Any], rate_of: Callable[[Any], float], repetitions: int) -> dict[Any, float]:
+def median_rates(measured: Mapping[str, T], rate_of: Callable[[T], float], repetitions: int) -> dict[str, float]:
     """The median rate of each of several things, which take turns."""
-    rates: dict[Any, list[float]] = {name: [] for name in measured}
-    for _ in range(repetitions):
-        for name, thing in measured.items():
-            rates[name].append(rate_of(thing))
-    return {name: statistics.median(found) for name, found in rates.items()}
+    rounds = [{name: rate_of(thing) for name, thing in measured.items()} for _ in range(repetitions)]
+    return {name: statistics.median(rates[name] for rates in rounds) for name in measured}
 
 
-def learn_for(agent: OnPolicyAlgorithm, seconds: float, updates: int = 1) -> None:
+def training_rates(agents: Mapping[str, OnPolicyAlgorithm], seconds: float, repetitions: int) -> Row:
+    """Environment steps per second of agents that take turns, by name."""
+    for agent in agents.values():
+        warm_up(agent)
+    return {"steps_per_s": median_rates(agents, lambda agent: training_rate(agent, seconds), repetitions)}
+
+
+def training_rate(agent: OnPolicyAlgorithm, seconds: float) -> float:
+    """Environment steps per second of `learn_for`."""
+    before, start = agent.num_timesteps, time.perf_counter()
+    learn_for(agent, seconds)
+    return (agent.num_timesteps - before) / (time.perf_counter() - start)
+
+
+def learn_for(agent: OnPolicyAlgorithm, seconds: float) -> None:
     """Train for at least that long in one call of `learn`, whose setup takes time too, and wait for the device.
+
+    Training stops after a multiple of the updates per meta-update, so that meta-updates count for their share.
 
     Args:
         agent: any on-policy agent.
         seconds: ≥ 0.
-        updates: ≥ 1; training stops after a multiple of them, so that meta-updates count for their share.
     """
-    agent.learn(_FOREVER, _UntilClock(seconds, updates), reset_num_timesteps=False)
+    agent.learn(_FOREVER, _UntilClock(seconds, updates_per_meta_update(agent)), reset_num_timesteps=False)
     synchronize(agent.device)
 
 
-def training_rate(agent: OnPolicyAlgorithm, seconds: float, updates: int = 1) -> float:
-    """Environment steps per second of `learn_for`."""
-    before, start = agent.num_timesteps, time.perf_counter()
-    learn_for(agent, seconds, updates)
-    return (agent.num_timesteps - before) / (time.perf_counter() - start)
+def learn_updates(agent: OnPolicyAlgorithm, updates: int) -> None:
+    """Train for a number of updates, and wait for the device."""
+    agent.learn(updates * agent.n_envs * agent.n_steps, reset_num_timesteps=False)
+    synchronize(agent.device)
+
+
+def warm_up(agent: OnPolicyAlgorithm) -> int:
+    """Train for two meta-updates, after which all is compiled; returns how many updates that took.
+
+    The first meta-update comes with the batch after an unroll, and one more follows.
+    """
+    updates = 2 * updates_per_meta_update(agent) + 1
+    learn_updates(agent, updates)
+    return updates
+
+
+def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
+    """L of an agent that discovers; 1 without meta-updates."""
+    return agent.unroll_length if isinstance(agent, DGVFA2C) and agent.task.discovers else 1
 
 
 _FOREVER = 10**9  # steps
@@ -131,6 +169,39 @@ class Stopwatch:
         if self._open:
             self.seconds[self._open[-1]] += now - self._since
         self._since = now
+
+
+PARTS = ("environment", "acting", "inner updates", "inner updates with a meta-loss", "meta-gradient", "rest")
+"""Of training. The rest is bookkeeping: episodes, callbacks, assembling batches.
+
+With summed meta-losses, an update is compiled together with the meta-loss of the parameters before it, from the same
+batch.
+"""
+
+
+def parts_of(model: DGVFA2C, seconds: float) -> tuple[dict[str, float], int]:
+    """Seconds spent in each of `PARTS` when a new model trains for at least `seconds`, and the number of updates."""
+    watch = Stopwatch(model.device)
+    watch.time(model.env, "step", "environment")
+    watch.time(model._collector.actor, "actions", "acting")
+    watch.time(model, "train", "inner updates")
+    watch.time(model.learner, "_meta_update", "meta-gradient")
+    new_unroll = model.learner._new_unroll
+
+    def timed_unroll(update: int) -> Unroll:
+        unroll = new_unroll(update)
+        for method in ("add_meta_loss", "gradient"):
+            watch.time(unroll, method, "meta-gradient")
+        watch.time(unroll, "update_with_meta_loss", "inner updates with a meta-loss")
+        return unroll
+
+    vars(model.learner)["_new_unroll"] = timed_unroll
+    warm_up(model)
+    watch.time(model, "learn", "rest")
+    watch.seconds.clear()
+    before = model._n_updates
+    learn_for(model, seconds)
+    return {part: watch.seconds[part] for part in PARTS}, model._n_updates - before
 
 
 def synchronize(device: torch.device) -> None:

@@ -1,49 +1,45 @@
-"""Training speed and memory: our agents beside Stable-Baselines3's A2C, each case in a subprocess.
-
-Run as a module with a case as JSON, it measures that case and prints the result as JSON.
-"""
+"""Training speed and memory: our agents beside Stable-Baselines3's A2C, each case in a new process."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, final
 
 import torch
-from rich.console import Console
-from rich.progress import track
-from rich.table import Table
+from rich.console import RenderableType
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.benchmark import Timer
 from torch.utils.flop_counter import flop_registry
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.bench.memory import Peak, resident_mib, tensors_mib
-from dgvf_agents.bench.report import Row, check_at_least, make_table, measure_in_subprocess, write_report
-from dgvf_agents.bench.timing import Stopwatch, learn_for, median_rates, training_rate
+from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
+from dgvf_agents.bench.memory import growth_of, resident_mib
+from dgvf_agents.bench.report import Row
+from dgvf_agents.bench.timing import learn_updates, parts_of, training_rates
 from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 POLICIES = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "CnnPolicy"}
 """By environment."""
-WARM_UP_STEPS = 3_200
 PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
 """Settings of the gridworld presets that are not defaults."""
 _MODES: dict[str, Any] = {"none": "joint", "discovered": "auxiliary"}
+_AGENTS = {"none": "our A2C", "discovered": "discovered GVFs"}
 
 
+@final
 @dataclass(frozen=True)
-class AgentsBenchmark:
+class AgentsBenchmark(Benchmark):
     """Measure training steps per second and memory."""
 
+    name: ClassVar[str] = "agents"
     threads: tuple[int, ...] = (1, 2)
     """Numbers of PyTorch threads."""
     seconds: float = 5.0
@@ -67,52 +63,44 @@ class AgentsBenchmark:
         if unknown := set(self.worlds) - set(POLICIES):
             raise ValueError(f"worlds must be among {sorted(POLICIES)}, got {sorted(unknown)}")
 
+    def cases(self) -> list[Row]:
+        timing = {"seconds": self.seconds, "repetitions": self.repetitions}
+        growth = [(length, 128, storage) for length in self.unroll_lengths for storage in ("graph", "recompute")]
+        growth += [(10, questions, "graph") for questions in self.questions]
+        first, last = self.worlds[0], self.worlds[-1]
+        return [
+            *(
+                _case(measure, world, threads, **timing)
+                for measure in ("speed", "parts")
+                for world, threads in itertools.product(self.worlds, self.threads)
+            ),
+            *(_case("growth", last, 1, unroll_length=L, questions=D, storage=storage) for L, D, storage in growth),
+            _case("lasting", first, 1, unroll_length=10, questions=128, storage="graph", iterations=self.iterations),
+            *({"measure": "products", "seconds": 1.0, "threads": threads} for threads in self.threads),
+        ]
 
-def run(benchmark: AgentsBenchmark) -> list[Row]:
-    """Measure, print the tables, and write the report; returns its rows."""
-    console = Console()
-    rows = [_measure(case) for case in track(cases(benchmark), "measuring", console=console, transient=True)]
-    of = {measure: [row for row in rows if row["measure"] == measure] for measure in MEASURES}
-    for table in (_speed_table(of["speed"]), _parts_table(of["parts"]), _growth_table(of["growth"])):
-        console.print(table)
-    (lasting,) = of["lasting"]
-    console.print(
-        f"resident memory after {benchmark.iterations // 10} and {benchmark.iterations} meta-updates: "
-        f"{lasting['early_mib']:.0f} and {lasting['late_mib']:.0f} MiB"
-    )
-    for row in of["products"]:
-        gflops = f"{row['gflops']:.0f} GFLOP/s"
-        console.print(f"{row['threads']} thread(s): matrix products of the 512-unit layer at {gflops}")
-    if benchmark.output is not None:
-        write_report(benchmark.output, "dgvf bench agents", benchmark, rows)
-    return rows
+    def measure(self, case: Row) -> Row:
+        torch.set_num_threads(case["threads"])
+        return MEASURES[case["measure"]](case)
 
-
-def cases(benchmark: AgentsBenchmark) -> list[Row]:
-    """All cases in the order of the report."""
-
-    def case(measure: str, world: str, threads: int, **settings: Any) -> Row:
-        return {"measure": measure, "world": world, "policy": POLICIES[world], "threads": threads, **settings}
-
-    timing = {"seconds": benchmark.seconds, "repetitions": benchmark.repetitions}
-    first, last = benchmark.worlds[0], benchmark.worlds[-1]
-    growth = [(length, 128, storage) for length in benchmark.unroll_lengths for storage in ("graph", "recompute")]
-    growth += [(10, questions, "graph") for questions in benchmark.questions]
-    names = ("unroll_length", "questions", "storage")
-    return [
-        *(
-            case(measure, world, threads, **timing)
-            for measure in ("speed", "parts")
-            for world, threads in itertools.product(benchmark.worlds, benchmark.threads)
-        ),
-        *(case("growth", last, 1, **dict(zip(names, settings, strict=True))) for settings in growth),
-        case("lasting", first, 1, **dict(zip(names, (10, 128, "graph"), strict=True)), iterations=benchmark.iterations),
-        *({"measure": "products", "seconds": 1.0, "threads": threads} for threads in benchmark.threads),
-    ]
+    def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
+        of = {measure: [row for row in rows if row["measure"] == measure] for measure in MEASURES}
+        speeds = [{**row, **_ratios(row["steps_per_s"])} for row in of["speed"]]
+        yield make_table("Training, environment steps per second (ratio to Stable-Baselines3's A2C)", speeds, _SPEED)
+        title = "Milliseconds per iteration, all steps of a rollout and its update"
+        yield make_table(title, of["parts"], _PARTS)
+        yield make_table("Growth with unroll length L and questions D", of["growth"], _GROWTH)
+        (lasting,) = of["lasting"]
+        yield (
+            f"resident memory after {self.iterations // 10} and {self.iterations} meta-updates: "
+            f"{lasting['early_mib']:.0f} and {lasting['late_mib']:.0f} MiB"
+        )
+        for row in of["products"]:
+            yield f"{row['threads']} thread(s): matrix products of the 512-unit layer at {row['gflops']:.0f} GFLOP/s"
 
 
-def _measure(case: Row) -> Row:
-    return measure_in_subprocess("dgvf_agents.bench.training", case)
+def _case(measure: str, world: str, threads: int, **settings: Any) -> Row:
+    return {"measure": measure, "world": world, "policy": POLICIES[world], "threads": threads, **settings}
 
 
 def speed(case: Row) -> Row:
@@ -121,85 +109,61 @@ def speed(case: Row) -> Row:
     SB3's A2C runs twice: on its own `DummyVecEnv`, as its users have it, and on our vector environment (`sb3-adapter`).
     """
     agents = {name: _agent(name, case) for name in ("sb3", "sb3-adapter", "none", "discovered")}
-    for agent in agents.values():
-        agent.learn(WARM_UP_STEPS)
-    seconds = case["seconds"]
-    return {"steps_per_s": median_rates(agents, lambda agent: training_rate(agent, seconds), case["repetitions"])}
+    return training_rates(agents, case["seconds"], case["repetitions"])
 
 
 def _agent(name: str, case: Row) -> OnPolicyAlgorithm:
-    env: VecEnv = make_vec(case["world"], 16, seed=0) if name != "sb3" else make_vec_env(case["world"], 16, seed=0)
     if not name.startswith("sb3"):
-        return DGVFA2C(
-            case["policy"], env, auxiliary_task=name, encoder_mode=_MODES[name], seed=0, device="cpu", **PAPER
-        )
+        return _ours(name, case)
+    env: VecEnv = make_vec(case["world"], 16, seed=0) if name != "sb3" else make_vec_env(case["world"], 16, seed=0)
     extractor = MLPExtractor if case["policy"] == "PaperMlpPolicy" else GridCNNExtractor
     network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
 
 
+def _ours(task: str, case: Row, **settings: Any) -> DGVFA2C:
+    env, mode = make_vec(case["world"], 16, seed=0), _MODES[task]
+    settings |= {name: case[name] for name in ("unroll_length", "questions", "storage") if name in case}
+    return DGVFA2C(
+        case["policy"], env, auxiliary_task=task, encoder_mode=mode, seed=0, device="cpu", **PAPER, **settings
+    )
+
+
 def parts(case: Row) -> Row:
     """Milliseconds per iteration that our agents take to act, all steps of a rollout, and to learn from it."""
-    return {"ms_per_iteration": {name: _parts_of(name, case) for name in ("none", "discovered")}}
-
-
-def _parts_of(name: str, case: Row) -> dict[str, float]:
-    model, watch = _agent(name, case), Stopwatch()
-    assert isinstance(model, DGVFA2C)
-    watch.time(model._collector.actor, "actions", "acting")
-    watch.time(model, "train", "update")
-    model.learn(WARM_UP_STEPS)
-    watch.seconds.clear()
-    before = model._n_updates
-    learn_for(model, case["seconds"], model.unroll_length)  # one meta-update each
-    return {part: 1e3 * watch.seconds[part] / (model._n_updates - before) for part in ("acting", "update")}
+    times = {}
+    for name in _AGENTS:
+        seconds, updates = parts_of(_ours(name, case), case["seconds"])
+        learning = [part for part in seconds if part not in ("environment", "acting", "rest")]
+        times[name] = {
+            "acting": 1e3 * seconds["acting"] / updates,
+            "update": 1e3 * sum(seconds[part] for part in learning) / updates,
+        }
+    return {"ms_per_iteration": times}
 
 
 def growth(case: Row) -> Row:
     """Time and arithmetic per update, and peak resident memory above that of the warm, idle model."""
-    model = _discovering(case)
-    updates = 2 * case["unroll_length"] + 2
-    model.learn(updates * 80)
-    model.learner.restart_unroll()
-    peak = Peak()
-    start = time.perf_counter()
-    model.learn(updates * 80, reset_num_timesteps=False)
-    elapsed, peak_mib = time.perf_counter() - start, peak.mib()
-    copy = tensors_mib([model.learner.theta, model.learner.statistics, model._rollout])
-    operations = _operations_per_update(case)
-    return {
-        "ms_per_update": 1e3 * elapsed / updates,
-        "gflop_per_update": 1e-9 * operations,
-        "gflops": 1e-9 * operations * updates / elapsed,
-        "peak_mib": peak_mib,
-        "copies_mib": case["unroll_length"] * copy,
-    }
+    found, gflop = growth_of(_ours("discovered", case, compile=True)), 1e-9 * _operations_per_update(case)
+    return {**found, "gflop_per_update": gflop, "gflops": 1e3 * gflop / found["ms_per_update"]}
 
 
 def lasting(case: Row) -> Row:
     """Resident memory after the first tenth of many meta-updates, and after all of them."""
-    model = _discovering(case)
-    tenth = case["iterations"] // 10 * case["unroll_length"] * 80
-    model.learn(tenth)
+    model = _ours("discovered", case, compile=True)
+    tenth = case["iterations"] // 10 * case["unroll_length"]
+    learn_updates(model, tenth)
     early = resident_mib()
-    model.learn(9 * tenth, reset_num_timesteps=False)
+    learn_updates(model, 9 * tenth)
     return {"early_mib": early, "late_mib": resident_mib()}
-
-
-def _discovering(case: Row, compile: bool = True) -> DGVFA2C:
-    env = make_vec(case["world"], 16, seed=0)
-    settings = {name: case[name] for name in ("unroll_length", "questions", "storage")}
-    return DGVFA2C(
-        case["policy"], env, seed=0, device="cpu", compile=compile, encoder_mode="auxiliary", **PAPER, **settings
-    )
 
 
 def _operations_per_update(case: Row) -> float:
     """Floating-point operations of the matrix products and convolutions, acting included, as PyTorch counts them."""
-    model = _discovering(case, compile=False)
-    model.learn((case["unroll_length"] + 1) * 80)
+    model = _ours("discovered", case, compile=False)
+    learn_updates(model, case["unroll_length"] + 1)
     with OperationCounter() as counter:
-        model.learn(case["unroll_length"] * 80, reset_num_timesteps=False)
+        learn_updates(model, case["unroll_length"])
     return counter.total / case["unroll_length"]
 
 
@@ -218,54 +182,39 @@ class OperationCounter(TorchDispatchMode):
 def products(case: Row) -> Row:
     """GFLOP/s of the matrix products of the 512-unit layer on CollectObjects-v0, batch 80."""
     batch, inputs, outputs = 80, 1936, 512
-    a, b = torch.randn(batch, inputs), torch.randn(inputs, outputs)
-    steps, start = 0, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < case["seconds"]:
-        a @ b
-        steps += 1
-    return {"gflops": 2e-9 * batch * inputs * outputs * steps / elapsed}
+    matrices = {"a": torch.randn(batch, inputs), "b": torch.randn(inputs, outputs)}
+    timer = Timer("a @ b", globals=matrices, num_threads=case["threads"])
+    duration = timer.blocked_autorange(min_run_time=case["seconds"]).mean
+    return {"gflops": 2e-9 * batch * inputs * outputs / duration}
 
 
 MEASURES = {function.__name__: function for function in (speed, parts, growth, lasting, products)}
 """By name."""
 
 
-def _speed_table(rows: Sequence[Row]) -> Table:
-    headings = ("environment", "threads", "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs")
-    cells = []
-    for row in rows:
-        sb3, adapted, a2c, discovered = row["steps_per_s"].values()
-        ours = (f"{rate:,.0f} ({rate / sb3:.2f}x)" for rate in (a2c, discovered))
-        rates = (f"{sb3:,.0f}", f"{adapted:,.0f}", *ours, f"{a2c / discovered:.2f}x")
-        cells.append((row["world"], str(row["threads"]), *rates))
-    title = "Training, environment steps per second (ratio to Stable-Baselines3's A2C)"
-    return make_table(title, (*headings, "time, discovered / our A2C"), cells)
+def _ratios(rates: dict[str, float]) -> Row:
+    to_sb3 = {name: rate / rates["sb3"] for name, rate in rates.items()}
+    return {"to_sb3": to_sb3, "discovery": rates["none"] / rates["discovered"]}
 
 
-def _parts_table(rows: Sequence[Row]) -> Table:
-    agents = ("our A2C", "discovered GVFs")
-    headings = ("environment", "threads", *(f"{agent}, {part}" for agent in agents for part in ("acting", "update")))
-    cells = []
-    for row in rows:
-        times = [f"{ms:.2f}" for agent in row["ms_per_iteration"].values() for ms in agent.values()]
-        cells.append((row["world"], str(row["threads"]), *times))
-    return make_table("Milliseconds per iteration, all steps of a rollout and its update", headings, cells)
-
-
-def _growth_table(rows: Sequence[Row]) -> Table:
-    headings = ("L", "D", "storage", "ms per update", "GFLOP/s", "peak MiB over the model's", "of it L copies, MiB")
-    cells = [
-        (
-            *(str(row[name]) for name in ("unroll_length", "questions", "storage")),
-            f"{row['ms_per_update']:.2f}",
-            *(f"{row[name]:.0f}" for name in ("gflops", "peak_mib", "copies_mib")),
-        )
-        for row in rows
-    ]
-    return make_table("Growth with unroll length L and questions D", headings, cells, names=False)
-
-
-if __name__ == "__main__":
-    given = json.loads(sys.argv[1])
-    torch.set_num_threads(given["threads"])
-    print(json.dumps(MEASURES[given["measure"]](given)))
+_CASE = (("environment", "{world}"), ("threads", "{threads:d}"))
+_SPEED = (
+    *_CASE,
+    ("SB3 A2C", "{steps_per_s[sb3]:,.0f}"),
+    ("SB3 A2C, our envs", "{steps_per_s[sb3-adapter]:,.0f}"),
+    *((words, f"{{steps_per_s[{name}]:,.0f}} ({{to_sb3[{name}]:.2f}}x)") for name, words in _AGENTS.items()),
+    ("time, discovered / our A2C", "{discovery:.2f}x"),
+)
+_PARTS = (
+    *_CASE,
+    *(
+        (f"{words}, {part}", f"{{ms_per_iteration[{name}][{part}]:.2f}}")
+        for name, words in _AGENTS.items()
+        for part in ("acting", "update")
+    ),
+)
+_GROWTH = (
+    *(("L", "{unroll_length:d}"), ("D", "{questions:d}"), ("storage", "{storage}")),
+    *(("ms per update", "{ms_per_update:.2f}"), ("GFLOP/s", "{gflops:.0f}")),
+    *(("peak MiB over the model's", "{peak_mib:.0f}"), ("of it L copies, MiB", "{copies_mib:.0f}")),
+)

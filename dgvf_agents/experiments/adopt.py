@@ -20,6 +20,7 @@ from dgvf_agents.experiments.runs import (
     read_mark,
     write_mark,
 )
+from dgvf_agents.runs.config import TrainConfig
 
 
 def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
@@ -40,7 +41,7 @@ def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
         FileNotFoundError: a folder does not exist.
         ValueError: a cell's folder holds a run of another configuration, or another process trains it.
     """
-    found = [(run, read_config(run)) for folder in folders for run in _complete_runs(folder)]
+    found = [run for folder in folders for run in _complete_runs(folder)]
     adopted = []
     for cell in cells:
         run = next((run for run, config in found if not differing_fields(config, cell.config)), None)
@@ -57,27 +58,18 @@ def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
     return adopted
 
 
-def _complete_runs(folder: Path) -> Iterator[Path]:
+def _complete_runs(folder: Path) -> Iterator[tuple[Path, TrainConfig]]:
+    """Finished runs of this version that an analysis can use."""
     if not folder.is_dir():
         raise FileNotFoundError(f"adopt must name folders, got {folder}")
-    for file in sorted(folder.rglob("config.json")):
-        if _is_readable(file.parent) and is_complete(file.parent) and _has_returns(file.parent):
-            yield file.parent
-
-
-def _is_readable(folder: Path) -> bool:
-    """Whether it is a run of this version; there may be others beside it."""
-    try:
-        read_config(folder)
-    except ValueError:
-        return False
-    return True
-
-
-def _has_returns(folder: Path) -> bool:
-    """Whether an analysis can use it: runs of versions without evaluation have returns of training only."""
-    config = read_config(folder)
-    return "evaluation" in RunMetrics.read(folder).curves or config.env_kwargs == config.evaluation_kwargs
+    for run in sorted(file.parent for file in folder.rglob("config.json")):
+        try:
+            config = read_config(run)
+        except ValueError:  # of another version
+            continue
+        same_world = config.env_kwargs == config.evaluation_kwargs
+        if is_complete(run) and (same_world or "evaluation" in RunMetrics.read(run).curves):
+            yield run, config
 
 
 def _link(run: Path, cell: Cell) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.catalogue import Figure
-from dgvf_agents.experiments.metrics import Curve, Measure, RunMetrics
+from dgvf_agents.experiments.metrics import MEASURES, Curve, Measure, RunMetrics
 from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
@@ -19,7 +18,7 @@ from dgvf_agents.experiments.statistics import (
     mean,
     probability_of_improvement,
 )
-from dgvf_agents.experiments.tables import QUANTITIES, Results, make_table, where
+from dgvf_agents.experiments.tables import QUANTITIES, Results, make_table
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
 
 BAND_POINTS = 150
@@ -39,41 +38,33 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
         ValueError: runs of a world have no measure of return in common.
     """
     earlier = earlier or Results()
-    worlds = list(dict.fromkeys([*earlier.worlds(), *(cell.setting.world for cell in cells)]))
-    runs, curves = [make_table("cells")], [make_table("curves")]
-    for world in worlds:
-        runs.append(where(earlier.cells, world=world))
-        curves.append(where(earlier.curves, world=world))
-        if ours := [cell for cell in cells if cell.setting.world == world]:
-            our_runs, our_curves = _read_runs(ours)
-            runs.append(our_runs)
-            curves.append(our_curves)
-    runs_table, curves_table = (_joined(tables) for tables in (runs, curves))
-    _check_measures(runs_table)
-    by_world = [where(runs_table, world=world) for world in worlds]
-    strata = list(zip(worlds, by_world, strict=True))
-    if (overall := _normalized(by_world)) is not None:
-        strata.append(("all", overall))
+    worlds = dict.fromkeys(cell.setting.world for cell in cells)
+    ours = [_read_runs([cell for cell in cells if cell.setting.world == world]) for world in worlds]
+    runs = _joined([earlier.cells, *(runs for runs, _ in ours)])
+    curves = _joined([earlier.curves, *(curves for _, curves in ours)])
+    strata = dict(tuple(runs.groupby("world", sort=False)))
+    for world, rows in strata.items():
+        if rows["measure"].nunique() > 1:
+            found = " and ".join(sorted(rows["measure"].unique()))
+            raise ValueError(f"runs on {world} must have one measure of return in common, got {found}")
+    choices = [choice for rows in strata.values() for choice in figure.choices(rows)]
+    strata |= _normalized(list(strata.values()))
     return Results(
-        runs_table,
-        curves_table,
-        make_table("bands", _bands(curves_table)),
-        make_table("summary", [row for name, rows in strata for row in _summary(name, rows)]),
-        make_table("comparisons", [row for name, rows in strata for row in _comparisons(name, rows, figure.reference)]),
-        make_table("choices", [dataclasses.astuple(choice) for rows in by_world for choice in figure.choices(rows)]),
+        runs,
+        curves,
+        make_table("bands", _bands(curves)),
+        make_table("summary", [row for name, rows in strata.items() for row in _summary(name, rows)]),
+        make_table(
+            "comparisons", [row for name, rows in strata.items() for row in _comparisons(name, rows, figure.reference)]
+        ),
+        make_table("choices", choices),
     )
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    filled = [table for table in tables if not table.empty]
-    return pd.concat(filled, ignore_index=True) if filled else tables[0]
-
-
-def _check_measures(runs: pd.DataFrame) -> None:
-    for world, measures in runs.groupby("world", sort=False)["measure"]:
-        if measures.nunique() > 1:
-            found = " and ".join(sorted(measures.unique()))
-            raise ValueError(f"runs on {world} must have one measure of return in common, got {found}")
+    """All rows, those of a world together."""
+    rows = pd.concat([table for table in tables if not table.empty])
+    return pd.concat([of_world for _, of_world in rows.groupby("world", sort=False)], ignore_index=True)
 
 
 def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -98,20 +89,16 @@ def _common_measure(cells: Sequence[Cell], metrics: Sequence[RunMetrics]) -> Mea
 
     On Atari training comes first: its scores are those of whole games, unclipped, and evaluations are few.
     """
+    lacking = {m: [c.name for c, known in zip(cells, metrics, strict=True) if m not in known.curves] for m in MEASURES}
     on_atari = game_of_world(cells[0].setting.world) is not None
     order: tuple[Measure, ...] = ("training", "evaluation") if on_atari else ("evaluation",)
-    for measure in order:
-        if all(measure in metric.curves for metric in metrics):
-            return measure
-
-    def lacking(measure: Measure) -> str:
-        return ", ".join(c.name for c, m in zip(cells, metrics, strict=True) if measure not in m.curves)
-
+    if best := next((measure for measure in order if not lacking[measure]), None):
+        return best
     if any(cell.config.env_kwargs != cell.config.evaluation_kwargs for cell in cells):
         reason = "runs must have eval/mean_reward, since training differs from evaluation"
-        raise ValueError(f"{reason}, got none in {lacking('evaluation')}")
-    if names := lacking("training"):
-        raise ValueError(f"runs must have finished an episode, got none in {names}")
+        raise ValueError(f"{reason}, got none in {', '.join(lacking['evaluation'])}")
+    if lacking["training"]:
+        raise ValueError(f"runs must have finished an episode, got none in {', '.join(lacking['training'])}")
     return "training"
 
 
@@ -132,17 +119,17 @@ def _bands(curves: pd.DataFrame) -> list[tuple[Any, ...]]:
     return rows
 
 
-def _normalized(by_world: Sequence[pd.DataFrame]) -> pd.DataFrame | None:
-    """Normalized returns of the settings that every world has; `None` if they cannot be compared."""
+def _normalized(by_world: Sequence[pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """Normalized returns of the settings that every world has, as `all`; nothing if they cannot be compared."""
     references = [reference_of(runs["world"].iloc[0]) for runs in by_world]
-    if len(by_world) < 2 or any(reference.random is None for reference in references):
-        return None
     common = set.intersection(*(set(runs["setting"]) for runs in by_world))
+    if len(by_world) < 2 or not common or any(reference.random is None for reference in references):
+        return {}
     columns = [f"{quantity}_return" for quantity in QUANTITIES]
     kept = [runs[runs["setting"].isin(common)].copy() for runs in by_world]
     for runs, reference in zip(kept, references, strict=True):
         runs[columns] = runs[columns].map(reference.normalized)
-    return pd.concat(kept) if common else None
+    return {"all": pd.concat(kept)}
 
 
 def _strata(runs: pd.DataFrame, quantity: str) -> dict[str, list[np.ndarray]]:
@@ -157,8 +144,8 @@ def _summary(name: str, runs: pd.DataFrame) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     for quantity in QUANTITIES:
         for label, strata in _strata(runs, quantity).items():
-            numbers = (dataclasses.astuple(estimate(s, strata)) for s in (mean, interquartile_mean))
-            rows.append((name, label, quantity, sum(map(len, strata)), *(x for three in numbers for x in three)))
+            count = sum(map(len, strata))
+            rows.append((name, label, quantity, count, *estimate(mean, strata), *estimate(interquartile_mean, strata)))
     return rows
 
 
@@ -172,5 +159,5 @@ def _comparisons(name: str, runs: pd.DataFrame, reference: str | None) -> list[t
         for other in strata:
             if other != reference:
                 win = estimate(probability_of_improvement, [*strata[reference], *strata[other]])
-                rows.append((name, quantity, reference, other, *dataclasses.astuple(win)))
+                rows.append((name, quantity, reference, other, *win))
     return rows

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -25,25 +25,6 @@ Changes = Mapping[str, Any]
 
 @final
 @dataclass(frozen=True)
-class Variant:
-    """What a figure compares, on any world: a preset's method with changes."""
-
-    method: AnyMethod
-    label: str | None = None
-    """The method and its changes if `None`."""
-    changes: Changes = field(default_factory=dict)
-    """The same on every world."""
-    changes_by_world: Mapping[str, Changes] | None = None
-    """Those that depend on the world."""
-
-    def on(self, world: str) -> Setting:
-        """The setting on a world."""
-        of_world = {} if self.changes_by_world is None else self.changes_by_world[world]
-        return setting(world, self.method, self.label, **of_world, **self.changes)
-
-
-@final
-@dataclass(frozen=True)
 class Figure:
     """One figure of the paper, or one beyond it."""
 
@@ -51,8 +32,8 @@ class Figure:
     """Its name in `dgvf reproduce`."""
     summary: str
     """One line."""
-    variants: tuple[Variant, ...]
-    """What is compared."""
+    variants: Callable[[str], list[Setting]]
+    """What is compared on a world."""
     draw: Callable[[Results, Path], None]
     """Writes the picture as PNG, atomically, from tables alone."""
     worlds: tuple[str, ...] = WORLDS
@@ -66,9 +47,7 @@ class Figure:
 
     def settings(self, world: str) -> list[Setting]:
         """What is run on a world."""
-        if self.grid is not None:
-            return search.first_stage(self.grid, world)
-        return [variant.on(world) for variant in self.variants]
+        return self.variants(world) if self.grid is None else search.first_stage(self.grid, world)
 
     def follow_up(self, world: str, cells: pd.DataFrame) -> list[Setting]:
         """What is run on a world given the cells of `settings`; nothing unless the figure is a search."""
@@ -79,11 +58,24 @@ class Figure:
         return [] if self.grid is None else search.choices(cells)
 
 
-def _varied(name: str, values: tuple[Any, ...], by_world: Mapping[str, Changes] | None = None) -> tuple[Variant, ...]:
-    """Discovered questions with each value of a field, which is the label too."""
-    return tuple(Variant("discovered", str(value), {name: value}, by_world) for value in values)
+def _methods(methods: Collection[AnyMethod], *rates: Mapping[str, Changes]) -> Callable[[str], list[Setting]]:
+    """Methods as they are, or with each of several changes by world."""
+    return lambda world: [
+        setting(world, method, **changes) for changes in [rate[world] for rate in rates] or [{}] for method in methods
+    ]
 
 
+def _varied(
+    name: str, values: Sequence[Any], rate: Mapping[str, Changes] | None = None
+) -> Callable[[str], list[Setting]]:
+    """Discovered questions with each value of a field, which is the label too, and with changes by world."""
+    return lambda world: [
+        setting(world, "discovered", str(value), **({} if rate is None else rate[world]), **{name: value})
+        for value in values
+    ]
+
+
+_JOINT: Changes = {"encoder_mode": "joint"}
 # Random questions solve the small rooms at the presets' learning rates, so there the questions cannot matter much.
 LOW_RATE: dict[str, Changes] = {
     "collect-objects": {"learning_rate": 0.0005},
@@ -120,16 +112,16 @@ _LAPTOP_DISCOVERED: dict[str, Any] = {
 }
 # An eighth of the table's, for eight times as many meta-updates per frame. With the table's own, discounts went to 1
 # and the policy collapsed; both are run.
-_LAPTOP_META_RATE = 7.5e-5
+_LAPTOP_META_RATE: Changes = {"meta_learning_rate": 7.5e-5}
 # Between the table's 1e-4 and the gridworlds' 0.1, not searched.
-_LAPTOP_AUXILIARY_COEFFICIENT = 0.01
+_LAPTOP_AUXILIARY: Changes = {"auxiliary_coefficient": 0.01}
 
 _FIGURES = (
     # Paper, figure 2: do discovered questions alone suffice?
     Figure(
         "gridworlds",
         "encoders trained by discovered questions, random ones or reward prediction alone, beside plain A2C",
-        tuple(Variant(method) for method in METHODS),
+        _methods(METHODS),
         partial(draw_curves, title="Encoder trained by the auxiliary task alone"),
         seeds=5,
         reference="discovered",
@@ -162,14 +154,16 @@ _FIGURES = (
     Figure(
         "joint",
         "encoders trained by the main task and an auxiliary task together, beside plain A2C",
-        tuple(Variant(m) if m == "a2c" else Variant(m, m, {"encoder_mode": "joint"}) for m in METHODS),
+        lambda world: [
+            setting(world, m) if m == "a2c" else setting(world, m, m, encoder_mode="joint") for m in METHODS
+        ],
         partial(draw_curves, title="Encoder trained by main and auxiliary task together"),
         reference="a2c",
     ),
     Figure(
         "search",
         "learning rate and entropy coefficient chosen on plain A2C, then the auxiliary coefficient",
-        (),
+        lambda world: [],
         draw_search,
         grid=SearchGrid(),
     ),
@@ -177,19 +171,19 @@ _FIGURES = (
     Figure(
         "learning-rate",
         "all methods at a low learning rate and at the one that the search chooses on plain A2C",
-        tuple(Variant(m, changes_by_world=rate) for rate in (LOW_RATE, SEARCHED_RATE) for m in METHODS),
+        _methods(METHODS, LOW_RATE, SEARCHED_RATE),
         partial(draw_curves_by_learning_rate, title="All methods at two learning rates"),
     ),
     # The short unrolls and the few questions that fail in the paper.
     Figure(
         "low-rate",
         "unrolls of 1 and 2 updates, and 2 questions, at the low learning rate of the experiment `learning-rate`",
-        (
-            Variant("discovered", "k=10, d=128", {}, LOW_RATE),
-            Variant("discovered", "k=1", {"unroll_length": 1}, LOW_RATE),
-            Variant("discovered", "k=2", {"unroll_length": 2}, LOW_RATE),
-            Variant("discovered", "d=2", {"questions": 2}, LOW_RATE),
-        ),
+        lambda world: [
+            setting(world, "discovered", "k=10, d=128", **LOW_RATE[world]),
+            setting(world, "discovered", "k=1", **LOW_RATE[world], unroll_length=1),
+            setting(world, "discovered", "k=2", **LOW_RATE[world], unroll_length=2),
+            setting(world, "discovered", "d=2", **LOW_RATE[world], questions=2),
+        ],
         partial(draw_curves, title="Short unrolls and few questions at a low learning rate"),
         reference="k=10, d=128",
     ),
@@ -205,7 +199,7 @@ _FIGURES = (
     Figure(
         "own-tasks",
         "tasks that nobody here tuned: `DGVFA2C` with its defaults beside Stable-Baselines3's A2C with its own",
-        tuple(Variant(method) for method in OWN_TASK_METHODS),
+        _methods(OWN_TASK_METHODS),
         partial(draw_curves, title="Default settings on tasks from outside"),
         worlds=tuple(name for name, task in OWN_TASKS.items() if task.is_installed),
         seeds=5,
@@ -215,7 +209,7 @@ _FIGURES = (
     Figure(
         "atari-representation",
         "on a game: encoders trained by discovered or random questions, rewards or pixels alone, beside plain A2C",
-        tuple(Variant(method) for method in ATARI_METHODS),
+        _methods(ATARI_METHODS),
         partial(draw_curves, title="Encoder trained by the auxiliary task alone"),
         worlds=(),
         reference="discovered",
@@ -224,7 +218,7 @@ _FIGURES = (
     Figure(
         "atari-meta-objective",
         "on a game: meta-losses summed along the unroll against the last one alone",
-        (*_varied("objective", ("sum", "end")), Variant("a2c")),
+        lambda world: [*_varied("objective", ("sum", "end"))(world), setting(world, "a2c")],
         partial(draw_curves, title="Summed and end meta-objective"),
         worlds=(),
         reference="sum",
@@ -234,24 +228,12 @@ _FIGURES = (
     Figure(
         "atari-laptop",
         "on a game, small batches: plain A2C, and discovered questions for fewer frames",
-        (
-            Variant("a2c", "a2c", {**_LAPTOP_A2C, "steps": _LAPTOP_STEPS}),
-            Variant(
-                "discovered",
-                "discovered-joint",
-                {**_LAPTOP_DISCOVERED, "meta_learning_rate": _LAPTOP_META_RATE, "encoder_mode": "joint"},
-            ),
-            Variant(
-                "discovered",
-                "discovered",
-                {
-                    **_LAPTOP_DISCOVERED,
-                    "meta_learning_rate": _LAPTOP_META_RATE,
-                    "auxiliary_coefficient": _LAPTOP_AUXILIARY_COEFFICIENT,
-                },
-            ),
-            Variant("discovered", "discovered-joint-fast", {**_LAPTOP_DISCOVERED, "encoder_mode": "joint"}),
-        ),
+        lambda world: [
+            setting(world, "a2c", "a2c", **_LAPTOP_A2C, steps=_LAPTOP_STEPS),
+            setting(world, "discovered", "discovered-joint", **_LAPTOP_DISCOVERED, **_LAPTOP_META_RATE, **_JOINT),
+            setting(world, "discovered", "discovered", **_LAPTOP_DISCOVERED, **_LAPTOP_META_RATE, **_LAPTOP_AUXILIARY),
+            setting(world, "discovered", "discovered-joint-fast", **_LAPTOP_DISCOVERED, **_JOINT),
+        ],
         partial(draw_curves, title="Small batches on two cores"),
         worlds=(),
         seeds=1,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.ticker import EngFormatter
 
@@ -13,16 +13,7 @@ from dgvf_agents.experiments.settings import changes_in, method_in
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.runs.atari_config import PAPER_TABLE
-from dgvf_agents.runs.plotting import (
-    CurvePanel,
-    HeatMap,
-    StudyLine,
-    StudyPanel,
-    TrainingCurve,
-    plot_curves,
-    plot_heat_maps,
-    plot_studies,
-)
+from dgvf_agents.runs.plotting import HeatMap, Line, Panel, plot_curves, plot_heat_maps, plot_studies
 
 NAMES = {
     "discovered": "Discovered GVFs",
@@ -60,7 +51,7 @@ _GAME_MEASURES = {"evaluation": "mean score in evaluation", "training": "mean sc
 
 def draw_curves(results: Results, path: Path, title: str) -> None:
     """Learning curves, a panel per world: every seed faintly, the mean with its interval on top."""
-    panels = [_curve_panel(results, w, results.settings(w), _title(results, w)) for w in results.worlds()]
+    panels = [_curves(results, w, results.settings(w), _title(results, w)) for w in results.worlds()]
     plot_curves(path, panels, title)
 
 
@@ -74,7 +65,7 @@ def draw_curves_by_learning_rate(results: Results, path: Path, title: str) -> No
         for labels in rates.values():
             changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes_in(labels[0]).items())
             heading = f"{_title(results, world, labels)}\n{changes}"
-            panels.append(_curve_panel(results, world, labels, heading, method_in))
+            panels.append(_curves(results, world, labels, heading, method_in))
     plot_curves(path, panels, title, columns=2)
 
 
@@ -98,10 +89,8 @@ def draw_search(results: Results, path: Path) -> None:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
 
 
-def _curve_panel(
-    results: Results, world: str, labels: Sequence[str], title: str, kind: Callable[[str], str] = str
-) -> CurvePanel:
-    """Curves of some settings.
+def _curves(results: Results, world: str, labels: Sequence[str], title: str, kind: Callable[[str], str] = str) -> Panel:
+    """Learning curves of some settings.
 
     Args:
         results: the tables.
@@ -110,76 +99,52 @@ def _curve_panel(
         title: above the panel.
         kind: from a label to its key in `NAMES` and `COLORS`.
     """
-    curves = []
+    lines = []
     for i, label in enumerate(labels):
         key = kind(label)
+        band = where(results.bands, world=world, setting=label)[["steps", "mean", "low", "high"]]
+        seeds = where(results.curves, world=world, setting=label).groupby("seed", sort=False)
+        points = [rows[["steps", "mean_return"]].to_numpy() for _, rows in seeds]
         color = COLORS.get(key, _OTHER_COLORS[i % len(_OTHER_COLORS)])
-        curves.append(_curve(results, world, label, NAMES.get(key, label), color))
-    reference = reference_of(world)
-    return CurvePanel(
-        title,
-        _ylabel(results, world),
-        curves,
-        reference.optimal if reference.frames_per_step is None else None,  # the human score is far from most curves
-        reference.logarithmic,
-        reference.frames_per_step,
-    )
+        lines.append(Line(NAMES.get(key, label), band.to_numpy(), points, color))
+    return _panel(results, world, title, lines)
 
 
-def _curve(results: Results, world: str, label: str, name: str, color: str) -> TrainingCurve:
-    band = where(results.bands, world=world, setting=label)
-    seeds = where(results.curves, world=world, setting=label).groupby("seed", sort=False)
-    return TrainingCurve(
-        label=name,
-        color=color,
-        points=_points(band, "steps", "mean"),
-        interval=_points(band, "steps", "low", "high"),
-        seeds=[_points(rows, "steps", "mean_return") for _, rows in seeds],
-    )
-
-
-def _points(table: pd.DataFrame, *columns: str) -> list[Any]:
-    """Rows of some columns without missing values."""
-    return list(table[list(columns)].dropna().itertuples(index=False, name=None))
-
-
-def _study(results: Results, world: str, values: dict[str, float]) -> StudyPanel:
+def _study(results: Results, world: str, values: dict[str, float]) -> Panel:
     """Returns over the parameter, whose value is given by label."""
 
-    def at_values(table: pd.DataFrame) -> pd.DataFrame:
-        table = table[table["setting"].isin(list(values))]
-        return table.assign(value=table["setting"].map(values))
+    def at_values(table: pd.DataFrame, *columns: str) -> np.ndarray:
+        table = table.assign(value=table["setting"].map(values)).dropna(subset="value")
+        return table.sort_values("value", kind="stable")[["value", *columns]].to_numpy()
 
-    cells = at_values(where(results.cells, world=world))
+    cells = where(results.cells, world=world)
     lines = []
     for quantity in QUANTITIES:
-        rows = at_values(where(results.summary, world=world, quantity=quantity)).sort_values("value", kind="stable")
-        lines.append(
-            StudyLine(
-                label=f"{quantity} return",
-                dashed=quantity == "final",
-                points=_points(rows, "value", "mean"),
-                interval=_points(rows, "value", "mean_low", "mean_high"),
-                seeds=_points(cells, "value", f"{quantity}_return"),
-            )
-        )
-    reference = reference_of(world)
-    title = _title(results, world)
-    return StudyPanel(title, _ylabel(results, world), lines, reference.optimal, reference.logarithmic)
+        summary = where(results.summary, world=world, quantity=quantity)
+        band = at_values(summary, "mean", "mean_low", "mean_high")
+        seeds = at_values(cells, f"{quantity}_return")
+        lines.append(Line(f"{quantity} return", band, [seeds], dashed=quantity == "final"))
+    return _panel(results, world, _title(results, world), lines)
+
+
+def _panel(results: Results, world: str, title: str, lines: Sequence[Line]) -> Panel:
+    reference, measure = reference_of(world), where(results.cells, world=world)["measure"].iloc[0]
+    if reference.frames_per_step is None:
+        return Panel(title, _MEASURES[measure], lines, reference.optimal, reference.logarithmic)
+    # the human score is far from most curves
+    return Panel(title, _GAME_MEASURES[measure], lines, None, reference.logarithmic, reference.frames_per_step)
 
 
 def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
-    chosen = where(results.choices, world=world)["setting"].iloc[0]
-    means: dict[tuple[float, float], float] = {}
-    marked = None
-    for row in where(results.summary, world=world, quantity=quantity).itertuples():
-        if method_in(row.setting) == "a2c":
-            changes = changes_in(row.setting)
-            point = float(changes["learning_rate"]), float(changes["final_ent_coef"])
-            means[point] = row.mean
-            marked = point if row.setting == chosen else marked
+    summary = where(results.summary, world=world, quantity=quantity)
+    means = summary[summary["setting"].map(method_in) == "a2c"].set_index("setting")["mean"]
+    tried = pd.DataFrame({label: changes_in(label) for label in means.index}).T
+    table = tried[["learning_rate", "final_ent_coef"]].astype(float).assign(mean=means)
+    values = table.pivot(index="final_ent_coef", columns="learning_rate", values="mean")
+    chosen = table.loc[where(results.choices, world=world)["setting"].iloc[0]]
+    marked = float(chosen["learning_rate"]), float(chosen["final_ent_coef"])
     reference = reference_of(world)
-    return HeatMap(f"{reference.env}, {quantity} return of A2C", means, marked, reference.logarithmic)
+    return HeatMap(f"{reference.env}, {quantity} return of A2C", values, marked, reference.logarithmic)
 
 
 def _title(results: Results, world: str, labels: Sequence[str] | None = None) -> str:
@@ -205,8 +170,3 @@ def _title(results: Results, world: str, labels: Sequence[str] | None = None) ->
 def _count(number: int) -> str:
     """To three digits: runs end with a whole batch."""
     return f"{EngFormatter(sep='', places=None).format_eng(float(f'{number:.3g}'))}"
-
-
-def _ylabel(results: Results, world: str) -> str:
-    measure = where(results.cells, world=world)["measure"].iloc[0]
-    return (_MEASURES if reference_of(world).frames_per_step is None else _GAME_MEASURES)[measure]

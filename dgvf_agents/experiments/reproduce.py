@@ -8,9 +8,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -22,26 +21,16 @@ from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES, Setting
-from dgvf_agents.experiments.sweep import Failure, run_sweep
+from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
 
 
-@final
-@dataclass(frozen=True)
-class Outcome:
-    """How a reproduction ended."""
+def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Cell]:
+    """Train unfinished runs, then write the tables and the picture, unless runs are missing and `partial` is not set.
 
-    failures: list[Failure]
-    """Runs that failed this time."""
-    missing: list[Cell]
-    """Unfinished runs."""
-    results: Results | None
-    """What was written; `None` if runs are missing and `partial` is not set."""
-
-
-def reproduce(reproduction: Reproduction, console: Console | None = None) -> Outcome:
-    """Train unfinished runs, then write the tables and the picture.
+    Returns:
+        The runs that are still unfinished.
 
     Raises:
         ValueError: a setting of the reproduction is out of range, a run's folder holds another configuration, or
@@ -53,21 +42,19 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> Out
     if figure.grid is not None:
         figure = dataclasses.replace(figure, grid=reproduction.search)
     worlds = list(dict.fromkeys(reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds))
-    cells, failures = _train(reproduction, figure, [s for world in worlds for s in figure.settings(world)], console)
+    cells = _train(reproduction, figure, [s for world in worlds for s in figure.settings(world)], console)
     if then := [s for world in worlds for s in _follow_up(figure, [c for c in cells if c.setting.world == world])]:
-        more, more_failures = _train(reproduction, figure, then, console)
-        cells, failures = cells + more, failures + more_failures
+        cells += _train(reproduction, figure, then, console)
 
-    missing = [cell for cell in cells if not cell.is_finished]
+    finished = [cell for cell in cells if cell.is_finished]
+    missing = [cell for cell in cells if cell not in finished]
     if missing:
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
-    if len(missing) == len(cells) or (missing and not reproduction.partial):
-        return Outcome(failures, missing, None)
-    results = _write(reproduction, figure, [cell for cell in cells if cell not in missing], missing)
-    _print_summary(results, console)
-    console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
-    return Outcome(failures, missing, results)
+    if finished and (reproduction.partial or not missing):
+        _print_summary(_write(reproduction, figure, finished, missing), console)
+        console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
+    return missing
 
 
 def draw(figure: str, results: Path) -> Path:
@@ -81,19 +68,17 @@ def draw(figure: str, results: Path) -> Path:
     return picture
 
 
-def _train(
-    reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console
-) -> tuple[list[Cell], list[Failure]]:
+def _train(reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console) -> list[Cell]:
     """Adopt and train the runs of settings, at the scale of the reproduction."""
     given = {name: value for name in ("steps", "seeds") if (value := getattr(reproduction, name)) is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
     cells = cells_of(settings, scale, scale.seeds or figure.seeds, reproduction.runs_folder, reproduction.first_seed)
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
-    if not reproduction.run:
-        return cells, []
-    with SweepView(console) as view:
-        return cells, run_sweep(cells, reproduction.jobs, reproduction.command, view)
+    if reproduction.run:
+        with SweepView(console) as view:
+            run_sweep(cells, reproduction.jobs, reproduction.command, view)
+    return cells
 
 
 def _follow_up(figure: Figure, cells: Sequence[Cell]) -> list[Setting]:

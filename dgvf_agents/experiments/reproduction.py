@@ -11,6 +11,7 @@ from typing import Annotated, Literal, final
 
 import tyro
 
+from dgvf_agents.bench.report import options
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import game_of_world, world_of_game
@@ -118,18 +119,7 @@ class Reproduction:
     def command(self) -> str:
         """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.figure, "--scale", self.scale]
-        for name in ("seeds", "steps"):
-            if (value := getattr(self, name)) is not None:
-                words += [f"--{name}", str(value)]
-        if self.first_seed:
-            words += ["--first-seed", str(self.first_seed)]
-        if self.worlds is not None:
-            words += ["--worlds", *self.worlds]
-        if self.tasks:
-            words += ["--tasks", *self.tasks]
-        if self.game:
-            words += ["--game", *self.game]
-        for grid in dataclasses.fields(SearchGrid) if self.figure == "search" else ():
-            if (values := getattr(self.search, grid.name)) != grid.default:
-                words += [f"--{grid.name.replace('_', '-')}", *map(str, values)]
+        words += options(self, ("seeds", "steps", "first_seed", "worlds", "tasks", "game"))
+        if self.figure == "search":
+            words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
         return shlex.join(words)

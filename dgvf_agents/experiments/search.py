@@ -7,8 +7,7 @@ searches it on discovered questions, with what the first stage chose on A2C.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,7 @@ TOLERANCE = 0.02
 
 
 @final
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """A row of the table of choices."""
 
     world: str
@@ -89,7 +87,7 @@ def choices(cells: pd.DataFrame) -> list[Choice]:
     """What the cells of one world lead to choose, by stage."""
     searched = {"a2c": "learning_rate final_ent_coef", "discovered": "auxiliary_coefficient"}
     stages = {method: _of(method, cells) for method in searched}
-    return [replace(best_setting(stages[m]), searched=searched[m]) for m in searched if len(stages[m])]
+    return [best_setting(stages[m])._replace(searched=searched[m]) for m in searched if len(stages[m])]
 
 
 def _initial_entropy(world: str, final_ent_coef: float) -> float:

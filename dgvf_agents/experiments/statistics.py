@@ -6,8 +6,7 @@ Samples come in strata, one array of returns per world; the bootstrap resamples 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import final
+from typing import NamedTuple, final
 
 import numpy as np
 from scipy import stats
@@ -20,8 +19,7 @@ Statistic = Callable[..., np.ndarray]
 
 
 @final
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """A number with its 95 % interval."""
 
     value: float
@@ -57,32 +55,28 @@ def probability_of_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarra
     return np.mean(wins, axis=0)
 
 
-def estimate(statistic: Statistic, strata: Sequence[np.ndarray], seed: int = 0) -> Estimate:
+def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:
     """A statistic with its interval by the stratified percentile bootstrap.
 
     Args:
         statistic: one of the functions above.
         strata: [seeds] returns each.
-        seed: of the resampling.
 
     Raises:
         ValueError: a stratum is empty.
     """
     if not strata or any(len(stratum) == 0 for stratum in strata):
         raise ValueError(f"strata must each have a seed, got sizes {[len(stratum) for stratum in strata]}")
-    low, high = bootstrap_interval(statistic, strata, seed)
+    low, high = bootstrap_interval(statistic, strata)
     return Estimate(float(statistic(*strata, axis=-1)), float(low), float(high))
 
 
-def bootstrap_interval(
-    statistic: Statistic, strata: Sequence[np.ndarray], seed: int = 0
-) -> tuple[np.ndarray, np.ndarray]:
+def bootstrap_interval(statistic: Statistic, strata: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper ends of the stratified percentile bootstrap's 95 % interval; NaN if a stratum has a single seed.
 
     Args:
         statistic: one of the functions above.
         strata: [..., seeds] returns each.
-        seed: of the resampling.
     """
     if any(stratum.shape[-1] < 2 for stratum in strata):
         nothing = np.full(strata[0].shape[:-1], np.nan)
@@ -95,6 +89,6 @@ def bootstrap_interval(
         axis=-1,
         confidence_level=CONFIDENCE,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     ).confidence_interval
     return interval.low, interval.high

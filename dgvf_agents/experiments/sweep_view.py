@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import final
+from typing import Literal, final
 
-from rich.console import Console, JustifyMethod
+from rich.console import Console
 from rich.live import Live
-from rich.progress_bar import ProgressBar
-from rich.table import Table
+from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from dgvf_agents.experiments.metrics import RunMetrics
 from dgvf_agents.experiments.runs import Cell
@@ -24,10 +25,22 @@ class SweepView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._live = Live(console=console, auto_refresh=False, transient=True)
-        self._running: dict[Cell, _Pace] = {}
+        self._running: dict[Cell, Task] = {}
         self._total = self._ended = 0
         self._steps_left = self._steps_gained = 0
         self._start = time.monotonic()
+        # Speed counts from a cell's first new row, since compilation comes before.
+        self._progress = Progress(
+            TextColumn("{task.description}", table_column=_column("cell", "left")),
+            BarColumn(16, table_column=_column("progress", "left")),
+            TaskProgressColumn("{task.percentage:.0f}%", table_column=_column("", "right")),
+            TextColumn("{task.fields[speed]}", table_column=_column("steps/s", "right")),
+            TextColumn("{task.fields[value]}", table_column=_column("return", "right")),
+            TimeRemainingColumn(table_column=_column("left", "right")),
+            console=console,
+            speed_estimate_period=math.inf,
+            get_time=lambda: time.monotonic(),
+        )
 
     def __enter__(self) -> SweepView:
         self._live.start()
@@ -49,16 +62,19 @@ class SweepView:
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
-        self._running[cell] = _Pace(_progress(cell)[0])
+        first = _progress(cell)[0]
+        self._progress.add_task(cell.name, total=cell.config.steps, completed=first, first=first, speed="–", value="–")
+        self._running[cell] = self._progress.tasks[-1]
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell's process has ended; `failure` is the reason if it failed."""
-        pace = self._running.pop(cell)
+        task = self._running.pop(cell)
+        self._progress.remove_task(task.id)
         self._ended += 1
-        self._steps_left -= cell.config.steps - pace.first_steps
-        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - pace.first_steps
-        outcome = f"finished in {_duration(time.monotonic() - pace.start)}" if failure is None else f"FAILED: {failure}"
+        self._steps_left -= cell.config.steps - task.fields["first"]
+        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - task.fields["first"]
+        outcome = f"finished in {_duration(task.elapsed or 0.0)}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -68,59 +84,25 @@ class SweepView:
 
     def refresh(self) -> None:
         """Redraw the table, if there is a terminal."""
-        if self._console.is_terminal:
-            self._live.update(self._table(), refresh=True)
-
-    def _table(self) -> Table:
-        table = Table(title_justify="left", box=None)
-        for heading in ("cell", "progress", "", "steps/s", "return", "left"):
-            justify: JustifyMethod = "left" if heading in ("cell", "progress") else "right"
-            table.add_column(heading, justify=justify, no_wrap=True)
-        remaining, gained = self._steps_left, self._steps_gained
-        for cell, pace in self._running.items():
+        if not self._console.is_terminal:
+            return
+        gained = 0
+        for cell, task in self._running.items():
             steps, value = _progress(cell)
-            pace.update(steps)
-            total = cell.config.steps
-            remaining, gained = remaining - (steps - pace.first_steps), gained + steps - pace.first_steps
-            table.add_row(
-                cell.name,
-                ProgressBar(total, min(steps, total), width=16),
-                f"{100 * min(steps, total) / total:.0f}%",
-                "–" if pace.speed is None else f"{pace.speed:,.0f}",
-                "–" if value is None else f"{value:.2f}",
-                "–" if pace.speed is None else _duration(max(0, total - steps) / pace.speed),
-            )
-        elapsed = time.monotonic() - self._start
-        left = _duration(elapsed * max(0, remaining) / gained) if gained > 0 else "–"
+            self._progress.update(task.id, completed=max(steps, task.completed))
+            speed = "–" if task.speed is None else f"{task.speed:,.0f}"
+            self._progress.update(task.id, speed=speed, value="–" if value is None else f"{value:.2f}")
+            gained += steps - task.fields["first"]
+        elapsed, total_gained = time.monotonic() - self._start, self._steps_gained + gained
+        left = _duration(elapsed * max(0, self._steps_left - gained) / total_gained) if total_gained > 0 else "–"
+        table = self._progress.make_tasks_table(self._progress.tasks)
         table.title = f"{self._ended} of {self._total} cells, {_duration(elapsed)} so far, about {left} left"
-        return table
+        table.title_justify, table.show_header = "left", True
+        self._live.update(table, refresh=True)
 
 
-@final
-class _Pace:
-    """Speed of a cell, measured from its first new row, since compilation comes before."""
-
-    def __init__(self, first_steps: int) -> None:
-        """
-        Args:
-            first_steps: environment steps when its process started.
-        """
-        self.first_steps = first_steps
-        self.start = time.monotonic()
-        self._seen: list[tuple[float, int]] = []
-
-    def update(self, steps: int) -> None:
-        """Record the environment steps so far."""
-        if steps > (self._seen[-1][1] if self._seen else self.first_steps):
-            self._seen = [*self._seen[:1], (time.monotonic(), steps)]
-
-    @property
-    def speed(self) -> float | None:
-        """Environment steps per second; `None` until two rows were seen."""
-        if len(self._seen) < 2:
-            return None
-        (first, few), (last, many) = self._seen
-        return (many - few) / (last - first)
+def _column(heading: str, justify: Literal["left", "right"]) -> Column:
+    return Column(heading, justify=justify, no_wrap=True)
 
 
 def _progress(cell: Cell) -> tuple[int, float | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, final
@@ -87,7 +87,8 @@ class Results:
         """
         if not (folder / "cells.csv").is_file():
             raise FileNotFoundError(f"results must be a folder that `dgvf reproduce` wrote, got {folder}")
-        return cls(**{f.name: _read(folder, f.name) for f in fields(cls) if (folder / f"{f.name}.csv").is_file()})
+        files = {name: folder / f"{name}.csv" for name in COLUMNS}
+        return cls(**{name: read_csv(file).astype(_dtypes(name)) for name, file in files.items() if file.is_file()})
 
     def worlds(self) -> list[str]:
         """In the order of the cells."""
@@ -96,10 +97,6 @@ class Results:
     def settings(self, world: str) -> list[str]:
         """Labels on a world, in the order of the cells."""
         return list(self.cells.loc[self.cells["world"] == world, "setting"].unique())
-
-
-def _read(folder: Path, name: str) -> pd.DataFrame:
-    return read_csv(folder / f"{name}.csv").astype(_dtypes(name))
 
 
 def read_csv(path: Path) -> pd.DataFrame:

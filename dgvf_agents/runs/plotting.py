@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
 
 import numpy as np
+import pandas as pd
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -74,29 +75,28 @@ _LINEAR_BELOW = 10.0
 
 
 @final
-@dataclass(frozen=True)
-class TrainingCurve:
-    """The learning curve of one setting, over seeds."""
+@dataclass(frozen=True, eq=False)
+class Line:
+    """Returns of one setting as a function of steps or of a parameter, over seeds."""
 
     label: str
     """Label in the legend."""
-    color: str
-    points: Sequence[tuple[float, float]]
-    """Environment steps and mean return over seeds."""
-    interval: Sequence[tuple[float, float, float]]
-    """Steps, lower and upper bound of the confidence interval of the mean; may be empty."""
-    seeds: Sequence[Sequence[tuple[float, float]]]
-    """Steps and return, one curve per seed."""
+    band: np.ndarray
+    """`[N, 4]`: x, ascending; mean over seeds; lower and upper bound of its confidence interval, NaN if unknown."""
+    seeds: Sequence[np.ndarray]
+    """`[M, 2]` each: x and return."""
+    color: str = _RED
+    dashed: bool = False
 
 
 @final
-@dataclass(frozen=True)
-class CurvePanel:
-    """Learning curves on one world."""
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """Lines on one world."""
 
     title: str
     ylabel: str
-    curves: Sequence[TrainingCurve]
+    lines: Sequence[Line]
     optimal: float | None
     """Return of an optimal policy; `None`: no line."""
     logarithmic: bool = False
@@ -106,50 +106,20 @@ class CurvePanel:
 
 
 @final
-@dataclass(frozen=True)
-class StudyLine:
-    """A quantity as a function of a parameter."""
-
-    label: str
-    """Label in the legend."""
-    dashed: bool
-    points: Sequence[tuple[float, float]]
-    """Parameter and mean over seeds, ascending."""
-    interval: Sequence[tuple[float, float, float]]
-    """Parameter, lower and upper bound of the confidence interval of the mean; may be empty."""
-    seeds: Sequence[tuple[float, float]]
-    """Parameter and quantity, one point per seed."""
-
-
-@final
-@dataclass(frozen=True)
-class StudyPanel:
-    """A parameter study on one world."""
-
-    title: str
-    ylabel: str
-    lines: Sequence[StudyLine]
-    optimal: float | None
-    """Return of an optimal policy; `None`: no line."""
-    logarithmic: bool = False
-    """Whether returns are drawn on a logarithmic scale."""
-
-
-@final
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HeatMap:
     """A number as a function of two parameters."""
 
     title: str
-    cells: Mapping[tuple[float, float], float]
-    """Number by the values of the parameters on the x axis and the y axis."""
-    marked: tuple[float, float] | None
-    """Parameters of the cell to highlight; `None`: no cell."""
+    values: pd.DataFrame
+    """The number by the parameter on the y axis (index) and the one on the x axis (columns); NaN is not drawn."""
+    marked: tuple[float, float]
+    """Parameters on the x and the y axis of the cell to highlight."""
     logarithmic: bool = False
     """Whether the color scale is logarithmic."""
 
 
-def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str, columns: int = 3) -> None:
+def plot_curves(path: Path, panels: Sequence[Panel], title: str, columns: int = 3) -> None:
     """Write learning curves as PNG, atomically: seeds as thin lines, the mean and its interval on top.
 
     Args:
@@ -160,39 +130,35 @@ def plot_curves(path: Path, panels: Sequence[CurvePanel], title: str, columns: i
     """
     figure, grid = _figure(len(panels), title, columns)
     for axes, panel in zip(grid, panels, strict=True):
-        for curve in panel.curves:
-            for seed in curve.seeds:
-                axes.plot(*zip(*seed, strict=True), color=curve.color, linewidth=0.7, alpha=0.3)
-            if curve.interval:
-                steps, low, high = zip(*curve.interval, strict=True)
-                axes.fill_between(steps, low, high, color=curve.color, alpha=0.15, linewidth=0)
-            axes.plot(*zip(*curve.points, strict=True), color=curve.color, linewidth=1.9, label=curve.label)
+        for line in panel.lines:
+            for seed in line.seeds:
+                axes.plot(*seed.T, color=line.color, linewidth=0.7, alpha=0.3)
+            steps, mean, low, high = line.band.T
+            axes.fill_between(steps, low, high, color=line.color, alpha=0.15, linewidth=0)
+            axes.plot(steps, mean, color=line.color, linewidth=1.9, label=line.label)
         _dress(axes, panel)
-        axes.set_ylabel(panel.ylabel)
         _label_steps(axes, panel.frames_per_step)
     _legend(figure, grid)
     _save(figure, path)
 
 
-def plot_studies(path: Path, panels: Sequence[StudyPanel], parameter: str) -> None:
+def plot_studies(path: Path, panels: Sequence[Panel], parameter: str) -> None:
     """Write parameter studies as PNG, atomically: seeds as faint points, the mean and its interval on top."""
     figure, grid = _figure(len(panels), None)
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
             style, marker = ("--", "s") if line.dashed else ("-", "o")
-            if line.seeds:
-                values, quantities = zip(*line.seeds, strict=True)
-                axes.scatter(values, quantities, color=_RED, marker=marker, s=14, alpha=0.3, linewidths=0)
-            if line.interval:
-                values, low, high = zip(*line.interval, strict=True)
-                axes.fill_between(values, low, high, color=_RED, alpha=0.06 if line.dashed else 0.12, linewidth=0)
-            axes.plot(*zip(*line.points, strict=True), style, color=_RED, marker=marker, markersize=5, label=line.label)
+            for seeds in line.seeds:
+                axes.scatter(seeds[:, 0], seeds[:, 1], color=line.color, marker=marker, s=14, alpha=0.3, linewidths=0)
+            values, mean, low, high = line.band.T
+            axes.fill_between(values, low, high, color=line.color, alpha=0.06 if line.dashed else 0.12, linewidth=0)
+            axes.plot(values, mean, style, color=line.color, marker=marker, markersize=5, label=line.label)
         _dress(axes, panel)
-        ticks = sorted({value for line in panel.lines for value, _ in line.points})
+        ticks = sorted({value for line in panel.lines for value in line.band[:, 0]})
         axes.set_xscale("log")
         axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         axes.set_xticks([], minor=True)
-        axes.set(xlabel=parameter, ylabel=panel.ylabel)
+        axes.set_xlabel(parameter)
     _legend(figure, grid)
     _save(figure, path)
 
@@ -208,17 +174,15 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
     """
     figure, grid = _figure(len(maps), None, columns=2)
     for axes, heat_map in zip(grid, maps, strict=True):
-        xs, ys = (sorted({key[i] for key in heat_map.cells}) for i in range(2))
-        values = np.array([[heat_map.cells.get((x, y), np.nan) for x in xs] for y in ys])
+        values, xs, ys = heat_map.values.to_numpy(), list(heat_map.values.columns), list(heat_map.values.index)
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         norm = SymLogNorm(_LINEAR_BELOW, vmin=low, vmax=high) if heat_map.logarithmic else Normalize(low, high)
         axes.imshow(values, origin="lower", cmap="cividis", norm=norm, aspect="auto")
         for j, i in zip(*np.nonzero(~np.isnan(values)), strict=True):
             color = "white" if norm(values[j, i]) < 0.55 else "black"
             axes.text(i, j, f"{values[j, i]:.4g}", ha="center", va="center", fontsize=7.5, color=color)
-        if heat_map.marked is not None:
-            corner = (xs.index(heat_map.marked[0]) - 0.5, ys.index(heat_map.marked[1]) - 0.5)
-            axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=_RED, linewidth=2.5))
+        corner = (xs.index(heat_map.marked[0]) - 0.5, ys.index(heat_map.marked[1]) - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=_RED, linewidth=2.5))
         axes.set(title=heat_map.title, xlabel=across, ylabel=up)
         axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
         axes.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
@@ -235,7 +199,7 @@ def _figure(panels: int, title: str | None, columns: int = 3) -> tuple[Figure, l
     return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(panels)]
 
 
-def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
+def _dress(axes: Axes, panel: Panel) -> None:
     if panel.optimal is not None:
         axes.axhline(panel.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
     if panel.logarithmic:
@@ -243,7 +207,7 @@ def _dress(axes: Axes, panel: CurvePanel | StudyPanel) -> None:
         if panel.optimal is not None:
             axes.set_ylim(top=max(panel.optimal, -_LINEAR_BELOW))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-    axes.set_title(panel.title)
+    axes.set(title=panel.title, ylabel=panel.ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
 

@@ -20,8 +20,7 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
 ) -> None:
     """As the slow test below, without the processes and compilers that make it slow."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
-    monkeypatch.setattr(training, "_measure", lambda case: {**case, **training.MEASURES[case["measure"]](case)})
-    monkeypatch.setattr(training, "WARM_UP_STEPS", 160)
+    monkeypatch.setattr(training.AgentsBenchmark, "isolated", False)
     output = tmp_path / "report.json"
     main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
@@ -73,11 +72,16 @@ def test_operations_are_those_of_the_matrix_products_and_convolutions() -> None:
     assert counter.total == 2 * (2 * 4 * 4 * 4) * (3 * 3 * 3)
 
 
-def test_a_case_in_a_subprocess_returns_its_result_or_its_error() -> None:
+def test_a_case_in_a_new_process_returns_its_result_or_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
     case = {"measure": "products", "seconds": 0.01, "threads": 1}
-    assert training._measure(case).items() > case.items()
-    with pytest.raises(RuntimeError, match=r"(?s)case .*'nothing'.* failed:.*KeyError: 'nothing'"):
-        training._measure({**case, "measure": "nothing"})
+    monkeypatch.setattr(training.AgentsBenchmark, "tables", lambda self, rows: ())
+    monkeypatch.setattr(training.AgentsBenchmark, "cases", lambda self: [case])
+    (row,) = training.AgentsBenchmark().run()
+    assert row.items() > case.items()
+    assert row["gflops"] > 0
+    case["measure"] = "nothing"
+    with pytest.raises(RuntimeError, match=r"case .*'nothing'.* failed: KeyError\('nothing'\)"):
+        training.AgentsBenchmark().run()
 
 
 @pytest.mark.slow

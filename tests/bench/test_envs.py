@@ -8,7 +8,7 @@ import pygame
 import pytest
 
 from dgvf_agents import cli
-from dgvf_agents.bench.environments import EnvsBenchmark, run
+from dgvf_agents.bench.environments import EnvsBenchmark
 
 IDS = ["PuddleWorld-v0", "CollectObjectsSmall-v0"]
 
@@ -43,14 +43,14 @@ def test_the_command_measures_and_reports(
 def test_a_report_replaces_the_one_before(tmp_path: Path) -> None:
     output = tmp_path / "envs.json"
     output.write_text("old")
-    rows = run(EnvsBenchmark(("PuddleWorld-v0",), (2,), (), seconds=0.001, repetitions=1, output=output))
+    rows = EnvsBenchmark(("PuddleWorld-v0",), (2,), (), seconds=0.001, repetitions=1, output=output).run()
     assert json.loads(output.read_text())["rows"] == rows
     assert list(tmp_path.iterdir()) == [output]
 
 
 def test_without_an_output_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    rows = run(EnvsBenchmark(("CollectObjects-v0",), (2,), (), seconds=0.001, repetitions=1))
+    rows = EnvsBenchmark(("CollectObjects-v0",), (2,), (), seconds=0.001, repetitions=1).run()
     assert len(rows) == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -58,7 +58,7 @@ def test_without_an_output_nothing_is_written(tmp_path: Path, monkeypatch: pytes
 def test_games_are_measured_three_ways(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "envs.json"
     benchmark = EnvsBenchmark((), (), ("pong",), (2,), seconds=0.001, repetitions=1, output=output)
-    (row,) = run(benchmark)
+    (row,) = benchmark.run()
     assert (row["game"], row["copies"], row["threads"]) == ("Pong", 2, 1)
     assert row["ratio"] == pytest.approx(row["vector_steps_per_s"] / row["sync_steps_per_s"])
     assert row["sb3_ratio"] == pytest.approx(row["vector_steps_per_s"] / row["sb3_steps_per_s"])

@@ -20,7 +20,7 @@ from dgvf_agents.experiments.tables import Results, only, where
 from dgvf_agents.experiments.worlds import game_of_world, reference_of, world_of_game
 from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.plotting import CurvePanel
+from dgvf_agents.runs.plotting import Panel
 from tests.run_folders import write_run
 
 
@@ -91,7 +91,7 @@ def results_of(tmp_path: Path, games: Sequence[str], steps: int) -> Results:
 
 def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = results_of(tmp_path, ["Breakout", "Pong"], 500_000)
-    shown: list[CurvePanel] = []
+    shown: list[Panel] = []
     monkeypatch.setattr(figures, "plot_curves", lambda path, panels, title: shown.extend(panels))
     FIGURES["atari-representation"].draw(results, tmp_path / "x.png")
     assert [panel.title for panel in shown] == [
@@ -106,7 +106,7 @@ def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: py
     assert laptop.title == "Pong, 1 seed, 800k to 20M frames (paper: 200M)"
     assert {panel.ylabel for panel in shown} == {"mean score of the last 100 games of training"}
     assert {(panel.frames_per_step, panel.optimal) for panel in shown} == {(4, None)}
-    assert [curve.label for curve in shown[0].curves][-2:] == ["Pixel control", "A2C (main task)"]
+    assert [curve.label for curve in shown[0].lines][-2:] == ["Pixel control", "A2C (main task)"]
 
 
 def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Path) -> None:

@@ -1,0 +1,88 @@
+"""What all benchmarks share: cases that are measured one by one, tables of the results, and a report."""
+
+from __future__ import annotations
+
+import multiprocessing
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rich.console import Console, RenderableType
+from rich.progress import track
+from rich.table import Table
+
+from dgvf_agents.bench.report import Row, write_report
+
+
+class Benchmark(ABC):
+    """A benchmark; the dataclasses derived from it hold its settings."""
+
+    name: ClassVar[str]
+    """In `dgvf bench`."""
+    isolated: ClassVar[bool] = True
+    """Whether every case is measured in a new process, so that none pays for the memory of another."""
+    output: Path | None
+
+    @abstractmethod
+    def cases(self) -> Sequence[Row]:
+        """What is measured, in the order of the report."""
+
+    @abstractmethod
+    def measure(self, case: Row) -> Row:
+        """The result of a case, of numbers and texts only."""
+
+    @abstractmethod
+    def tables(self, rows: Sequence[Row]) -> Iterable[RenderableType]:
+        """What is printed."""
+
+    def run(self) -> list[Row]:
+        """Measure, print the tables, and write the report; returns its rows: each case with its result.
+
+        Raises:
+            RuntimeError: a case failed; the message names it and the error.
+        """
+        console = Console()
+        rows = [self._row(case) for case in track(self.cases(), "measuring", console=console, transient=True)]
+        for table in self.tables(rows):
+            console.print(table)
+        if self.output is not None:
+            write_report(self.output, f"dgvf bench {self.name}", self, rows)
+        return rows
+
+    def _row(self, case: Row) -> Row:
+        if not self.isolated:
+            return {**case, **self.measure(case)}
+        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+            try:
+                return {**case, **process.submit(self.measure, case).result()}
+            except Exception as error:
+                raise RuntimeError(f"case {case} failed: {error!r}") from error
+
+
+def make_table(title: str, rows: Iterable[Row], columns: Sequence[tuple[str, str]]) -> Table:
+    """A table to print.
+
+    Args:
+        title: above the table.
+        rows: the results.
+        columns: headings, and replacement fields for the entries of a row, as `"{steps:,}"`. Those with a format are
+            numbers, aligned right.
+    """
+    table = Table(title=title)
+    for heading, entry in columns:
+        table.add_column(heading, justify="right" if ":" in entry else "left")
+    for row in rows:
+        table.add_row(*(entry.format(**row) for _, entry in columns))
+    return table
+
+
+def check_at_least(settings: Any, least: int, *names: str) -> None:
+    """Check fields of a benchmark, integers or tuples of integers, and that its `seconds`, if any, are > 0."""
+    if getattr(settings, "seconds", 1.0) <= 0:
+        raise ValueError(f"seconds must be > 0, got {settings.seconds!r}")
+    for name in names:
+        value = getattr(settings, name)
+        if any(number < least for number in (value if isinstance(value, tuple) else (value,))):
+            raise ValueError(f"{name} must be >= {least}, got {value!r}")

@@ -14,6 +14,7 @@ COMMANDS = {
     "probe": "Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient "
     "by.",
     "reproduce": "Run an experiment of the paper, or what is left of it, and write its tables and its picture.",
+    "sweep": "Train a method with every combination of settings, for several seeds; write a table and a picture.",
     "draw": "Draw an experiment's picture from the folder with its tables alone.",
     "bench": "Measure speed, side by side in one run.",
 }

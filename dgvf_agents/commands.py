@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -19,6 +19,7 @@ from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
+from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
@@ -258,13 +259,26 @@ def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
 
     for game in reproduction.game:
         _tell_rules(atari_config(game, "a2c"))
+    _train_all(lambda: reproduce(reproduction))
+
+
+def _train_all(train: Callable[[], list[Any]]) -> None:
+    """Train cells; the exit status tells whether some are missing."""
     try:
-        missing = reproduce(reproduction)
+        missing = train()
     except KeyboardInterrupt:
         Console(stderr=True).print("dgvf: stopped; the same command goes on from here", markup=False)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
     if missing:
         sys.exit(1)
+
+
+@app.command(name="sweep")
+def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
+    """Train a method with every combination of settings, for several seeds; write a table and a picture."""
+    from dgvf_agents.experiments.grid_sweep import sweep
+
+    _train_all(lambda: sweep(grid))
 
 
 @app.command(name="draw")

@@ -52,7 +52,7 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if finished and (reproduction.partial or not missing):
-        _print_summary(_write(reproduction, figure, finished, missing), console)
+        print_summary(_write(reproduction, figure, finished, missing), console)
         console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
     return missing
 
@@ -101,7 +101,8 @@ def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], mi
     return results
 
 
-def _print_summary(results: Results, console: Console) -> None:
+def print_summary(results: Results, console: Console) -> None:
+    """Print the mean returns of every setting, and what a search chose."""
     for world in results.summary["world"].unique():
         console.print(f"\n{world}: mean return over seeds, with 95 % intervals", highlight=False)
         table = Table(box=None)

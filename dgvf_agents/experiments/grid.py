@@ -1,0 +1,97 @@
+"""The options of `dgvf sweep`."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import itertools
+import os
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, final
+
+import tyro
+
+from dgvf_agents.bench.report import options
+from dgvf_agents.experiments.settings import ScaleName, Setting, setting
+from dgvf_agents.runs.config import Method, TrainConfig, World
+
+_OTHERS = ("env", "seed", "steps", "task", "atari")
+"""Fields of `TrainConfig` that other options decide."""
+
+
+@final
+@dataclass(frozen=True)
+class Grid:
+    """Train a method with every combination of settings, or what is left of it; write a table and a picture."""
+
+    world: Annotated[World, tyro.conf.Positional]
+    """The world."""
+    method: Annotated[Method, tyro.conf.Positional]
+    """The method, whose preset is varied."""
+    vary: tuple[str, ...] = ()
+    """Fields of the configuration and their values, as learning-rate=1e-4,3e-4 ent-coef=0.01,0.03; all combinations
+    are run."""
+    seeds: int = 3
+    """Seeds per combination."""
+    first_seed: int = 0
+    """The lowest seed."""
+    scale: ScaleName = "full"
+    """`full` as in the preset, `small` a quarter of the steps, `tiny` a smoke test."""
+    steps: int | None = None
+    """Environment steps of every run; those of the preset and the scale if `None`."""
+    jobs: int = os.cpu_count() or 1
+    """Parallel processes, one thread each. Runs that are faster at once share one."""
+    out: Path = Path("runs/sweep")
+    """Folder of the runs, and of table and picture."""
+
+    def __post_init__(self) -> None:
+        for name in ("seeds", "jobs"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+        if self.first_seed < 0:
+            raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
+        if self.steps is not None and self.steps < 1:
+            raise ValueError(f"steps must be >= 1, got {self.steps!r}")
+        names = [name for name, _ in map(varied_field, self.vary)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"vary must name every field once, got {' '.join(self.vary)}")
+
+    def settings(self) -> list[Setting]:
+        """All combinations.
+
+        Raises:
+            ValueError: a value is out of the range of its field.
+        """
+        fields = [[(name, value) for value in values] for name, values in map(varied_field, self.vary)]
+        return [setting(self.world, self.method, **dict(chosen)) for chosen in itertools.product(*fields)]
+
+    @property
+    def command(self) -> str:
+        """The command that makes these results, without folders."""
+        given = options(self, ("vary", "seeds", "first_seed", "scale", "steps"))
+        return shlex.join(["dgvf", "sweep", self.world, self.method, *given])
+
+
+def varied_field(given: str) -> tuple[str, list[Any]]:
+    """A field of `TrainConfig` and its values, from `FIELD=VALUE,VALUE`.
+
+    Raises:
+        ValueError: there is no such field or no value, or another option decides the field.
+    """
+    name, _, values = given.partition("=")
+    name, allowed = name.replace("-", "_"), [field.name for field in dataclasses.fields(TrainConfig)]
+    if name not in allowed or name in _OTHERS:
+        known = ", ".join(other for other in allowed if other not in _OTHERS)
+        raise ValueError(f"vary must name fields among {known}, got {given!r}")
+    if not values or not all(values.split(",")):
+        raise ValueError(f"vary must give values, as {name}=VALUE,VALUE, got {given!r}")
+    return name, [_value(text) for text in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

@@ -1,0 +1,65 @@
+"""`dgvf sweep`: combinations of settings, their runs and their table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dgvf_agents.cli import main
+from dgvf_agents.experiments.grid import Grid
+from dgvf_agents.experiments.tables import Results
+
+TINY = ["sweep", "puddle-world", "a2c", "--scale", "tiny", "--seeds", "2", "--jobs", "2"]
+
+
+def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vary = ["--vary", "learning-rate=1e-4,1e-3", "final-ent-coef=0.01,None"]
+    main([*TINY, "--out", str(tmp_path), *vary])
+    results = Results.read(tmp_path / "results" / "sweep")
+    expected = {
+        f"a2c learning_rate={rate} final_ent_coef={weight}" for rate in (0.0001, 0.001) for weight in (0.01, None)
+    }
+    assert {(row.setting, row.seed) for row in results.cells.itertuples()} == {(e, s) for e in expected for s in (0, 1)}
+    told = json.loads((tmp_path / "results" / "sweep" / "provenance.json").read_text())
+    assert told["command"] == (
+        "dgvf sweep puddle-world a2c --vary learning-rate=1e-4,1e-3 final-ent-coef=0.01,None --seeds 2 --scale tiny"
+    )
+    assert (tmp_path / "results" / "sweep" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    best = results.cells.groupby("setting")["final_return"].mean().max()
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("best: ")]
+    means = results.cells.groupby("setting")["final_return"].mean()
+    assert means[said[0].removeprefix("best: ")] >= best - 0.02 * abs(best)
+    main([*TINY, "--out", str(tmp_path), *vary])
+    assert "8 of 8 cells are finished already" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("speed=1",), r"among .*learning_rate.*got 'speed=1'"),
+        (("seed=1,2",), "got 'seed=1,2'"),
+        (("gamma=",), "must give values, as gamma=VALUE,VALUE, got 'gamma='"),
+        (("gamma=0.9,,0.99",), "must give values"),
+        (("gamma=0.9", "gamma=0.99"), "every field once"),
+    ],
+)
+def test_what_cannot_be_varied_is_named(given: tuple[str, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Grid("puddle-world", "a2c", given)
+
+
+@pytest.mark.parametrize("name", ["seeds", "jobs", "steps"])
+def test_counts_are_checked(name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+        Grid("puddle-world", "a2c", **{name: 0})  # type: ignore[arg-type]
+
+
+def test_a_value_out_of_range_is_refused_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([*TINY, "--out", str(tmp_path), "--vary", "n_steps=0,5"])
+    assert "n_steps must be >= 1, got 0" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Training speed and memory on Atari: our agents beside Stable-Baselines3's A2C, each case in a new process."""
+"""Training speed and memory on Atari: our agents beside Stable-Baselines3's A2C, each case in a subprocess."""
 
 from __future__ import annotations
 

@@ -1,11 +1,16 @@
-"""What all benchmarks share: cases that are measured one by one, tables of the results, and a report."""
+"""What all benchmarks share: cases that are measured one by one, tables of the results, and a report.
+
+Run as a module with a pickled benchmark and case as input, it measures that case and prints the result as JSON.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
+import json
+import pickle
+import subprocess
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -41,24 +46,22 @@ class Benchmark(ABC):
         """Measure, print the tables, and write the report; returns its rows: each case with its result.
 
         Raises:
-            RuntimeError: a case failed; the message names it and the error.
+            RuntimeError: a case failed in its process; the message has its errors.
         """
-        console = Console()
-        rows = [self._row(case) for case in track(self.cases(), "measuring", console=console, transient=True)]
+        console, measure = Console(), self._measure_in_subprocess if self.isolated else self.measure
+        rows = [{**case, **measure(case)} for case in track(self.cases(), "measuring", console=console, transient=True)]
         for table in self.tables(rows):
             console.print(table)
         if self.output is not None:
             write_report(self.output, f"dgvf bench {self.name}", self, rows)
         return rows
 
-    def _row(self, case: Row) -> Row:
-        if not self.isolated:
-            return {**case, **self.measure(case)}
-        with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
-            try:
-                return {**case, **process.submit(self.measure, case).result()}
-            except Exception as error:
-                raise RuntimeError(f"case {case} failed: {error!r}") from error
+    def _measure_in_subprocess(self, case: Row) -> Row:
+        command = [sys.executable, "-m", __name__]
+        finished = subprocess.run(command, input=pickle.dumps((self, case)), capture_output=True, check=False)
+        if finished.returncode:
+            raise RuntimeError(f"case {case} failed:\n{finished.stderr.decode(errors='replace')[-2000:]}")
+        return json.loads(finished.stdout.splitlines()[-1])
 
 
 def make_table(title: str, rows: Iterable[Row], columns: Sequence[tuple[str, str]]) -> Table:
@@ -86,3 +89,8 @@ def check_at_least(settings: Any, least: int, *names: str) -> None:
         value = getattr(settings, name)
         if any(number < least for number in (value if isinstance(value, tuple) else (value,))):
             raise ValueError(f"{name} must be >= {least}, got {value!r}")
+
+
+if __name__ == "__main__":
+    benchmark, given = pickle.load(sys.stdin.buffer)
+    print(json.dumps(benchmark.measure(given)))

@@ -183,7 +183,8 @@ def parts_of(model: DGVFA2C, seconds: float) -> tuple[dict[str, float], int]:
     """Seconds spent in each of `PARTS` when a new model trains for at least `seconds`, and the number of updates."""
     watch = Stopwatch(model.device)
     watch.time(model.env, "step", "environment")
-    watch.time(model._collector.actor, "actions", "acting")
+    for method in ("actions", "simulated_actions"):  # the latter steps simulated environments, too
+        watch.time(model._collector.actor, method, "acting")
     watch.time(model, "train", "inner updates")
     watch.time(model.learner, "_meta_update", "meta-gradient")
     new_unroll = model.learner._new_unroll

@@ -87,7 +87,7 @@ class PopulationCollector:
         whole = parts[0] if len(parts) == 1 else Experience(*(torch.cat(p, 1) for p in zip(*parts, strict=True)))
         positions = [bootstrap_positions(truncated) for truncated in whole.truncated.numpy(force=True)]
         longest = max(len(index) for index, _ in positions)
-        filled = [np.pad(index, (0, longest - len(index)), constant_values=index[0]) for index, _ in positions]
+        filled = [index if len(index) == longest else _filled_up(index, longest) for index, _ in positions]
         return {
             **whole._asdict(),
             "bootstrap_index": upload(np.stack(filled), self._device),
@@ -133,6 +133,11 @@ class PopulationCollector:
 
     def _rows(self, member: int) -> slice:
         return slice(member * self.num_envs, (member + 1) * self.num_envs)
+
+
+def _filled_up(index: np.ndarray, length: int) -> np.ndarray:
+    """Unused entries of `bootstrap_index` repeat the first one."""
+    return np.concatenate([index, np.full(length - len(index), index[0])])
 
 
 def _world_and_monitor(env: VecEnv) -> tuple[DynamicsVectorEnv[Any], VecMonitor]:

@@ -17,6 +17,7 @@ from tyro.extras import SubcommandApp
 from dgvf_agents.bench.atari import AtariBenchmark
 from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
+from dgvf_agents.bench.population import PopulationBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
 from dgvf_agents.experiments.grid import Grid
@@ -236,6 +237,12 @@ def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[EnvsBenchmark]) -> None:
 @bench.command(name="agents")
 def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[AgentsBenchmark]) -> None:
     """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
+    benchmark.run()
+
+
+@bench.command(name="population")
+def _bench_population(benchmark: tyro.conf.OmitArgPrefixes[PopulationBenchmark]) -> None:
+    """Populations beside one agent alone."""
     benchmark.run()
 
 

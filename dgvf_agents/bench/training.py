@@ -121,11 +121,17 @@ def _agent(name: str, case: Row) -> OnPolicyAlgorithm:
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
 
 
-def _ours(task: str, case: Row, **settings: Any) -> DGVFA2C:
-    env, mode = make_vec(case["world"], 16, seed=0), _MODES[task]
+def discovering_agent(case: Row, seed: int) -> DGVFA2C:
+    """The compiled agent with discovered questions of a case."""
+    return _ours("discovered", case, seed)
+
+
+def _ours(task: str, case: Row, seed: int = 0, **settings: Any) -> DGVFA2C:
+    env, mode = make_vec(case["world"], 16, seed=seed), _MODES[task]
+    settings = {"compile": True, **settings}
     settings |= {name: case[name] for name in ("unroll_length", "questions", "storage") if name in case}
     return DGVFA2C(
-        case["policy"], env, auxiliary_task=task, encoder_mode=mode, seed=0, device="cpu", **PAPER, **settings
+        case["policy"], env, auxiliary_task=task, encoder_mode=mode, seed=seed, device="cpu", **PAPER, **settings
     )
 
 
@@ -144,13 +150,13 @@ def parts(case: Row) -> Row:
 
 def growth(case: Row) -> Row:
     """Time and arithmetic per update, and peak resident memory above that of the warm, idle model."""
-    found, gflop = growth_of(_ours("discovered", case, compile=True)), 1e-9 * _operations_per_update(case)
+    found, gflop = growth_of(discovering_agent(case, seed=0)), 1e-9 * _operations_per_update(case)
     return {**found, "gflop_per_update": gflop, "gflops": 1e3 * gflop / found["ms_per_update"]}
 
 
 def lasting(case: Row) -> Row:
     """Resident memory after the first tenth of many meta-updates, and after all of them."""
-    model = _ours("discovered", case, compile=True)
+    model = discovering_agent(case, seed=0)
     tenth = case["iterations"] // 10 * case["unroll_length"]
     learn_updates(model, tenth)
     early = resident_mib()

@@ -1,0 +1,97 @@
+"""Populations beside one agent alone: training speed of all members together, and memory."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, final
+
+import torch
+from rich.console import RenderableType
+
+from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
+from dgvf_agents.bench.memory import resident_mib
+from dgvf_agents.bench.report import Row
+from dgvf_agents.bench.timing import median_rates, training_rate, updates_per_meta_update, warm_up
+from dgvf_agents.bench.training import POLICIES, discovering_agent
+from dgvf_agents.population.population import Population
+
+
+@final
+@dataclass(frozen=True)
+class PopulationBenchmark(Benchmark):
+    """Measure training steps per second and memory of populations with discovered questions."""
+
+    name: ClassVar[str] = "population"
+    members: tuple[int, ...] = (2, 4, 8)
+    """Numbers of members."""
+    threads: tuple[int, ...] = (1,)
+    """Numbers of PyTorch threads."""
+    seconds: float = 5.0
+    """Duration of each repetition."""
+    repetitions: int = 5
+    """Repetitions; the median counts. Population and single agent take turns."""
+    worlds: tuple[str, ...] = tuple(POLICIES)
+    """Ids of the environments."""
+    output: Path | None = None
+    """JSON file for the results, hardware and versions; none if `None`."""
+
+    def __post_init__(self) -> None:
+        check_at_least(self, 1, "repetitions", "members", "threads")
+        if unknown := set(self.worlds) - set(POLICIES):
+            raise ValueError(f"worlds must be among {sorted(POLICIES)}, got {sorted(unknown)}")
+
+    def cases(self) -> list[Row]:
+        return [
+            {"world": world, "policy": POLICIES[world], "threads": threads, "members": members}
+            for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
+        ]
+
+    def measure(self, case: Row) -> Row:
+        torch.set_num_threads(case["threads"])
+        alone = discovering_agent(case, seed=0)
+        warm_up(alone)
+        before = resident_mib()
+        population = _started(case)
+        rates = median_rates({"alone": alone, "population": population}, self._rate_of, self.repetitions)
+        return {"steps_per_s": rates, "ratio": rates["population"] / rates["alone"], "mib": resident_mib() - before}
+
+    def _rate_of(self, trained: object) -> float:
+        """Environment steps per second of all members together, over whole unrolls."""
+        if not isinstance(trained, Population):
+            return training_rate(trained, self.seconds)  # type: ignore[arg-type]
+        first, count = trained.members[0], len(trained.members)
+        before, start = first.num_timesteps, time.perf_counter()
+        while (elapsed := time.perf_counter() - start) < self.seconds:
+            _train(trained, updates_per_meta_update(first))
+        return count * (first.num_timesteps - before) / elapsed
+
+    def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
+        title = "Populations with discovered questions, environment steps per second of all members together"
+        yield make_table(title, rows, _COLUMNS)
+
+
+def _started(case: Row) -> Population:
+    """A population after its first meta-updates, with compiled functions."""
+    members = [discovering_agent(case, seed=p) for p in range(case["members"])]
+    for member in members:
+        member._setup_learn(1 << 40)
+    population = Population(members)
+    _train(population, 2 * updates_per_meta_update(members[0]) + 1)
+    return population
+
+
+def _train(population: Population, updates: int) -> None:
+    for _ in range(updates):
+        population.collect()
+        population.update()
+
+
+_COLUMNS = (
+    *(("environment", "{world}"), ("threads", "{threads:d}"), ("members", "{members:d}")),
+    *(("alone", "{steps_per_s[alone]:,.0f}"), ("population", "{steps_per_s[population]:,.0f}")),
+    *(("ratio", "{ratio:.2f}x"), ("MiB", "{mib:.0f}")),
+)

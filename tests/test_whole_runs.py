@@ -6,7 +6,6 @@ public names of the model are used; experience is recorded by a wrapper around t
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -19,6 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params, Rollout
 from tests.core_oracles import Algorithm, Rule, Statistics, gvf_loss
+from tests.covering import crossed
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -167,11 +167,16 @@ def transcribed(slow: Algorithm, start: Agent, rollouts: list[Rollout], objectiv
     return Agent(theta, eta, statistics.second, first_of_eta, second_of_eta)
 
 
-CASES = list(product(("sum", "end"), ("unrolled", "myopic"), ("graph", "recompute"), ("joint", "auxiliary")))
+OPTIONS = {
+    "objective": ("sum", "end"),
+    "horizon": ("unrolled", "myopic"),
+    "storage": ("graph", "recompute"),
+    "mode": ("joint", "auxiliary"),
+    "convention": ("exact", "surrogate"),
+}
 
 
-@pytest.mark.parametrize(("objective", "horizon", "storage", "mode"), CASES)
-@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+@pytest.mark.parametrize(tuple(OPTIONS), crossed(*OPTIONS.values(), many=16))
 def test_two_unrolls_are_those_of_the_transcription(
     objective: str, horizon: str, storage: str, mode: str, convention: str
 ) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # loaded before forking: Adam would import it in every child
 
 import dgvf_envs.puddle_world  # noqa: F401, loaded before forking
 from dgvf_agents.runs import train as training

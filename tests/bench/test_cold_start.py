@@ -29,6 +29,7 @@ def test_every_mode_is_measured_with_its_own_cache(
     assert "0.2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_case_in_a_process_of_its_own(tmp_path: Path) -> None:
     row = cold_start.measure("auto", 240, tmp_path)
     assert row["compiled_s"] is None  # too short to be compiled

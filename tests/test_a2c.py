@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.core.flat import builder, template
 from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
+from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.sb3.auxiliary_tasks import TASKS
 from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
@@ -214,9 +219,29 @@ class SaveAt(BaseCallback):
         return True
 
 
+class StandIn:
+    """In the place of a compiled function, without a compiler: its updates differ from eager ones by rounding."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], differentiable: int) -> None:
+        self._function, self._arguments, self._differentiable = function, builder(template(arguments)), differentiable
+
+    def __call__(self, leaves: list[torch.Tensor]) -> Any:
+        return self._function(*self._arguments(leaves))
+
+    def vjp(self, leaves: list[torch.Tensor]) -> tuple[Any, PullBack]:
+        results, pull_back = vjp(self._function, self._arguments(leaves), self._differentiable)
+        return tree_map_only(torch.Tensor, lambda value: value * (1 + 1e-6), results), pull_back
+
+
+@pytest.mark.parametrize("compiler", ["stand-in", pytest.param("real", marks=pytest.mark.slow)])
 def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if compiler == "stand-in":
+        monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
+        monkeypatch.setattr(
+            Compiled, "_library", lambda self, _, arguments: StandIn(self._function, arguments, self._differentiable)
+        )
     monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 7)  # within the unroll of updates 6, 7 and 8
     monkeypatch.setattr(compiling, "LONG_ENOUGH", 14)
     batch = 4 * 2  # with more steps, the functions take much longer to compile

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch._dynamo  # loaded before forking: Adam would import it in every child
 
 import dgvf_envs.puddle_world  # noqa: F401, loaded before forking
 from dgvf_agents.runs import train as training
@@ -42,17 +43,17 @@ def config(compile: bool) -> TrainConfig:
         env_kwargs={"start": "random", "max_episode_steps": 40, "reward_scale": 0.1},
         evaluation_kwargs={"max_episode_steps": 20},
         policy="MlpPolicy",
-        steps=2000,
+        steps=1000,
         n_envs=4,
         questions=4,
         unroll_length=3,
         learning_rate=1e-3,
         final_learning_rate=1e-4,
         compile=compile,
-        checkpoint_every=200,
+        checkpoint_every=100,
         checkpoints_kept=2,
-        log_every=300,
-        evaluate_every=500,
+        log_every=160,
+        evaluate_every=260,
         evaluation_episodes=2,
     )
 

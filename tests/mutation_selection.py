@@ -24,6 +24,7 @@ from tests.core.test_metagradient import (  # noqa: F401
     test_scoring_decides_what_the_meta_loss_is,
     test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
+from tests.rollout.test_checks import test_a_nan_meta_gradient_is_skipped_and_counted  # noqa: F401
 from tests.test_a2c import (  # noqa: F401
     test_an_exploding_meta_gradient_is_skipped_and_counted,
     test_random_questions_stay_and_discovered_ones_move,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
+from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.core.flat import builder, template
 from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
+from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.sb3.auxiliary_tasks import TASKS
 from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
@@ -203,28 +208,54 @@ def test_compiled_updates_give_the_same_numbers() -> None:
 class SaveAt(BaseCallback):
     """Saves the model after some updates, in the middle of a rollout."""
 
-    def __init__(self, folder: Path, updates: tuple[int, ...]) -> None:
+    def __init__(self, folder: Path, updates: tuple[int, ...], batch: int) -> None:
         super().__init__()
-        self._folder, self._updates = folder, updates
+        self._folder, self._updates, self._batch = folder, updates, batch
 
     def _on_step(self) -> bool:
-        if self.num_timesteps % BATCH == 8 and self.num_timesteps // BATCH in self._updates:
-            self.model.save(self._folder / f"{self.num_timesteps // BATCH}.zip")
+        updates, steps = divmod(self.num_timesteps, self._batch)
+        if updates in self._updates and steps == self.training_env.num_envs:
+            self.model.save(self._folder / f"{updates}.zip")
         return True
 
 
+class StandIn:
+    """In the place of a compiled function, without a compiler: its updates differ from eager ones by rounding."""
+
+    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...], differentiable: int) -> None:
+        self._function, self._arguments, self._differentiable = function, builder(template(arguments)), differentiable
+
+    def __call__(self, leaves: list[torch.Tensor]) -> Any:
+        return self._function(*self._arguments(leaves))
+
+    def vjp(self, leaves: list[torch.Tensor]) -> tuple[Any, PullBack]:
+        results, pull_back = vjp(self._function, self._arguments(leaves), self._differentiable)
+        return tree_map_only(torch.Tensor, lambda value: value * (1 + 1e-6), results), pull_back
+
+
+@pytest.mark.parametrize("compiler", ["stand-in", pytest.param("real", marks=pytest.mark.slow)])
 def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compiler: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if compiler == "stand-in":
+        monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
+        monkeypatch.setattr(
+            Compiled, "_library", lambda self, _, arguments: StandIn(self._function, arguments, self._differentiable)
+        )
     monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 7)  # within the unroll of updates 6, 7 and 8
     monkeypatch.setattr(compiling, "LONG_ENOUGH", 14)
-    total = 14 * BATCH
-    eager = _weights(_model().learn(total))
+    batch = 4 * 2  # with more steps, the functions take much longer to compile
+    total = 14 * batch
+
+    def learned(compile: str | bool, steps: int, callback: BaseCallback | None = None) -> np.ndarray:
+        return _weights(_model(compile=compile, n_steps=2).learn(steps, callback))
+
+    eager = learned(False, total)
     saved = (3, 6, 8, 9, 11)
-    expected = _weights(_model(compile="auto").learn(total, SaveAt(tmp_path, saved)))
+    expected = learned("auto", total, SaveAt(tmp_path, saved, batch))
     np.testing.assert_allclose(expected, eager, atol=1e-4)
     assert not np.array_equal(expected, eager)
-    assert np.array_equal(_weights(_model(compile="auto").learn(13 * BATCH)), _weights(_model().learn(13 * BATCH)))
+    assert np.array_equal(learned("auto", 13 * batch), learned(False, 13 * batch))
     for updates in saved:
         model = DGVFA2C.load(tmp_path / f"{updates}.zip", make_vec("PuddleWorld-v0", 4), device="cpu")
         assert model.compile == "auto"
@@ -266,24 +297,24 @@ def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
 
     def trained(ent_coef: Any) -> torch.Tensor:
         model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, questions=2, compile=False, seed=0, ent_coef=ent_coef)
-        return torch.nn.utils.parameters_to_vector(model.learn(300).policy.parameters()).detach()
+        return torch.nn.utils.parameters_to_vector(model.learn(100).policy.parameters()).detach()
 
     constant = trained(0.2)
     torch.testing.assert_close(trained(lambda progress: 0.2), constant)
     assert not torch.allclose(trained(LinearSchedule(0.2, 0.0, 1.0)), constant)
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, compile=False, ent_coef=LinearSchedule(0.2, 0.0, 1.0))
     model.set_logger(configure(str(tmp_path), ["csv"]))
-    model.learn(800, log_interval=1)
+    model.learn(200, log_interval=1)
     with (tmp_path / "progress.csv").open() as file:
         logged = [float(row["train/entropy_weight"]) for row in csv.DictReader(file) if row["train/entropy_weight"]]
-    np.testing.assert_allclose(logged, np.linspace(0.2, 0.0, 81)[-len(logged) :], atol=1e-6)
+    np.testing.assert_allclose(logged, np.linspace(0.2, 0.0, 21)[-len(logged) :], atol=1e-6)
     model.logger.close()
 
 
 def test_the_meta_learning_rate_may_be_annealed() -> None:
     """A constant function equals the number; at a rate of 0 questions do not change."""
 
-    def questions(meta_learning_rate: Any, steps: int = 300) -> torch.Tensor:
+    def questions(meta_learning_rate: Any, steps: int = 160) -> torch.Tensor:
         model = _model(unroll_length=2, seed=0, meta_learning_rate=meta_learning_rate)
         return torch.nn.utils.parameters_to_vector(model.learn(steps).learner.eta.values())
 

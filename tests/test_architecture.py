@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -58,7 +59,10 @@ def _imports(path: Path) -> set[str]:
     return found & set(MODULES)
 
 
-IMPORTS = {name: _imports(path) for name, path in MODULES.items()}
+@cache
+def imports() -> dict[str, set[str]]:
+    """By module. Only the process that runs these tests reads all modules, not every one that collects them."""
+    return {name: _imports(path) for name, path in MODULES.items()}
 
 
 def _level(module: str) -> int:
@@ -67,13 +71,13 @@ def _level(module: str) -> int:
 
 def test_there_is_something_to_check() -> None:
     assert len(MODULES) > 100
-    assert "dgvf_agents.core.unroll" in IMPORTS["dgvf_agents.learner"]
-    assert IMPORTS["dgvf_envs.puddle_world.env"] >= {"dgvf_envs.puddle_world.view", "dgvf_envs.functional.env"}
+    assert "dgvf_agents.core.unroll" in imports()["dgvf_agents.learner"]
+    assert imports()["dgvf_envs.puddle_world.env"] >= {"dgvf_envs.puddle_world.view", "dgvf_envs.functional.env"}
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     try:
-        TopologicalSorter(IMPORTS).prepare()
+        TopologicalSorter(imports()).prepare()
     except CycleError as error:
         pytest.fail(f"import circle: {' -> '.join(error.args[1])}")
 
@@ -82,7 +86,7 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 def test_imports_go_one_way(module: str) -> None:
     if module.removeprefix("dgvf_agents.") in PUBLIC:
         return
-    for imported in IMPORTS[module]:
+    for imported in imports()[module]:
         if imported.startswith("dgvf_agents."):
             assert _level(imported) <= _level(module), imported
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,9 @@ def parts(task: str = "discovered", **changes: Any) -> tuple[UpdateRule, Params]
     return replace(rule, **changes), network.params()
 
 
-def learner(task: str = "discovered", settings: MetaSettings | None = None, **changes: Any) -> DiscoveryLearner:
+def learner(
+    task: str = "discovered", settings: MetaSettings | None = None, meta_epsilon: float = 1e-8, **changes: Any
+) -> DiscoveryLearner:
     rule, theta = parts(task, **changes)
     eta = rule.task.initial_meta_params()
     functions = UpdateFunctions.of(rule, eta, Compilation(False))
@@ -54,6 +57,7 @@ def learner(task: str = "discovered", settings: MetaSettings | None = None, **ch
         eta,
         discovers=rule.task.discovers,
         settings=settings or MetaSettings(unroll_length=L),
+        meta_epsilon=meta_epsilon,
     )
 
 
@@ -78,7 +82,8 @@ def assert_same(one: LearnerState, other: LearnerState) -> None:
         assert torch.equal(a, b) if isinstance(a, Tensor) else a == b
 
 
-def test_the_meta_update_is_adams_step_along_the_meta_gradient() -> None:
+@pytest.mark.parametrize("epsilon", [1e-8, 0.1])
+def test_the_meta_update_is_adams_step_along_the_meta_gradient(epsilon: float) -> None:
     """The first step of Adam is -α · sign(g), up to ε: against the gradient, element by element."""
     rule, theta = parts()
     eta, state, rate = (
@@ -94,13 +99,13 @@ def test_the_meta_update_is_adams_step_along_the_meta_gradient() -> None:
         ROLLOUTS[: L + 1],
         rate,
     )
-    one = run(learner(), ROLLOUTS[: L + 1])
+    one = run(learner(meta_epsilon=epsilon), ROLLOUTS[: L + 1])
     norm = torch.cat([value.flatten() for value in gradient.values()]).norm()
     assert one.meta_updates == 1
     torch.testing.assert_close(one.meta_gradient_norm, norm)
     for name, value in eta.items():
         clipped = gradient[name] / max(1.0, float(norm))
-        expected = value - META_RATE * clipped / (clipped.abs() + 1e-8)
+        expected = value - META_RATE * clipped / (clipped.abs() + epsilon)
         torch.testing.assert_close(one.eta[name], expected)
 
 
@@ -113,9 +118,12 @@ def test_training_continues_bitwise_from_a_state(task: str, updates: int) -> Non
     run(other, ROLLOUTS[5:7])
     other.set_state(state)
     assert_same(other.get_state(), state)
+    assert other.unroll_updates == one.unroll_updates
+    kept = tree_map_only(Tensor, torch.clone, state)
     run(one, ROLLOUTS[updates:])
     run(other, ROLLOUTS[updates:])
     assert_same(other.get_state(), one.get_state())
+    assert_same(state, kept)
     assert one.meta_updates == ((len(ROLLOUTS) - 1) // L if task == "discovered" else 0)
 
 
@@ -144,6 +152,39 @@ def test_a_meta_gradient_that_is_too_large_is_skipped_and_counted() -> None:
     assert all(torch.equal(one.eta[name], value) for name, value in before.items())
 
 
+def moved_by(theta: Params, distance: float) -> Params:
+    """θ a little away."""
+    return {name: value + distance for name, value in theta.items()}
+
+
+@pytest.mark.parametrize(("distance", "continues"), [(1e-9, True), (1.0, False)])
+def test_a_stored_unroll_continues_if_it_ends_at_theta_up_to_rounding(distance: float, continues: bool) -> None:
+    """θ itself stays as it was given, also where the stored updates lead to a slightly different one."""
+    state = run(learner(), ROLLOUTS[:2]).get_state()
+    one, theta = learner(), moved_by(state.theta, distance)
+    one.set_state(state._replace(theta=theta))
+    one.step(ROLLOUTS[2], 0.0, META_RATE)
+    torch.testing.assert_close(one.theta, theta, rtol=0, atol=0)
+    assert one.unroll_updates == (3 if continues else 1)
+
+
+def test_a_stored_unroll_of_another_rule_restarts() -> None:
+    one = learner(discount=0.5)
+    one.set_state(run(learner(), ROLLOUTS[:2]).get_state())
+    assert one.unroll_updates == 2
+    one.step(ROLLOUTS[2], RATE, META_RATE)
+    assert one.unroll_updates == 1
+
+
+def test_theta_that_is_set_drops_a_stored_unroll() -> None:
+    one = learner()
+    one.set_state(run(learner(), ROLLOUTS[:2]).get_state())
+    one.set_theta(one.theta)
+    assert one.unroll_updates == 0
+    one.step(ROLLOUTS[2], RATE, META_RATE)
+    assert one.unroll_updates == 1
+
+
 @pytest.mark.parametrize("change", ["theta", "statistics", "eta", "functions"])
 def test_an_unroll_restarts_where_its_parts_are_replaced(change: str) -> None:
     one = run(learner(), ROLLOUTS[:2])
@@ -165,14 +206,21 @@ def broken(state: LearnerState) -> dict[str, tuple[LearnerState, str]]:
     fewer = {name: value for name, value in state.theta.items() if name != first}
     narrow = {**state.theta, first: state.theta[first][:1]}
     single = {name: value.float() for name, value in state.eta.items()}
-    unroll = state.unroll._replace(start=InnerState(fewer, state.unroll.start.optimizer))
+    start = state.unroll.start
+    unroll = state.unroll._replace(start=InnerState(fewer, start.optimizer))
+    statistics = state.unroll._replace(start=InnerState(start.theta, {}))
+    adam = deepcopy(state.meta_optimizer)
+    assert adam is not None
+    adam["state"][0]["exp_avg_sq"] = torch.zeros(3)
     return {
         "a name is missing": (state._replace(theta=fewer), "theta must have the names"),
         "a shape": (state._replace(theta=narrow), rf"theta.{first} must be .*got \(1"),
         "a dtype": (state._replace(eta=single), "float64, got .*float32"),
         "a list": (state._replace(statistics=[]), "statistics must have the names"),  # type: ignore[arg-type]
         "Adam": (state._replace(meta_optimizer={"state": 3}), "meta_optimizer must be a state dict"),
+        "Adam's moments": (state._replace(meta_optimizer=adam), r"meta_optimizer.exp_avg_sq must be .*got \(3,\)"),
         "the unroll's start": (state._replace(unroll=unroll), "unroll.start.theta must have the names"),
+        "the unroll's statistics": (state._replace(unroll=statistics), "unroll.start.optimizer must have the names"),
         "the unroll's lengths": (
             state._replace(unroll=state.unroll._replace(learning_rates=[])),
             "unroll must have equal numbers of rollouts",
@@ -180,7 +228,7 @@ def broken(state: LearnerState) -> dict[str, tuple[LearnerState, str]]:
     }
 
 
-@pytest.mark.parametrize("what", range(7))
+@pytest.mark.parametrize("what", range(9))
 def test_a_state_of_another_learner_is_refused_by_name(what: int) -> None:
     state = run(learner(), ROLLOUTS[: L + 2]).get_state()
     given, message = list(broken(state).values())[what]
@@ -188,10 +236,22 @@ def test_a_state_of_another_learner_is_refused_by_name(what: int) -> None:
         learner().set_state(given)
 
 
-def test_parameters_that_are_not_finite_are_named() -> None:
+def test_a_task_without_meta_parameters_has_no_adam() -> None:
+    one = learner("none")
+    assert one.get_state().meta_optimizer == {}
+    one.set_meta_optimizer_state({})
+    with pytest.raises(ValueError, match="meta_optimizer must be empty for a task without meta-parameters"):
+        one.set_meta_optimizer_state({"state": {}})
+
+
+@pytest.mark.parametrize("kind", ["theta", "statistics", "eta"])
+def test_values_that_are_not_finite_are_named(kind: str) -> None:
     one = run(learner(), ROLLOUTS[:2])
     one.check_finite()
-    name = next(iter(one.theta))
-    one.set_theta({**one.theta, name: torch.full_like(one.theta[name], torch.nan)})
-    with pytest.raises(NotFiniteError, match=f"theta.*{name}.*must be finite after 2 updates"):
+    whole = getattr(one, kind)
+    named = whole["second_moment"] if kind == "statistics" else whole
+    name = next(iter(named))
+    broken = {**named, name: torch.full_like(named[name], torch.nan)}
+    getattr(one, f"set_{kind}")({"second_moment": broken} if kind == "statistics" else broken)
+    with pytest.raises(NotFiniteError, match=f"{kind}.*{name}.*must be finite after 2 updates"):
         one.check_finite()

@@ -6,7 +6,6 @@ public names of the model are used; experience is recorded by a wrapper around t
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -19,12 +18,13 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params, Rollout
 from tests.core_oracles import Algorithm, Rule, Statistics, gvf_loss
+from tests.covering import crossed
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 STEPS, COPIES, UPDATES, QUESTIONS, HIDDEN = 4, 3, 2, 5, (7,)
-META_RATE, META_NORM = 3e-2, 0.02
+META_RATE, META_NORM, META_EPSILON = 3e-2, 0.02, 1e-4
 
 
 class Noise(gym.Env):
@@ -140,7 +140,7 @@ def adam(eta: Params, gradient: Params, first: Params, second: Params, step: int
     first = {k: 0.9 * first[k] + 0.1 * g for k, g in gradient.items()}
     second = {k: 0.999 * second[k] + 0.001 * g**2 for k, g in gradient.items()}
     moved = {
-        k: p - META_RATE * (first[k] / (1 - 0.9**step)) / ((second[k] / (1 - 0.999**step)) ** 0.5 + 1e-8)
+        k: p - META_RATE * (first[k] / (1 - 0.9**step)) / ((second[k] / (1 - 0.999**step)) ** 0.5 + META_EPSILON)
         for k, p in eta.items()
     }
     return moved, first, second
@@ -167,11 +167,16 @@ def transcribed(slow: Algorithm, start: Agent, rollouts: list[Rollout], objectiv
     return Agent(theta, eta, statistics.second, first_of_eta, second_of_eta)
 
 
-CASES = list(product(("sum", "end"), ("unrolled", "myopic"), ("graph", "recompute"), ("joint", "auxiliary")))
+OPTIONS = {
+    "objective": ("sum", "end"),
+    "horizon": ("unrolled", "myopic"),
+    "storage": ("graph", "recompute"),
+    "mode": ("joint", "auxiliary"),
+    "convention": ("exact", "surrogate"),
+}
 
 
-@pytest.mark.parametrize(("objective", "horizon", "storage", "mode"), CASES)
-@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+@pytest.mark.parametrize(tuple(OPTIONS), crossed(*OPTIONS.values(), many=16))
 def test_two_unrolls_are_those_of_the_transcription(
     objective: str, horizon: str, storage: str, mode: str, convention: str
 ) -> None:
@@ -179,8 +184,8 @@ def test_two_unrolls_are_those_of_the_transcription(
     weighting = "gradient-norm" if mode == "joint" else "fixed"
     model = DGVFA2C(
         "PaperMlpPolicy", env, n_steps=STEPS, unroll_length=UPDATES, questions=QUESTIONS, ent_coef=0.01,
-        meta_learning_rate=META_RATE, meta_max_grad_norm=META_NORM, objective=objective, horizon=horizon,
-        storage=storage, encoder_mode=mode, convention=convention, auxiliary_weighting=weighting,
+        meta_learning_rate=META_RATE, meta_max_grad_norm=META_NORM, meta_epsilon=META_EPSILON, objective=objective,
+        horizon=horizon, storage=storage, encoder_mode=mode, convention=convention, auxiliary_weighting=weighting,
         policy_kwargs={"features_extractor_kwargs": {"hidden": HIDDEN}}, seed=0, device="cpu", compile=False,
     )  # fmt: skip
     start = state_of(model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,13 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     """As the slow test below, without the processes and compilers that make it slow."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
     monkeypatch.setattr(training.AgentsBenchmark, "isolated", False)
+    measure = training.AgentsBenchmark.measure
+
+    def shortened(self: training.AgentsBenchmark, case: dict[str, Any]) -> dict[str, Any]:
+        shorter = {"lasting": {"unroll_length": 2}, "products": {"seconds": 0.05}}.get(case["measure"], {})
+        return measure(self, {**case, **shorter})
+
+    monkeypatch.setattr(training.AgentsBenchmark, "measure", shortened)
     output = tmp_path / "report.json"
     main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())

@@ -37,6 +37,7 @@ def test_every_mode_is_measured_with_its_own_cache(
     assert "0.2" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_case_in_a_new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cold_start, "MODES", {"auto": "auto"})
     (row,) = cold_start.ColdStartBenchmark(steps=(240,)).run()

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, partial
-from itertools import product
-from math import prod
 from typing import Any
 
 import pytest
@@ -27,6 +25,7 @@ from dgvf_agents.core.tasks import (
 )
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
+from tests import covering
 from tests.core_oracles import (
     Algorithm,
     AnswerLoss,
@@ -142,24 +141,12 @@ class Case:
     weighting: str = "fixed"
 
 
-MANY = 100
-"""Combinations of choices above which most are slow."""
-
-
-def crossed(**choices: Iterable[Any]) -> pytest.MarkDecorator:
-    """Run a test for every combination of these choices.
-
-    Of many combinations, a fifth is not slow: those whose indices add up to a multiple of five. Any values of all but a
-    few choices occur together in one of them.
-    """
-    values = [list(allowed) for allowed in choices.values()]
-    total = prod(map(len, values))
+def crossed(**choices: Collection[Any]) -> pytest.MarkDecorator:
+    """Run a test for every combination of these choices; of many, most are slow."""
     cases = []
-    for indices in product(*(range(len(allowed)) for allowed in values)):
-        chosen = [allowed[i] for allowed, i in zip(values, indices, strict=True)]
-        slow = total > MANY and sum(indices) % 5 != 0
-        case = Case(**dict(zip(choices, chosen, strict=True)))
-        cases.append(pytest.param(case, id="-".join(map(str, chosen)), marks=[pytest.mark.slow] if slow else []))
+    for parameter in covering.crossed(*choices.values()):
+        case = Case(**dict(zip(choices, parameter.values, strict=True)))
+        cases.append(pytest.param(case, id=parameter.id, marks=parameter.marks))
     return pytest.mark.parametrize("case", cases)
 
 

@@ -264,7 +264,7 @@ def test_unrolls_leave_nothing_behind(storage: str) -> None:
     rule, state = rule_of(case), state_of(case)
     computed(case, rule, state)
     before = living_tensors()
-    for _ in range(50):
+    for _ in range(5):
         computed(case, rule, state)
     assert living_tensors() <= before
 
@@ -277,11 +277,10 @@ def test_unrolls_free_every_byte(storage: str) -> None:
     computed(case, rule, state)
     gc.collect()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profiler:
-        for _ in range(2):
-            computed(case, rule, state)
+        computed(case, rule, state)
         gc.collect()
     events = profiler.events()
-    assert sum(max(0, event.self_cpu_memory_usage) for event in events) > 1e5
+    assert sum(max(0, event.self_cpu_memory_usage) for event in events) > 1e4
     assert sum(event.self_cpu_memory_usage for event in events) == 0
 
 
@@ -297,8 +296,12 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch's own, on import
-def test_compiled_functions_give_the_same_gradient() -> None:
-    """In batches with one number of bootstraps, as every new one is compiled anew, which takes long."""
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_functions_give_the_same_gradient(backend: str) -> None:
+    """In batches with one number of bootstraps, as every new one is compiled anew, which takes long.
+
+    `aot_eager` traces as `inductor` does, and leaves out the C++ compiler.
+    """
     case = Case()
     rule, given = rule_of(case), problem(case.task)
     batches = [batch for batch in map(random_rollout, range(20)) if len(batch.bootstrap_index) == 4][:3]
@@ -307,4 +310,5 @@ def test_compiled_functions_give_the_same_gradient() -> None:
         update, meta_loss = compiled(partial(inner_update, rule)), compiled(partial(meta_loss_gradient, rule))
         return meta_gradient(update, meta_loss, state_of(case), given.eta, batches, learning_rate(case))
 
-    assert relative_error(gradient(partial(torch.compile, fullgraph=True)), gradient(lambda eager: eager)) < 1e-12
+    compiled = partial(torch.compile, fullgraph=True, backend=backend)
+    assert relative_error(gradient(compiled), gradient(lambda eager: eager)) < 1e-12

@@ -54,10 +54,8 @@ def arguments(size: int = 4, seed: int = 0) -> tuple[Pair, dict[str, Tensor], Te
 COMPILED = Compiled(step, differentiable=2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_results_and_gradients_are_those_of_the_function(seed: int) -> None:
-    given = state, meta, _ = arguments(seed=seed)
+def test_results_and_gradients_are_those_of_the_function() -> None:
+    given = state, meta, _ = arguments(seed=1)
     found = {}
     leaves = flatten((state, meta))
     cotangents, addends = [torch.ones(3), SCALE], [torch.full_like(leaf, 0.5) for leaf in leaves]
@@ -162,13 +160,15 @@ def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
 WITHOUT_A_COMPILER = """
 import warnings
 import torch
+from dgvf_agents.execution.compile_jobs import NoCompilerError
 from dgvf_agents.execution.compiling import Compiled, Compilation
 
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    doubled, halved = Compiled(lambda x: 2 * x), Compiled(lambda x: x / 2)
+    doubled, another = Compiled(lambda x: 2 * x), Compilation()
     assert doubled(torch.ones(2)).tolist() == [2.0, 2.0] == doubled(torch.ones(2)).tolist()
-    assert halved(torch.ones(2)).tolist() == [0.5, 0.5]
+    another.give_up(NoCompilerError("that of another model, which would take as long"))
+    assert another.mode is False
 print(*(w.message for w in caught if "no compiler found" in str(w.message)), sep="\\n")
 """
 

@@ -16,7 +16,7 @@ if sys.argv[1] == "keep":
     keep_freed_memory()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
+    for _ in range(5):
         tensors = [torch.ones(10_000_000) for _ in range(2)]
         del tensors
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before

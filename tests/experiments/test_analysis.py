@@ -188,7 +188,14 @@ def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
     assert told["configurations"]["collect-objects/discovered,objective=end"]["objective"] == "end"
 
 
-@pytest.mark.parametrize("figure", [name for name in FIGURES if name != "search"])
+DRAWN = ("gridworlds", "learning-rate", "own-tasks", "atari-representation")
+"""Pictures of every kind; the others are slow."""
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow]) for name in FIGURES if name != "search"],
+)
 def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
     usual = FIGURES[figure].worlds[-2:] if figure == "own-tasks" else ("collect-objects-small", "puddle-world")
     worlds = ("atari/Breakout", "atari/Pong") if figure.startswith("atari-") else usual

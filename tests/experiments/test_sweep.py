@@ -31,17 +31,20 @@ from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, where
-from dgvf_agents.runs.config import METHODS, WORLDS
+from dgvf_agents.runs.config import METHODS
 from tests.run_folders import write_run
 
 TINY = ["reproduce", "gridworlds", "--scale", "tiny", "--jobs", "2"]
 PUDDLE = [*TINY, "--worlds", "puddle-world"]
+WORLDS = ("collect-objects-small", "puddle-world")
+"""Of the sweep that most tests share, one of each kind."""
+BOTH = [*TINY, "--worlds", *WORLDS]
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("swept")
-    main([*TINY, "--out", str(out)])
+    main([*BOTH, "--out", str(out)])
     return out
 
 
@@ -107,9 +110,9 @@ def test_a_run_of_a_sweep_is_an_ordinary_run(swept: Path, tmp_path: Path) -> Non
 
 def test_provenance_names_command_versions_hardware_and_wall_time(swept: Path) -> None:
     told = json.loads((swept / "results" / "gridworlds" / "provenance.json").read_text())
-    assert told["command"] == "dgvf reproduce gridworlds --scale tiny"
+    assert told["command"] == "dgvf reproduce gridworlds --scale tiny --worlds collect-objects-small puddle-world"
     (made,) = told["made_with"]
-    assert made["runs"] == len(told["runs"]) == 24
+    assert made["runs"] == len(told["runs"]) == 16
     assert {"python", "torch", "numpy", "dgvf"} <= set(made["versions"])
     assert made["hardware"]["cores"] == os.cpu_count()
     assert told["wall_seconds"] == pytest.approx(sum(run["wall_seconds"] for run in told["runs"]))
@@ -120,8 +123,8 @@ def test_a_finished_sweep_is_only_analyzed_again(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")}
-    main([*TINY, "--out", str(swept), "--results", str(tmp_path)])
-    assert "24 of 24 cells are finished already" in capsys.readouterr().out
+    main([*BOTH, "--out", str(swept), "--results", str(tmp_path)])
+    assert "16 of 16 cells are finished already" in capsys.readouterr().out
     assert {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")} == before
     for name in ("cells", "curves", "bands", "summary", "comparisons"):
         table = Path("gridworlds") / f"{name}.csv"

@@ -1,13 +1,13 @@
 """Discovery learns: a narrow encoder, trained by discovered questions alone, comes to solve a contextual bandit.
 
-Mean reward per step after training, over seeds; the lowest and the highest mean of three seeds in a row:
+Mean reward per step after training, over seeds:
 
-| condition | seeds | mean ± standard deviation | means of three |
-| --- | --- | --- | --- |
-| as it is | 0-8 | 0.96 ± 0.06 | 0.94, 1.00 |
-| the encoder frozen at its initial weights | 0-8 | 0.58 ± 0.04 | 0.56, 0.59 |
-| the meta-step with the opposite sign | 0-5 | 0.32 ± 0.06 | 0.28, 0.37 |
-| uniformly random policy | | 0.25 | |
+| condition | seeds | mean ± standard deviation |
+| --- | --- | --- |
+| as it is | 0-8 | 0.96 ± 0.06 |
+| the encoder frozen at its initial weights | 0-8 | 0.58 ± 0.04 |
+| the meta-step with the opposite sign | 0-5 | 0.32 ± 0.06 |
+| uniformly random policy | | 0.25 |
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from dgvf_agents import DGVFA2C
 from tests.learning.distracted_bandit import ACTIONS, DistractedBandit
 
-SEEDS = (0, 1, 2)
+SEEDS = (0, 1)
 NUM_ENVS, N_STEPS, UPDATES = 32, 5, 300
 THRESHOLD = 0.8
 """Above what six fixed random features allow, and below what learned ones reach; of the mean over `SEEDS`."""

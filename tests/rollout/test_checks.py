@@ -211,7 +211,8 @@ TRAIN = [
     "--log-every",
     "200",
 ]
-TRAIN += ["--steps", "3000"]
+RUN_STEPS = 1600
+TRAIN += ["--steps", f"{RUN_STEPS}"]
 
 
 def _dgvf(*arguments: str) -> subprocess.Popen[str]:
@@ -238,7 +239,7 @@ def test_ctrl_c_writes_a_checkpoint_and_prints_how_to_resume(tmp_path: Path) -> 
     assert f"dgvf train --resume '{run.path}'" in errors
     assert "Traceback" not in errors
     (checkpoint,) = run.checkpoints()
-    assert 200 <= int(checkpoint.stem) < 3000
+    assert 200 <= int(checkpoint.stem) < RUN_STEPS
     assert int(checkpoint.stem) % 20 == 0  # the update was finished
     main(["train", "--resume", str(run.path)])
     main([*TRAIN, "--out", str(alone)])

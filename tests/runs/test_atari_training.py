@@ -36,7 +36,14 @@ def rows_of(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize("method", [method for method in ATARI_METHODS if method != "discovered"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "a2c",
+        "pixel-control",
+        *(pytest.param(method, marks=pytest.mark.slow) for method in ("random", "reward-prediction")),
+    ],
+)
 def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     main(["train", "atari", method, "--game", "Breakout", *TINY, "--out", str(run)])

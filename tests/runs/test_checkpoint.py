@@ -88,7 +88,9 @@ def _resumed(folder: RunFolder) -> Path:
     return folder.path
 
 
-@pytest.mark.parametrize("steps", [20, 80, 100, 200, 320, 460])
+@pytest.mark.parametrize(
+    "steps", [20, 80, 200, 460, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (100, 320))]
+)
 def test_a_stopped_run_is_resumed_to_the_same_end(
     steps: int, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,7 +49,7 @@ def identity_return(agent: Any, kind: Any, seed: int, **given: Any) -> float:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("kind", [IdentityEnv, IdentityEnvMultiDiscrete])
+@pytest.mark.parametrize("kind", [IdentityEnv, pytest.param(IdentityEnvMultiDiscrete, marks=pytest.mark.slow)])
 def test_identity_with_discrete_actions(kind: Any, task: str) -> None:
     assert identity_return(DGVFA2C, kind, 3, auxiliary_task=task, compile=False) > 90
 

@@ -62,9 +62,9 @@ def test_a_copy_in_an_environment_that_cannot_give_its_state(normalized: bool) -
     model = DGVFA2C("MlpPolicy", env, **SMALL).learn(5 * 5)
     twin = copy.deepcopy(model)
     assert twin.learner.unroll_updates == model.learner.unroll_updates == 2
-    _on(model, 40 * 5)
+    _on(model, 20 * 5)
     weights = {name: value.clone() for name, value in model.policy.state_dict().items()}
-    _on(twin, 40 * 5)
+    _on(twin, 20 * 5)
     assert_same_training(twin, model)
     assert all(torch.equal(value, weights[name]) for name, value in model.policy.state_dict().items())
     assert model.ep_info_buffer  # episodes ended on the way

@@ -70,8 +70,8 @@ def assert_same_ends(actual: dict[str, Any], expected: dict[str, Any], done: np.
     ("game", "n", "preset", "steps", "least_ends", "least_games"),
     [
         ("Breakout", 2, START, 200, 8, 1),
-        ("Qbert", 1, START, 480, 4, 1),
-        ("MsPacman", 1, START, 420, 2, 0),
+        pytest.param("Qbert", 1, START, 480, 4, 1, marks=pytest.mark.slow),
+        pytest.param("MsPacman", 1, START, 420, 2, 0, marks=pytest.mark.slow),
         ("Breakout", 1, MODERN, 260, 1, 1),
         ("Pong", 1, replace(MODERN, frame_skip=1, stack=2, frame_size=50, max_frames=35), 80, 2, 2),
         ("Breakout", 2, replace(QUICK, max_frames=120), 70, 6, 4),

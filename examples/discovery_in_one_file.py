@@ -20,7 +20,6 @@ from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
 Params = dict[str, Tensor]
-Agent = tuple[Params, Params]  # θ, and the moments of RMSProp
 
 
 @dataclass(frozen=True)
@@ -163,8 +162,8 @@ def answer_loss(theta: Params, x: Tensor, stopped: Stopped, eta: Params, batch: 
 # --- Algorithm 1 ------------------------------------------------------------------------------------------------------
 
 
-def inner_update(theta: Params, moments: Params, eta: Params, batch: Batch, settings: Settings) -> Agent:
-    """Equation 2: θ_k ← θ_{k-1} - α′ ∇_θ [L^RL + c · L^ans], as a differentiable function of θ_{k-1}, moments and η.
+def inner_update(theta: Params, moment: Params, eta: Params, batch: Batch, settings: Settings) -> tuple[Params, Params]:
+    """Equation 2: θ_k ← θ_{k-1} - α′ ∇_θ [L^RL + c · L^ans], differentiable in θ_{k-1}, moment and η.
 
     The gradient is that in `zeros`, which are added to θ. Stop-gradient inputs are computed without them: the gradient
     treats them as constants, but depends on them, and through them on θ_{k-1}.
@@ -176,28 +175,28 @@ def inner_update(theta: Params, moments: Params, eta: Params, batch: Batch, sett
     main = rl_loss(moved, x if settings.encoder == "joint" else stopped.x, stopped, batch, settings)
     loss = main + settings.answer_coef * answer_loss(moved, x, stopped, eta, batch, settings)
     gradients = torch.autograd.grad(loss, list(zeros.values()), create_graph=True)
-    return rms_prop(theta, dict(zip(theta, gradients, strict=True)), moments, settings.learning_rate)
+    return rms_prop(theta, dict(zip(theta, gradients, strict=True)), moment, settings.learning_rate)
 
 
-def rms_prop(theta: Params, gradient: Params, moments: Params, learning_rate: float) -> Agent:
+def rms_prop(theta: Params, gradient: Params, moment: Params, learning_rate: float) -> tuple[Params, Params]:
     """s ← 0.99 s + 0.01 g², θ ← θ - α′ g / √(s + ε²), ε = 1e-5. PyTorch's √s + ε has no derivative at s = 0."""
-    moments = {name: 0.99 * moments[name] + 0.01 * g**2 for name, g in gradient.items()}
-    steps = {name: g * torch.rsqrt(moments[name] + 1e-10) for name, g in gradient.items()}
-    return {name: value - learning_rate * steps[name] for name, value in theta.items()}, moments
+    moment = {name: 0.99 * moment[name] + 0.01 * g**2 for name, g in gradient.items()}
+    steps = {name: g * torch.rsqrt(moment[name] + 1e-10) for name, g in gradient.items()}
+    return {name: value - learning_rate * steps[name] for name, value in theta.items()}, moment
 
 
 def unroll(
-    theta: Params, moments: Params, eta: Params, batch: Batch, collect: Callable[[Params], Batch], settings: Settings
+    theta: Params, moment: Params, eta: Params, batch: Batch, collect: Callable[[Params], Batch], settings: Settings
 ) -> tuple[Params, Params, Batch, Params]:
-    """Equation 1: θ_L, moments, the batch that θ_L generated, and the meta-gradient ∇_η Σ_k L^RL(θ_k)."""
+    """Equation 1: θ_L, the moment, the batch that θ_L generated, and the meta-gradient ∇_η Σ_k L^RL(θ_k)."""
     meta_losses = []
     for _ in range(settings.unroll_length):
-        theta, moments = inner_update(theta, moments, eta, batch, settings)
+        theta, moment = inner_update(theta, moment, eta, batch, settings)
         batch = collect(theta)  # the next batch: it scores θ_k, then updates it
         stopped = stop_gradient_inputs(detached(theta), batch)
         meta_losses.append(rl_loss(theta, encode(theta, batch.observations), stopped, batch, settings))
     gradient = torch.autograd.grad(torch.stack(meta_losses).sum(), list(eta.values()))  # through all L updates
-    return detached(theta), detached(moments), batch, dict(zip(eta, gradient, strict=True))
+    return detached(theta), detached(moment), batch, dict(zip(eta, gradient, strict=True))
 
 
 def detached(params: Params) -> Params:
@@ -220,12 +219,12 @@ def train(settings: Settings) -> tuple[Params, Params]:
     actions, d = int(collector.envs.single_action_space.n), settings.questions
     theta = initial_params(collector.envs, {"policy": actions, "value": 1, "answers": d})
     eta = {name: p.requires_grad_() for name, p in initial_params(collector.envs, {"cumulants": d}).items()}
-    moments = {name: torch.zeros_like(value) for name, value in theta.items()}
+    moment = {name: torch.zeros_like(value) for name, value in theta.items()}
     optimizer = torch.optim.Adam(eta.values(), lr=settings.meta_learning_rate)
     start, batch = time.perf_counter(), collector.collect(theta)
     print("steps,sampled,greedy,seconds")
     while collector.steps < settings.steps:
-        theta, moments, batch, gradient = unroll(theta, moments, eta, batch, collector.collect, settings)
+        theta, moment, batch, gradient = unroll(theta, moment, eta, batch, collector.collect, settings)
         meta_update(eta, gradient, optimizer, settings.meta_max_norm)
         if collector.steps % settings.evaluate_every < batch.rewards.numel() * settings.unroll_length:
             sampled, greedy = evaluate(theta, settings), evaluate(theta, settings, greedy=True)
@@ -247,4 +246,5 @@ def evaluate(theta: Params, settings: Settings, greedy: bool = False, episodes: 
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(1)  # small networks: more threads only wait for each other
     train(tyro.cli(Settings))

@@ -51,6 +51,7 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings ar
 	$(BIN)/python docs/generate_benchmark_page.py --check
 	$(BIN)/python docs/generate_results_page.py --check
 	$(BIN)/python docs/generate_stability_page.py --check
+	$(BIN)/python docs/generate_one_file_page.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages

@@ -27,7 +27,16 @@ def example(name):
 
 
 def test_every_example_is_tested():
-    tested = {"overlay", "own_task", "play", "train_discovered", "train_sb3_a2c", "vector_env", "watch_random"}
+    tested = {
+        "discovery_in_one_file",
+        "overlay",
+        "own_task",
+        "play",
+        "train_discovered",
+        "train_sb3_a2c",
+        "vector_env",
+        "watch_random",
+    }
     assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested
 
 

@@ -1,0 +1,290 @@
+"""The algorithm in one file against `DGVFA2C`: the same parameters and the same batches, in double precision."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import sys
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import meta_gradient
+from dgvf_agents.runs.config import preset
+from dgvf_agents.runs.train import arguments_of
+from dgvf_agents.sb3.schedules import GeometricSchedule
+from tests.random_rollouts import random_rollout
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+FILE = Path(__file__).resolve().parents[1] / "examples" / "discovery_in_one_file.py"
+SHAPE, COPIES, STEPS, QUESTIONS, UPDATES = (3, 9, 9), 3, 4, 6, 3
+META_NORM = 1e-3
+"""Small enough to clip every meta-gradient here."""
+
+
+def loaded() -> ModuleType:
+    spec = importlib.util.spec_from_file_location(FILE.stem, FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[FILE.stem] = module  # where a dataclass looks its annotations up
+    spec.loader.exec_module(module)
+    return module
+
+
+example = loaded()
+
+
+def test_it_is_short() -> None:
+    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 250
+
+
+def test_it_imports_nothing_of_the_agents() -> None:
+    nodes = list(ast.walk(ast.parse(FILE.read_text(encoding="utf-8"))))
+    imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert {"gymnasium", "torch"} <= imported
+    assert not {name for name in imported if name.startswith(("dgvf", "stable_baselines3"))}
+
+
+# --- the same numbers as DGVFA2C --------------------------------------------------------------------------------------
+
+NAMES = {
+    "conv1": "encoder.extractor.encoder.layers.0",
+    "conv2": "encoder.extractor.encoder.layers.2",
+    "hidden": "encoder.extractor.encoder.layers.5",
+    "policy": "action_net",
+    "value": "value_net",
+    "answers": "answers",
+    "cumulants": "cumulants",
+}
+"""Of the example's layers in the learner of `DGVFA2C`."""
+
+
+def renamed(params: Params) -> Params:
+    """The example's parameters under the learner's names."""
+    parts = {name: name.rpartition(".") for name in params}
+    return {f"{NAMES[layer]}.{kind}": params[name] for name, (layer, _, kind) in parts.items()}
+
+
+def like(params: Params, wanted: Params) -> Params:
+    """The example's parameters under the learner's names, in the learner's order."""
+    found = renamed(params)
+    assert found.keys() == wanted.keys()
+    return {name: found[name].detach() for name in wanted}
+
+
+def settings_of(**changes: Any) -> Any:
+    small = {"n_envs": COPIES, "n_steps": STEPS, "questions": QUESTIONS, "unroll_length": UPDATES}
+    return example.Settings(**{**small, "meta_max_norm": META_NORM, **changes})
+
+
+def agent_of(settings: Any) -> DGVFA2C:
+    """The agent of the preset, apart from the settings that make it small."""
+    arguments = {
+        **arguments_of(preset("collect-objects-small", "discovered")),
+        "questions": settings.questions,
+        "n_steps": settings.n_steps,
+        "unroll_length": settings.unroll_length,
+        "meta_max_grad_norm": settings.meta_max_norm,
+        "encoder_mode": settings.encoder,
+        "compile": False,
+    }
+    return DGVFA2C("CnnPolicy", settings.env, n_envs=settings.n_envs, **arguments)
+
+
+def initial(settings: Any, first: bool) -> tuple[Params, Params, Params]:
+    """θ, moments of RMSProp and η, moved away from the zeros among them; before the first update, moments are zero."""
+    torch.manual_seed(1)
+    envs = example.Collector(settings, settings.n_envs, 0).envs
+    heads = ({"policy": 4, "value": 1, "answers": settings.questions}, {"cumulants": settings.questions})
+    theta, eta = (
+        {name: value + 0.1 * torch.randn(value.shape) for name, value in example.initial_params(envs, of).items()}
+        for of in heads
+    )
+    moments = {name: torch.zeros(p.shape) if first else 0.1 * torch.rand(p.shape) for name, p in theta.items()}
+    return theta, moments, {name: value.requires_grad_() for name, value in eta.items()}
+
+
+def rollouts(count: int) -> list[Rollout]:
+    """Batches of binary planes in which episodes end in both ways, each with an entropy coefficient of its own."""
+    batches = []
+    for seed in range(count):
+        drawn = random_rollout(seed, steps=STEPS, num_envs=COPIES, shape=SHAPE, actions=4)
+        now, following = ((planes > 0.5).double() for planes in (drawn.observations, drawn.next_observations))
+        weight = torch.tensor(0.01 * (seed + 1))
+        batches.append(drawn._replace(observations=now, next_observations=following, entropy_weight=weight))
+    return batches
+
+
+def batch_of(rollout: Rollout) -> Any:
+    return example.Batch(
+        observations=rollout.observations,
+        actions=rollout.actions,
+        rewards=rollout.rewards,
+        next_observations=rollout.next_observations,
+        terminated=rollout.terminated,
+        segment_end=rollout.segment_end,
+        entropy_coef=float(rollout.entropy_weight),
+    )
+
+
+def assert_close(actual: Params, expected: Params, tolerance: float) -> None:
+    """Each parameter up to a fraction of its norm."""
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        assert value.norm() > 0, name
+        assert (actual[name] - value).norm() <= tolerance * value.norm(), name
+
+
+@pytest.mark.parametrize("encoder", ["auxiliary", "joint"])
+@pytest.mark.parametrize("first", [True, False], ids=["from the first update on", "later"])
+def test_meta_gradient_is_that_of_dgvfa2c(encoder: str, first: bool) -> None:
+    settings = settings_of(encoder=encoder)
+    model, batches = agent_of(settings), rollouts(UPDATES + 1)
+    theta, moments, eta = initial(settings, first)
+    coming = iter(map(batch_of, batches[1:]))
+    *_, gradient = example.unroll(theta, moments, eta, batch_of(batches[0]), lambda theta: next(coming), settings)
+    rule, learner = model.learner.functions.rule, model.learner
+    state = InnerState(like(theta, learner.theta), {"second_moment": like(moments, learner.theta)})
+    expected = meta_gradient(
+        partial(inner_update, rule),
+        partial(meta_loss_gradient, rule),
+        state,
+        like(eta, learner.eta),
+        batches,
+        torch.tensor(settings.learning_rate),
+    )
+    assert_close(like(gradient, expected), expected, 1e-9 if first else 1e-11)
+
+
+@pytest.mark.parametrize("encoder", ["auxiliary", "joint"])
+def test_two_iterations_are_those_of_the_learner(encoder: str) -> None:
+    """Clipping, Adam, and the batch that ends one iteration and begins the next."""
+    settings = settings_of(encoder=encoder)
+    learner, batches = agent_of(settings).learner, rollouts(2 * UPDATES + 1)
+    theta, moments, eta = initial(settings, first=False)
+    learner.set_theta(like(theta, learner.theta))
+    learner.set_statistics({"second_moment": like(moments, learner.theta)})
+    learner.set_eta(like(eta, learner.eta))
+    before = learner.eta
+    for rollout in batches:  # the last one triggers the second meta-update
+        learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+    assert learner.meta_updates == 2
+
+    optimizer = torch.optim.Adam(eta.values(), lr=settings.meta_learning_rate)
+    coming = iter(map(batch_of, batches))
+    batch = next(coming)
+    for _ in range(2):
+        theta, moments, batch, gradient = example.unroll(
+            theta, moments, eta, batch, lambda theta: next(coming), settings
+        )
+        example.meta_update(eta, gradient, optimizer, settings.meta_max_norm)
+    theta, moments = example.inner_update(theta, moments, eta, batch, settings)  # the learner's update on the last one
+    assert_close(like(theta, learner.theta), learner.theta, 1e-11)
+    assert_close(like(moments, learner.theta), learner.statistics["second_moment"], 1e-10)
+    moves = ({name: after[name] - before[name] for name in before} for after in (like(eta, before), learner.eta))
+    assert_close(*moves, 1e-6)  # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-11
+
+
+def test_an_exploded_meta_gradient_is_skipped() -> None:
+    for size in (1e4, float("nan")):
+        eta = {"weight": torch.ones(3, requires_grad=True)}
+        optimizer = torch.optim.Adam(eta.values(), lr=0.1)
+        example.meta_update(eta, {"weight": torch.full((3,), size)}, optimizer, 1.0)
+        assert eta["weight"].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_settings_are_those_of_the_preset() -> None:
+    config = preset("collect-objects-small", "discovered")
+    arguments = arguments_of(config)
+    schedule = arguments["ent_coef"]
+    assert isinstance(schedule, GeometricSchedule)
+    settings = example.Settings()
+    assert (settings.env, settings.n_envs, settings.entropy_coef) == (
+        f"dgvf_envs:{config.env}", config.n_envs, (schedule.start, schedule.end),
+    )  # fmt: skip
+    names = {
+        "n_steps": "n_steps", "gamma": "gamma", "learning_rate": "learning_rate", "value_coef": "vf_coef",
+        "encoder": "encoder_mode", "questions": "questions", "question_discount": "question_discount",
+        "answer_coef": "auxiliary_coefficient", "unroll_length": "unroll_length",
+        "meta_learning_rate": "meta_learning_rate", "meta_max_norm": "meta_max_grad_norm",
+    }  # fmt: skip
+    assert {name: getattr(settings, name) for name in names} == {
+        name: arguments[theirs] for name, theirs in names.items()
+    }
+    assert {field.name for field in dataclasses.fields(settings)} == {
+        *names, "env", "n_envs", "entropy_coef", "steps", "seed", "evaluate_every"
+    }  # fmt: skip
+
+
+# --- experience and training ------------------------------------------------------------------------------------------
+
+
+def test_batches_are_what_single_environments_return() -> None:
+    """Across the ends of episodes, in environments that take the recorded actions."""
+    settings = settings_of(n_steps=7, steps=7 * COPIES * 8)
+    torch.manual_seed(0)
+    theta = example.initial_params(
+        gym.make_vec(settings.env, num_envs=1), {"policy": 4, "value": 1, "answers": settings.questions}
+    )
+    collector = example.Collector(settings, COPIES, 5)
+    batches = [collector.collect(theta) for _ in range(8)]
+    assert sum(int(batch.segment_end[:-1].sum()) for batch in batches) >= COPIES  # ends within batches
+    for b in range(COPIES):
+        env = gym.make(settings.env)
+        observation, _ = env.reset(seed=5 + b)
+        for batch in batches:
+            for t in range(settings.n_steps):
+                np.testing.assert_array_equal(batch.observations[t, b], observation)
+                observation, reward, terminated, truncated, _ = env.step(int(batch.actions[t, b]))
+                np.testing.assert_array_equal(batch.next_observations[t, b], observation)
+                assert (float(batch.rewards[t, b]), bool(batch.terminated[t, b])) == (reward, terminated)
+                assert bool(batch.segment_end[t, b]) == (terminated or truncated or t == settings.n_steps - 1)
+                if terminated or truncated:
+                    observation, _ = env.reset()
+    coefficients = [batch.entropy_coef for batch in batches]
+    assert coefficients == pytest.approx([GeometricSchedule(0.03, 0.01)(1 - i / 8) for i in range(8)], rel=1e-12)
+
+
+def test_learning_curve(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row for every evaluation, with the returns of θ at that time."""
+    settings = settings_of(steps=120, evaluate_every=40)  # 36 steps per iteration, after the first batch of 12
+    theta, eta = example.train(settings)
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header == "steps,sampled,greedy,seconds"
+    steps, sampled, greedy, seconds = zip(*(map(float, row.split(",")) for row in rows), strict=True)
+    assert steps == (48.0, 84.0, 120.0)
+    assert sampled[-1] == pytest.approx(example.evaluate(theta, settings), abs=5e-4)
+    assert greedy[-1] == pytest.approx(example.evaluate(theta, settings, greedy=True), abs=5e-4)
+    assert list(seconds) == sorted(seconds)
+    assert eta["cumulants.weight"].abs().max() > 0
+
+
+def test_evaluation_is_that_of_single_environments() -> None:
+    """Of a policy that always goes up, which leads to the first object from a few cells."""
+    settings = settings_of()
+    theta, _, _ = initial(settings, first=True)
+    theta["policy.weight"] = torch.zeros_like(theta["policy.weight"])
+    total = 0.0
+    for i in range(32):
+        env = gym.make(settings.env)
+        env.reset(seed=10_000 + i)
+        ended = False
+        while not ended:
+            _, reward, terminated, truncated, _ = env.step(0)
+            total, ended = total + float(reward), terminated or truncated
+    for greedy, logits in ((True, [0.1, 0.0, 0.0, 0.0]), (False, [100.0, 0.0, 0.0, 0.0])):
+        theta["policy.bias"] = torch.tensor(logits)
+        assert example.evaluate(theta, settings, greedy, episodes=32) == total / 32 > 0

@@ -270,7 +270,8 @@ class DGVFA2C(PersistentAlgorithm):
                 actions = collector.act(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
                 new_obs, rewards, dones, infos = collector.step(actions, env)
                 self.num_timesteps += env.num_envs
-                self._update_info_buffer(infos, dones)
+                if dones.any() or not collector.simulates:
+                    self._update_info_buffer(infos, dones)
                 collector.add(actions, rewards, dones, new_obs, infos)
                 self._last_obs, self._last_episode_starts = new_obs, dones
                 callback.update_locals(locals())

@@ -60,6 +60,11 @@ class Collector:
         """Number of steps collected so far."""
         return self._builder.steps + len(self._simulated)
 
+    @property
+    def simulates(self) -> bool:
+        """Whether the latest step was simulated: its infos say nothing unless an episode ended in it."""
+        return self._acted_on is not None
+
     def start(self, num_envs: int, episode_starts: np.ndarray | None) -> None:
         """Start a rollout.
 

@@ -36,6 +36,15 @@ def detach(params: Params) -> Params:
     return {name: value.detach() for name, value in params.items()}
 
 
+class SampledActions(NamedTuple):
+    """Actions of one step of B environments."""
+
+    actions: Shaped[Tensor, " B *action"]
+    """`[B]` integer, or `[B, A]` for actions of several parts."""
+    log_probs: Float[Tensor, " B"] | None = None
+    """`[B]`: log μ(a|x); `None` for learners that are on-policy by assumption."""
+
+
 class Rollout(NamedTuple):
     """T steps of experience from B environments."""
 
@@ -59,6 +68,8 @@ class Rollout(NamedTuple):
     """Running statistics, as of batch normalization, that the agent acted with, named like θ; empty without any."""
     entropy_weight: Float[Tensor, ""] | None = None
     """Scalar: c_H for this batch, when it is annealed; `None`: the loss coefficient."""
+    behavior_log_probs: Float[Tensor, "T B"] | None = None
+    """`[T, B]`: log μ(a_t|x_t) of the policy that acted; `None` for learners that are on-policy by assumption."""
 
     @property
     def segment_end(self) -> Bool[Tensor, "T B"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,8 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from dgvf_agents.core.inner_update import StopGradientInputs, main_loss, meta_loss_gradient
 from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns
+from dgvf_agents.core.targets import VTraceTargets
 from dgvf_agents.core.vtrace import VTrace, vtrace
+from tests.core.metagradient_problem import Case, problem_of, rule_of
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -190,6 +194,51 @@ def test_huge_ratios_have_finite_derivatives() -> None:
     (gradient,) = torch.autograd.grad(result.targets.sum(), log_ratios)
     assert not gradient.any()
     assert torch.isfinite(result.advantages).all()
+
+
+# --- the loss ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_gradient_of_the_loss_equals_finite_differences(normalize: bool) -> None:
+    case = Case(bounds=(1.6, 0.7))
+    rule, given = replace(rule_of(case), normalize_advantages=normalize), problem_of(case)
+    rollout = given.rollouts[0]
+    heads = {name: value for name, value in given.theta.items() if not name.startswith("encoder.")}
+    features = given.network.encode(given.theta, rollout.observations)
+    last = rollout.next_observations.flatten(0, 1)[rollout.bootstrap_index]
+    stopped = StopGradientInputs(heads, features, given.network.encode(given.theta, last, batch_dims=1))
+    leaves = [value.clone().requires_grad_() for value in (*heads.values(), features)]
+
+    def loss(*parts: Tensor) -> Tensor:
+        moved = dict(zip(heads, parts, strict=False))
+        return main_loss(rule, moved, parts[-1], stopped, rollout)[0].total
+
+    assert torch.autograd.gradcheck(loss, leaves)
+    gradients = torch.autograd.grad(loss(*leaves), leaves, allow_unused=True, materialize_grads=True)
+    moved = {name for name, gradient in zip((*heads, "features"), gradients, strict=True) if gradient.any()}
+    assert moved == {"policy.weight", "policy.bias", "value.weight", "value.bias", "features"}
+
+
+def test_a_rollout_must_tell_the_behavior_policy() -> None:
+    case = Case(bounds=(1.0, 1.0))
+    rollout = problem_of(case).rollouts[0]._replace(behavior_log_probs=None)
+    with pytest.raises(ValueError, match=r"rollout.behavior_log_probs must be given for off-policy targets, got None"):
+        meta_loss_gradient(rule_of(case), problem_of(case).theta, rollout)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "message"),
+    [
+        ((0.0, 1.0), "rho_bar must be > 0, got 0.0"),
+        ((1.0, -1.0), "c_bar must be > 0, got -1.0"),
+        ((1.0, 2.0), "c_bar must be <= rho_bar = 1.0, got 2.0"),
+        ((float("nan"), 1.0), "rho_bar must be a finite number > 0, got nan"),
+    ],
+)
+def test_bounds_are_checked(bounds: tuple[float, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VTraceTargets(*bounds)
 
 
 # --- mistakes that published implementations have made ----------------------------------------------------------------

@@ -6,7 +6,7 @@ Tensors are time-major: T steps of B environments, D questions, K bootstrap stat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -70,6 +70,10 @@ class Rollout(NamedTuple):
     """Scalar: c_H for this batch, when it is annealed; `None`: the loss coefficient."""
     behavior_log_probs: Float[Tensor, "T B"] | None = None
     """`[T, B]`: log μ(a_t|x_t) of the policy that acted; `None` for learners that are on-policy by assumption."""
+
+    def given(self) -> dict[str, Any]:
+        """The fields by name, without those that are `None`."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
     @property
     def segment_end(self) -> Bool[Tensor, "T B"]:

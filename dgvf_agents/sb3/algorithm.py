@@ -178,7 +178,9 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _build_collector(self, update_functions: UpdateFunctions) -> Collector:
         distribution, final = self._distribution, self.task.needs_final_observation
         action = (distribution.action_shape, distribution.action_dtype)
-        builder = RolloutBuilder(self.n_steps, self.n_envs, self.observation_space, *action, self.device, final)
+        off_policy = update_functions.rule.targets.off_policy
+        sizes = (self.n_steps, self.n_envs, self.observation_space)
+        builder = RolloutBuilder(*sizes, *action, self.device, final, off_policy)
         exploration = self._exploration_matrices if self.use_sde else None
         act, updates = update_functions.packed.act, lambda: self.learner.updates
         actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration)

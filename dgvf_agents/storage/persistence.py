@@ -227,7 +227,8 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
 
     def _spaces(self) -> Spaces:
         statistics = self._functions.statistics()
-        return Spaces(self.observation_space, self.action_space, self._distribution, statistics)
+        off_policy = self.learner.functions.rule.targets.off_policy
+        return Spaces(self.observation_space, self.action_space, self._distribution, statistics, off_policy)
 
     def _restore_learner(self, stored: StoredModel, changed: set[str]) -> None:
         assert stored.learner is not None

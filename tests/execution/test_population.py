@@ -121,7 +121,7 @@ def test_members_are_what_they_are_alone(case: Case) -> None:
     meta_loss = partial(_with_rates, population, rates)
     functions = (population.update, meta_loss, population.update_with_meta_loss)
     width = max(len(rollout.bootstrap_index) for member in group for rollout in member.rollouts)
-    rollouts = [stacked([_padded(member.rollouts[k], width)._asdict() for member in group]) for k in range(UPDATES + 1)]
+    rollouts = [stacked([_padded(member.rollouts[k], width).given() for member in group]) for k in range(UPDATES + 1)]
     start, eta = stacked([state for state, _ in packings]), stacked([eta for _, eta in packings])
     together = unrolled(case, functions, start, eta, rollouts, rates)
     for p, expected in enumerate(alone):

@@ -109,6 +109,13 @@ def head(params: Params, name: str, x: Tensor) -> Tensor:
     return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
 
 
+def mlp(params: Params, name: str, x: Tensor) -> Tensor:
+    """W₃ ReLU(W₂ ReLU(W₁ x + b₁) + b₂) + b₃, of a shared question network."""
+    for layer in (0, 1):
+        x = torch.relu(head(params, f"{name}.{layer}", x))
+    return head(params, f"{name}.2", x)
+
+
 # --- answer losses ----------------------------------------------------------------------------------------------------
 
 
@@ -129,9 +136,10 @@ def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
             ])
             for t in range(steps)
         ])  # fmt: skip
-        x = encode(eta, windows)
-        u = torch.arctan(head(eta, "cumulants", x))
-        gamma = torch.full_like(u, discount) if discount is not None else torch.sigmoid(head(eta, "discounts", x))
+        shared = "cumulants.weight" not in eta
+        x, outputs = (windows, mlp) if shared else (encode(eta, windows), head)
+        u = torch.arctan(outputs(eta, "cumulants", x))
+        gamma = torch.full_like(u, discount) if discount is not None else torch.sigmoid(outputs(eta, "discounts", x))
         targets = slow_returns(u, gamma * alive(rollout)[..., None], next_answers, rollout.segment_end)
         return 0.5 * squared_error(answers, targets)
 
@@ -236,6 +244,8 @@ class StopGradientInputs(NamedTuple):
     """y(x_{t+1}), which the targets of answers bootstrap from."""
     weight: Tensor | None = None
     """w of L^ans; `None`: the auxiliary coefficient."""
+    next_features: Tensor | None = None
+    """x_{t+1}, the inputs of a shared question network."""
     ratios: Tensor | None = None
     """π(a_t|x_t) / μ(a_t|x_t), of off-policy targets."""
 
@@ -255,16 +265,24 @@ class Algorithm:
     entropy_weight: float = 0.05
     auxiliary_coefficient: float = 0.7
     auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
+    shared_questions: bool = False
 
     def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
         """The stop-gradient inputs at θ; without η those of L^RL alone."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
         stopped = StopGradientInputs(x, values, next_values, head(theta, "answers", following))
-        stopped = stopped._replace(ratios=self.ratios(theta, x, rollout))
+        stopped = stopped._replace(ratios=self.ratios(theta, x, rollout), next_features=following)
         if eta is None or self.auxiliary_weighting == "fixed":
             return stopped
         return stopped._replace(weight=self.weight(theta, stopped, eta, rollout))
+
+    def asked(self, stopped: StopGradientInputs, rollout: Rollout) -> Rollout:
+        """What questions are asked of: observations, or the agent's features of them."""
+        if not self.shared_questions:
+            return rollout
+        assert stopped.next_features is not None
+        return rollout._replace(next_observations=stopped.next_features)
 
     def feature_gradients(
         self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout
@@ -272,7 +290,7 @@ class Algorithm:
         """∂L^RL/∂x and ∂L^ans/∂x at x = x_t(θ)."""
         x = stopped.features + torch.zeros_like(stopped.features, requires_grad=True)
         main = self.rl_loss(theta, x, stopped, rollout)
-        auxiliary = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, rollout)
+        auxiliary = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, self.asked(stopped, rollout))
         return [torch.autograd.grad(loss, x, create_graph=True)[0] for loss in (main, auxiliary)]
 
     def weight(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
@@ -306,7 +324,8 @@ class Algorithm:
         """L^RL(θ) + w · L^ans(θ, η), to be differentiated in θ alone; w = c unless gradients' norms decide."""
         x = encode(theta, rollout.observations)
         main = self.rl_loss(theta, stopped.features if self.encoder_mode == "auxiliary" else x, stopped, rollout)
-        answers = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, rollout)
+        asked = self.asked(stopped, rollout)
+        answers = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, asked)
         return main + (self.auxiliary_coefficient if stopped.weight is None else stopped.weight) * answers
 
     def inner_gradient(

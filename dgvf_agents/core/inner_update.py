@@ -138,10 +138,29 @@ def answer_loss(
     eta: Params,
     rollout: Rollout,
 ) -> Float[Tensor, ""]:
-    """L^ans of the answer head on the features; bootstraps are stop-gradient inputs."""
+    """L^ans of the answer head on the features; bootstraps and the features of o_{t+1} are stop-gradient inputs."""
     answers = rule.network.answer(heads, features)
     bootstraps = rule.network.answer(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
+    if rule.task.reads_features:
+        following = next_features(stopped.features, stopped.bootstraps, rollout)
+        rollout = rollout._replace(next_observations=following)
     return rule.task.loss(answers, bootstraps, eta, rollout)
+
+
+def next_features(
+    features: Float[Tensor, "T B F"], bootstraps: Float[Tensor, "K F"], rollout: Rollout
+) -> Float[Tensor, "T B F"]:
+    """X of o_{t+1}: that of the next step, or of the final observation at the end of a segment.
+
+    Args:
+        features: `[T, B, F]`: x of o_t.
+        bootstraps: `[K, F]`: x of the next observations that `rollout.bootstrap_index` names, which must include the
+            final observations of terminated episodes.
+        rollout: the rollout.
+    """
+    of_ends = bootstraps[rollout.bootstrap_slot]
+    following = torch.cat([features[1:], of_ends[-1:]])
+    return torch.where(rollout.segment_end[..., None], of_ends, following)
 
 
 def auxiliary_weight(

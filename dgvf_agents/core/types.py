@@ -61,9 +61,10 @@ class Rollout(NamedTuple):
     next_observations: Observations
     """`[T, B, *obs]`: o_{t+1}; at the end of an episode its final observation."""
     bootstrap_index: Int[Tensor, " K"]
-    """`[K]` integer: flat indices t·B + b of the next observations that returns bootstrap from."""
+    """`[K]` integer: flat indices t·B + b of the next observations that returns bootstrap from; for tasks that read
+    features (`AuxiliaryTask.reads_features`), of all final observations of episodes too."""
     bootstrap_slot: Int[Tensor, "T B"]
-    """`[T, B]` integer in [0, K): the index in `bootstrap_index` for step (t, b); 0 if it does not bootstrap."""
+    """`[T, B]` integer in [0, K): the index in `bootstrap_index` for step (t, b); 0 if it has none."""
     statistics: Params = {}  # noqa: RUF012
     """Running statistics, as of batch normalization, that the agent acted with, named like θ; empty without any."""
     entropy_weight: Float[Tensor, ""] | None = None

@@ -33,6 +33,7 @@ class Actor:
         compilation: Compilation,
         updates: Callable[[], int] = lambda: 0,
         exploration: Callable[[], Tensor] | None = None,
+        index_terminated: bool = False,
     ) -> None:
         """
         Args:
@@ -43,7 +44,9 @@ class Actor:
                 are, now or later: NumPy is faster otherwise.
             updates: returns the number of updates so far.
             exploration: returns the exploration matrices of gSDE, which replace the noise.
+            index_terminated: see `RolloutSimulator`.
         """
+        self._index_terminated = index_terminated
         self._plain_act, self._act = act, Compiled(act, compilation)
         self._distribution, self._n_steps, self._device = distribution, n_steps, compilation.device
         self._compilation, self._updates, self._exploration = compilation, updates, exploration
@@ -67,7 +70,8 @@ class Actor:
             self._simulation = None
         elif self._simulation is None or self._simulation.env is not found[0]:
             world, monitors = found
-            self._simulation = RolloutSimulator(self._plain_act, world, self._n_steps, self._compilation, monitors)
+            arguments = (self._plain_act, world, self._n_steps, self._compilation, monitors, self._index_terminated)
+            self._simulation = RolloutSimulator(*arguments)
 
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""

@@ -36,6 +36,7 @@ class RolloutBuilder:
         device: torch.device = CPU,
         needs_final_observation: bool = True,
         off_policy: bool = False,
+        index_terminated: bool = False,
     ) -> None:
         """
         Args:
@@ -47,11 +48,12 @@ class RolloutBuilder:
             device: device of the rollouts.
             needs_final_observation: whether the auxiliary task reads the final observation of terminated episodes.
             off_policy: whether rollouts hold `Rollout.behavior_log_probs`.
+            index_terminated: whether `Rollout.bootstrap_index` includes final observations of terminated episodes.
         """
         self._steps, self._num_envs, self._observation_space = steps, num_envs, observation_space
         self._action_shape, self._action_dtype = action_shape, action_dtype
         self._device, self._needs_final_observation = device, needs_final_observation
-        self._off_policy = off_policy
+        self._off_policy, self._index_terminated = off_policy, index_terminated
         self.clear()
 
     def clear(self) -> None:
@@ -149,7 +151,8 @@ class RolloutBuilder:
         if not np.isfinite(self._rewards).all():
             step, i = np.argwhere(~np.isfinite(self._rewards))[0]
             raise ValueError(_not_finite("rewards", self._rewards[step, i], i))
-        index, slot = bootstrap_positions(self._truncated)
+        ends = self._truncated | self._terminated if self._index_terminated else self._truncated
+        index, slot = bootstrap_positions(ends)
         actions, rewards, terminated, truncated = (
             upload(array, self._device) for array in (self._actions, self._rewards, self._terminated, self._truncated)
         )
@@ -230,19 +233,18 @@ def _missing(truncated: bool, index: int) -> str:
     )
 
 
-def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The steps that returns are bootstrapped from: the last step of every environment, and earlier truncations.
+def bootstrap_positions(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The steps that returns are bootstrapped from: the last step of every environment, and earlier ends of episodes.
 
     Args:
-        truncated: `[T, B]` boolean.
+        ends: `[T, B]` boolean: truncated steps; terminated ones too, if features of all final observations are needed.
 
     Returns:
-        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K leaves room for B / 4 early
-        truncations, or 4, 16, … times as many, so that compiled updates rarely see a new shape. Unused entries repeat
-        the first one.
+        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K leaves room for B / 4 early ends, or 4,
+        16, … times as many, so that compiled updates rarely see a new shape. Unused entries repeat the first one.
     """
-    steps, num_envs = truncated.shape
-    early = np.flatnonzero(truncated[:-1])
+    steps, num_envs = ends.shape
+    early = np.flatnonzero(ends[:-1])
     last = np.arange((steps - 1) * num_envs, steps * num_envs)
     room = -(-num_envs // 4)
     while room < len(early):

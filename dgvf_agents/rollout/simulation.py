@@ -47,6 +47,7 @@ class RolloutSimulator:
         n_steps: int,
         compilation: Compilation,
         monitors: Sequence[VecMonitor] = (),
+        index_terminated: bool = False,
     ) -> None:
         """
         Args:
@@ -55,7 +56,9 @@ class RolloutSimulator:
             n_steps: T ≥ 1, steps of a rollout.
             compilation: of the model; has the device of θ.
             monitors: wrappers of the environment.
+            index_terminated: whether `Rollout.bootstrap_index` includes final observations of terminated episodes.
         """
+        self._index_terminated = index_terminated
         self.env, self.monitors = env, tuple(monitors)
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
         self._n_steps, self._device = n_steps, compilation.device
@@ -157,13 +160,14 @@ class RolloutSimulator:
         if len(parts) * self.steps < self._n_steps or last_observations is not self._outcomes[-1].observations:
             return None
         whole = joined(parts)
-        index, slot = self._bootstrap_positions(whole.truncated)
+        ends = whole.truncated | whole.terminated if self._index_terminated else whole.truncated
+        index, slot = self._bootstrap_positions(ends)
         *fields, log_probs = whole
         return Rollout(*fields, index, slot, statistics, behavior_log_probs=log_probs)  # type: ignore[arg-type]
 
-    def _bootstrap_positions(self, truncated: Tensor) -> tuple[Tensor, Tensor]:
-        """`bootstrap_positions` on the device; those without early truncations are always the same."""
-        array = _array(truncated)
+    def _bootstrap_positions(self, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """`bootstrap_positions` on the device; those without early ends are always the same."""
+        array = _array(ends)
         usual = not array[:-1].any()
         if usual and self._usual_positions is not None:
             return self._usual_positions

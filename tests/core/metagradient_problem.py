@@ -19,6 +19,7 @@ from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, 
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
+from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from dgvf_agents.core.targets import OnPolicyTargets, VTraceTargets
 from dgvf_agents.core.tasks import (
     AuxiliaryTask,
@@ -95,6 +96,15 @@ class TaskCase:
         return gvf_loss(self.discount, self.window)
 
 
+class SharedCase(TaskCase):
+    """Questions on the agent's features."""
+
+    def make(self) -> AuxiliaryTask:
+        inputs = self.hidden[-1] * self.window
+        network = SharedQuestionNetwork(inputs, QUESTIONS, self.discount is None, hidden=(6, 4))
+        return DiscoveredGVFs(network, self.discount, self.window)
+
+
 class RewardCase(TaskCase):
     def make(self) -> AuxiliaryTask:
         return Weighted(RewardPrediction())
@@ -117,6 +127,12 @@ TASKS: dict[str, TaskCase] = {
     "reward_prediction": RewardCase(hidden=(6,)),
     "pixel_control": PixelCase(shape=(1, 4, 4), hidden=(6,)),
 }
+
+SHARED_TASKS: dict[str, TaskCase] = {
+    "shared": SharedCase(),
+    "shared_hand_set_discount": SharedCase(hidden=(6, 5), discount=0.8, window=2),
+}
+_CASES = {**TASKS, **SHARED_TASKS}
 
 RULES = {
     "sgd": Rule("sgd", learning_rate=0.2),
@@ -203,7 +219,7 @@ def problem(task: str, ends: bool = True, off_policy: bool = False) -> Problem:
 @cache
 def _problem(task: str, ends: bool, off_policy: bool) -> Problem:
     """T = 4 steps of B = 3 environments, six batches, every parameter of a size at which it matters."""
-    case = TASKS[task]
+    case = _CASES[task]
     with torch.random.fork_rng():
         torch.manual_seed(1)
         made = case.make()
@@ -212,7 +228,15 @@ def _problem(task: str, ends: bool, off_policy: bool) -> Problem:
         theta = {k: p + 0.3 * torch.randn(p.shape) for k, p in network.params().items()}
         eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
     rollouts = tuple(
-        random_rollout(10 + k, shape=case.shape, actions=ACTIONS, ends=ends, num_unused=k % 2) for k in range(6)
+        random_rollout(
+            10 + k,
+            shape=case.shape,
+            actions=ACTIONS,
+            ends=ends,
+            num_unused=k % 2,
+            index_terminated=made.reads_features,
+        )
+        for k in range(6)
     )
     if off_policy:
         rollouts = tuple(rollout._replace(behavior_log_probs=random_log_probs(k)) for k, rollout in enumerate(rollouts))
@@ -228,13 +252,14 @@ def algorithm(case: Case) -> Algorithm:
     if case.bounds is not None:
         kind, options = VTraceAlgorithm, dict(zip(("rho_bar", "c_bar"), case.bounds, strict=True))
     return kind(
-        TASKS[case.task].answer_loss(),
+        _CASES[case.task].answer_loss(),
         RULES[case.optimizer],
         convention=case.convention,
         encoder_mode=case.encoder_mode,
         horizon=case.horizon,
         max_gradient_norm=case.max_gradient_norm,
         auxiliary_weighting=case.weighting,
+        shared_questions=problem_of(case).task.reads_features,
         **options,
     )
 

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from dgvf_agents.core.inner_update import inner_update, meta_loss_gradient
 from dgvf_agents.core.targets import TargetInputs, TargetRule, Targets, VTraceTargets
-from dgvf_agents.core.types import Params
+from dgvf_agents.core.tasks import AuxiliaryTask
+from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     RULES,
+    SHARED_TASKS,
     TASKS,
     Case,
     algorithm,
@@ -95,6 +97,19 @@ BOUNDS = ((1.0, 1.0), (1.6, 0.7), (3.0, 2.0))
 def test_equals_the_unrolled_transcription_with_v_trace(case: Case) -> None:
     expected = transcribed(case)["sum"]
     assert relative_error(computed(case), expected) < 1e-9
+
+
+@crossed(
+    task=SHARED_TASKS,
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("rmsprop", "adam"),
+    updates=(1, 3),
+    storage=("graph", "recompute"),
+    weighting=("fixed", "gradient-norm"),
+)
+def test_equals_the_unrolled_transcription_with_a_shared_question_network(case: Case) -> None:
+    assert relative_error(computed(case), transcribed(replace(case, storage="graph"))["sum"]) < 1e-9
 
 
 # --- against central differences --------------------------------------------------------------------------------------
@@ -176,6 +191,43 @@ def test_equals_central_differences_with_weights_from_gradients(case: Case) -> N
 )
 def test_equals_central_differences_with_v_trace(case: Case) -> None:
     assert_central_differences(case)
+
+
+@crossed(
+    task=SHARED_TASKS,
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("rmsprop",),
+    updates=(1, 3),
+    bounds=(None, (1.6, 0.7)),
+)
+def test_equals_central_differences_with_a_shared_question_network(case: Case) -> None:
+    assert_central_differences(case)
+
+
+def test_the_exact_meta_gradient_passes_through_the_features_that_questions_read() -> None:
+    """Beside A2C's other stop-gradient inputs: it differs if these features alone are constants."""
+    case = Case(task="shared", updates=3)
+    given = problem_of(case)
+    constant = replace(rule_of(case), task=_OfConstants(given.task))
+    assert relative_error(computed(case, constant), computed(case)) > 1e-3
+
+
+class _OfConstants(AuxiliaryTask):
+    """A task that reads detached features."""
+
+    reads_features = True
+
+    def __init__(self, task: AuxiliaryTask) -> None:
+        self._task = task
+
+    @property
+    def num_answers(self) -> int:
+        return self._task.num_answers
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        detached = rollout._replace(next_observations=rollout.next_observations.detach())
+        return self._task.loss(answers, bootstraps, eta, detached)
 
 
 def test_the_exact_meta_gradient_passes_through_ratios() -> None:

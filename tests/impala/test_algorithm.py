@@ -284,7 +284,8 @@ def test_simulated_rollouts_train_the_same_agent(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
 
     def trained(wrap: bool) -> DGVFImpala:
-        env: VecEnv = make_vec("CollectObjects-v0", COPIES, 1, env_kwargs={"layout": TINY_MAP, "max_episode_steps": 9})
+        options = {"layout": TINY_MAP, "wrong_order": "terminate"}
+        env: VecEnv = make_vec("CollectObjects-v0", COPIES, 1, env_kwargs=options)
         model = _model(VecCheckNan(env) if wrap else env, compile="auto", n_steps=8, learning_rate=1e-2)
         return model.learn(8 * 8 * COPIES)
 

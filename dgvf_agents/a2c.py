@@ -13,10 +13,10 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
-from dgvf_agents.sb3.auxiliary_tasks import QuestionEncoder
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
 Self = TypeVar("Self", bound="DGVFA2C")

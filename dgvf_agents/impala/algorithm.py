@@ -16,13 +16,13 @@ from stable_baselines3.common.utils import LinearSchedule
 from dgvf_agents.core.argument_checks import check_choice, check_fractions_below_one
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.sb3.algorithm import LossReduction
 from dgvf_agents.sb3.arguments import RULE_SETTINGS
-from dgvf_agents.sb3.auxiliary_tasks import QuestionEncoder
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
 Self = TypeVar("Self", bound="DGVFImpala")

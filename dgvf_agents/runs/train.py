@@ -13,9 +13,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older, write_checkpoint
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import evaluation_environments, training_environments
@@ -25,9 +25,10 @@ from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError, s
 from dgvf_agents.runs.plotting import plot_learning_curve
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.sb3.schedules import geometric, linear
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
-def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DGVFA2C:
+def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
     """Train a model; write the configuration, metrics, checkpoints and the learning curve.
 
     A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
@@ -74,7 +75,7 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
         raise ValueError(f"path must not be in use by another training process, got {path}") from None
 
 
-def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_progress: bool) -> DGVFA2C:
+def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_progress: bool) -> SynchronousAlgorithm:
     found = folder.read_config() if folder.config_file.exists() else None
     if found is not None:
         _check_same(found, config, folder)
@@ -100,7 +101,9 @@ def _train(config: TrainConfig, folder: RunFolder, device: torch.device, show_pr
     return model
 
 
-def _learn(model: DGVFA2C, config: TrainConfig, folder: RunFolder, callback: BaseCallback, reset: bool) -> None:
+def _learn(
+    model: SynchronousAlgorithm, config: TrainConfig, folder: RunFolder, callback: BaseCallback, reset: bool
+) -> None:
     """Train for the remaining steps."""
     done = model.num_timesteps
     progress = ProgressLog(folder.progress_file, done)
@@ -121,13 +124,14 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
         raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
-def build(config: TrainConfig) -> DGVFA2C:
+def build(config: TrainConfig) -> SynchronousAlgorithm:
     """The untrained model of a configuration."""
-    return DGVFA2C(config.policy, training_environments(config), **arguments_of(config))
+    kind: Any = algorithm_of(config)
+    return kind(config.policy, training_environments(config), **arguments_of(config))
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
-    """The keyword arguments of `DGVFA2C` for a configuration, except for the policy and the environment.
+    """The keyword arguments of an algorithm for a configuration, except for the policy and the environment.
 
     The presets hold the paper's settings:
 
@@ -142,10 +146,18 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
         "ent_coef": geometric(config.ent_coef, config.final_ent_coef),
         "meta_learning_rate": linear(config.meta_learning_rate, config.final_meta_learning_rate),
         "auxiliary_task": config.task,
-        "inner_optimizer": _inner_optimizer(config),
         "encoder_mode": config.encoder_mode_of_task,
-        **_for_means(config),
+        **(_of_impala(config) if config.algorithm == "impala" else _of_a2c(config)),
     }
+
+
+def _of_impala(config: TrainConfig) -> dict[str, Any]:
+    """Settings for summed losses are converted by the algorithm itself."""
+    return {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction}
+
+
+def _of_a2c(config: TrainConfig) -> dict[str, Any]:
+    return {"inner_optimizer": _inner_optimizer(config), **_for_means(config)}
 
 
 def _inner_optimizer(config: TrainConfig) -> RMSProp:
@@ -176,6 +188,7 @@ _PASSED_ON = (
     "max_grad_norm",
     "questions",
     "question_discount",
+    "question_encoder",
     "auxiliary_coefficient",
     "auxiliary_weighting",
     "unroll_length",
@@ -189,7 +202,7 @@ _PASSED_ON = (
     "mixed_precision",
     "compile",
 )
-"""Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""
+"""Fields of `TrainConfig` that are arguments of the algorithms by the same name."""
 
 _ADAM_EPSILON = 1e-8
 """ε of the meta-optimizer for summed losses: PyTorch's default, since the paper gives none."""
@@ -208,7 +221,7 @@ class _RunCallback(BaseCallback):
     All events depend only on the number of environment steps, so a resumed run repeats them.
     """
 
-    model: DGVFA2C
+    model: SynchronousAlgorithm
 
     def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
         super().__init__()

@@ -23,6 +23,7 @@ from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, Encode
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import linear
 from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
+from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
@@ -35,7 +36,7 @@ from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
 from dgvf_agents.sb3.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
-from dgvf_agents.sb3.auxiliary_tasks import QuestionEncoder, named_task
+from dgvf_agents.sb3.auxiliary_tasks import named_task
 from dgvf_agents.sb3.extractors import check_observation_space
 from dgvf_agents.sb3.functional_policy import PolicyFunctions, warn_of_missing_encoder
 from dgvf_agents.sb3.guidance import Guidance

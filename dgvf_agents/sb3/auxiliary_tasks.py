@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 from stable_baselines3.common.policies import ActorCriticPolicy
 
 from dgvf_agents.core.networks import QuestionNetwork
-from dgvf_agents.core.question_networks import QuestionFunctions, SharedQuestionNetwork
+from dgvf_agents.core.question_networks import QuestionEncoder, QuestionFunctions, SharedQuestionNetwork
 from dgvf_agents.core.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -22,9 +22,6 @@ from dgvf_agents.sb3.extractors import PreprocessedEncoder, window_space
 
 TASKS = ("discovered", "random", "reward-prediction", "pixel-control", "none")
 """The auxiliary tasks that have a name."""
-
-QuestionEncoder = Literal["independent", "shared"]
-"""What a question network reads: observations, with an encoder of its own, or the agent's features of them."""
 
 
 def check_auxiliary_task(given: Any) -> None:

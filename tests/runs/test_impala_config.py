@@ -9,9 +9,11 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFImpala
+from dgvf_agents.cli import main
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.targets import VTraceTargets
-from dgvf_agents.runs.atari_config import atari_config
+from dgvf_agents.runs import train as train_module
+from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.evaluate import evaluate
 from dgvf_agents.runs.folder import RunFolder
@@ -49,6 +51,17 @@ def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
     of_a2c = build(dataclasses.replace(config, algorithm="a2c"))
     assert of_a2c.learner.functions.rule.optimizer == rule.optimizer
     assert of_a2c.learner.functions.rule.max_gradient_norm == rule.max_gradient_norm
+
+
+@pytest.mark.parametrize("method", ["discovered", "pixel-control", "a2c"])
+def test_the_command_trains_it(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[TrainConfig, Path]] = []
+    monkeypatch.setattr(train_module, "train", lambda config, path, resume: trained.append((config, path)))
+    monkeypatch.chdir(tmp_path)
+    main(["train", "impala", *([] if method == "discovered" else [method]), "--game", "ms_pacman", "--seed", "3"])
+    ((config, path),) = trained
+    assert config == dataclasses.replace(impala_config("MsPacman", method), seed=3)  # type: ignore[arg-type]
+    assert path == Path("runs") / f"MsPacman-{ATARI_METHODS[method]}-impala-3"  # type: ignore[index]
 
 
 def test_runs_from_before_impala_are_those_of_a2c() -> None:

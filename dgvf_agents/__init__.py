@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dgvf_agents.a2c import DGVFA2C
+    from dgvf_agents.impala.algorithm import DGVFImpala
 
-__all__ = ["DGVFA2C"]
+__all__ = ["DGVFA2C", "DGVFImpala"]
 
 
 def __getattr__(name: str) -> Any:
@@ -16,6 +17,10 @@ def __getattr__(name: str) -> Any:
         from dgvf_agents.a2c import DGVFA2C
 
         return DGVFA2C
+    if name == "DGVFImpala":
+        from dgvf_agents.impala.algorithm import DGVFImpala
+
+        return DGVFImpala
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

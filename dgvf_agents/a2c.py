@@ -3,41 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
-from dgvf_agents.core.argument_checks import check_counts, check_seed
-from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
-from dgvf_agents.execution.devices import device_of_model
-from dgvf_agents.sb3.extractors import check_observation_space
-from dgvf_agents.sb3.policies import (
-    CnnPolicy,
-    MlpPolicy,
-    MultiInputPolicy,
-    PaperMlpPolicy,
-)
-from dgvf_agents.sb3.schedules import checked_value_at
-from dgvf_agents.storage.persistence import PersistentAlgorithm
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 Self = TypeVar("Self", bound="DGVFA2C")
 
 
-class DGVFA2C(PersistentAlgorithm):
+class DGVFA2C(SynchronousAlgorithm):
     """Advantage actor-critic with an auxiliary task. By default, the task is to answer discovered questions.
 
     It is used like any Stable-Baselines3 algorithm:
@@ -49,13 +34,6 @@ class DGVFA2C(PersistentAlgorithm):
     default, the main task and the auxiliary task train the encoder jointly. The paper's settings are the presets of
     `dgvf train`; `dgvf_agents.runs.train.build` makes a model from a preset.
     """
-
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
-        "MlpPolicy": MlpPolicy,
-        "CnnPolicy": CnnPolicy,
-        "MultiInputPolicy": MultiInputPolicy,
-        "PaperMlpPolicy": PaperMlpPolicy,
-    }
 
     def __init__(
         self,
@@ -90,6 +68,7 @@ class DGVFA2C(PersistentAlgorithm):
         questions: int = 128,
         question_discount: float | None = 0.9,
         question_window: int = 1,
+        question_encoder: QuestionEncoder = "independent",
         unroll_length: int = 10,
         objective: Objective = "sum",
         horizon: Horizon = "unrolled",
@@ -149,6 +128,8 @@ class DGVFA2C(PersistentAlgorithm):
             question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
                 network.
             question_window: j, number of future observations that the question network sees.
+            question_encoder: `"independent"`: the question network has an encoder of its own; `"shared"`: it reads the
+                agent's features of future observations (paper, joint learning on Atari).
             unroll_length: L, inner updates per meta-update (paper: 10).
             objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
             horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
@@ -179,125 +160,7 @@ class DGVFA2C(PersistentAlgorithm):
         Raises:
             ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
         """
-        if n_envs is not None:
-            check_counts(n_envs=n_envs)
-        checked_value_at("learning_rate", learning_rate, 1.0)
-        check_seed(seed)
-        if policy_kwargs is not None and not isinstance(policy_kwargs, dict):
-            raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
-        given_envs = _num_envs_of(env)
-        if n_envs is not None and given_envs is not None and n_envs != given_envs:
-            raise ValueError(f"n_envs must be None or {given_envs}, the number of environments of env, got {n_envs!r}")
-        if isinstance(env, str):
-            wanted = default_num_envs(env) if n_envs is None else n_envs
-            env = make_vec(env, wanted, seed) if wanted > 1 else env
-        super().__init__(
-            policy=policy,
-            env=_as_vec_env(env),  # type: ignore[arg-type]
-            learning_rate=learning_rate if callable(learning_rate) else float(learning_rate),
-            n_steps=n_steps,
-            gamma=gamma,
-            gae_lambda=gae_lambda,
-            ent_coef=ent_coef,  # type: ignore[arg-type]
-            vf_coef=vf_coef,
-            max_grad_norm=max_grad_norm,  # type: ignore[arg-type]
-            use_sde=use_sde,
-            sde_sample_freq=sde_sample_freq,
-            rollout_buffer_class=rollout_buffer_class,
-            rollout_buffer_kwargs=rollout_buffer_kwargs,
-            stats_window_size=stats_window_size,
-            tensorboard_log=tensorboard_log,
-            monitor_wrapper=monitor_wrapper,
-            policy_kwargs=policy_kwargs,
-            verbose=verbose,
-            seed=seed,
-            device=device_of_model(device),
-            _init_setup_model=False,
-        )
-        self.rms_prop_eps = rms_prop_eps
-        self.use_rms_prop = use_rms_prop
-        self.normalize_advantage = normalize_advantage
-        self.auxiliary_task = auxiliary_task
-        self.auxiliary_coefficient = auxiliary_coefficient
-        self.auxiliary_weighting: AuxiliaryWeighting = auxiliary_weighting
-        self.encoder_mode: EncoderMode = encoder_mode
-        self.questions = questions
-        self.question_discount = question_discount
-        self.question_window = question_window
-        self.unroll_length = unroll_length
-        self.objective = objective
-        self.horizon = horizon
-        self.convention = convention
-        self.storage = storage
-        self.meta_learning_rate = meta_learning_rate
-        self.meta_epsilon = meta_epsilon
-        self.meta_max_grad_norm = meta_max_grad_norm
-        self.meta_max_discount_grad_norm = meta_max_discount_grad_norm
-        self.meta_skip_norm = meta_skip_norm
-        self.inner_optimizer = inner_optimizer
-        self.mixed_precision = mixed_precision
-        self.compile = compile
-        if _init_setup_model:
-            self._setup_model()
-
-    @staticmethod
-    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
-        if space is not None:
-            check_observation_space(space)  # before Stable-Baselines3 makes arrays for observations
-        return OnPolicyAlgorithm._wrap_env(_as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
-
-    def collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
-    ) -> bool:
-        """Collect `n_rollout_steps` steps from every environment.
-
-        Returns:
-            false if a callback stopped training.
-        """
-        collector = self._collector
-        if n_rollout_steps != collector.n_steps:
-            raise ValueError(
-                f"n_steps must be {collector.n_steps}, as when the model was set up, got {n_rollout_steps}: pass a "
-                "different value to load() or to a new model"
-            )
-        collector.actor.set_env(env)
-        if not collector.collecting:  # otherwise a loaded model continues in the middle of a rollout
-            callback.on_rollout_start()
-            collector.start(env.num_envs, self._last_episode_starts)
-        try:
-            while collector.steps < n_rollout_steps:
-                actions = collector.act(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
-                new_obs, rewards, dones, infos = collector.step(actions, env)
-                self.num_timesteps += env.num_envs
-                if dones.any() or not collector.simulates:
-                    self._update_info_buffer(infos, dones)
-                collector.add(actions, rewards, dones, new_obs, infos)
-                self._last_obs, self._last_episode_starts = new_obs, dones
-                callback.update_locals(locals())
-                if not callback.on_step():  # must be last: a callback may save the model
-                    return False
-            self._rollout = collector.finish(self._functions.statistics())
-            self._show_rollout(self._rollout, collector.starts)
-            callback.update_locals(locals())
-            callback.on_rollout_end()
-        finally:
-            collector.end()
-        return True
-
-    def train(self) -> None:
-        """Perform one step of Algorithm 1 on the last rollout."""
-        assert self._rollout is not None
-        self._prepare_update()
-        self._update_learning_rate(self.policy.optimizer)
-        settings = self.annealed_settings()
-        rollout = settings.batch(self._rollout)
-        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
-        self._sync_policy()
-        self._functions.update_statistics(rollout.observations)
-        self._n_updates += 1
-        if self._guidance.watches_inputs:
-            self._guidance.see_inputs(*self._functions.inputs(rollout.observations))
+        super().__init__({name: value for name, value in locals().items() if name not in ("self", "__class__")})
 
     def learn(
         self: Self,
@@ -313,23 +176,4 @@ class DGVFA2C(PersistentAlgorithm):
         Raises:
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
         """
-        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-        if self.metrics is not None:
-            check_metrics(self.metrics, self._n_updates)
-        self.learner.check_finite()  # the effect of the last update shows in no loss yet
-        return self
-
-
-def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
-    if not isinstance(env, VectorEnv):
-        return env
-    adapted = GymnasiumVecEnv(env)
-    is_monitored = adapted.env_is_wrapped(Monitor)[0]  # its environments may be
-    return adapted if is_monitored else VecMonitor(adapted)
-
-
-def _num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:
-    """The number of environments; `None` if no environment exists yet."""
-    if env is None or isinstance(env, str):
-        return None
-    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)

@@ -25,6 +25,7 @@ from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.runs.config import Method, TrainConfig, World
+from dgvf_agents.runs.impala_config import impala_config
 from dgvf_envs.atari import GAMES, human_normalized_score
 
 Run = Annotated[Path, tyro.conf.Positional]
@@ -34,6 +35,8 @@ INTERRUPTED = 130
 
 ATARI = "atari"
 """What stands for a world in `dgvf train`, before the method and --game."""
+IMPALA = "impala"
+"""Likewise, for IMPALA on an Atari game."""
 
 bench = SubcommandApp()
 app = SubcommandApp()
@@ -48,8 +51,8 @@ def _train_command(config: TrainConfig) -> Callable[..., None]:
     return command
 
 
-def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
-    usual = dataclasses.replace(atari_config("Breakout", method), env="")
+def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainConfig]) -> Callable[..., None]:
+    usual = dataclasses.replace(configured("Breakout", method), env="")
 
     def command(
         game: str,
@@ -68,9 +71,10 @@ def _train_atari_command(method: AtariMethod) -> Callable[..., None]:
         """
         if config.env:
             raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
-        rules = atari_config(game, method, preset)
+        rules = configured(game, method, preset)
         config = dataclasses.replace(config, env=rules.env, atari=rules.atari)
-        parts = [config.env, config.task, *(["joint"] if config.encoder_mode == "joint" else [])]
+        kind = "impala" if config.algorithm == "impala" else "joint" if config.encoder_mode == "joint" else None
+        parts = [config.env, config.task, *([kind] if kind else [])]
         name = "-".join([*parts, *([preset] if preset != "paper" else []), str(config.seed)])
         _train(config, out or Path("runs") / name, resume)
 
@@ -127,7 +131,7 @@ def _resume(run: Run, device: str | None = None) -> None:
 
 
 def _train_app() -> SubcommandApp:
-    """`dgvf train WORLD METHOD`, one command per preset; `dgvf train atari METHOD --game GAME`."""
+    """`dgvf train WORLD METHOD`, one command per preset; `dgvf train atari METHOD --game GAME`, and `impala`."""
     worlds = SubcommandApp()
     for world in train_config.WORLDS:
         methods = SubcommandApp()
@@ -136,13 +140,27 @@ def _train_app() -> SubcommandApp:
             register = methods.command(name=method, help=f"Train {method} on {config.env}.")
             register(_train_command(config))
         worlds.command(methods, name=world, help=f"Train on {config.env}.")
-    games = SubcommandApp()
-    for game_method in ATARI_METHODS:
-        register = games.command(name=game_method, help=f"Train {game_method} on an Atari game.")
-        register(_train_atari_command(game_method))
-    worlds.command(games, name=ATARI, help="Train on an Atari game; discovered questions unless a method is named.")
+    worlds.command(
+        _games_app(atari_config),
+        name=ATARI,
+        help="Train on an Atari game; discovered questions unless a method is named.",
+    )
+    worlds.command(
+        _games_app(impala_config),
+        name=IMPALA,
+        help="Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",
+    )
     worlds.command(name="resume")(_resume)
     return worlds
+
+
+def _games_app(configured: Callable[..., TrainConfig]) -> SubcommandApp:
+    """One command per method."""
+    games = SubcommandApp()
+    for method in ATARI_METHODS:
+        register = games.command(name=method, help=f"Train {method} on an Atari game.")
+        register(_train_atari_command(method, configured))
+    return games
 
 
 app.command(_train_app(), name="train", help=COMMANDS["train"])
@@ -306,7 +324,8 @@ def run(arguments: list[str]) -> None:
         arguments: of the process, the command's name first.
     """
     given = list(arguments)
-    if given[:2] == ["train", ATARI] and given[2:3] not in (["-h"], ["--help"]) and not {*given[2:]} & {*ATARI_METHODS}:
+    on_game = given[:2] in (["train", ATARI], ["train", IMPALA])
+    if on_game and given[2:3] not in (["-h"], ["--help"]) and not {*given[2:]} & {*ATARI_METHODS}:
         given.insert(2, "discovered")
     if given[:1] == ["train"] and len(given) > 1 and given[1].split("=")[0] == "--resume":
         given[1:2] = ["resume", *given[1].split("=", 1)[1:]]

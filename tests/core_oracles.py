@@ -55,6 +55,44 @@ def slow_window(segment_end: Tensor, t: int, b: int, length: int) -> list[int]:
     return steps
 
 
+def slow_vtrace(
+    ratios: Tensor,
+    rewards: Tensor,
+    discounts: Tensor,
+    values: Tensor,
+    next_values: Tensor,
+    segment_end: Tensor,
+    rho_bar: float,
+    c_bar: float,
+) -> tuple[Tensor, Tensor]:
+    """V-trace targets v_s = V(x_s) + Σ_t γ^{t-s} (Π_{i=s}^{t-1} c_i) δ_t V, t up to the end of the segment.
+
+    With δ_t V = ρ_t (r_t + γ V(x_{t+1}) - V(x_t)); and advantages ρ_s (r_s + γ v_{s+1} - V(x_s)). Ratios at a bound are
+    the bound, a constant.
+    """
+    steps, num_envs = rewards.shape
+    rho, c = (
+        torch.where(ratios < bar * (1 - 1e-4), ratios, ratios.detach().clamp(max=bar)) for bar in (rho_bar, c_bar)
+    )
+    targets, advantages = torch.empty_like(values), torch.empty_like(values)
+    for b in range(num_envs):
+        rows: list[Tensor] = []
+        for s in range(steps):
+            target, weight = values[s, b], torch.ones(())
+            for t in range(s, steps):
+                following = next_values[t, b] if segment_end[t, b] else values[t + 1, b]
+                target = target + weight * rho[t, b] * (rewards[t, b] + discounts[t, b] * following - values[t, b])
+                weight = weight * discounts[t, b] * c[t, b]
+                if segment_end[t, b]:
+                    break
+            rows.append(target)
+        for s in range(steps):
+            following = next_values[s, b] if segment_end[s, b] else rows[s + 1]
+            advantages[s, b] = rho[s, b] * (rewards[s, b] + discounts[s, b] * following - values[s, b])
+        targets[:, b] = torch.stack(rows)
+    return targets, advantages
+
+
 # --- networks: layer after layer, by name -----------------------------------------------------------------------------
 
 
@@ -69,6 +107,13 @@ def encode(params: Params, observations: Tensor) -> Tensor:
 def head(params: Params, name: str, x: Tensor) -> Tensor:
     """W x + b."""
     return x @ params[f"{name}.weight"].T + params[f"{name}.bias"]
+
+
+def mlp(params: Params, name: str, x: Tensor) -> Tensor:
+    """W₃ ReLU(W₂ ReLU(W₁ x + b₁) + b₂) + b₃, of a shared question network."""
+    for layer in (0, 1):
+        x = torch.relu(head(params, f"{name}.{layer}", x))
+    return head(params, f"{name}.2", x)
 
 
 # --- answer losses ----------------------------------------------------------------------------------------------------
@@ -91,9 +136,10 @@ def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
             ])
             for t in range(steps)
         ])  # fmt: skip
-        x = encode(eta, windows)
-        u = torch.arctan(head(eta, "cumulants", x))
-        gamma = torch.full_like(u, discount) if discount is not None else torch.sigmoid(head(eta, "discounts", x))
+        shared = "cumulants.weight" not in eta
+        x, outputs = (windows, mlp) if shared else (encode(eta, windows), head)
+        u = torch.arctan(outputs(eta, "cumulants", x))
+        gamma = torch.full_like(u, discount) if discount is not None else torch.sigmoid(outputs(eta, "discounts", x))
         targets = slow_returns(u, gamma * alive(rollout)[..., None], next_answers, rollout.segment_end)
         return 0.5 * squared_error(answers, targets)
 
@@ -198,6 +244,10 @@ class StopGradientInputs(NamedTuple):
     """y(x_{t+1}), which the targets of answers bootstrap from."""
     weight: Tensor | None = None
     """w of L^ans; `None`: the auxiliary coefficient."""
+    next_features: Tensor | None = None
+    """x_{t+1}, the inputs of a shared question network."""
+    ratios: Tensor | None = None
+    """π(a_t|x_t) / μ(a_t|x_t), of off-policy targets."""
 
 
 @dataclass(frozen=True)
@@ -215,15 +265,24 @@ class Algorithm:
     entropy_weight: float = 0.05
     auxiliary_coefficient: float = 0.7
     auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
+    shared_questions: bool = False
 
     def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
         """The stop-gradient inputs at θ; without η those of L^RL alone."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
         stopped = StopGradientInputs(x, values, next_values, head(theta, "answers", following))
+        stopped = stopped._replace(ratios=self.ratios(theta, x, rollout), next_features=following)
         if eta is None or self.auxiliary_weighting == "fixed":
             return stopped
         return stopped._replace(weight=self.weight(theta, stopped, eta, rollout))
+
+    def asked(self, stopped: StopGradientInputs, rollout: Rollout) -> Rollout:
+        """What questions are asked of: observations, or the agent's features of them."""
+        if not self.shared_questions:
+            return rollout
+        assert stopped.next_features is not None
+        return rollout._replace(next_observations=stopped.next_features)
 
     def feature_gradients(
         self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout
@@ -231,7 +290,7 @@ class Algorithm:
         """∂L^RL/∂x and ∂L^ans/∂x at x = x_t(θ)."""
         x = stopped.features + torch.zeros_like(stopped.features, requires_grad=True)
         main = self.rl_loss(theta, x, stopped, rollout)
-        auxiliary = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, rollout)
+        auxiliary = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, self.asked(stopped, rollout))
         return [torch.autograd.grad(loss, x, create_graph=True)[0] for loss in (main, auxiliary)]
 
     def weight(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
@@ -239,24 +298,34 @@ class Algorithm:
         main, auxiliary = self.feature_gradients(theta, stopped, eta, rollout)
         return self.auxiliary_coefficient * (main**2).sum() ** 0.5 / ((auxiliary**2).sum() + 1e-16) ** 0.5
 
-    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
-        """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A = G^v - v(x) constant."""
+    def ratios(self, theta: Params, x: Tensor, rollout: Rollout) -> Tensor | None:
+        """π(a_t|x_t) / μ(a_t|x_t); `None` on-policy."""
+        return None
+
+    def targets(self, stopped: StopGradientInputs, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """G^v, and A = G^v - v(x)."""
         returns = slow_returns(
             rollout.rewards, self.discount * alive(rollout), stopped.next_values, rollout.segment_end
         )
+        return returns, returns - stopped.values
+
+    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
+        """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A and G^v constant."""
+        returns, advantages = self.targets(stopped, rollout)
         logits = head(theta, "policy", x)
         log_pi = logits - torch.logsumexp(logits, -1, keepdim=True)
         log_pi_of_a = torch.gather(log_pi, -1, rollout.actions[..., None])[..., 0]
         entropy = -(log_pi.exp() * log_pi).sum(-1)
         value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
-        losses = -(returns - stopped.values) * log_pi_of_a
+        losses = -advantages * log_pi_of_a
         return (losses + self.value_weight * value_error - self.entropy_weight * entropy).mean()
 
     def inner_loss(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """L^RL(θ) + w · L^ans(θ, η), to be differentiated in θ alone; w = c unless gradients' norms decide."""
         x = encode(theta, rollout.observations)
         main = self.rl_loss(theta, stopped.features if self.encoder_mode == "auxiliary" else x, stopped, rollout)
-        answers = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, rollout)
+        asked = self.asked(stopped, rollout)
+        answers = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, asked)
         return main + (self.auxiliary_coefficient if stopped.weight is None else stopped.weight) * answers
 
     def inner_gradient(
@@ -347,6 +416,25 @@ class Algorithm:
             theta, statistics = self.update(theta, statistics, eta, batch, all_stopped[-1])
             thetas.append(theta)
         return thetas, all_stopped
+
+
+@dataclass(frozen=True)
+class VTraceAlgorithm(Algorithm):
+    """The transcription with V-trace."""
+
+    rho_bar: float = 1.0
+    c_bar: float = 1.0
+
+    def ratios(self, theta: Params, x: Tensor, rollout: Rollout) -> Tensor | None:
+        logits = head(theta, "policy", x)
+        pi = torch.exp(logits) / torch.exp(logits).sum(-1, keepdim=True)
+        assert rollout.behavior_log_probs is not None
+        return torch.gather(pi, -1, rollout.actions[..., None])[..., 0] / torch.exp(rollout.behavior_log_probs)
+
+    def targets(self, stopped: StopGradientInputs, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        assert stopped.ratios is not None
+        given = (rollout.rewards, self.discount * alive(rollout), stopped.values, stopped.next_values)
+        return slow_vtrace(stopped.ratios, *given, rollout.segment_end, self.rho_bar, self.c_bar)
 
 
 def _detached(params: Params) -> Params:

@@ -18,6 +18,7 @@ def random_rollout(
     actions: int = 3,
     ends: bool = True,
     num_unused: int = 0,
+    index_terminated: bool = False,
 ) -> Rollout:
     """Normal observations and rewards, uniform actions.
 
@@ -29,6 +30,7 @@ def random_rollout(
         actions: A.
         ends: whether episodes end: at least one by termination, at least one by truncation, others at random.
         num_unused: entries of `bootstrap_index` that no step refers to.
+        index_terminated: whether `bootstrap_index` has the final observations of terminated episodes too.
     """
     generator = torch.Generator().manual_seed(seed)
     observations = torch.randn(steps + 1, num_envs, *shape, generator=generator)
@@ -52,15 +54,15 @@ def random_rollout(
         bootstrap_index=torch.empty(0, dtype=torch.long),
         bootstrap_slot=torch.zeros(steps, num_envs, dtype=torch.long),
     )
-    return _with_bootstraps(rollout, num_unused)
+    return _with_bootstraps(rollout, num_unused, index_terminated)
 
 
-def _with_bootstraps(rollout: Rollout, num_unused: int) -> Rollout:
+def _with_bootstraps(rollout: Rollout, num_unused: int, index_terminated: bool) -> Rollout:
     """Index the next observations that returns bootstrap from; at least one, so that slot 0 exists."""
     (steps, num_envs), slot = rollout.rewards.shape, rollout.bootstrap_slot.clone()
     index: list[int] = [0] * num_unused
     for t, b in product(range(steps), range(num_envs)):
-        if rollout.segment_end[t, b] and not rollout.terminated[t, b]:
+        if rollout.segment_end[t, b] and (index_terminated or not rollout.terminated[t, b]):
             slot[t, b] = len(index)
             index.append(t * num_envs + b)
     return rollout._replace(bootstrap_index=torch.tensor(index or [0]), bootstrap_slot=slot)

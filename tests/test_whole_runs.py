@@ -6,6 +6,7 @@ public names of the model are used; experience is recorded by a wrapper around t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -146,12 +147,28 @@ def adam(eta: Params, gradient: Params, first: Params, second: Params, step: int
     return moved, first, second
 
 
-def transcribed(slow: Algorithm, start: Agent, rollouts: list[Rollout], objective: str) -> Agent:
-    """Algorithm 1 from `start`: a meta-update after every `UPDATES` inner updates, on the batch that comes next."""
+def transcribed(
+    slow: Algorithm,
+    start: Agent,
+    rollouts: list[Rollout],
+    objective: str,
+    acted: Callable[[Params, Rollout], Rollout] = lambda theta, rollout: rollout,
+) -> Agent:
+    """Algorithm 1 from `start`: a meta-update after every `UPDATES` inner updates, on the batch that comes next.
+
+    Args:
+        slow: the transcription.
+        start: everything that it changes.
+        rollouts: all batches.
+        objective: of the meta-loss.
+        acted: adds to a batch what the policy of a θ that collected it knows.
+    """
+    rollouts = list(rollouts)
     theta, eta, second, first_of_eta, second_of_eta = start
     statistics = Statistics(0, {}, second)
     unroll, begin, steps = 0, (theta, statistics), 0
-    for number, rollout in enumerate(rollouts):
+    for number in range(len(rollouts)):
+        rollout = rollouts[number] = acted(theta, rollouts[number])
         if unroll == UPDATES:
             batches = rollouts[number - UPDATES : number + 1]
             gradient = slow.meta_gradients(*begin, eta, batches)[objective]

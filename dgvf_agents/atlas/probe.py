@@ -63,6 +63,8 @@ def question_task(model: DGVFA2C) -> GVFTask:
         raise ValueError(f"run must have questions (discovered or random), got the task {type(task).__name__}")
     if task.window != 1:
         raise ValueError(f"question_window must be 1 for values that are a function of one state, got {task.window!r}")
+    if task.reads_features:
+        raise ValueError("question_encoder must be 'independent' for questions about observations, got 'shared'")
     return task
 
 

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple, final
 import gymnasium as gym
 import numpy as np
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas import metrics
 from dgvf_agents.atlas.captions import Caption, describe_question
 from dgvf_agents.atlas.domain import Domain, domain_of
@@ -22,6 +21,7 @@ from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import build
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 import dgvf_envs  # noqa: F401  # isort: skip, registers the environments
 
@@ -89,7 +89,7 @@ class RunReport:
 
     config: TrainConfig
     """How it was trained."""
-    model: DGVFA2C
+    model: SynchronousAlgorithm
     """Its latest checkpoint."""
     domain: Domain
     """The points."""
@@ -129,7 +129,7 @@ def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
     return domain_of(getattr(env.unwrapped, "dynamics", None)), limit or 1000
 
 
-def questions_of(model: DGVFA2C, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
+def questions_of(model: SynchronousAlgorithm, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
     """Evaluate, rank and describe an agent's questions; `horizon` is the time limit of an episode."""
     values = question_values(model, domain)
     acting = domain.acting & domain.evaluated
@@ -172,7 +172,9 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
     )
 
 
-def _agents(folder: RunFolder, config: TrainConfig, count: int, untrained: bool) -> Iterator[tuple[int, DGVFA2C]]:
+def _agents(
+    folder: RunFolder, config: TrainConfig, count: int, untrained: bool
+) -> Iterator[tuple[int, SynchronousAlgorithm]]:
     """An untrained agent, and at most `count` checkpoints at even distances, the latest that is whole always."""
     latest = folder.latest_checkpoint()
     if untrained:
@@ -183,7 +185,7 @@ def _agents(folder: RunFolder, config: TrainConfig, count: int, untrained: bool)
         yield int(files[index].stem), agent_in(files[index])
 
 
-def _checkpoint(steps: int, model: DGVFA2C, agent: AgentValues, domain: Domain) -> Checkpoint:
+def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
     asks = isinstance(model.task, GVFTask)
     rows = domain.evaluated
     features, groups = agent.features[rows], domain.groups[rows]

@@ -5,9 +5,10 @@
 
 The weight w is the auxiliary coefficient c, or `auxiliary_weight`. `dgvf_agents.core.unroll` chains the updates.
 
-**Conventions.** An inner gradient treats some of its inputs as constants: bootstraps, advantages and, in auxiliary
-mode, the features under the policy and value heads. Losses here take them as a separate argument, `StopGradientInputs`,
-and are differentiated only in heads and features. The conventions differ in what the meta-gradient does with them:
+**Conventions.** An inner gradient treats some of its inputs as constants: bootstraps, advantages, the importance ratios
+of off-policy targets and, in auxiliary mode, the features under the policy and value heads. Losses here take them as a
+separate argument, `StopGradientInputs`, and are differentiated only in heads and features. The conventions differ in
+what the meta-gradient does with them:
 
 - `"exact"`: they are functions of θ_{k-1}, and so of η. The meta-gradient is that of the update *procedure*.
 - `"surrogate"`: they are detached. The meta-gradient is that of pseudo-losses with stop-gradients, to every order.
@@ -33,7 +34,8 @@ from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
-from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts
+from dgvf_agents.core.returns import per_step_discounts
+from dgvf_agents.core.targets import OnPolicyTargets, TargetInputs, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout, detach, map_observations
 
@@ -60,6 +62,8 @@ class UpdateRule:
     """The inner optimizer."""
     weights: ActorCriticWeights = field(default_factory=ActorCriticWeights)
     """Loss coefficients c_v and c_H of L^RL."""
+    targets: TargetRule = field(default_factory=OnPolicyTargets)
+    """Returns and advantages of L^RL, in the inner update and in the meta-loss: A2C's, or those of V-trace."""
     discount: float = 0.99
     """γ of the main task in [0, 1]."""
     gae_lambda: float = 1.0
@@ -134,10 +138,29 @@ def answer_loss(
     eta: Params,
     rollout: Rollout,
 ) -> Float[Tensor, ""]:
-    """L^ans of the answer head on the features; bootstraps are stop-gradient inputs."""
+    """L^ans of the answer head on the features; bootstraps and the features of o_{t+1} are stop-gradient inputs."""
     answers = rule.network.answer(heads, features)
     bootstraps = rule.network.answer(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
+    if rule.task.reads_features:
+        following = next_features(stopped.features, stopped.bootstraps, rollout)
+        rollout = rollout._replace(next_observations=following)
     return rule.task.loss(answers, bootstraps, eta, rollout)
+
+
+def next_features(
+    features: Float[Tensor, "T B F"], bootstraps: Float[Tensor, "K F"], rollout: Rollout
+) -> Float[Tensor, "T B F"]:
+    """X of o_{t+1}: that of the next step, or of the final observation at the end of a segment.
+
+    Args:
+        features: `[T, B, F]`: x of o_t.
+        bootstraps: `[K, F]`: x of the next observations that `rollout.bootstrap_index` names, which must include the
+            final observations of terminated episodes.
+        rollout: the rollout.
+    """
+    of_ends = bootstraps[rollout.bootstrap_slot]
+    following = torch.cat([features[1:], of_ends[-1:]])
+    return torch.where(rollout.segment_end[..., None], of_ends, following)
 
 
 def auxiliary_weight(
@@ -161,19 +184,15 @@ def main_loss(
 ) -> tuple[ActorCriticLoss, Float[Tensor, ""]]:
     """L^RL of the policy and value heads on the features, and the explained variance 1 - Var(G - v) / Var(G).
 
-    Returns and advantages come from the stop-gradient inputs.
+    Returns, advantages and importance ratios come from the stop-gradient inputs.
     """
     network = rule.network
     bootstraps = network.values(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
     discounts = per_step_discounts(rule.discount, rollout.terminated, rollout.rewards.dtype)
     baselines = network.values(stopped.heads, stopped.features)
-    if rule.gae_lambda == 1.0:
-        returns = bootstrapped_returns(rollout.rewards, discounts, bootstraps, rollout.segment_end)
-    else:
-        returns = lambda_returns(
-            rollout.rewards, discounts, baselines, bootstraps, rollout.segment_end, rule.gae_lambda
-        )
-    advantages = returns - baselines
+    log_ratios = _log_ratios(rule, stopped, rollout) if rule.targets.off_policy else None
+    inputs = TargetInputs(rollout.rewards, discounts, baselines, bootstraps, rollout.segment_end, log_ratios)
+    returns, advantages = rule.targets.targets(inputs, rule.gae_lambda)
     outputs = network.policy_outputs(heads, features, (stopped.heads, stopped.features))
     loss = actor_critic_loss(
         rule.distribution,
@@ -185,8 +204,21 @@ def main_loss(
         rule.weights,
         rollout.entropy_weight,
     )
-    explained_variance = 1.0 - advantages.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
+    errors = returns - baselines
+    explained_variance = 1.0 - errors.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
     return loss, explained_variance
+
+
+def _log_ratios(rule: UpdateRule, stopped: StopGradientInputs, rollout: Rollout) -> Float[Tensor, "T B"]:
+    """Log π(a|x) - log μ(a|x), with the policy π of the stop-gradient inputs.
+
+    Raises:
+        ValueError: the rollout does not tell μ.
+    """
+    if rollout.behavior_log_probs is None:
+        raise ValueError("rollout.behavior_log_probs must be given for off-policy targets, got None")
+    outputs = rule.network.policy_outputs(stopped.heads, stopped.features)
+    return rule.distribution.log_prob(outputs, rollout.actions) - rollout.behavior_log_probs
 
 
 def inner_update(

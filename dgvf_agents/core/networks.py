@@ -269,6 +269,8 @@ class QuestionNetwork(nn.Module):
     Cumulants pass through an arctan and discounts through a sigmoid (paper, appendix).
     """
 
+    shares_encoder = False
+
     def __init__(self, encoder: nn.Module, features: int, num_questions: int, learned_discounts: bool) -> None:
         """
         Args:
@@ -285,6 +287,16 @@ class QuestionNetwork(nn.Module):
         self.encoder = encoder
         self.cumulants = linear(features, num_questions, 1.0)
         self.discounts = linear(features, num_questions, 1.0) if learned_discounts else None
+
+    @property
+    def num_questions(self) -> int:
+        """D."""
+        return self.cumulants.out_features
+
+    @property
+    def learns_discounts(self) -> bool:
+        """Whether there is a discount head."""
+        return self.discounts is not None
 
     def params(self) -> Params:
         """η: the parameters by name, detached."""

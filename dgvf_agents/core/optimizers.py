@@ -220,6 +220,25 @@ def norm_for_means(norm: float, num_samples: int) -> float:
     return norm / num_samples
 
 
+def optimizer_for_means(optimizer: Optimizer, num_samples: int) -> Optimizer:
+    """The optimizer whose steps along the gradient of a mean equal those of `optimizer` along that of a sum.
+
+    Args:
+        optimizer: for gradients of sums; RMSProp or Adam, unless N = 1.
+        num_samples: N ≥ 1.
+
+    Raises:
+        ValueError: another optimizer.
+    """
+    if num_samples == 1:
+        return optimizer
+    if isinstance(optimizer, RMSProp):
+        return rms_prop_for_means(optimizer, num_samples)
+    if isinstance(optimizer, Adam):
+        return dataclasses.replace(optimizer, epsilon=norm_for_means(optimizer.epsilon, num_samples))
+    raise ValueError(f"loss_reduction must be 'mean' unless the inner optimizer is RMSProp or Adam, got {optimizer!r}")
+
+
 def rms_prop_for_means(optimizer: RMSProp, num_samples: int) -> RMSProp:
     """RMSProp whose steps along g equal those of `optimizer` along N g.
 

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_counts, check_fractions_below_one, check_not_negative
 from dgvf_agents.core.losses import regression_loss
-from dgvf_agents.core.networks import QuestionNetwork
 from dgvf_agents.core.one_hot import one_hot
+from dgvf_agents.core.question_networks import QuestionFunctions
 from dgvf_agents.core.returns import bootstrapped_returns, per_step_discounts, window_index
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 
@@ -28,6 +28,9 @@ class AuxiliaryTask(ABC):
     """Whether the meta-gradient trains η."""
     needs_final_observation: bool = True
     """Whether the loss reads `Rollout.next_observations`. If false, final observations of episodes may be missing."""
+    reads_features: bool = False
+    """Whether `Rollout.next_observations` holds the agent's features x of o_{t+1}, `[T, B, F]`, in the loss instead of
+    observations. They are stop-gradient inputs."""
 
     @property
     @abstractmethod
@@ -64,7 +67,7 @@ class Questions(NamedTuple):
 class GVFTask(AuxiliaryTask):
     """General value functions with cumulants and discounts from a question network."""
 
-    def __init__(self, network: QuestionNetwork, discount: float | None = 0.9, window: int = 1) -> None:
+    def __init__(self, network: QuestionFunctions, discount: float | None = 0.9, window: int = 1) -> None:
         """
         Args:
             network: the question network.
@@ -75,25 +78,26 @@ class GVFTask(AuxiliaryTask):
             ValueError: an argument is out of its range.
         """
         check_counts(window=window)
-        if discount is None and network.discounts is None:
+        if discount is None and not network.learns_discounts:
             raise ValueError("discount must be a number in [0, 1) if the question network does not learn it, got None")
-        if discount is not None and network.discounts is not None:
+        if discount is not None and network.learns_discounts:
             raise ValueError(f"discount must be None if the question network learns it, got {discount!r}")
         if discount is not None:
             check_fractions_below_one(discount=discount)
         self.network = network
+        self.reads_features = network.shares_encoder
         self.discount = discount
         self.window = window
 
     @property
     def num_answers(self) -> int:
-        return self.network.cumulants.out_features
+        return self.network.num_questions
 
     def initial_meta_params(self) -> Params:
         return self.network.params()
 
     def ask(self, eta: Params, rollout: Rollout) -> Questions:
-        """The cumulants and discounts of every step of a rollout."""
+        """The cumulants and discounts of every step of a rollout; see `reads_features`."""
         cumulants, discounts = self.network.ask(eta, self.windows(rollout))
         if discounts is None:
             assert self.discount is not None

@@ -6,7 +6,7 @@ Tensors are time-major: T steps of B environments, D questions, K bootstrap stat
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
@@ -36,6 +36,15 @@ def detach(params: Params) -> Params:
     return {name: value.detach() for name, value in params.items()}
 
 
+class SampledActions(NamedTuple):
+    """Actions of one step of B environments."""
+
+    actions: Shaped[Tensor, " B *action"]
+    """`[B]` integer, or `[B, A]` for actions of several parts."""
+    log_probs: Float[Tensor, " B"] | None = None
+    """`[B]`: log μ(a|x); `None` for learners that are on-policy by assumption."""
+
+
 class Rollout(NamedTuple):
     """T steps of experience from B environments."""
 
@@ -52,13 +61,20 @@ class Rollout(NamedTuple):
     next_observations: Observations
     """`[T, B, *obs]`: o_{t+1}; at the end of an episode its final observation."""
     bootstrap_index: Int[Tensor, " K"]
-    """`[K]` integer: flat indices t·B + b of the next observations that returns bootstrap from."""
+    """`[K]` integer: flat indices t·B + b of the next observations that returns bootstrap from; for tasks that read
+    features (`AuxiliaryTask.reads_features`), of all final observations of episodes too."""
     bootstrap_slot: Int[Tensor, "T B"]
-    """`[T, B]` integer in [0, K): the index in `bootstrap_index` for step (t, b); 0 if it does not bootstrap."""
+    """`[T, B]` integer in [0, K): the index in `bootstrap_index` for step (t, b); 0 if it has none."""
     statistics: Params = {}  # noqa: RUF012
     """Running statistics, as of batch normalization, that the agent acted with, named like θ; empty without any."""
     entropy_weight: Float[Tensor, ""] | None = None
     """Scalar: c_H for this batch, when it is annealed; `None`: the loss coefficient."""
+    behavior_log_probs: Float[Tensor, "T B"] | None = None
+    """`[T, B]`: log μ(a_t|x_t) of the policy that acted; `None` for learners that are on-policy by assumption."""
+
+    def given(self) -> dict[str, Any]:
+        """The fields by name, without those that are `None`."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
     @property
     def segment_end(self) -> Bool[Tensor, "T B"]:

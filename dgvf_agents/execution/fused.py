@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from dgvf_agents.core.types import Params
+from dgvf_agents.core.types import Params, SampledActions
 from dgvf_agents.execution.devices import image_layout
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
 
-Act = Callable[[Params, Tensor, Tensor], Tensor]
+Act = Callable[[Params, Tensor, Tensor], SampledActions]
 """`(θ, observations, noise) -> actions`: samples actions `[B]` for observations `[B, *obs]` with noise `[B, ...]`."""
 
 
@@ -27,11 +27,20 @@ class Experience(NamedTuple):
     terminated: Bool[Tensor, "T B"]
     truncated: Bool[Tensor, "T B"]
     next_observations: Shaped[Tensor, "T B *obs"]
+    behavior_log_probs: Float[Tensor, "T B"] | None
+
+
+def joined(parts: Sequence[Experience], time_axis: int = 0) -> Experience:
+    """Consecutive experience as one."""
+    if len(parts) == 1:
+        return parts[0]
+    fields = [None if field[0] is None else torch.cat(field, time_axis) for field in zip(*parts, strict=True)]
+    return Experience(*fields)  # type: ignore[arg-type]
 
 
 def _finite(experience: Experience) -> Bool[Tensor, ""]:
     """Whether all rewards and observations are finite."""
-    floats = [values for values in experience if values.is_floating_point()]
+    floats = [values for values in experience if values is not None and values.is_floating_point()]
     return torch.stack([torch.isfinite(values).all() for values in floats]).all()
 
 
@@ -63,9 +72,13 @@ class FusedSteps:
             uniforms: `[B, M]`: the environments' uniform draws.
             cursor: `[B]` integer: index of the next draw.
         """
+        log_probs: list[Tensor] = []
 
         def act(observations: Tensor, t: int) -> Tensor:
-            return self._act(theta, observations, noise[t])
+            sampled = self._act(theta, observations, noise[t])
+            if sampled.log_probs is not None:
+                log_probs.append(sampled.log_probs)
+            return sampled.actions
 
         environment = (state, elapsed_steps, uniforms, cursor, len(noise), self._limit)
         simulated = simulate_rollout(self._world, act, *environment)
@@ -76,6 +89,7 @@ class FusedSteps:
             simulated.terminated,
             simulated.truncated & ~simulated.terminated,
             _stacked(simulated.final_observations.unbind()),
+            torch.stack(log_probs) if log_probs else None,
         )
         return simulated, experience, _finite(experience)
 

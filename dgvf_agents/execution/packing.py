@@ -25,7 +25,7 @@ from dgvf_agents.core.inner_update import (
     update_with_meta_loss,
 )
 from dgvf_agents.core.optimizers import clip_by_global_norm, clip_heads_separately
-from dgvf_agents.core.types import Observations, Params, Rollout
+from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
 
 KEY = "packed"
 """The only key of a packed dict of parameters."""
@@ -161,8 +161,8 @@ class PackedFunctions:
 
         return after
 
-    def act(self, theta: Params, observations: Observations, drawn: Tensor) -> Tensor:
-        """Sample actions `[B, ...]` from the policy.
+    def act(self, theta: Params, observations: Observations, drawn: Tensor) -> SampledActions:
+        """Sample actions from the policy, with their log-probabilities if the rule is off-policy.
 
         Args:
             theta: packed θ.
@@ -172,7 +172,11 @@ class PackedFunctions:
         named, rule = self.theta.unpack(theta), self._rule
         features = rule.network.encode(named, observations, batch_dims=1)
         noise = rule.network.noise(named, features, drawn)
-        return rule.distribution.sample(rule.network.policy_outputs(named, features), noise)
+        outputs = rule.network.policy_outputs(named, features)
+        actions = rule.distribution.sample(outputs, noise)
+        return SampledActions(
+            actions, rule.distribution.log_prob(outputs, actions) if rule.targets.off_policy else None
+        )
 
     def _named(self, state: InnerState) -> InnerState:
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))

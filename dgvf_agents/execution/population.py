@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import InnerState, UpdateRule
-from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.types import Params, Rollout, SampledActions
 from dgvf_agents.execution.fused import Act, Experience, FusedSteps
 from dgvf_agents.execution.packing import PackedFunctions
 from dgvf_envs.functional.dynamics import Dynamics
@@ -152,11 +152,16 @@ class PopulationSteps:
     def __call__(self, theta: Params, noise: Tensor, *environment: Any) -> tuple[SimulatedRollout, Experience, Tensor]:
         """`FusedSteps` with θ `[P, n]` and noise `[T, P·B, ...]`; experience is `[P, T, B, ...]`."""
         simulated, experience, finite = self._fused(theta, noise, *environment)
-        return simulated, Experience(*map(self._by_member, experience)), finite
+        fields = [None if values is None else self._by_member(values) for values in experience]
+        return simulated, Experience(*fields), finite  # type: ignore[arg-type]
 
-    def _act(self, theta: Params, observations: Tensor, noise: Tensor) -> Tensor:
+    def _act(self, theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
         own, drawn = (part.unflatten(0, (self._members, -1)) for part in (observations, noise))
-        return torch.func.vmap(self._member)(theta, own, drawn).flatten(0, 1)
+
+        def act(theta: Params, observations: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+            return tuple(value for value in self._member(theta, observations, noise) if value is not None)
+
+        return SampledActions(*(value.flatten(0, 1) for value in torch.func.vmap(act)(theta, own, drawn)))
 
     def _by_member(self, values: Tensor) -> Tensor:
         return values.unflatten(1, (self._members, -1)).movedim(1, 0).contiguous()

@@ -65,7 +65,7 @@ def _kind(cell: Cell) -> Any:
 
 def _gains(config: TrainConfig) -> bool:
     """Whether the run is faster in a population."""
-    ours = config.env.startswith(_WORLDS) and config.env_wrapper is None
+    ours = config.env.startswith(_WORLDS) and config.env_wrapper is None and config.algorithm == "a2c"
     return ours and config.policy in _POLICIES and config.compile is not False and config.task != REFERENCE
 
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
-import torch
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import Act, Experience
+from dgvf_agents.execution.fused import joined as joined_parts
 from dgvf_agents.execution.population import PopulationSteps
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
@@ -84,12 +84,12 @@ class PopulationCollector:
         return self._fields(parts)
 
     def _fields(self, parts: Sequence[Experience]) -> dict[str, Any]:
-        whole = parts[0] if len(parts) == 1 else Experience(*(torch.cat(p, 1) for p in zip(*parts, strict=True)))
+        whole = joined_parts(parts, time_axis=1)
         positions = [bootstrap_positions(truncated) for truncated in whole.truncated.numpy(force=True)]
         longest = max(len(index) for index, _ in positions)
         filled = [index if len(index) == longest else _filled_up(index, longest) for index, _ in positions]
         return {
-            **whole._asdict(),
+            **{name: values for name, values in whole._asdict().items() if values is not None},
             "bootstrap_index": upload(np.stack(filled), self._device),
             "bootstrap_slot": upload(np.stack([slot for _, slot in positions]), self._device),
             "statistics": {},

@@ -12,13 +12,14 @@ from typing import Any, final
 
 import torch
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.population.collector import PopulationCollector
 from dgvf_agents.population.learner import PopulationLearner
 from dgvf_agents.population.stacking import member_of
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
-_EQUAL: dict[str, Callable[[DGVFA2C], Any]] = {
+_EQUAL: dict[str, Callable[[SynchronousAlgorithm], Any]] = {
+    "algorithm": lambda model: type(model).__name__,
     "policy": lambda model: model.policy_class,
     "policy_kwargs": lambda model: repr(model.policy_kwargs),
     "observation_space": lambda model: model.observation_space,
@@ -31,6 +32,7 @@ _EQUAL: dict[str, Callable[[DGVFA2C], Any]] = {
     "auxiliary_weighting": lambda model: model.auxiliary_weighting,
     "encoder_mode": lambda model: model.encoder_mode,
     "questions": lambda model: model.questions,
+    "question_encoder": lambda model: model.question_encoder,
     "question_discount": lambda model: model.question_discount,
     "unroll_length": lambda model: model.unroll_length,
     "objective": lambda model: model.objective,
@@ -57,7 +59,7 @@ class Population:
     logged, evaluated, saved, and trained further by itself.
     """
 
-    def __init__(self, members: Sequence[DGVFA2C]) -> None:
+    def __init__(self, members: Sequence[SynchronousAlgorithm]) -> None:
         """
         Args:
             members: at least one, between two iterations.
@@ -99,7 +101,7 @@ class Population:
         rates, meta_rates = [own.learning_rate for own in settings], [own.meta_learning_rate for own in settings]
         self._learner.step({**self._fields, "entropy_weight": weights}, rates, meta_rates)
 
-    def synchronize(self, p: int) -> DGVFA2C:
+    def synchronize(self, p: int) -> SynchronousAlgorithm:
         """Let member p be as if it had trained alone, apart from its environment; see `restore_environment`."""
         member = self.members[p]
         rollout = None if self._fields is None else Rollout(**member_of(self._fields, p))
@@ -112,7 +114,7 @@ class Population:
         self._collector.restore(p)
 
 
-def check_members(members: Sequence[DGVFA2C]) -> None:
+def check_members(members: Sequence[SynchronousAlgorithm]) -> None:
     """Check that members can be trained at once.
 
     Raises:
@@ -129,5 +131,7 @@ def check_members(members: Sequence[DGVFA2C]) -> None:
     first = members[0]
     if first.use_sde or first._functions.random_in_training or first._functions.statistics():
         raise ValueError("members must have no gSDE, dropout or batch normalization")
+    if first.learner.functions.rule.targets.off_policy or first.task.reads_features:
+        raise ValueError("members must learn on-policy, with a question network of its own encoder")
     if any(not torch.equal(a._policy_theta["packed"], a.learner.packed_state.theta["packed"]) for a in members):
         raise ValueError("members must be as their last update left them, got one whose weights were changed")

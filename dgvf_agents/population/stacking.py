@@ -29,7 +29,7 @@ def member_of(tree: Tree, member: int) -> Tree:
 def stacked_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The fields of the members' rollouts, stacked; `bootstrap_index` is filled up to the longest one."""
     longest = max(len(rollout.bootstrap_index) for rollout in rollouts)
-    return stacked([_filled_up(rollout, longest)._asdict() for rollout in rollouts])
+    return stacked([_filled_up(rollout, longest).given() for rollout in rollouts])
 
 
 def _filled_up(rollout: Rollout, length: int) -> Rollout:

@@ -11,14 +11,14 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.types import Observations, Params, Rollout
+from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import FusedSteps
 from dgvf_agents.rollout.builder import Arrays
 from dgvf_agents.rollout.simulation import RolloutSimulator, StepOutcome, simulated_world
 
-Act = Callable[[Params, Observations, Tensor], Tensor]
+Act = Callable[[Params, Observations, Tensor], SampledActions]
 """`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
 
 
@@ -34,6 +34,7 @@ class Actor:
         compilation: Compilation,
         updates: Callable[[], int] = lambda: 0,
         exploration: Callable[[], Tensor] | None = None,
+        index_terminated: bool = False,
     ) -> None:
         """
         Args:
@@ -44,7 +45,9 @@ class Actor:
                 are, now or later: NumPy is faster otherwise.
             updates: returns the number of updates so far.
             exploration: returns the exploration matrices of gSDE, which replace the noise.
+            index_terminated: see `RolloutSimulator`.
         """
+        self._index_terminated = index_terminated
         self._plain_act, self._act = act, Compiled(act, compilation)
         self._distribution, self._n_steps, self._device = distribution, n_steps, compilation.device
         self._compilation, self._updates, self._exploration = compilation, updates, exploration
@@ -53,6 +56,9 @@ class Actor:
         self._uploaded_noise: Tensor | None = None
         self._simulation: RolloutSimulator | None = None
         self._restored_actions: np.ndarray | None = None  # simulated before the state was saved
+        self._restored_log_probs: Tensor | None = None
+        self.log_probs: Tensor | None = None
+        """`[B]`: log-probabilities of the actions sampled last, if `act` gives them."""
 
     def seed(self, seed: int) -> None:
         """Seed the noise of the next rollouts."""
@@ -66,7 +72,9 @@ class Actor:
         elif self._simulation is None or self._simulation.env is not found[0]:
             world, monitors = found
             fused = FusedSteps(self._plain_act, world.dynamics, world.max_episode_steps, self._device)
-            self._simulation = RolloutSimulator(fused, world, self._n_steps, self._compilation, monitors)
+            self._simulation = RolloutSimulator(
+                fused, world, self._n_steps, self._compilation, monitors, self._index_terminated
+            )
 
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
@@ -97,7 +105,9 @@ class Actor:
             noise = self._noise_of_rollout[t : t + simulation.steps]
             simulation.simulate(theta, noise, observations, self._compiled)
         elif self._restored_actions is not None and simulation.env.has_lookahead:
+            self.log_probs = None if self._restored_log_probs is None else self._restored_log_probs[step]
             return self._restored_actions[step]
+        self.log_probs = simulation.log_probs(step)
         return simulation.actions(observations, step)
 
     def step_within_episodes(self, t: int) -> StepOutcome | None:
@@ -125,7 +135,9 @@ class Actor:
         noise = self._noise_of_rollout[t] if self._exploration is None else self._exploration()
         act = self._act if self._compiled else self._act.eager
         with torch.no_grad():
-            return act(theta, observations, noise).cpu().numpy()
+            sampled = act(theta, observations, noise)
+        self.log_probs = sampled.log_probs
+        return sampled.actions.cpu().numpy()
 
     @property
     def _noise_of_rollout(self) -> Tensor:
@@ -142,13 +154,19 @@ class Actor:
         return updates > 0 and self._compilation.active_at(updates)
 
     def get_state(self) -> dict[str, Any]:
-        """The noise generator, and the noise and simulated actions of the current rollout."""
-        simulated = None if self._simulation is None else self._simulation.current_actions
-        if simulated is None:
-            simulated = self._restored_actions
-        return {"generator": self._rng, "noise": self._noise, "simulated_actions": simulated}
+        """The noise generator, and the noise, simulated actions and their log-probabilities of the current rollout."""
+        simulation = self._simulation
+        simulated, log_probs = self._restored_actions, self._restored_log_probs
+        if simulation is not None and simulation.current_actions is not None:
+            simulated, log_probs = simulation.current_actions, simulation.current_log_probs
+        return {
+            "generator": self._rng,
+            "noise": self._noise,
+            "simulated_actions": simulated,
+            "simulated_log_probs": log_probs,
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore the state returned by `get_state`."""
         self._rng, self._noise, self._uploaded_noise = state["generator"], state["noise"], None
-        self._restored_actions = state["simulated_actions"]
+        self._restored_actions, self._restored_log_probs = state["simulated_actions"], state.get("simulated_log_probs")

@@ -35,6 +35,8 @@ class RolloutBuilder:
         action_dtype: np.dtype[Any] | type = np.int64,
         device: torch.device = CPU,
         needs_final_observation: bool = True,
+        off_policy: bool = False,
+        index_terminated: bool = False,
     ) -> None:
         """
         Args:
@@ -45,10 +47,13 @@ class RolloutBuilder:
             action_dtype: dtype of the actions.
             device: device of the rollouts.
             needs_final_observation: whether the auxiliary task reads the final observation of terminated episodes.
+            off_policy: whether rollouts hold `Rollout.behavior_log_probs`.
+            index_terminated: whether `Rollout.bootstrap_index` includes final observations of terminated episodes.
         """
         self._steps, self._num_envs, self._observation_space = steps, num_envs, observation_space
         self._action_shape, self._action_dtype = action_shape, action_dtype
         self._device, self._needs_final_observation = device, needs_final_observation
+        self._off_policy, self._index_terminated = off_policy, index_terminated
         self.clear()
 
     def clear(self) -> None:
@@ -60,6 +65,7 @@ class RolloutBuilder:
         self._rewards = np.empty(batch, np.float32)
         self._terminated = np.zeros(batch, np.bool_)
         self._truncated = np.zeros(batch, np.bool_)
+        self._log_probs: list[Tensor] = []
         self._t = 0
 
     def observe(self, observations: Arrays) -> Observations:
@@ -85,6 +91,7 @@ class RolloutBuilder:
         done: np.ndarray,
         following: Arrays,
         infos: list[dict[str, Any]],
+        log_probs: Tensor | None = None,
     ) -> None:
         """Add a step from the latest observations, as a Stable-Baselines3 `VecEnv` returns it.
 
@@ -95,12 +102,16 @@ class RolloutBuilder:
             following: `[B, *obs]`: the next observations; the first ones of the next episode if `done`.
             infos: hold `terminal_observation` and `TimeLimit.truncated` if `done`. A missing `terminal_observation`
                 that is not needed is replaced by the first observation of the next episode.
+            log_probs: `[B]`: log μ of the actions, on the device; needed for an off-policy learner.
 
         Raises:
             ValueError: an observation is not finite, or a `terminal_observation` that is needed is missing.
         """
         t, self._t = self._t, self._t + 1
         self._actions[t], self._rewards[t] = actions, rewards
+        if self._off_policy:
+            assert log_probs is not None
+            self._log_probs[t:] = [log_probs]
         for i in np.flatnonzero(done).tolist():
             last, truncated = infos[i].get("terminal_observation"), infos[i].get("TimeLimit.truncated", False)
             if last is not None:
@@ -118,11 +129,15 @@ class RolloutBuilder:
 
     def get_state(self) -> dict[str, Any]:
         """The steps added so far: a dict of numbers, arrays and tensors. Not a copy: later steps change it."""
-        return {name: getattr(self, name) for name in _STATE}
+        return {name: getattr(self, name) for name in self._state_names}
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore the state of a builder of the same sizes; its tensors must be on this builder's device."""
-        vars(self).update({name: state[name] for name in _STATE})
+        vars(self).update({name: state[name] for name in self._state_names})
+
+    @property
+    def _state_names(self) -> tuple[str, ...]:
+        return (*STEPS, LOG_PROBS) if self._off_policy else STEPS
 
     def build(self, statistics: Params | None = None) -> Rollout:
         """Build the rollout of the T steps.
@@ -136,7 +151,8 @@ class RolloutBuilder:
         if not np.isfinite(self._rewards).all():
             step, i = np.argwhere(~np.isfinite(self._rewards))[0]
             raise ValueError(_not_finite("rewards", self._rewards[step, i], i))
-        index, slot = bootstrap_positions(self._truncated)
+        ends = self._truncated | self._terminated if self._index_terminated else self._truncated
+        index, slot = bootstrap_positions(ends)
         actions, rewards, terminated, truncated = (
             upload(array, self._device) for array in (self._actions, self._rewards, self._terminated, self._truncated)
         )
@@ -150,6 +166,7 @@ class RolloutBuilder:
             upload(index, self._device),
             upload(slot, self._device),
             statistics or {},
+            behavior_log_probs=torch.stack(self._log_probs) if self._off_policy else None,
         )
 
     def _next_observations(self) -> Observations:
@@ -169,7 +186,10 @@ class RolloutBuilder:
         return following
 
 
-_STATE = ("_t", "_observed", "_ends", "_actions", "_rewards", "_terminated", "_truncated")
+STEPS = ("_t", "_observed", "_ends", "_actions", "_rewards", "_terminated", "_truncated")
+"""Names of a builder's state."""
+LOG_PROBS = "_log_probs"
+"""Name of another part of it, for an off-policy learner."""
 
 
 def _uploaded(
@@ -213,19 +233,18 @@ def _missing(truncated: bool, index: int) -> str:
     )
 
 
-def bootstrap_positions(truncated: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The steps that returns are bootstrapped from: the last step of every environment, and earlier truncations.
+def bootstrap_positions(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The steps that returns are bootstrapped from: the last step of every environment, and earlier ends of episodes.
 
     Args:
-        truncated: `[T, B]` boolean.
+        ends: `[T, B]` boolean: truncated steps; terminated ones too, if features of all final observations are needed.
 
     Returns:
-        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K leaves room for B / 4 early
-        truncations, or 4, 16, … times as many, so that compiled updates rarely see a new shape. Unused entries repeat
-        the first one.
+        `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K leaves room for B / 4 early ends, or 4,
+        16, … times as many, so that compiled updates rarely see a new shape. Unused entries repeat the first one.
     """
-    steps, num_envs = truncated.shape
-    early = np.flatnonzero(truncated[:-1])
+    steps, num_envs = ends.shape
+    early = np.flatnonzero(ends[:-1])
     last = np.arange((steps - 1) * num_envs, steps * num_envs)
     room = -(-num_envs // 4)
     while room < len(early):

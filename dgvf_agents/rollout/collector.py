@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import VecEnv
+from torch import Tensor
 
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.rollout.actor import Actor
@@ -28,6 +29,7 @@ class _Step(NamedTuple):
     done: np.ndarray
     following: Arrays
     infos: list[dict[str, Any]]
+    log_probs: Tensor | None
 
 
 @final
@@ -132,17 +134,18 @@ class Collector:
         infos: list[dict[str, Any]],
     ) -> None:
         """Add a step, as a `VecEnv` returns it."""
+        log_probs = self.actor.log_probs
         if self._acted_on is None:
-            self._builder.add(actions, rewards, dones, new_obs, infos)
+            self._builder.add(actions, rewards, dones, new_obs, infos, log_probs)
         else:
-            self._simulated.append(_Step(self._acted_on, actions, rewards, dones, new_obs, infos))
+            self._simulated.append(_Step(self._acted_on, actions, rewards, dones, new_obs, infos, log_probs))
             self._acted_on = None
 
     def _build_simulated_steps(self) -> None:
         """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""
-        for observations, actions, rewards, done, following, infos in self._simulated:
+        for observations, *outcome in self._simulated:
             self._builder.observe(observations)
-            self._builder.add(actions, rewards, done, following, infos)
+            self._builder.add(*outcome)  # type: ignore[arg-type]
         self._simulated = []
 
     def finish(self, statistics: Params) -> Rollout:

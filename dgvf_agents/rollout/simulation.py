@@ -13,7 +13,7 @@ from torch import Tensor
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
-from dgvf_agents.execution.fused import Experience
+from dgvf_agents.execution.fused import Experience, joined
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
@@ -47,6 +47,7 @@ class RolloutSimulator:
         n_steps: int,
         compilation: Compilation,
         monitors: Sequence[VecMonitor] = (),
+        index_terminated: bool = False,
     ) -> None:
         """
         Args:
@@ -55,12 +56,15 @@ class RolloutSimulator:
             n_steps: T ≥ 1, steps of a rollout.
             compilation: of the model; has the device of θ.
             monitors: wrappers of the environment.
+            index_terminated: whether `Rollout.bootstrap_index` includes final observations of terminated episodes.
         """
+        self._index_terminated = index_terminated
         self.env, self.monitors = env, tuple(monitors)
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
         self._n_steps, self._device = n_steps, compilation.device
         self._fused = Compiled(fused, compilation)
         self._outcomes: list[SimulatedRollout] = []  # of the `steps` steps simulated last
+        self._log_probs: Tensor | None = None  # `[steps, B]`, of their actions
         self._episode_ends: list[bool] = []  # whether an episode ends in each of them
         self._parts: list[Experience] = []
         self._usual_positions: tuple[Tensor, Tensor] | None = None
@@ -94,6 +98,7 @@ class RolloutSimulator:
         simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
         self._outcomes = self.env.set_lookahead(simulated)
         self._episode_ends = (simulated.terminated | simulated.truncated).any(1).tolist()
+        self._log_probs = experience.behavior_log_probs
         if bool(finite):
             self._parts.append(experience)
         return True
@@ -113,6 +118,10 @@ class RolloutSimulator:
             self.start_rollout()
             return None
         return self._outcomes[t].actions
+
+    def log_probs(self, t: int) -> Tensor | None:
+        """`[B]`: log-probabilities of the actions that `actions` returned for step t, if the policy gives them."""
+        return None if self._log_probs is None else self._log_probs[t]
 
     def step_within_episodes(self, t: int) -> StepOutcome | None:
         """Step the environment and its monitors, if `actions` returned those of step t and no episode ends in it.
@@ -140,6 +149,11 @@ class RolloutSimulator:
         """`[steps, B]`: the actions simulated last, whether or not they were taken since."""
         return np.stack([outcome.actions for outcome in self._outcomes]) if self._outcomes else None
 
+    @property
+    def current_log_probs(self) -> Tensor | None:
+        """`[steps, B]`: the log-probabilities of `current_actions`, if the policy gives them."""
+        return self._log_probs if self._outcomes else None
+
     def rollout(self, last_observations: np.ndarray, statistics: Params) -> Rollout | None:
         """The rollout, if all of its steps were simulated and everything in it is finite.
 
@@ -150,9 +164,11 @@ class RolloutSimulator:
         parts = self.experience(last_observations)
         if parts is None:
             return None
-        whole = parts[0] if len(parts) == 1 else Experience(*map(torch.cat, zip(*parts, strict=True)))
-        index, slot = self._bootstrap_positions(whole.truncated)
-        return Rollout(*whole, index, slot, statistics)
+        whole = joined(parts)
+        ends = whole.truncated | whole.terminated if self._index_terminated else whole.truncated
+        index, slot = self._bootstrap_positions(ends)
+        given = {**whole._asdict(), "bootstrap_index": index, "bootstrap_slot": slot}
+        return Rollout(**given, statistics=statistics)
 
     def experience(self, last_observations: np.ndarray) -> list[Experience] | None:
         """The rollout's parts of `steps` steps, if all of its steps were simulated and everything in it is finite.
@@ -163,9 +179,9 @@ class RolloutSimulator:
         unfinished = len(self._parts) * self.steps < self._n_steps
         return None if unfinished or last_observations is not self._outcomes[-1].observations else self._parts
 
-    def _bootstrap_positions(self, truncated: Tensor) -> tuple[Tensor, Tensor]:
-        """`bootstrap_positions` on the device; those without early truncations are always the same."""
-        array = _array(truncated)
+    def _bootstrap_positions(self, ends: Tensor) -> tuple[Tensor, Tensor]:
+        """`bootstrap_positions` on the device; those without early ends are always the same."""
+        array = _array(ends)
         usual = not array[:-1].any()
         if usual and self._usual_positions is not None:
             return self._usual_positions

@@ -18,9 +18,10 @@ AtariRules = Literal["paper", "modern"]
 class AtariTable:
     """Table 1 of the paper's appendix, "hyperparameters used by all learning agents based on IMPALA", row by row.
 
-    Omitted rows: the deep residual network; the 200 actors and 1 learner of the distributed agent; the decay 0.99 and
-    the momentum 0, which are built into `RMSProp`; the meta-optimizer, which is always Adam. Gradient norms and ε are
-    for losses summed over the batch, as in IMPALA (`dgvf_agents.core.summed_losses`).
+    Omitted rows: the deep residual network, which `impala_config` chooses; the 200 actors and 1 learner of the
+    distributed agent; the decay 0.99 and the momentum 0, which are built into `RMSProp`; the meta-optimizer, which is
+    always Adam. Gradient norms and ε are for losses summed over the batch, as in IMPALA; see
+    `dgvf_agents.core.optimizers`.
     """
 
     n_step_return: int = 20

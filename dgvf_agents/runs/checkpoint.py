@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.core.finite import check_finite
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
 from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +24,7 @@ class NothingToResumeError(ValueError):
     """A run has checkpoints, but none that training can continue from."""
 
 
-def write_checkpoint(folder: RunFolder, model: DGVFA2C, kept: int) -> Path:
+def write_checkpoint(folder: RunFolder, model: SynchronousAlgorithm, kept: int) -> Path:
     """Write the model as the latest checkpoint, and reduce all but the last `kept` checkpoints to their networks.
 
     If writing fails, because of a full disk or a killed process, the earlier checkpoints do not change.
@@ -48,7 +49,7 @@ def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> N
 
 def load_checkpoint(
     folder: RunFolder, make_env: Callable[[], VecEnv], device: torch.device | str = "cpu"
-) -> DGVFA2C | None:
+) -> SynchronousAlgorithm | None:
     """Load the latest checkpoint that training can continue from.
 
     Damaged files are skipped with a warning.
@@ -74,7 +75,7 @@ def load_checkpoint(
             damaged.append(path.name)
             continue
         if file.document["training"] is not None:
-            return DGVFA2C.load(path, make_env(), device=device)
+            return algorithm_of(folder.read_config()).load(path, make_env(), device=device)
     if folder.checkpoints():
         raise NothingToResumeError(
             f"run must have a checkpoint that training can continue from, got {folder.path}, where "

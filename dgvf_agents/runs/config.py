@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, final
 import tyro
 
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
+from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.devices import check_device_name
@@ -19,6 +20,7 @@ from dgvf_envs.atari.presets import AtariPreset
 World = Literal["collect-objects", "collect-objects-small", "puddle-world"]
 Method = Literal["discovered", "random", "reward-prediction", "a2c"]
 LossReduction = Literal["mean", "sum"]
+Algorithm = Literal["a2c", "impala"]
 RMSPropRule = Literal["pytorch", "tensorflow"]
 
 
@@ -27,6 +29,8 @@ RMSPropRule = Literal["pytorch", "tensorflow"]
 class TrainConfig:
     """Everything that defines a training run."""
 
+    algorithm: Algorithm = "a2c"
+    """`a2c`: `DGVFA2C`; `impala`: `DGVFImpala`, which differs in V-trace."""
     env: str = "CollectObjectsSmall-v0"
     """Environment id; on Atari the name of the game."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -38,8 +42,8 @@ class TrainConfig:
     atari: Annotated[AtariPreset | None, tyro.conf.Suppress] = None
     """Preprocessing and game rules on Atari; `None` elsewhere."""
     policy: str = "CnnPolicy"
-    """`PaperMlpPolicy` (128, 128 ReLUs), `MlpPolicy` (that of Stable-Baselines3) or `CnnPolicy` (8 and 16 filters of
-    2x2, then 512 units; on Atari frames the Atari network)."""
+    """`PaperMlpPolicy` (128, 128 ReLUs), `MlpPolicy` (that of Stable-Baselines3), `CnnPolicy` (8 and 16 filters of 2x2,
+    then 512 units; on Atari frames the Atari network) or `ResNetPolicy` (the deep residual network of IMPALA)."""
     task: str = "discovered"
     """Auxiliary task: discovered, random, reward-prediction, pixel-control or none."""
     steps: int = 1_000_000
@@ -79,6 +83,9 @@ class TrainConfig:
     """D, number of questions (paper: 128)."""
     question_discount: float | None = 0.9
     """Discount of all questions; None: learned."""
+    question_encoder: QuestionEncoder = "independent"
+    """What the question network reads: `independent`: observations, with an encoder of its own; `shared`: the agent's
+    features of them."""
     auxiliary_coefficient: float = 0.1
     """Weight of the auxiliary task."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
@@ -140,6 +147,7 @@ class TrainConfig:
         Raises:
             ValueError: a field is out of its range, unknown or missing, as in runs of earlier versions.
         """
+        fields = {**_ADDED, **fields}
         names = [field.name for field in dataclasses.fields(cls)]
         unknown, missing = [n for n in fields if n not in names], [n for n in names if n not in fields]
         if unknown or missing:
@@ -174,6 +182,9 @@ class TrainConfig:
         """Frames per agent step on Atari; `None` elsewhere."""
         return None if self.atari is None else self.atari.frame_skip
 
+
+_ADDED = {"algorithm": "a2c", "question_encoder": "independent"}
+"""Fields that earlier runs do not have, and what they stand for in them."""
 
 _TASKS: dict[Method, str] = {
     "discovered": "discovered",

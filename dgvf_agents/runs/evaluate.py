@@ -9,10 +9,11 @@ import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.execution.devices import evaluation_device, random_devices
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.environments import evaluation_environments
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 def evaluate(
@@ -38,13 +39,13 @@ def evaluate(
     folder = RunFolder.existing(run)
     config = folder.read_config()
     env = evaluation_environments(config, min(64, episodes), seed)
-    model = DGVFA2C.load(folder.latest_checkpoint(), device=evaluation_device(device, config.device))
+    model = algorithm_of(config).load(folder.latest_checkpoint(), device=evaluation_device(device, config.device))
     returns, _ = episodes_of(model, env, episodes, seed, deterministic)
     return float(np.mean(returns)), float(np.std(returns))
 
 
 def episodes_of(
-    model: DGVFA2C, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
+    model: SynchronousAlgorithm, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Undiscounted returns and lengths of `episodes` episodes.
 

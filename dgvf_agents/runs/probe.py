@@ -11,13 +11,14 @@ import torch
 from scipy.sparse.linalg import LinearOperator
 from stable_baselines3.common.callbacks import BaseCallback
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.execution.devices import evaluation_device
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.checkpoint import complete_checkpoints
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.stability import gain, jacobian, spectral_radius
 from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 class Stability(NamedTuple):
@@ -55,7 +56,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     rows = []
     for file in files:
         env = training_environments(config, seed)
-        rows.append(measure(DGVFA2C.load(file, env, device=probe_device, compile=False)))
+        rows.append(measure(algorithm_of(config).load(file, env, device=probe_device, compile=False)))
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(Stability._fields)
@@ -63,7 +64,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     return rows
 
 
-def measure(model: DGVFA2C) -> Stability:
+def measure(model: SynchronousAlgorithm) -> Stability:
     """Measure the next L updates of a model. This performs them."""
     steps, recorder = model.num_timesteps, _JacobianRecorder()
     batch = model.n_envs * model.n_steps
@@ -84,6 +85,6 @@ class _JacobianRecorder(BaseCallback):
         return True
 
     def _on_rollout_end(self) -> None:
-        assert isinstance(self.model, DGVFA2C)
+        assert isinstance(self.model, SynchronousAlgorithm)
         update, at, self.size = self.model.next_update()
         self.jacobians.append(jacobian(update, at))

@@ -8,7 +8,6 @@ from typing import final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.runs.checkpoint import write_checkpoint
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import evaluation_environments
@@ -16,6 +15,7 @@ from dgvf_agents.runs.evaluate import episodes_of
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError
 from dgvf_agents.runs.plotting import plot_learning_curve
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _EVALUATION_SEED = 10_000
 """Far from the seeds used in training."""
@@ -28,7 +28,7 @@ class RunRecorder(BaseCallback):
     All events depend only on the number of environment steps, so a resumed run repeats them.
     """
 
-    model: DGVFA2C
+    model: SynchronousAlgorithm
 
     def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
         super().__init__()

@@ -13,9 +13,9 @@ import torch
 from filelock import FileLock, Timeout
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
@@ -24,9 +24,10 @@ from dgvf_agents.runs.interrupts import StopRequest, stop_requests
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.runs.recorder import RunRecorder
 from dgvf_agents.sb3.schedules import geometric, linear
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
-def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DGVFA2C:
+def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
     """Train a model; write the configuration, metrics, checkpoints and the learning curve.
 
     A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
@@ -72,7 +73,7 @@ class OpenRun:
 
     config: TrainConfig
     folder: RunFolder
-    model: DGVFA2C
+    model: SynchronousAlgorithm
     """As the latest checkpoint left it, or new."""
     recorder: RunRecorder
     """The callback that records the run."""
@@ -132,7 +133,7 @@ def open_run(
         raise ValueError(f"path must not be in use by another training process, got {path}") from None
 
 
-def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> DGVFA2C | None:
+def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> SynchronousAlgorithm | None:
     """The model of the latest checkpoint; `None` if the run is new."""
     if folder.config_file.exists():
         _check_same(folder.read_config(), config, folder)
@@ -165,13 +166,14 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
         raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
-def build(config: TrainConfig) -> DGVFA2C:
+def build(config: TrainConfig) -> SynchronousAlgorithm:
     """The untrained model of a configuration."""
-    return DGVFA2C(config.policy, training_environments(config), **arguments_of(config))
+    kind: Any = algorithm_of(config)
+    return kind(config.policy, training_environments(config), **arguments_of(config))
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
-    """The keyword arguments of `DGVFA2C` for a configuration, except for the policy and the environment.
+    """The keyword arguments of an algorithm for a configuration, except for the policy and the environment.
 
     The presets hold the paper's settings:
 
@@ -186,10 +188,18 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
         "ent_coef": geometric(config.ent_coef, config.final_ent_coef),
         "meta_learning_rate": linear(config.meta_learning_rate, config.final_meta_learning_rate),
         "auxiliary_task": config.task,
-        "inner_optimizer": _inner_optimizer(config),
         "encoder_mode": config.encoder_mode_of_task,
-        **_for_means(config),
+        **(_of_impala(config) if config.algorithm == "impala" else _of_a2c(config)),
     }
+
+
+def _of_impala(config: TrainConfig) -> dict[str, Any]:
+    """Settings for summed losses are converted by the algorithm itself."""
+    return {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction}
+
+
+def _of_a2c(config: TrainConfig) -> dict[str, Any]:
+    return {"inner_optimizer": _inner_optimizer(config), **_for_means(config)}
 
 
 def _inner_optimizer(config: TrainConfig) -> RMSProp:
@@ -220,6 +230,7 @@ _PASSED_ON = (
     "max_grad_norm",
     "questions",
     "question_discount",
+    "question_encoder",
     "auxiliary_coefficient",
     "auxiliary_weighting",
     "unroll_length",
@@ -233,7 +244,7 @@ _PASSED_ON = (
     "mixed_precision",
     "compile",
 )
-"""Fields of `TrainConfig` that are arguments of `DGVFA2C` by the same name."""
+"""Fields of `TrainConfig` that are arguments of the algorithms by the same name."""
 
 _ADAM_EPSILON = 1e-8
 """ε of the meta-optimizer for summed losses: PyTorch's default, since the paper gives none."""

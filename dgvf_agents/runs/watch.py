@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import window
 from dgvf_agents.runs.folder import RunFolder
@@ -42,7 +43,7 @@ def watch(
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    model = DGVFA2C.load(folder.latest_checkpoint(), device="cpu")
+    model: Any = algorithm_of(config).load(folder.latest_checkpoint(), device="cpu")
     if make_overlay is not None and config.atari is not None:
         raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
     env = window(config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import NamedTuple, final
+from typing import Any, ClassVar, Literal, NamedTuple, final
 
 import gymnasium as gym
 import numpy as np
@@ -22,7 +22,9 @@ from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, InnerMetrics, UpdateRule
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import linear
-from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
+from dgvf_agents.core.question_networks import QuestionEncoder
+from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
@@ -44,6 +46,8 @@ from dgvf_agents.sb3.policies import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.rollout_buffer import RolloutView, fill_buffer
 from dgvf_agents.sb3.schedules import checked_value_at
 from dgvf_agents.sb3.state_dicts import OptimizerStates, QuestionParameters
+
+LossReduction = Literal["mean", "sum"]
 
 
 @final
@@ -86,6 +90,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     questions: int
     question_discount: float | None
     question_window: int
+    question_encoder: QuestionEncoder
     unroll_length: int
     objective: Objective
     horizon: Horizon
@@ -99,6 +104,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     inner_optimizer: Optimizer | None
     mixed_precision: bool
     compile: Mode
+    loss_reduction: LossReduction = "mean"
+    """What gradient norms and the optimizers' ε refer to: means over the batch, or sums."""
+    rule_settings: ClassVar[tuple[str, ...]] = RULE_SETTINGS
+    """Attributes that the update rule is built from; they may change while training, which restarts the unroll."""
 
     _functions: PolicyFunctions
     _collector: Collector
@@ -152,7 +161,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             eta,
             discovers=self.task.discovers,
             settings=self._meta_settings(),
-            meta_epsilon=self.meta_epsilon,
+            meta_epsilon=norm_for_means(self.meta_epsilon, self._samples_per_unit),
         )
         self._sync_policy()
         self._collector = self._build_collector(update_functions)
@@ -164,19 +173,34 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _setup_policy(self) -> None:
         """The policy, and the inner optimizer that its `optimizer_class` stands for."""
-        kwargs = with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
-        optimizer = (kwargs["optimizer_class"], kwargs.get("optimizer_kwargs"))
-        self._optimizer: Optimizer = self.inner_optimizer or inner_optimizer_for(*optimizer)
+        kwargs = self._policy_arguments()
+        optimizer = self.inner_optimizer or inner_optimizer_for(
+            kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
+        )
+        self._optimizer: Optimizer = optimizer_for_means(optimizer, self._samples_per_unit)
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
         ).to(self.device)
         if not isinstance(self.policy, ActorCriticPolicy):
             raise ValueError(f"policy must be an ActorCriticPolicy, got {self.policy_class.__name__}")
 
+    def _policy_arguments(self) -> dict[str, Any]:
+        """`policy_kwargs` with an optimizer."""
+        return with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
+
+    @property
+    def _samples_per_unit(self) -> int:
+        """Number of samples in the loss that gradient norms and ε refer to: N of `norm_for_means`."""
+        return self.n_steps * self.n_envs if self.loss_reduction == "sum" else 1
+
+    def _norm(self, norm: float | None) -> float | None:
+        """A maximum gradient norm for losses that are means, as the learner's are."""
+        return None if norm is None else norm_for_means(norm, self._samples_per_unit)
+
     def _build_task(self) -> AuxiliaryTask:
         if not callable(self.auxiliary_task):
             arguments = (self.questions, self.question_discount, self.question_window, self.mixed_precision)
-            return named_task(self.auxiliary_task, self.policy, *arguments)
+            return named_task(self.auxiliary_task, self.policy, *arguments, self.question_encoder)
         task = self.auxiliary_task(self)
         if not isinstance(task, AuxiliaryTask):
             raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
@@ -196,10 +220,13 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _build_collector(self, update_functions: UpdateFunctions) -> Collector:
         distribution, final = self._distribution, self.task.needs_final_observation
         action = (distribution.action_shape, distribution.action_dtype)
-        builder = RolloutBuilder(self.n_steps, self.n_envs, self.observation_space, *action, self.device, final)
+        off_policy = update_functions.rule.targets.off_policy
+        sizes = (self.n_steps, self.n_envs, self.observation_space)
+        features = self.task.reads_features
+        builder = RolloutBuilder(*sizes, *action, self.device, final, off_policy, features)
         exploration = self._exploration_matrices if self.use_sde else None
         act, updates = update_functions.packed.act, lambda: self.learner.updates
-        actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration)
+        actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration, features)
         return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
 
     def _exploration_matrices(self) -> Tensor:
@@ -222,6 +249,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             task=self.task,
             optimizer=self._optimizer,
             weights=ActorCriticWeights(float(self.vf_coef)),
+            targets=self._targets(),
             discount=float(self.gamma),
             gae_lambda=float(self.gae_lambda),
             normalize_advantages=self.normalize_advantage,
@@ -229,10 +257,14 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             auxiliary_weighting=self.auxiliary_weighting,
             encoder_mode=self.encoder_mode,
             convention=self.convention,
-            max_gradient_norm=self.max_grad_norm,
+            max_gradient_norm=self._norm(self.max_grad_norm),
         )
-        self._applied_settings = [getattr(self, name) for name in RULE_SETTINGS]
+        self._applied_settings = [getattr(self, name) for name in self.rule_settings]
         return UpdateFunctions.of(rule, eta, self.compilation)
+
+    def _targets(self) -> TargetRule:
+        """Targets of the main task."""
+        return OnPolicyTargets()
 
     def _new_compilation(self) -> Compilation:
         mode = self.compile if not self._functions.random_in_training else False  # dropout would become a constant
@@ -259,13 +291,13 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             self.objective,
             self.horizon,
             self.storage,
-            self.meta_max_grad_norm,
-            self.meta_max_discount_grad_norm,
-            self.meta_skip_norm,
+            norm_for_means(self.meta_max_grad_norm, self._samples_per_unit),
+            self._norm(self.meta_max_discount_grad_norm),
+            norm_for_means(self.meta_skip_norm, self._samples_per_unit),
         )
 
     def _apply_settings(self) -> None:
-        if [getattr(self, name) for name in RULE_SETTINGS] != self._applied_settings:
+        if [getattr(self, name) for name in self.rule_settings] != self._applied_settings:
             check_rule_settings(vars(self))
             self.learner.set_functions(self._update_functions(self.learner.eta))
         self.learner.settings = self._meta_settings()
@@ -350,10 +382,20 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         if self.task.num_answers:
             record_answers(self.logger, metrics, self._guidance if self.encoder_mode == "joint" else None, updates)
         if isinstance(self.task, GVFTask) and self._rollout is not None:
-            record_questions(self.logger, self.task, self.learner.eta, self._rollout, self._guidance, updates)
+            asked = self._asked(self.task, self._rollout)
+            record_questions(self.logger, self.task, self.learner.eta, asked, self._guidance, updates)
         if self.task.discovers:
             rate = checked_value_at("meta_learning_rate", self.meta_learning_rate, progress)
             record_meta_updates(self.logger, self.learner, rate)
+
+    def _asked(self, task: AuxiliaryTask, rollout: Rollout) -> Rollout:
+        """The rollout with what questions are asked of: observations, or the agent's features of them."""
+        if not task.reads_features:
+            return rollout
+        theta = {**self._functions.params(), **rollout.statistics}
+        with torch.no_grad():
+            features = self._functions.encode(theta, rollout.next_observations)
+        return rollout._replace(next_observations=features)
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""

@@ -20,6 +20,7 @@ from dgvf_agents.core.argument_checks import (
 )
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.sb3.auxiliary_tasks import check_auxiliary_task
 from dgvf_agents.sb3.rollout_buffer import check_rollout_buffer_class
@@ -36,6 +37,7 @@ _CHOICES = {
     "horizon": Horizon,
     "storage": Storage,
     "convention": Convention,
+    "question_encoder": QuestionEncoder,
 }
 
 RULE_SETTINGS = (

@@ -8,6 +8,7 @@ import gymnasium as gym
 from stable_baselines3.common.policies import ActorCriticPolicy
 
 from dgvf_agents.core.networks import QuestionNetwork
+from dgvf_agents.core.question_networks import QuestionEncoder, QuestionFunctions, SharedQuestionNetwork
 from dgvf_agents.core.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -38,7 +39,13 @@ def check_auxiliary_task(given: Any) -> None:
 
 
 def named_task(
-    name: str, policy: ActorCriticPolicy, questions: int, discount: float | None, window: int, mixed_precision: bool
+    name: str,
+    policy: ActorCriticPolicy,
+    questions: int,
+    discount: float | None,
+    window: int,
+    mixed_precision: bool,
+    question_encoder: QuestionEncoder = "independent",
 ) -> AuxiliaryTask:
     """The auxiliary task of a name.
 
@@ -49,13 +56,18 @@ def named_task(
         discount: of all questions in [0, 1); `None`: the question network learns them.
         window: j, the future observations that a question sees.
         mixed_precision: whether the question network's encoder computes in bfloat16.
+        question_encoder: what the question network reads.
 
     Raises:
         ValueError: the task does not fit the policy's action space.
     """
     if name in ("discovered", "random"):
         kind: type[GVFTask] = DiscoveredGVFs if name == "discovered" else RandomGVFs
-        network = question_network(policy, questions, discount is None, window, mixed_precision)
+        network: QuestionFunctions
+        if question_encoder == "shared":
+            network = shared_question_network(policy, questions, discount is None, window)
+        else:
+            network = question_network(policy, questions, discount is None, window, mixed_precision)
         return kind(network, discount, window)
     if name == "pixel-control":
         if not isinstance(policy.action_space, gym.spaces.Discrete):
@@ -75,3 +87,12 @@ def question_network(
     extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
     encoder = PreprocessedEncoder(extractor, space, policy.normalize_images, mixed_precision=mixed_precision).eval()
     return QuestionNetwork(encoder, encoder.features, questions, learns_discounts).to(policy.device)
+
+
+def shared_question_network(
+    policy: ActorCriticPolicy, questions: int, learns_discounts: bool, window: int = 1
+) -> SharedQuestionNetwork:
+    """A question network on the features of the policy's own encoder, or of both where policy and value have one."""
+    encoders = 1 if policy.share_features_extractor else 2
+    features = window * encoders * policy.features_dim
+    return SharedQuestionNetwork(features, questions, learns_discounts).to(policy.device)

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
 from dgvf_agents.core.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
 from dgvf_agents.core.one_hot import one_hot
+from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Observations
 
 
@@ -96,6 +97,28 @@ class AtariCNNExtractor(EncoderExtractor):
         if shape is None or min(shape[1:]) < 36:
             raise UnsupportedSpaceError(f"observation_space must have images of side >= 36, got {observation_space}")
         super().__init__(observation_space, AtariCNNEncoder(shape[0], (shape[1], shape[2]), features_dim))
+
+
+@final
+class ResNetExtractor(EncoderExtractor):
+    """The deep residual network of IMPALA: sections of 16, 32, 32 channels, then 256 ReLUs (paper: joint learning)."""
+
+    def __init__(self, observation_space: gym.Space, features_dim: int = 256, normalized_image: bool = False) -> None:
+        """
+        Args:
+            observation_space: images or planes (channels, height, width).
+            features_dim: width of the last layer.
+            normalized_image: whether pixels are scaled already. Any planes are accepted, whatever this says.
+
+        Raises:
+            UnsupportedSpaceError: observations have another number of axes.
+        """
+        shape = observation_space.shape
+        if shape is None or len(shape) != 3:
+            raise UnsupportedSpaceError(
+                f"observation_space must have images (channels, height, width), got {observation_space}"
+            )
+        super().__init__(observation_space, ResNetEncoder(shape, hidden=features_dim))
 
 
 @final

@@ -23,6 +23,7 @@ from dgvf_agents.sb3.extractors import (
     GridCNNExtractor,
     MLPExtractor,
     MultiInputExtractor,
+    ResNetExtractor,
     TanhExtractor,
     default_cnn,
 )
@@ -37,6 +38,8 @@ __all__ = [
     "MultiInputExtractor",
     "MultiInputPolicy",
     "PaperMlpPolicy",
+    "ResNetExtractor",
+    "ResNetPolicy",
     "TanhExtractor",
 ]
 
@@ -105,7 +108,7 @@ class DGVFPolicy(ActorCriticPolicy):
         if share_features_extractor is None:
             share_features_extractor = features_extractor_class is not None or self.shares_default_extractor
         arguments = dict(features_extractor_kwargs or {})
-        scaled = (AtariCNNExtractor, MultiInputExtractor, NatureCNN, CombinedExtractor)
+        scaled = (AtariCNNExtractor, ResNetExtractor, MultiInputExtractor, NatureCNN, CombinedExtractor)
         if not normalize_images and issubclass(extractor, scaled):
             arguments["normalized_image"] = True
         super().__init__(
@@ -178,6 +181,16 @@ class CnnPolicy(DGVFPolicy):
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
         """The Atari network for images large enough for it, the gridworld network otherwise."""
         return default_cnn(observation_space)
+
+
+@final
+class ResNetPolicy(DGVFPolicy):
+    """For planes and images: the deep residual network of IMPALA (paper: joint learning on Atari)."""
+
+    @staticmethod
+    def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
+        """The residual network, whatever the size of images."""
+        return ResNetExtractor
 
 
 @final

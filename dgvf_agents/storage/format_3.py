@@ -13,6 +13,9 @@ from dgvf_agents.sb3.functional_policy import theta_name
 
 Tensors = dict[str, Tensor]
 
+_ROLLOUT = Rollout._fields[: Rollout._fields.index("entropy_weight") + 1]
+"""Fields of a rollout in this format."""
+
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -73,7 +76,7 @@ def _training(old: dict[str, Any]) -> dict[str, Any] | None:
         "steps": unfinished.get("steps"),
         "starts": unfinished.get("starts"),
         "exploration": unfinished.get("exploration", {}),
-        "rollout": _record("Rollout", Rollout._fields, old["rollout"]),
+        "rollout": _record("Rollout", _ROLLOUT, old["rollout"]),
         "log": old["log"],
     }
 
@@ -88,7 +91,7 @@ def _unroll(old: Any, theta: dict[str, Any], statistics: Any, tensors: Tensors) 
     }
     unroll = {
         "start": {"kind": "record", "type": "InnerState", "attributes": start},
-        "rollouts": [_record("Rollout", Rollout._fields, fields) for fields, _ in old["batches"]],
+        "rollouts": [_record("Rollout", _ROLLOUT, fields) for fields, _ in old["batches"]],
         "learning_rates": [rate for _, rate in old["batches"]],
         "random_states": old["random"],
     }

@@ -19,7 +19,6 @@ from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.sb3.algorithm import DiscoveryAlgorithm
-from dgvf_agents.sb3.arguments import RULE_SETTINGS
 from dgvf_agents.sb3.logging import get_log, restore_log
 from dgvf_agents.sb3.schedules import value_at
 from dgvf_agents.storage.environment_validation import check_environment
@@ -227,7 +226,8 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
 
     def _spaces(self) -> Spaces:
         statistics = self._functions.statistics()
-        return Spaces(self.observation_space, self.action_space, self._distribution, statistics)
+        off_policy = self.learner.functions.rule.targets.off_policy
+        return Spaces(self.observation_space, self.action_space, self._distribution, statistics, off_policy)
 
     def _restore_learner(self, stored: StoredModel, changed: set[str]) -> None:
         assert stored.learner is not None
@@ -236,7 +236,7 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
             learner = _on_device(stored.learner, self.device)
             check_learner(learner, self.learner, self._spaces())
             self.learner.set_state(learner)
-        if changed & set(RULE_SETTINGS):
+        if changed & set(self.rule_settings):
             self.learner.restart_unroll()
         self._sync_policy()
 

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_counts, is_finite_number
 from dgvf_agents.learner_state import like
+from dgvf_agents.rollout.builder import LOG_PROBS, STEPS
 from dgvf_agents.storage.random_states import check_random_states
 from dgvf_agents.storage.validation import (
     Spaces,
@@ -25,6 +26,7 @@ from dgvf_agents.storage.validation import (
     check_type,
     described,
     observations_like,
+    tensor_like,
 )
 
 _COUNTS = ("num_timesteps", "_n_updates", "_episode_num", "_total_timesteps", "_num_timesteps_at_start")
@@ -41,7 +43,6 @@ _TRAINING = (
     "rollout",
     "log",
 )
-_STEPS = ("_t", "_observed", "_ends", "_actions", "_rewards", "_terminated", "_truncated")
 
 
 def check_attributes(attributes: dict[str, Any]) -> None:
@@ -88,7 +89,10 @@ def check_training(training: dict[str, Any], spaces: Spaces, exploration: dict[s
     check_type("training.device", training["device"], str)
     check_type("training.environment", training["environment"], (dict, type(None)))
     check_random_states(training["random"])
-    check_names("training.actor", training["actor"], ("generator", "noise", "simulated_actions"))
+    actor = training["actor"]
+    if isinstance(actor, dict):
+        actor.setdefault("simulated_log_probs", None)  # files of earlier versions have none
+    check_names("training.actor", actor, ("generator", "noise", "simulated_actions", "simulated_log_probs"))
     check_type("training.actor.generator", training["actor"]["generator"], np.random.Generator)
     check_type("training.collecting", training["collecting"], bool)
     check_type("training.exploration", training["exploration"], dict)
@@ -106,7 +110,7 @@ def check_training(training: dict[str, Any], spaces: Spaces, exploration: dict[s
 
 def _check_steps(steps: Any, spaces: Spaces) -> tuple[int, int]:
     """Check the steps of an unfinished rollout; the shape [T, B] of the whole."""
-    check_names("training.steps", steps, _STEPS)
+    check_names("training.steps", steps, (*STEPS, LOG_PROBS) if spaces.off_policy else STEPS)
     rewards = steps["_rewards"]
     if not isinstance(rewards, np.ndarray) or rewards.ndim != 2 or rewards.size == 0:
         raise ValueError(f"training.steps._rewards must be an array [T, B], got {described(rewards)}")
@@ -120,6 +124,12 @@ def _check_steps(steps: Any, spaces: Spaces) -> tuple[int, int]:
     check_choices("training.steps._actions", _tensor(steps["_actions"][:t]), spaces.action)
     check_finite("training.steps", {name: _tensor(steps[name][:t]) for name in ("_actions", "_rewards")})
     _check_observations(steps["_observed"], t, shape, spaces)
+    if spaces.off_policy:
+        check_type(f"training.steps.{LOG_PROBS}", steps[LOG_PROBS], list)
+        if len(steps[LOG_PROBS]) != t:
+            raise ValueError(f"training.steps.{LOG_PROBS} must have {t} tensors, got {len(steps[LOG_PROBS])}")
+        for i, log_probs in enumerate(steps[LOG_PROBS]):
+            _check_log_probs(f"training.steps.{LOG_PROBS}.{i}", log_probs, shape[1:])
     check_type("training.steps._ends", steps["_ends"], list)
     for end in steps["_ends"]:
         _check_end(end, (t, shape[1]), spaces.observation)
@@ -171,6 +181,14 @@ def _check_actor(actor: dict[str, Any], spaces: Spaces, shape: tuple[int, int]) 
         expected_shape = (*simulated.shape[:1], shape[1], *spaces.distribution.action_shape)
         check_array("training.actor.simulated_actions", simulated, expected_shape, _dtype(spaces))
         check_choices("training.actor.simulated_actions", _tensor(simulated), spaces.action)
+        if spaces.off_policy:
+            expected_shape = (*simulated.shape[:1], shape[1])
+            _check_log_probs("training.actor.simulated_log_probs", actor["simulated_log_probs"], expected_shape)
+
+
+def _check_log_probs(name: str, log_probs: Any, shape: tuple[int, ...]) -> None:
+    like(name, log_probs, tensor_like(shape, np.float32))
+    check_finite(name, log_probs)
 
 
 def _check_exploration(given: dict[str, Any], own: dict[str, Any], n_envs: int) -> None:

@@ -34,6 +34,8 @@ class Spaces:
     """Of the actions."""
     statistics: Params
     """The encoder's running statistics."""
+    off_policy: bool = False
+    """Whether rollouts hold the behavior policy's log-probabilities."""
 
 
 def check_rollout(name: str, rollout: Any, spaces: Spaces) -> None:
@@ -44,7 +46,7 @@ def check_rollout(name: str, rollout: Any, spaces: Spaces) -> None:
         if not isinstance(value, Tensor) or value.ndim != ndim or value.numel() == 0:
             raise ValueError(f"{name}.{part} must be a tensor with {ndim} axes, got {described(value)}")
     expected = _rollout_like(tuple(rewards.shape), len(index), spaces)
-    given = {part: value for part, value in rollout._asdict().items() if (part, value) != ("entropy_weight", None)}
+    given = rollout.given()
     like(name, given, {part: expected[part] for part in expected if part != "entropy_weight" or part in given})
     check_finite(name, given)
     check_below(f"{name}.bootstrap_index", index, rewards.numel())
@@ -69,6 +71,7 @@ def _rollout_like(batch: tuple[int, ...], bootstraps: int, spaces: Spaces) -> di
         "bootstrap_slot": indices,
         "statistics": spaces.statistics,
         "entropy_weight": tensor_like((), np.float32),
+        **({"behavior_log_probs": tensor_like(batch, np.float32)} if spaces.off_policy else {}),
     }
 
 

@@ -17,6 +17,8 @@ from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, 
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
+from dgvf_agents.core.question_networks import SharedQuestionNetwork
+from dgvf_agents.core.targets import OnPolicyTargets, VTraceTargets
 from dgvf_agents.core.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -32,6 +34,7 @@ from tests.core_oracles import (
     Rule,
     Statistics,
     StopGradientInputs,
+    VTraceAlgorithm,
     alive,
     encode,
     gvf_loss,
@@ -92,6 +95,15 @@ class TaskCase:
         return gvf_loss(self.discount, self.window)
 
 
+class SharedCase(TaskCase):
+    """Questions on the agent's features."""
+
+    def make(self) -> AuxiliaryTask:
+        inputs = self.hidden[-1] * self.window
+        network = SharedQuestionNetwork(inputs, QUESTIONS, self.discount is None, hidden=(6, 4))
+        return DiscoveredGVFs(network, self.discount, self.window)
+
+
 class RewardCase(TaskCase):
     def make(self) -> AuxiliaryTask:
         return Weighted(RewardPrediction())
@@ -114,6 +126,12 @@ TASKS: dict[str, TaskCase] = {
     "reward_prediction": RewardCase(hidden=(6,)),
     "pixel_control": PixelCase(shape=(1, 4, 4), hidden=(6,)),
 }
+
+SHARED_TASKS: dict[str, TaskCase] = {
+    "shared": SharedCase(),
+    "shared_hand_set_discount": SharedCase(hidden=(6, 5), discount=0.8, window=2),
+}
+_CASES = {**TASKS, **SHARED_TASKS}
 
 RULES = {
     "sgd": Rule("sgd", learning_rate=0.2),
@@ -139,6 +157,8 @@ class Case:
     max_gradient_norm: float | None = None
     ends: bool = True
     weighting: str = "fixed"
+    bounds: tuple[float, float] | None = None
+    """ρ̄ and c̄ of V-trace; `None`: A2C's returns."""
 
 
 def crossed(**choices: Collection[Any]) -> pytest.MarkDecorator:
@@ -173,10 +193,20 @@ class Problem:
         return Statistics(3, normal, uniform)
 
 
+def random_log_probs(seed: int) -> Tensor:
+    """Of actions under some policy, on both sides of those of the problem's."""
+    return -0.3 - 2.5 * torch.rand(4, 3, generator=torch.Generator().manual_seed(seed))
+
+
+def problem(task: str, ends: bool = True, off_policy: bool = False) -> Problem:
+    """The problem of a task, always the same one."""
+    return _problem(task, ends, off_policy)
+
+
 @cache
-def problem(task: str, ends: bool = True) -> Problem:
+def _problem(task: str, ends: bool, off_policy: bool) -> Problem:
     """T = 4 steps of B = 3 environments, six batches, every parameter of a size at which it matters."""
-    case = TASKS[task]
+    case = _CASES[task]
     with torch.random.fork_rng():
         torch.manual_seed(1)
         made = case.make()
@@ -185,20 +215,39 @@ def problem(task: str, ends: bool = True) -> Problem:
         theta = {k: p + 0.3 * torch.randn(p.shape) for k, p in network.params().items()}
         eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
     rollouts = tuple(
-        random_rollout(10 + k, shape=case.shape, actions=ACTIONS, ends=ends, num_unused=k % 2) for k in range(6)
+        random_rollout(
+            10 + k,
+            shape=case.shape,
+            actions=ACTIONS,
+            ends=ends,
+            num_unused=k % 2,
+            index_terminated=made.reads_features,
+        )
+        for k in range(6)
     )
+    if off_policy:
+        rollouts = tuple(rollout._replace(behavior_log_probs=random_log_probs(k)) for k, rollout in enumerate(rollouts))
     return Problem(network, made, theta, eta, rollouts)
 
 
+def problem_of(case: Case) -> Problem:
+    return problem(case.task, case.ends, case.bounds is not None)
+
+
 def algorithm(case: Case) -> Algorithm:
-    return Algorithm(
-        TASKS[case.task].answer_loss(),
+    kind, options = Algorithm, {}
+    if case.bounds is not None:
+        kind, options = VTraceAlgorithm, dict(zip(("rho_bar", "c_bar"), case.bounds, strict=True))
+    return kind(
+        _CASES[case.task].answer_loss(),
         RULES[case.optimizer],
         convention=case.convention,
         encoder_mode=case.encoder_mode,
         horizon=case.horizon,
         max_gradient_norm=case.max_gradient_norm,
         auxiliary_weighting=case.weighting,
+        shared_questions=problem_of(case).task.reads_features,
+        **options,
     )
 
 
@@ -221,13 +270,14 @@ def optimizer_state(rule: Rule, statistics: Statistics) -> OptimizerState:
 
 
 def rule_of(case: Case) -> UpdateRule:
-    given, slow = problem(case.task, case.ends), algorithm(case)
+    given, slow = problem_of(case), algorithm(case)
     return UpdateRule(
         given.network,
         Categorical(ACTIONS),
         given.task,
         optimizer_of(slow.rule),
         ActorCriticWeights(slow.value_weight, slow.entropy_weight),
+        targets=OnPolicyTargets() if case.bounds is None else VTraceTargets(*case.bounds),
         discount=slow.discount,
         auxiliary_coefficient=slow.auxiliary_coefficient,
         encoder_mode=case.encoder_mode,
@@ -238,7 +288,7 @@ def rule_of(case: Case) -> UpdateRule:
 
 
 def state_of(case: Case) -> InnerState:
-    given = problem(case.task, case.ends)
+    given = problem_of(case)
     return InnerState(given.theta, optimizer_state(RULES[case.optimizer], given.statistics(case.optimizer)))
 
 
@@ -248,7 +298,7 @@ def learning_rate(case: Case) -> Tensor:
 
 def computed(case: Case, rule: UpdateRule | None = None, state: InnerState | None = None) -> Params:
     """The meta-gradient under test."""
-    rule, given = rule or rule_of(case), problem(case.task, case.ends)
+    rule, given = rule or rule_of(case), problem_of(case)
     return meta_gradient(
         partial(inner_update, rule),
         partial(meta_loss_gradient, rule),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache, partial
@@ -13,10 +14,13 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import inner_update, meta_loss_gradient
-from dgvf_agents.core.types import Params
+from dgvf_agents.core.targets import TargetInputs, TargetRule, Targets, VTraceTargets
+from dgvf_agents.core.tasks import AuxiliaryTask
+from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     RULES,
+    SHARED_TASKS,
     TASKS,
     Case,
     algorithm,
@@ -25,6 +29,7 @@ from tests.core.metagradient_problem import (
     flat,
     learning_rate,
     problem,
+    problem_of,
     relative_error,
     rule_of,
     state_of,
@@ -40,7 +45,7 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 @cache
 def transcribed(case: Case) -> dict[str, Params]:
     """The meta-gradients of the transcription, by objective."""
-    given = problem(case.task, case.ends)
+    given = problem_of(case)
     batches = given.rollouts[: case.updates + 1]
     return algorithm(case).meta_gradients(given.theta, given.statistics(case.optimizer), given.eta, batches)
 
@@ -76,6 +81,37 @@ def test_equals_the_unrolled_transcription_with_weights_from_gradients(case: Cas
     assert relative_error(computed(case), expected) < 1e-9
 
 
+BOUNDS = ((1.0, 1.0), (1.6, 0.7), (3.0, 2.0))
+"""ρ̄ and c̄: IMPALA's, and others."""
+
+
+@crossed(
+    task=("hand_set_discount", "learned_discounts"),
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("rmsprop", "adam"),
+    updates=(2, 5),
+    weighting=("fixed", "gradient-norm"),
+    bounds=BOUNDS,
+)
+def test_equals_the_unrolled_transcription_with_v_trace(case: Case) -> None:
+    expected = transcribed(case)["sum"]
+    assert relative_error(computed(case), expected) < 1e-9
+
+
+@crossed(
+    task=SHARED_TASKS,
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("rmsprop", "adam"),
+    updates=(1, 3),
+    storage=("graph", "recompute"),
+    weighting=("fixed", "gradient-norm"),
+)
+def test_equals_the_unrolled_transcription_with_a_shared_question_network(case: Case) -> None:
+    assert relative_error(computed(case), transcribed(replace(case, storage="graph"))["sum"]) < 1e-9
+
+
 # --- against central differences --------------------------------------------------------------------------------------
 
 STEP = 1e-5
@@ -100,7 +136,7 @@ def central_differences(case: Case) -> list[list[float]]:
     The batches are fixed, and the pseudo-gradient is that at the base point. Under the surrogate convention the
     stop-gradient inputs of every update keep their values at the base point.
     """
-    given, slow = problem(case.task, case.ends), algorithm(case)
+    given, slow = problem_of(case), algorithm(case)
     batches, statistics = given.rollouts[: case.updates + 1], given.statistics(case.optimizer)
     base, stopped = slow.trajectory(given.theta, statistics, given.eta, batches)
     weights = [slow.meta_loss_gradient(theta, batch) for theta, batch in zip(base, batches[1:], strict=True)]
@@ -142,6 +178,75 @@ def test_equals_central_differences(case: Case) -> None:
 )
 def test_equals_central_differences_with_weights_from_gradients(case: Case) -> None:
     assert_central_differences(case)
+
+
+@crossed(
+    task=("hand_set_discount", "pixel_control"),
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("rmsprop", "adam"),
+    updates=(1, 5),
+    objective=("sum", "end"),
+    bounds=BOUNDS,
+)
+def test_equals_central_differences_with_v_trace(case: Case) -> None:
+    assert_central_differences(case)
+
+
+@crossed(
+    task=SHARED_TASKS,
+    convention=("exact", "surrogate"),
+    encoder_mode=("auxiliary", "joint"),
+    optimizer=("rmsprop",),
+    updates=(1, 3),
+    bounds=(None, (1.6, 0.7)),
+)
+def test_equals_central_differences_with_a_shared_question_network(case: Case) -> None:
+    assert_central_differences(case)
+
+
+def test_the_exact_meta_gradient_passes_through_the_features_that_questions_read() -> None:
+    """Beside A2C's other stop-gradient inputs: it differs if these features alone are constants."""
+    case = Case(task="shared", updates=3)
+    given = problem_of(case)
+    constant = replace(rule_of(case), task=_OfConstants(given.task))
+    assert relative_error(computed(case, constant), computed(case)) > 1e-3
+
+
+class _OfConstants(AuxiliaryTask):
+    """A task that reads detached features."""
+
+    reads_features = True
+
+    def __init__(self, task: AuxiliaryTask) -> None:
+        self._task = task
+
+    @property
+    def num_answers(self) -> int:
+        return self._task.num_answers
+
+    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+        detached = rollout._replace(next_observations=rollout.next_observations.detach())
+        return self._task.loss(answers, bootstraps, eta, detached)
+
+
+def test_the_exact_meta_gradient_passes_through_ratios() -> None:
+    """It differs if ratios are constants: those of a policy that has always taken its actions with certainty."""
+    case = Case(updates=3, bounds=(math.inf, math.inf))
+    rule = rule_of(case)
+    constant = replace(rule, targets=_ConstantRatios())
+    assert relative_error(computed(case, constant), computed(case, rule)) > 1e-3
+
+
+class _ConstantRatios(TargetRule):
+    """V-trace with detached ratios."""
+
+    off_policy = True
+
+    def targets(self, inputs: TargetInputs, lambda_: float) -> Targets:
+        assert inputs.log_ratios is not None
+        inputs = inputs._replace(log_ratios=inputs.log_ratios.detach())
+        return VTraceTargets(math.inf, math.inf).targets(inputs, lambda_)
 
 
 @crossed(task=("reward_prediction", "pixel_control"), encoder_mode=("auxiliary", "joint"), updates=(1, 3))

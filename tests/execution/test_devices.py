@@ -240,7 +240,7 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
         metrics, _ = unroll.update_with_meta_loss(batch, rate)
     unroll.add_meta_loss(batches[2])
     gradient = unroll.gradient()
-    actions = packed.act(state.theta, batches[0].observations[0], noise)
+    actions = packed.act(state.theta, batches[0].observations[0], noise).actions
     results = tree_leaves((unroll.state, metrics, gradient, actions))
     assert {tensor.device.type for tensor in results} == {"meta"}
     assert {tensor.dtype for tensor in tree_leaves((unroll.state, metrics, gradient))} == {torch.float32}

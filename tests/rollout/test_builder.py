@@ -149,19 +149,24 @@ def test_images_are_channels_last_on_the_cpu() -> None:
         assert observations.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
-def test_a_half_filled_builder_continues_in_another() -> None:
+@pytest.mark.parametrize("off_policy", [False, True])
+def test_a_half_filled_builder_continues_in_another(off_policy: bool) -> None:
     seen, rewards = np.random.default_rng(0).random((4, 2, 3)), np.arange(6.0).reshape(3, 2)
     space, over = gym.spaces.Box(0, 1, (3,), np.float32), {"terminal_observation": np.full(3, 0.5)}
-    builders = [RolloutBuilder(3, 2, space) for _ in range(2)]
+    builders = [RolloutBuilder(3, 2, space, off_policy=off_policy) for _ in range(2)]
+    log_probs = -torch.rand(3, 2)
     for t in range(3):
         if t == 2:
             builders[1].set_state(builders[0].get_state())
         for builder in builders if t == 2 else builders[:1]:
             builder.observe(seen[t])
-            builder.add(np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], [over if t == 1 else {}, {}])
+            infos = [over if t == 1 else {}, {}]
+            builder.add(np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], infos, log_probs[t])
     one, other = (builder.build() for builder in builders)
-    for name in one._fields[:-2]:
+    for name in one.given().keys() - {"statistics"}:
         assert torch.equal(getattr(one, name), getattr(other, name)), name
+    assert one.behavior_log_probs is None or torch.equal(one.behavior_log_probs, log_probs)
+    assert (one.behavior_log_probs is not None) == off_policy
     assert one.next_observations[1, 0].tolist() == [0.5] * 3  # type: ignore[index]
     assert one.terminated.sum() == 1
 

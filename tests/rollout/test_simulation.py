@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecCheckNan, VecEnv, VecFrameStack,
 from torch import Tensor
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.core.types import Params
+from dgvf_agents.core.types import Params, SampledActions
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.fused import FusedSteps
@@ -24,10 +24,10 @@ from tests.helpers import assert_same, own_vector_env
 B = 4
 
 
-def act(theta: Params, observations: Tensor, noise: Tensor) -> Tensor:
-    """Actions that depend on observations, parameters and noise."""
+def act(theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
+    """Actions that depend on observations, parameters and noise, and log-probabilities that tell which step it was."""
     seen = observations.flatten(1).double() @ theta["weights"]
-    return ((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long()
+    return SampledActions(((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long(), seen + noise)
 
 
 def without_time(info: dict[str, Any]) -> dict[str, Any]:
@@ -57,8 +57,10 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
         for t in range(simulator.steps):
             actions = simulator.actions(observations, t)
             assert actions is not None
-            in_turn = act(theta, torch.from_numpy(observations), noise[t]).numpy()
+            sampled = act(theta, torch.from_numpy(observations), noise[t])
+            in_turn = sampled.actions.numpy()
             np.testing.assert_array_equal(actions, in_turn)
+            torch.testing.assert_close(simulator.log_probs(t), sampled.log_probs)
             within = simulator.step_within_episodes(t)
             outcome = env.step(actions) if within is None else within
             following, rewards, done, infos = twin.step(in_turn)
@@ -144,4 +146,4 @@ def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     assert not world.has_lookahead
     assert simulator.simulate(theta, noise, after)
     planned = simulator.actions(after, 0)
-    np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).numpy())
+    np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).actions.numpy())

@@ -1,0 +1,72 @@
+"""The deep residual network of IMPALA (Espeholt et al. 2018, figure 3, right)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from dgvf_agents.core.networks import RELU_GAIN, Encoder, linear
+
+
+@final
+class ResNetEncoder(Encoder):
+    """Sections of 16, 32 and 32 channels, each a convolution, a max-pooling and two residual blocks; then 256 units.
+
+    All convolutions are 3x3. Poolings are 3x3 with stride 2, so each section halves height and width, rounded up.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], channels: Sequence[int] = (16, 32, 32), blocks: int = 2, hidden: int = 256
+    ) -> None:
+        """
+        Args:
+            shape: (channels, height, width) of an observation.
+            channels: number of channels of each section, at least one.
+            blocks: residual blocks per section.
+            hidden: width of the fully connected layer.
+        """
+        super().__init__()
+        inputs, height, width = shape
+        layers: list[nn.Module] = []
+        for outputs in channels:
+            layers += [_convolution(inputs, outputs, 1.0), nn.MaxPool2d(3, stride=2, padding=1)]
+            layers += [ResidualBlock(outputs, len(channels) * blocks) for _ in range(blocks)]
+            inputs, height, width = outputs, -(-height // 2), -(-width // 2)
+        layers += [nn.ReLU(), nn.Flatten(), linear(inputs * height * width, hidden, RELU_GAIN), nn.ReLU()]
+        self.layers = nn.Sequential(*layers)
+        self.features = hidden
+
+    def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
+        weight: Tensor = self.layers[0].weight  # type: ignore[assignment]
+        return self.layers(observations.to(weight.dtype))
+
+
+@final
+class ResidualBlock(nn.Module):
+    """x + conv(ReLU(conv(ReLU(x))))."""
+
+    def __init__(self, channels: int, depth: int) -> None:
+        """
+        Args:
+            channels: of inputs and outputs.
+            depth: n, the number of blocks in the network. The branch's last weights are scaled by 1/√n: with an equal
+                gain in all blocks, the variance would double with each.
+        """
+        super().__init__()
+        self.first = _convolution(channels, channels, RELU_GAIN)
+        self.second = _convolution(channels, channels, RELU_GAIN / math.sqrt(depth))
+
+    def forward(self, inputs: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
+        return inputs + self.second(torch.relu(self.first(torch.relu(inputs))))
+
+
+def _convolution(inputs: int, outputs: int, gain: float) -> nn.Conv2d:
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1)
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+    return layer

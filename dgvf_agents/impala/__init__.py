@@ -1,0 +1,1 @@
+"""IMPALA with an auxiliary task."""

@@ -1,0 +1,95 @@
+"""IMPALA's residual network against a literal transcription."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from dgvf_agents.core.networks import encode_with
+from dgvf_agents.core.resnet import ResNetEncoder
+from dgvf_agents.core.types import Params
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+
+def slow_resnet(params: Params, x: Tensor, sections: int) -> Tensor:
+    """Sections of conv 3x3, max 3x3 / 2 and two blocks x + conv(ReLU(conv(ReLU(x)))); ReLU, linear, ReLU."""
+
+    def conv(name: str, x: Tensor) -> Tensor:
+        """A sum over shifts of the input, padded with zeros."""
+        weight, (height, width) = params[f"layers.{name}.weight"], x.shape[-2:]
+        padded = torch.nn.functional.pad(x, (1, 1, 1, 1))
+        total = params[f"layers.{name}.bias"][:, None, None]
+        for i in range(3):
+            for j in range(3):
+                shifted = padded[..., i : i + height, j : j + width]
+                total = total + torch.einsum("oc,nchw->nohw", weight[:, :, i, j], shifted)
+        return total
+
+    def pool(x: Tensor) -> Tensor:
+        """The maximum over each 3x3 neighborhood of every other pixel, clipped to the image."""
+        height, width = x.shape[-2:]
+        rows = [
+            [
+                x[..., max(0, r - 1) : r + 2, max(0, c - 1) : c + 2].flatten(-2).max(-1).values
+                for c in range(0, width, 2)
+            ]
+            for r in range(0, height, 2)
+        ]
+        return torch.stack([torch.stack(row, -1) for row in rows], -2)
+
+    layer = 0
+    for _ in range(sections):
+        x = pool(conv(f"{layer}", x))
+        for block in (layer + 2, layer + 3):
+            x = x + conv(f"{block}.second", torch.relu(conv(f"{block}.first", torch.relu(x))))
+        layer += 4
+    x = torch.relu(x).flatten(1)
+    return torch.relu(x @ params[f"layers.{layer + 2}.weight"].T + params[f"layers.{layer + 2}.bias"])
+
+
+@pytest.mark.parametrize(("height", "width"), [(9, 9), (12, 7)])
+def test_equals_its_transcription(height: int, width: int) -> None:
+    torch.manual_seed(0)
+    encoder = ResNetEncoder((2, height, width), channels=(4, 5, 5), hidden=6)
+    params = {name: value + 0.1 * torch.randn(value.shape) for name, value in encoder.named_parameters()}
+    x = torch.randn(3, 2, height, width)
+    torch.testing.assert_close(functional_call(encoder, params, (x,)), slow_resnet(params, x, 3))
+
+
+def test_the_network_of_the_paper() -> None:
+    """15 convolutions, 84 -> 42 -> 21 -> 11, 256 units."""
+    encoder = ResNetEncoder((4, 84, 84))
+    convolutions = [module for module in encoder.modules() if isinstance(module, torch.nn.Conv2d)]
+    assert [layer.out_channels for layer in convolutions] == [16] * 5 + [32] * 10
+    assert {layer.kernel_size for layer in convolutions} == {(3, 3)}
+    assert encoder.features == 256
+    convolved = sum(9 * a * b + b for a, b in ((4, 16), (16, 32), (32, 32), *[(16, 16)] * 4, *[(32, 32)] * 8))
+    assert sum(p.numel() for p in encoder.parameters()) == convolved + 32 * 11 * 11 * 256 + 256
+
+
+def test_features_have_the_scale_of_inputs_and_tell_them_apart() -> None:
+    torch.manual_seed(1)
+    encoder = ResNetEncoder((4, 84, 84))
+    seen = torch.randint(0, 256, (2, 8, 4, 84, 84), dtype=torch.uint8).double() / 255.0
+    with torch.no_grad():
+        features = encode_with(encoder, dict(encoder.named_parameters()), seen, 2)
+    assert features.shape == (2, 8, 256)
+    assert 0.2 < float(features.std()) < 2.0
+    assert float(features.flatten(0, 1).var(0).mean()) > 1e-3
+
+
+def test_is_twice_differentiable() -> None:
+    torch.manual_seed(2)
+    encoder = ResNetEncoder((1, 5, 5), channels=(2,), blocks=1, hidden=3)
+    x = torch.randn(1, 1, 5, 5)
+    names = [name for name, _ in encoder.named_parameters()]
+    leaves = [p.detach().clone().requires_grad_() for p in encoder.parameters()]
+
+    def features(*values: Tensor) -> Tensor:
+        return functional_call(encoder, dict(zip(names, values, strict=True)), (x,))
+
+    assert torch.autograd.gradcheck(features, leaves)
+    assert torch.autograd.gradgradcheck(features, leaves)

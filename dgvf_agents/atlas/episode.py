@@ -12,8 +12,8 @@ import torch
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import maybe_transpose
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.synchronous import SynchronousAlgorithm
 from dgvf_envs.atari import make_atari
 
 
@@ -77,7 +77,9 @@ def first_full_moment(config: TrainConfig) -> int:
     return 1 if config.atari is None else max(1, config.atari.stack - 1)
 
 
-def record(model: DGVFA2C, env: gym.Env[Any, Any], seed: int = 0, max_steps: int = 1000, first: int = 1) -> Episode:
+def record(
+    model: SynchronousAlgorithm, env: gym.Env[Any, Any], seed: int = 0, max_steps: int = 1000, first: int = 1
+) -> Episode:
     """Record an agent playing one game, at most its first `max_steps` steps.
 
     Actions are drawn from the policy, as in training. The same seed gives the same game.

@@ -6,19 +6,19 @@ from typing import Any, final
 
 import numpy as np
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.maps import Maps, limits_of
 from dgvf_agents.atlas.probe import agent_values
 from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
 from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.synchronous import SynchronousAlgorithm
 from dgvf_envs.rendering import LiveOverlay, Overlay
 
 QUANTITIES = ("cumulant", "answer", "discount")
 """What may be drawn of a question."""
 
 
-def live_questions(model: DGVFA2C, config: TrainConfig) -> LiveQuestions:
+def live_questions(model: SynchronousAlgorithm, config: TrainConfig) -> LiveQuestions:
     """The overlay of an agent's questions.
 
     Args:

@@ -9,7 +9,6 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
 from dgvf_agents.atlas.figures import MapFigures
@@ -22,6 +21,7 @@ from dgvf_agents.atlas.report import RunReport, evaluated_world, read_run
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.atomic import write_whole
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 GAME_STEPS = 1000
 """Steps after which the recording of a game stops by default: a bit more than a minute of an Atari game."""
@@ -84,7 +84,7 @@ def write_atlas(
     return page
 
 
-def _recorded_game(config: TrainConfig, model: DGVFA2C, seed: int, max_steps: int) -> Game:
+def _recorded_game(config: TrainConfig, model: SynchronousAlgorithm, seed: int, max_steps: int) -> Game:
     env = recorded_env(config)
     try:
         return Game(record(model, env, seed, max_steps, first_full_moment(config)))

@@ -11,9 +11,9 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _BATCH = 256
 """Observations at once; all images together would not fit into memory."""
@@ -47,12 +47,12 @@ class AgentValues(NamedTuple):
     """log π `[..., A]` and v `[...]` of other features `[..., F]`."""
 
 
-def agent_in(file: Path) -> DGVFA2C:
+def agent_in(file: Path) -> SynchronousAlgorithm:
     """The agent in a checkpoint for evaluation: on the CPU, in single precision whatever it was trained in."""
-    return DGVFA2C.load(file, device="cpu", mixed_precision=False)
+    return SynchronousAlgorithm.load(file, device="cpu", mixed_precision=False)
 
 
-def question_task(model: DGVFA2C) -> GVFTask:
+def question_task(model: SynchronousAlgorithm) -> GVFTask:
     """The task that asks an agent's questions.
 
     Raises:
@@ -68,7 +68,7 @@ def question_task(model: DGVFA2C) -> GVFTask:
     return task
 
 
-def question_values(model: DGVFA2C, domain: Domain) -> QuestionValues:
+def question_values(model: SynchronousAlgorithm, domain: Domain) -> QuestionValues:
     """Evaluate every question at every point."""
     task, answer_net = question_task(model), model.answer_net
     assert answer_net is not None
@@ -91,7 +91,7 @@ def question_values(model: DGVFA2C, domain: Domain) -> QuestionValues:
     )
 
 
-def agent_values(model: DGVFA2C, observations: np.ndarray) -> AgentValues:
+def agent_values(model: SynchronousAlgorithm, observations: np.ndarray) -> AgentValues:
     """Features, policy and value for observations `[N, *obs]`."""
     policy = model.policy
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.probe import question_task
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 GRADIENT_MOMENTS = 240
 """Moments of a game at even distances at which gradients are drawn."""
@@ -36,7 +36,7 @@ class Gradients(NamedTuple):
     """`[C]`: of the gradient in each channel, the oldest frame of a stack first."""
 
 
-def gradients_of(model: DGVFA2C, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
+def gradients_of(model: SynchronousAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
     """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
     moments = key_moments(len(cumulant) - 1, GRADIENT_MOMENTS, domain.extremes(cumulant))
     each = cumulant_saliency(model, domain.observations[moments], question)
@@ -69,7 +69,7 @@ def saliency(ask: Callable[[Tensor], Tensor], observations: Tensor, question: in
     return gradient.abs()
 
 
-def cumulant_saliency(model: DGVFA2C, observations: np.ndarray, question: int) -> np.ndarray:
+def cumulant_saliency(model: SynchronousAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
     """`saliency` of an agent's own question, per full range of a pixel (black to white), `[N, C, H, W]`.
 
     Args:

@@ -15,6 +15,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
+from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.environments import game_table, measure_game
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import growth_of
@@ -25,7 +26,6 @@ from dgvf_agents.runs.atari_config import AtariMethod, atari_config
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.train import build
-from dgvf_agents.synchronous import SynchronousAlgorithm
 from dgvf_envs.atari.emulator import title_of
 
 AGENTS = {
@@ -141,8 +141,10 @@ def _config(method: AtariMethod, case: Row) -> TrainConfig:
     )
 
 
-def _ours(method: AtariMethod, case: Row) -> SynchronousAlgorithm:
-    return build(_config(method, case))
+def _ours(method: AtariMethod, case: Row) -> DGVFA2C:
+    model = build(_config(method, case))
+    assert isinstance(model, DGVFA2C)
+    return model
 
 
 def _agent(name: str, case: Row) -> OnPolicyAlgorithm:

@@ -245,13 +245,15 @@ def run_cells(
         states = [state_of(folder, config) for folder, config in zip(folders, configs, strict=True)]
         left = [i for i, state in enumerate(states) if state is not CellState.FINISHED]
         own = [read_config(folders[i]) if states[i] is CellState.UNFINISHED else configs[i] for i in left]
+        start = time.perf_counter()
         failures = train_population(own, [folders[i] for i in left])
+        elapsed = time.perf_counter() - start
         for i, failure in zip(left, failures, strict=True):
             if failure is not None:
                 log_file(folders[i]).write_text(f"{type(failure).__name__}: {failure}\n")
                 continue
-            seconds = RunMetrics.read(folders[i]).seconds / len(left)
-            mark = FinishedMark(seconds, command, versions(_PACKAGES), hardware(), members=len(left))
+            seconds = RunMetrics.read(folders[i]).seconds if states[i] is CellState.UNFINISHED else elapsed
+            mark = FinishedMark(seconds / len(left), command, versions(_PACKAGES), hardware(), members=len(left))
             write_mark(folders[i], mark)
 
 

@@ -24,7 +24,7 @@ def test_rates_of_all_members_together(
     for row in rows:
         rates = row["steps_per_s"]
         assert row["ratio"] == pytest.approx(rates["population"] / rates["alone"])
-        assert row["mib"] > 0
+        assert isinstance(row["mib"], float)
         assert f"{rates['population']:,.0f}" in capsys.readouterr().out or row is not rows[0]
 
 

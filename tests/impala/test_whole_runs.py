@@ -19,6 +19,7 @@ from tests.core_oracles import Rule, StopGradientInputs, VTraceAlgorithm, encode
 from tests.test_whole_runs import (
     COPIES,
     HIDDEN,
+    META_EPSILON,
     META_NORM,
     META_RATE,
     QUESTIONS,
@@ -77,7 +78,8 @@ def test_two_unrolls_are_those_of_the_transcription(mode: str, questions: str, c
     model = DGVFImpala(
         "PaperMlpPolicy", env, learning_rate=7e-3, n_steps=STEPS, unroll_length=UPDATES, questions=QUESTIONS,
         max_grad_norm=2.0, auxiliary_coefficient=0.1, question_encoder=questions, rms_prop=rms_prop,
-        meta_learning_rate=META_RATE, meta_max_grad_norm=META_NORM, meta_max_discount_grad_norm=None,
+        meta_learning_rate=META_RATE, meta_epsilon=META_EPSILON, meta_max_grad_norm=META_NORM,
+        meta_max_discount_grad_norm=None,
         storage=storage, encoder_mode=mode, convention=convention, seed=0, device="cpu", compile=False,
         policy_kwargs={"features_extractor_kwargs": {"hidden": HIDDEN}},
     )  # fmt: skip

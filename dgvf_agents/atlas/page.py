@@ -18,6 +18,7 @@ from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
 from dgvf_agents.atlas.report import RunReport, evaluated_world, read_run
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.atomic import write_whole
@@ -67,7 +68,7 @@ def write_atlas(
         other = RunFolder.existing(path).read_config()
         if (other.env, other.evaluation_kwargs) != (config.env, config.evaluation_kwargs):
             raise ValueError(f"beside must be runs on {config.env}, got {path} on {other.env}")
-    model = agent_in(RunFolder(run).latest_checkpoint())
+    model = agent_in(RunFolder(run).latest_checkpoint(), algorithm_of(config))
     question_task(model)
     known, horizon = evaluated_world(config)
     domain = domain or known or _recorded_game(config, model, game_seed, game_steps)

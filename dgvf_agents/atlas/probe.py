@@ -11,6 +11,7 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
+from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.synchronous import SynchronousAlgorithm
@@ -47,9 +48,9 @@ class AgentValues(NamedTuple):
     """log π `[..., A]` and v `[...]` of other features `[..., F]`."""
 
 
-def agent_in(file: Path) -> SynchronousAlgorithm:
+def agent_in(file: Path, kind: type[SynchronousAlgorithm] = DGVFA2C) -> SynchronousAlgorithm:
     """The agent in a checkpoint for evaluation: on the CPU, in single precision whatever it was trained in."""
-    return SynchronousAlgorithm.load(file, device="cpu", mixed_precision=False)
+    return kind.load(file, device="cpu", mixed_precision=False)
 
 
 def question_task(model: SynchronousAlgorithm) -> GVFTask:

@@ -18,6 +18,7 @@ from dgvf_agents.atlas.metrics import Ranking, rank
 from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
 from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
 from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.train import build
@@ -182,7 +183,7 @@ def _agents(
     files = [file for file in folder.checkpoints() if file <= latest]
     chosen = np.linspace(len(files) - 1, 0, min(count, len(files))).round().astype(int)[::-1]
     for index in chosen.tolist():
-        yield int(files[index].stem), agent_in(files[index])
+        yield int(files[index].stem), agent_in(files[index], algorithm_of(config))
 
 
 def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:

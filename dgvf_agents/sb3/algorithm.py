@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, NamedTuple, final
+from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -36,6 +36,7 @@ from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
+from dgvf_agents.sb3.annealed import AnnealedSettings
 from dgvf_agents.sb3.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
 from dgvf_agents.sb3.auxiliary_tasks import named_task
 from dgvf_agents.sb3.extractors import check_observation_space
@@ -48,22 +49,6 @@ from dgvf_agents.sb3.schedules import checked_value_at
 from dgvf_agents.sb3.state_dicts import OptimizerStates, QuestionParameters
 
 LossReduction = Literal["mean", "sum"]
-
-
-@final
-class AnnealedSettings(NamedTuple):
-    """The settings that schedules may anneal, for one update."""
-
-    learning_rate: float
-    """α′."""
-    meta_learning_rate: float
-    """α."""
-    entropy_weight: float
-    """c_H."""
-
-    def batch(self, rollout: Rollout) -> Rollout:
-        """The rollout with the c_H of its update."""
-        return rollout._replace(entropy_weight=rollout.rewards.new_full((), self.entropy_weight))
 
 
 class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):

@@ -27,7 +27,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
-from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.execution.update_functions import ChosenFunctions, UpdateFunctions
 from dgvf_agents.learner_state import LearnerState, UnrollState, like
 
 
@@ -50,6 +50,24 @@ class MetaSettings:
     """Maximum norm of the meta-gradient of the discounts' head; `None`: one norm over all of η."""
     skip_norm: float = 1e3
     """A meta-gradient with a larger norm is skipped; may be infinite."""
+
+    @property
+    def sums_meta_losses(self) -> bool:
+        """Whether every θ_k of an unroll is scored, not θ_L alone."""
+        return self.objective == "sum" and self.unroll_length > 1
+
+    def new_unroll(self, functions: ChosenFunctions, state: InnerState, eta: Params) -> Unroll:
+        """An unroll from packed θ_0 and statistics with packed η, of one learner or of a population."""
+        return Unroll(
+            functions.update,
+            functions.meta_loss,
+            state,
+            eta,
+            update_with_meta_loss=functions.update_with_meta_loss,
+            horizon=self.horizon,
+            storage=self.storage,
+            length=self.unroll_length,
+        )
 
 
 @final
@@ -129,24 +147,20 @@ class DiscoveryLearner:
             return
         functions, recomputes = self._functions, self.settings.storage == "recompute"
         arguments = (self._state, self._eta, rollout, learning_rate)
-        if self.discovers and self._sums_meta_losses:
+        if self.discovers and self.settings.sums_meta_losses:
             functions.update_with_meta_loss.prepare(*arguments, gradients=not recomputes)
-        if not (self.discovers and self._sums_meta_losses) or recomputes:
+        if not (self.discovers and self.settings.sums_meta_losses) or recomputes:
             functions.update.prepare(*arguments, gradients=self.discovers)
         if self.discovers:
             functions.meta_loss.prepare(self._state.theta, rollout)
         self._prepared = True
-
-    @property
-    def _sums_meta_losses(self) -> bool:
-        return self.settings.objective == "sum" and self.settings.unroll_length > 1
 
     def _unrolled_update(self, rollout: Rollout, learning_rate: Tensor) -> None:
         """An inner update that the meta-gradient passes through."""
         if self._unroll is None:
             self._unroll, self._random_states = self._new_unroll(self.updates), []
         self._random_states.append(get_random_state(self._device))
-        if self._sums_meta_losses:
+        if self.settings.sums_meta_losses:
             self.metrics, self.meta_loss = self._unroll.update_with_meta_loss(rollout, learning_rate)
         else:
             self.metrics = self._unroll.update(rollout, learning_rate)
@@ -176,17 +190,7 @@ class DiscoveryLearner:
 
     def _new_unroll(self, update: int) -> Unroll:
         """An unroll whose first inner update has `update` others before it."""
-        functions, settings = self._functions.at(update), self.settings
-        return Unroll(
-            functions.update,
-            functions.meta_loss,
-            self._state,
-            self._eta,
-            update_with_meta_loss=functions.update_with_meta_loss,
-            horizon=settings.horizon,
-            storage=settings.storage,
-            length=settings.unroll_length,
-        )
+        return self.settings.new_unroll(self._functions.at(update), self._state, self._eta)
 
     @property
     def theta(self) -> Params:

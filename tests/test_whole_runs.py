@@ -184,6 +184,17 @@ def transcribed(
     return Agent(theta, eta, statistics.second, first_of_eta, second_of_eta)
 
 
+def assert_moved_alike(actual: Agent, expected: Agent, start: Agent) -> None:
+    """That everything moved, and to where it was expected."""
+    for name, own, wanted, before in zip(Agent._fields, actual, expected, start, strict=True):
+        assert own.keys() == wanted.keys(), name
+        for key, value in wanted.items():
+            moved = (value - before[key]).abs().max()
+            assert moved > 0, (name, key)
+            # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-6
+            torch.testing.assert_close(own[key], value, rtol=0, atol=1e-4 * float(moved), msg=f"{name} {key}")
+
+
 OPTIONS = {
     "objective": ("sum", "end"),
     "horizon": ("unrolled", "myopic"),
@@ -214,10 +225,4 @@ def test_two_unrolls_are_those_of_the_transcription(
     model.learn((2 * UPDATES + 1) * STEPS * COPIES)
     expected, actual = transcribed(slow, start, env.rollouts(), objective), state_of(model)
     assert model.meta_updates == 2
-    for name, own, wanted, before in zip(Agent._fields, actual, expected, start, strict=True):
-        assert own.keys() == wanted.keys(), name
-        for key, value in wanted.items():
-            moved = (value - before[key]).abs().max()
-            assert moved > 0, (name, key)
-            # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-6
-            torch.testing.assert_close(own[key], value, rtol=0, atol=1e-4 * float(moved), msg=f"{name} {key}")
+    assert_moved_alike(actual, expected, start)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
+import torch
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
 from dgvf_agents.core.types import Params
@@ -15,6 +16,7 @@ from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import Act, Experience
 from dgvf_agents.execution.fused import joined as joined_parts
 from dgvf_agents.execution.population import PopulationSteps
+from dgvf_agents.population.stacking import equally_long
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.functional.joining import joined, split
@@ -86,11 +88,10 @@ class PopulationCollector:
     def _fields(self, parts: Sequence[Experience]) -> dict[str, Any]:
         whole = joined_parts(parts, time_axis=1)
         positions = [bootstrap_positions(truncated) for truncated in whole.truncated.numpy(force=True)]
-        longest = max(len(index) for index, _ in positions)
-        filled = [index if len(index) == longest else _filled_up(index, longest) for index, _ in positions]
+        indices = equally_long([torch.from_numpy(index) for index, _ in positions])
         return {
             **{name: values for name, values in whole._asdict().items() if values is not None},
-            "bootstrap_index": upload(np.stack(filled), self._device),
+            "bootstrap_index": upload(torch.stack(indices).numpy(), self._device),
             "bootstrap_slot": upload(np.stack([slot for _, slot in positions]), self._device),
             "statistics": {},
         }
@@ -133,11 +134,6 @@ class PopulationCollector:
 
     def _rows(self, member: int) -> slice:
         return slice(member * self.num_envs, (member + 1) * self.num_envs)
-
-
-def _filled_up(index: np.ndarray, length: int) -> np.ndarray:
-    """Unused entries of `bootstrap_index` repeat the first one."""
-    return np.concatenate([index, np.full(length - len(index), index[0])])
 
 
 def _world_and_monitor(env: VecEnv) -> tuple[DynamicsVectorEnv[Any], VecMonitor]:

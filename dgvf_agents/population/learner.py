@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, final
 
 import torch
@@ -26,7 +25,7 @@ from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.learner_state import LearnerState, UnrollState
 from dgvf_agents.population.meta_optimizer import MemberAdam
-from dgvf_agents.population.stacking import member_of, stacked, stacked_rollouts
+from dgvf_agents.population.stacking import Tree, member_of, stacked, stacked_rollouts
 
 
 @final
@@ -57,9 +56,10 @@ class PopulationLearner:
         discounts = [own.max_discount_grad_norm for own in limits]
         self._max_discount_norms = None if discounts[0] is None else self._vector(discounts)
         epsilon = self._vector([learner.meta_epsilon for learner in learners])
-        moments = [learner.meta_optimizer_state for learner in learners]
+        moments = [state.meta_optimizer or {} for state in states]
         self._adam = MemberAdam(moments, self._eta[KEY].shape[1], epsilon) if self._eta else None
-        self._metrics: dict[str, Tensor] | None = _stacked_metrics(states)
+        metrics = [None if state.metrics is None else state.metrics._asdict() for state in states]
+        self._metrics: dict[str, Tensor] | None = _stacked_or_none(metrics)
         self._meta_loss = _stacked_or_none([state.meta_loss for state in states])
         self._meta_gradient_norm = _stacked_or_none([state.meta_gradient_norm for state in states])
         self._unroll: Unroll | None = None
@@ -97,24 +97,14 @@ class PopulationLearner:
         if self._unroll is None:
             self._unroll, self._random_states = self._new_unroll(self.updates), []
         self._random_states.append(get_random_state(self._device))
-        if self._settings.objective == "sum" and self._settings.unroll_length > 1:
+        if self._settings.sums_meta_losses:
             self._metrics, self._meta_loss = self._unroll.update_with_meta_loss(batch, rates)
         else:
             self._metrics = self._unroll.update(batch, rates)
         self._state = self._unroll.state
 
     def _new_unroll(self, update: int) -> Unroll:
-        functions, settings = self._functions.at(update), self._settings
-        return Unroll(
-            functions.update,
-            functions.meta_loss,
-            self._state,
-            self._eta,
-            update_with_meta_loss=functions.update_with_meta_loss,
-            horizon=settings.horizon,
-            storage=settings.storage,
-            length=settings.unroll_length,
-        )
+        return self._settings.new_unroll(self._functions.at(update), self._state, self._eta)
 
     def _rebuild_unroll(self, unrolls: Sequence[UnrollState]) -> None:
         """Repeat the updates of the members' unrolls in progress to rebuild their graphs."""
@@ -134,15 +124,9 @@ class PopulationLearner:
         assert self._adam is not None
         norms = self._meta_gradient_norm = torch.linalg.vector_norm(gradient[KEY], dim=1)
         taken = norms <= self._skip_norms  # NaN compares false
-        clip = partial(clip_meta_gradient, eta=self._packed.eta)
-        if self._max_discount_norms is None:
-            clipped = torch.func.vmap(lambda own, most: clip(own, max_norm=most, max_discount_norm=None))(
-                gradient, self._max_norms
-            )
-        else:
-            clipped = torch.func.vmap(lambda own, most, heads: clip(own, max_norm=most, max_discount_norm=heads))(
-                gradient, self._max_norms, self._max_discount_norms
-            )
+        axes = (0, None, 0, None if self._max_discount_norms is None else 0)
+        maxima = (self._max_norms, self._max_discount_norms)
+        clipped = torch.func.vmap(clip_meta_gradient, in_dims=axes)(gradient, self._packed.eta, *maxima)
         self._eta = {KEY: self._adam.step(self._eta[KEY], clipped[KEY], rates, taken)}
         counted = taken.cpu()
         self._meta_updates += counted
@@ -206,11 +190,6 @@ def _differing_settings(learners: Sequence[DiscoveryLearner]) -> Settings:
     return settings
 
 
-def _stacked_metrics(states: Sequence[LearnerState]) -> dict[str, Tensor] | None:
-    found = [state.metrics._asdict() for state in states if state.metrics is not None]
-    return stacked(found) if len(found) == len(states) else None
-
-
-def _stacked_or_none(values: Sequence[Tensor | None]) -> Tensor | None:
-    found = [value for value in values if value is not None]
-    return torch.stack(found) if len(found) == len(values) else None
+def _stacked_or_none(trees: Sequence[Tree | None]) -> Tree | None:
+    found = [tree for tree in trees if tree is not None]
+    return stacked(found) if len(found) == len(trees) else None

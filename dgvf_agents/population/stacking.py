@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.types import Rollout
@@ -28,12 +29,12 @@ def member_of(tree: Tree, member: int) -> Tree:
 
 def stacked_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
     """The fields of the members' rollouts, stacked; `bootstrap_index` is filled up to the longest one."""
-    longest = max(len(rollout.bootstrap_index) for rollout in rollouts)
-    return stacked([_filled_up(rollout, longest).given() for rollout in rollouts])
+    indices = equally_long([rollout.bootstrap_index for rollout in rollouts])
+    filled = [rollout._replace(bootstrap_index=index) for rollout, index in zip(rollouts, indices, strict=True)]
+    return stacked([rollout.given() for rollout in filled])
 
 
-def _filled_up(rollout: Rollout, length: int) -> Rollout:
-    """Unused entries of `bootstrap_index` repeat the first one."""
-    index = rollout.bootstrap_index
-    unused = index[:1].expand(length - len(index))
-    return rollout._replace(bootstrap_index=torch.cat([index, unused]))
+def equally_long(indices: Sequence[Tensor]) -> list[Tensor]:
+    """Each `Rollout.bootstrap_index` `[K]` with the longest K: unused entries repeat the first one."""
+    longest = max(map(len, indices))
+    return [torch.cat([index, index[:1].expand(longest - len(index))]) for index in indices]

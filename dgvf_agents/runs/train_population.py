@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import final
@@ -11,7 +11,6 @@ from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.interrupts import TrainingInterruptedError, stop_requests
-from dgvf_agents.runs.recorder import RunRecorder
 from dgvf_agents.runs.train import OpenRun, open_run
 
 
@@ -59,6 +58,7 @@ class _Training:
         self._runs = list(runs)
         self._active = set(range(len(runs)))
         self._failures: dict[Path, NotFiniteError] = {}
+        self._interrupted: TrainingInterruptedError | None = None
 
     def run(self) -> dict[Path, NotFiniteError]:
         """Train until all runs are finished or have failed; returns the failures by path."""
@@ -77,55 +77,38 @@ class _Training:
         return self._failures
 
     def _iterate(self) -> None:
-        interrupted: TrainingInterruptedError | None = None
-        for p in sorted(self._active):
-            if self._runs[p].recorder.saves_at(self._runs[p].model.num_timesteps):
-                interrupted = self._save(p) or interrupted
-        if interrupted is not None:
-            raise interrupted
+        for p, run in self._due(lambda run: run.recorder.saves_at(run.model.num_timesteps)):
+            self._tell(p, run.recorder.on_rollout_start, environment=True)
+        if self._interrupted is not None:
+            raise self._interrupted
         self._population.collect()
-        for p in sorted(self._active):
-            if self._runs[p].recorder.reports_at(self._runs[p].model.num_timesteps):
-                self._report(p)
+        for p, run in self._due(lambda run: run.recorder.reports_at(run.model.num_timesteps)):
+            self._tell(p, run.recorder.on_rollout_end)
         self._population.update()
-        for p in sorted(self._active):
-            if self._runs[p].model.num_timesteps >= self._runs[p].config.steps:
-                self._end(p)
-
-    def _save(self, p: int) -> TrainingInterruptedError | None:
-        recorder = self._synchronized(p)
-        self._population.restore_environment(p)
-        try:
-            recorder.on_rollout_start()
-        except TrainingInterruptedError as error:  # the other runs are saved too
-            return error
-        except NotFiniteError as error:
-            self._fail(p, error)
-        return None
-
-    def _report(self, p: int) -> None:
-        recorder = self._synchronized(p)
-        try:
-            recorder.on_rollout_end()
-        except NotFiniteError as error:
-            self._fail(p, error)
-
-    def _end(self, p: int) -> None:
-        recorder = self._synchronized(p)
-        self._population.restore_environment(p)
-        try:
-            recorder.on_training_end()
+        for p, run in self._due(lambda run: run.model.num_timesteps >= run.config.steps):
+            self._tell(p, run.recorder.on_training_end, environment=True)
             self._active.discard(p)
-        except NotFiniteError as error:
-            self._fail(p, error)
 
-    def _fail(self, p: int, error: NotFiniteError) -> None:
-        self._failures[self._runs[p].folder.path] = error
-        self._active.discard(p)
+    def _due(self, is_due: Callable[[OpenRun], bool]) -> list[tuple[int, OpenRun]]:
+        """The active runs that something is due for, with their indices."""
+        return [(p, self._runs[p]) for p in sorted(self._active) if is_due(self._runs[p])]
 
-    def _synchronized(self, p: int) -> RunRecorder:
-        """The recorder, whose model is as if it had trained alone."""
+    def _tell(self, p: int, event: Callable[[], None], environment: bool = False) -> None:
+        """Tell a recorder, whose model is as if it had trained alone.
+
+        Args:
+            p: index of the run.
+            event: a method of its recorder.
+            environment: whether the event may save the environment.
+        """
         self._population.synchronize(p)
-        recorder = self._runs[p].recorder
-        recorder.on_step()  # counts the steps
-        return recorder
+        if environment:
+            self._population.restore_environment(p)
+        self._runs[p].recorder.on_step()  # counts the steps
+        try:
+            event()
+        except TrainingInterruptedError as error:
+            self._interrupted = error  # raised when the other runs are saved too
+        except NotFiniteError as error:
+            self._failures[self._runs[p].folder.path] = error
+            self._active.discard(p)

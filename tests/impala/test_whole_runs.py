@@ -28,6 +28,7 @@ from tests.test_whole_runs import (
     Agent,
     Noise,
     Recorder,
+    assert_moved_alike,
     state_of,
     transcribed,
 )
@@ -95,13 +96,7 @@ def test_two_unrolls_are_those_of_the_transcription(mode: str, questions: str, c
     model.learn((2 * UPDATES + 1) * SAMPLES)
     expected, actual = transcribed(slow, start, env.rollouts(), "sum", acted), in_sums(state_of(model))
     assert model.meta_updates == 2
-    for name, own, wanted, before in zip(Agent._fields, actual, expected, start, strict=True):
-        assert own.keys() == wanted.keys(), name
-        for key, value in wanted.items():
-            moved = (value - before[key]).abs().max()
-            assert moved > 0, (name, key)
-            # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-6
-            torch.testing.assert_close(own[key], value, rtol=0, atol=1e-4 * float(moved), msg=f"{name} {key}")
+    assert_moved_alike(actual, expected, start)
 
 
 def test_rollouts_hold_the_log_probabilities_of_the_policy_that_acted() -> None:

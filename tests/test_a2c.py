@@ -194,7 +194,7 @@ def test_only_the_task_trains_the_encoder_in_auxiliary_mode() -> None:
 def test_users_bring_their_own_task_and_network() -> None:
     model = _model(auxiliary_task=lambda model: RewardPrediction())
     assert isinstance(model.task, RewardPrediction)
-    wide = _model(policy_kwargs={"features_extractor_class": MLPExtractor, "net_arch": [8]}, question_window=2)
+    wide = _model(policy_kwargs={"features_extractor_class": MLPExtractor, "head_arch": [8]}, question_window=2)
     assert isinstance(wide.task, DiscoveredGVFs)
     wide.learn(5 * BATCH)
 

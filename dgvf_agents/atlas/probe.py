@@ -14,6 +14,7 @@ from torch import Tensor
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.sb3.functional_policy import encoder_widths
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _BATCH = 256
@@ -126,7 +127,7 @@ def _parts(policy: ActorCriticPolicy, features: Tensor) -> tuple[Tensor, Tensor]
     """The features of the policy and those of the value, which may be the same."""
     if policy.share_features_extractor:
         return features, features
-    of_policy, of_value = features.split(policy.features_dim, -1)
+    of_policy, of_value = features.split(encoder_widths(policy), -1)
     return of_policy, of_value
 
 

@@ -40,10 +40,10 @@ from dgvf_agents.sb3.annealed import AnnealedSettings
 from dgvf_agents.sb3.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
 from dgvf_agents.sb3.auxiliary_tasks import named_task
 from dgvf_agents.sb3.extractors import check_observation_space
-from dgvf_agents.sb3.functional_policy import PolicyFunctions, warn_of_missing_encoder
+from dgvf_agents.sb3.functional_policy import PolicyFunctions, encoder_widths, warn_of_missing_encoder
 from dgvf_agents.sb3.guidance import Guidance
+from dgvf_agents.sb3.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.logging import record_answers, record_meta_updates, record_questions, record_update
-from dgvf_agents.sb3.policies import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.rollout_buffer import RolloutView, fill_buffer
 from dgvf_agents.sb3.schedules import checked_value_at
 from dgvf_agents.sb3.state_dicts import OptimizerStates, QuestionParameters
@@ -193,8 +193,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _functional_policy(self) -> PolicyFunctions:
         """The policy with an answer head, as pure functions."""
-        count, encoders = self.task.num_answers, 1 if self.policy.share_features_extractor else 2
-        self.answer_net = linear(encoders * self.policy.features_dim, count, 1.0).to(self.device) if count else None
+        count = self.task.num_answers
+        self.answer_net = linear(sum(encoder_widths(self.policy)), count, 1.0).to(self.device) if count else None
         functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
         if self.storage == "recompute" and self.task.discovers and functions.random_in_training:
             raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")

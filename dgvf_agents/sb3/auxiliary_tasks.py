@@ -19,6 +19,8 @@ from dgvf_agents.core.tasks import (
     RewardPrediction,
 )
 from dgvf_agents.sb3.extractors import PreprocessedEncoder, window_space
+from dgvf_agents.sb3.functional_policy import encoder_widths
+from dgvf_agents.sb3.policies import DGVFPolicy
 
 TASKS = ("discovered", "random", "reward-prediction", "pixel-control", "none")
 """The auxiliary tasks that have a name."""
@@ -84,7 +86,10 @@ def question_network(
 ) -> QuestionNetwork:
     """A question network with an encoder like the policy's own, on windows of future observations."""
     space = window_space(policy.observation_space, window)
-    extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
+    if isinstance(policy, DGVFPolicy):
+        extractor = policy.make_encoder(space)
+    else:
+        extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
     encoder = PreprocessedEncoder(extractor, space, policy.normalize_images, mixed_precision=mixed_precision).eval()
     return QuestionNetwork(encoder, encoder.features, questions, learns_discounts).to(policy.device)
 
@@ -93,6 +98,5 @@ def shared_question_network(
     policy: ActorCriticPolicy, questions: int, learns_discounts: bool, window: int = 1
 ) -> SharedQuestionNetwork:
     """A question network on the features of the policy's own encoder, or of both where policy and value have one."""
-    encoders = 1 if policy.share_features_extractor else 2
-    features = window * encoders * policy.features_dim
+    features = window * sum(encoder_widths(policy))
     return SharedQuestionNetwork(features, questions, learns_discounts).to(policy.device)

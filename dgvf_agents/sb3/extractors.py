@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any, final
@@ -41,10 +41,15 @@ class MLPExtractor(EncoderExtractor):
     space, need none to differ: spread biases would drown what tells them apart.
     """
 
-    def __init__(self, observation_space: gym.Space, hidden: tuple[int, ...] = (128, 128)) -> None:
+    def __init__(
+        self,
+        observation_space: gym.Space,
+        hidden: tuple[int, ...] = (128, 128),
+        activation_fn: type[nn.Module] = nn.ReLU,
+    ) -> None:
         low, high = _bounds(observation_space)
         spread = 1.0 if isinstance(observation_space, gym.spaces.Box) else 0.0
-        super().__init__(observation_space, MLPEncoder(len(low), hidden, low, high, spread))
+        super().__init__(observation_space, MLPEncoder(len(low), hidden, low, high, spread, activation_fn))
 
 
 @final
@@ -167,6 +172,27 @@ class MultiInputExtractor(BaseFeaturesExtractor):
         if self._vectors:
             parts.append(self.vectors(torch.cat([observations[name].flatten(1) for name in self._vectors], 1)))
         return torch.cat(parts, 1)
+
+
+@final
+class ExtendedExtractor(BaseFeaturesExtractor):
+    """A features extractor and fully connected layers after it, which are a part of the encoder."""
+
+    def __init__(
+        self, extractor: BaseFeaturesExtractor, layers: Sequence[int], activation_fn: type[nn.Module] = nn.ReLU
+    ) -> None:
+        """
+        Args:
+            extractor: the first part.
+            layers: widths of the layers, at least one; their weights are orthogonal at first.
+            activation_fn: of these layers.
+        """
+        super().__init__(extractor._observation_space, layers[-1])
+        self.extractor = extractor
+        self.layers = MLPEncoder(extractor.features_dim, tuple(layers), bias_spread=0.0, activation=activation_fn)
+
+    def forward(self, observations: Any) -> Tensor:
+        return self.layers(self.extractor(observations))
 
 
 def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:

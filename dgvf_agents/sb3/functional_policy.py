@@ -155,7 +155,7 @@ class PolicyFunctions:
 
     @property
     def encoder_widths(self) -> list[int]:
-        return [self._policy.features_dim] * (1 if self._policy.share_features_extractor else 2)
+        return encoder_widths(self._policy)
 
     def split(self, params: Params) -> tuple[Params, Params]:
         return split_encoder(params)
@@ -239,6 +239,12 @@ def _apply(module: nn.Module, params: Params, prefix: str, inputs: Tensor) -> Te
     return functional_call(module, inside(params, prefix), (inputs,))
 
 
+def encoder_widths(policy: ActorCriticPolicy) -> list[int]:
+    """Widths of the features of the policy and of the value; one number if they share an encoder."""
+    extractors = [policy.pi_features_extractor, policy.vf_features_extractor]
+    return [extractor.features_dim for extractor in extractors[: 1 if policy.share_features_extractor else 2]]
+
+
 def theta_name(name: str) -> str:
     """The name in θ of a parameter of a policy."""
     for own, functional in _ENCODERS:
@@ -276,7 +282,6 @@ def warn_of_missing_encoder(functions: PolicyFunctions, policy: ActorCriticPolic
     if not functions.split(functions.params())[0]:
         warnings.warn(
             f"features_extractor_class {type(policy.features_extractor).__name__} has no parameters: answers cannot "
-            "shape it, and layers of net_arch belong to the heads. Use MlpPolicy, CnnPolicy or MultiInputPolicy, or an "
-            "extractor that learns",
+            "shape it. Use MlpPolicy, CnnPolicy or MultiInputPolicy, layers of net_arch, or an extractor that learns",
             stacklevel=3,
         )

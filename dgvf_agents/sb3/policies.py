@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, final
 
 import gymnasium as gym
-import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, CombinedExtractor, NatureCNN
+from stable_baselines3.common.torch_layers import (
+    BaseFeaturesExtractor,
+    CombinedExtractor,
+    FlattenExtractor,
+    MlpExtractor,
+    NatureCNN,
+)
 from stable_baselines3.common.type_aliases import Schedule
 from torch import nn
 
-from dgvf_agents.core.argument_checks import is_integer
 from dgvf_agents.core.networks import RELU_GAIN
-from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
 from dgvf_agents.sb3.extractors import (
     AtariCNNExtractor,
     EncoderExtractor,
+    ExtendedExtractor,
     GridCNNExtractor,
     MLPExtractor,
     MultiInputExtractor,
@@ -27,6 +29,7 @@ from dgvf_agents.sb3.extractors import (
     TanhExtractor,
     default_cnn,
 )
+from dgvf_agents.sb3.net_arch import NetArch, check_net_arch, layers_of
 
 __all__ = [
     "AtariCNNExtractor",
@@ -45,16 +48,16 @@ __all__ = [
 
 
 class DGVFPolicy(ActorCriticPolicy):
-    """An encoder, and policy and value that are linear in its features unless `net_arch` says otherwise.
+    """An encoder, and policy and value that are linear in its features unless `head_arch` says otherwise.
 
-    The features extractor is what the paper calls the encoder; layers of `net_arch` belong to the heads. Where it is
-    not shared, the policy and the value have an encoder each.
+    The features extractor, with the layers of `net_arch`, is what the paper calls the encoder. Where it is not shared,
+    the policy and the value have an encoder each.
     """
 
     shares_default_extractor: ClassVar[bool] = True
     """Whether policy and value have one encoder where neither the encoder nor this is chosen."""
     default_activation: ClassVar[type[nn.Module]] = nn.ReLU
-    """Of the layers of `net_arch`."""
+    """Of the layers of `net_arch` and `head_arch`."""
 
     @staticmethod
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
@@ -66,7 +69,7 @@ class DGVFPolicy(ActorCriticPolicy):
         observation_space: gym.Space,
         action_space: gym.Space,
         lr_schedule: Schedule,
-        net_arch: list[int] | dict[str, list[int]] | None = None,
+        net_arch: NetArch | None = None,
         activation_fn: type[nn.Module] | None = None,
         ortho_init: bool = True,
         use_sde: bool = False,
@@ -78,6 +81,7 @@ class DGVFPolicy(ActorCriticPolicy):
         features_extractor_kwargs: dict[str, Any] | None = None,
         share_features_extractor: bool | None = None,
         normalize_images: bool = True,
+        head_arch: NetArch | None = None,
         **kwargs: Any,
     ) -> None:
         """
@@ -85,8 +89,10 @@ class DGVFPolicy(ActorCriticPolicy):
             observation_space: of one environment.
             action_space: of one environment.
             lr_schedule: learning rate by remaining progress.
-            net_arch: layers between features and heads; none when left out.
-            activation_fn: of these layers; of the policy class when left out.
+            net_arch: layers of the encoder: in place of those of `MLPExtractor` and `TanhExtractor`, the default
+                encoders for vectors, and after any other features extractor. A dict, with `"pi"` and `"vf"`, is for
+                policies whose encoder is not shared.
+            activation_fn: of the layers of `net_arch` and `head_arch`; of the policy class when left out.
             ortho_init: whether weights are orthogonal at first; the paper's encoders always are.
             use_sde: whether exploration depends on the state (gSDE).
             log_std_init: logarithm of the standard deviation of continuous actions at first.
@@ -98,15 +104,25 @@ class DGVFPolicy(ActorCriticPolicy):
             share_features_extractor: whether policy and value have one encoder. When left out they have, but with the
                 default encoder of `MlpPolicy`.
             normalize_images: whether images are divided by 255.
+            head_arch: layers between features and heads; none when left out.
             kwargs: `optimizer_class` and `optimizer_kwargs`.
 
         Raises:
-            ValueError: `net_arch` does not describe layers.
+            ValueError: `net_arch` or `head_arch` does not describe layers, or `net_arch` those of two encoders where
+                there is one.
         """
-        check_net_arch(net_arch)
+        check_net_arch("net_arch", net_arch)
+        check_net_arch("head_arch", head_arch)
         extractor = features_extractor_class or type(self).default_extractor(observation_space)
         if share_features_extractor is None:
             share_features_extractor = features_extractor_class is not None or self.shares_default_extractor
+        self._layers = layers_of(net_arch)
+        self.head_arch: dict[str, list[int]] = layers_of(head_arch) or {}
+        if share_features_extractor and self._layers and self._layers["pi"] != self._layers["vf"]:
+            raise ValueError(
+                f"net_arch must be a list, since policy and value share one encoder, got {net_arch!r}: pass "
+                "share_features_extractor=False for two, or head_arch for layers of the heads"
+            )
         arguments = dict(features_extractor_kwargs or {})
         scaled = (AtariCNNExtractor, ResNetExtractor, MultiInputExtractor, NatureCNN, CombinedExtractor)
         if not normalize_images and issubclass(extractor, scaled):
@@ -115,7 +131,7 @@ class DGVFPolicy(ActorCriticPolicy):
             observation_space,
             action_space,
             lr_schedule,
-            net_arch=[] if net_arch is None else net_arch,
+            net_arch=[] if net_arch is None else net_arch,  # type: ignore[arg-type]
             activation_fn=activation_fn or self.default_activation,
             ortho_init=ortho_init,
             use_sde=use_sde,
@@ -134,9 +150,37 @@ class DGVFPolicy(ActorCriticPolicy):
         """What a policy saved alone is built with; Stable-Baselines3's leaves the sharing out."""
         return {
             **super()._get_constructor_parameters(),
+            "net_arch": self._layers,
+            "head_arch": self.head_arch,
             "share_features_extractor": self.share_features_extractor,
             "normalize_images": self.normalize_images,
         }
+
+    def make_features_extractor(self) -> BaseFeaturesExtractor:
+        """An encoder: the policy's first, then the value's if it has its own."""
+        made = getattr(self, "pi_features_extractor", None) is not None
+        return self.make_encoder(self.observation_space, "vf" if made else "pi")
+
+    def make_encoder(self, observation_space: gym.Space, part: str = "pi") -> BaseFeaturesExtractor:
+        """A new encoder like that of the policy (`"pi"`) or the value (`"vf"`), for observations of any space."""
+        kind, arguments = self.features_extractor_class, dict(self.features_extractor_kwargs)
+        layers = None if self._layers is None else self._layers[part]
+        if layers is not None and kind in (MLPExtractor, TanhExtractor) and "hidden" not in arguments:
+            if not layers:
+                return FlattenExtractor(observation_space)
+            return kind(
+                observation_space, **{"activation_fn": self.activation_fn, **arguments, "hidden": tuple(layers)}
+            )
+        extractor = kind(observation_space, **arguments)
+        return ExtendedExtractor(extractor, layers, self.activation_fn) if layers else extractor
+
+    def _build_mlp_extractor(self) -> None:
+        pi, vf = (
+            MlpExtractor(width, self.head_arch, self.activation_fn, self.device)
+            for width in (self.features_dim, self.vf_features_extractor.features_dim)
+        )
+        pi.value_net, pi.latent_dim_vf = vf.value_net, vf.latent_dim_vf
+        self.mlp_extractor = pi
 
     def _build(self, lr_schedule: Schedule) -> None:
         wanted, self.ortho_init = self.ortho_init, False
@@ -145,6 +189,8 @@ class DGVFPolicy(ActorCriticPolicy):
         if wanted:
             gains: dict[nn.Module, float] = {self.mlp_extractor: RELU_GAIN, self.action_net: 0.01, self.value_net: 1.0}
             for extractor in {self.pi_features_extractor: None, self.vf_features_extractor: None}:
+                if isinstance(extractor, ExtendedExtractor):
+                    extractor = extractor.extractor
                 if not isinstance(extractor, EncoderExtractor | MultiInputExtractor):
                     gains[extractor] = RELU_GAIN
             for module, gain in gains.items():
@@ -201,100 +247,3 @@ class MultiInputPolicy(DGVFPolicy):
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
         """One network for all of a Dict."""
         return MultiInputExtractor
-
-
-def check_net_arch(net_arch: Any) -> None:
-    """A list that holds one dict is Stable-Baselines3's former notation, about which Stable-Baselines3 warns.
-
-    Raises:
-        ValueError: it is neither None nor a list of sizes, or a dict of such lists for the policy and the value.
-    """
-    if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping):
-        return check_net_arch(net_arch[0])
-    heads = net_arch.values() if isinstance(net_arch, Mapping) and net_arch.keys() <= {"pi", "vf"} else [net_arch]
-    for sizes in () if net_arch is None else heads:
-        if not (isinstance(sizes, list | tuple) and all(is_integer(size) and size >= 1 for size in sizes)):
-            raise ValueError(
-                "net_arch must be a list of integers >= 1, a dict with such lists as 'pi' and 'vf', or None, "
-                f"got {net_arch!r}"
-            )
-
-
-def with_optimizer(
-    policy_kwargs: Mapping[str, Any], use_rms_prop: bool, rms_prop_eps: float, inner_optimizer: Optimizer | None
-) -> dict[str, Any]:
-    """A policy's arguments with A2C's optimizer, unless they name another.
-
-    Raises:
-        ValueError: there is an inner optimizer beside the one that they name.
-    """
-    kwargs = dict(policy_kwargs)
-    if "optimizer_class" in kwargs:
-        if inner_optimizer is not None:
-            raise ValueError(f"inner_optimizer must be None where optimizer_class is given, got {inner_optimizer}")
-        return kwargs
-    kind: type[torch.optim.Optimizer] = torch.optim.RMSprop if use_rms_prop else torch.optim.Adam
-    usual = {"alpha": 0.99, "eps": rms_prop_eps} if use_rms_prop else {"eps": 1e-5}
-    given = kwargs.get("optimizer_kwargs")
-    return {**kwargs, "optimizer_class": kind, "optimizer_kwargs": usual if given is None else given}
-
-
-_WITHOUT_EFFECT = {
-    "momentum": 0,
-    "dampening": 0,
-    "nesterov": False,
-    "centered": False,
-    "weight_decay": 0,
-    "amsgrad": False,
-    "maximize": False,
-}
-"""Arguments that may be given these values only: others have no differentiable counterpart here."""
-
-_ABOUT_SPEED = ("foreach", "fused", "capturable", "differentiable")
-"""Arguments that change how PyTorch computes, not what."""
-
-
-def inner_optimizer_for(
-    optimizer_class: type[torch.optim.Optimizer], optimizer_kwargs: Mapping[str, Any] | None = None
-) -> Optimizer:
-    """The differentiable optimizer of the inner update for a policy's `optimizer_class` and `optimizer_kwargs`.
-
-    Of `RMSprop`, `Adam` and `AdamW`, ε moves into the root, squared: √v + ε has an infinite derivative in v at 0, and
-    √(v + ε²) is the same number for v far from ε² on either side.
-
-    Raises:
-        ValueError: there is none; the message says which there are.
-    """
-    given = dict(optimizer_kwargs or {})
-    for name in _ABOUT_SPEED:
-        given.pop(name, None)
-    optimizer = _made(optimizer_class, given)
-    for name, value in given.items():
-        if name not in _WITHOUT_EFFECT:
-            raise ValueError(f"optimizer_kwargs must be arguments of {optimizer_class.__name__}, got {name!r}")
-        if value != _WITHOUT_EFFECT[name]:
-            raise ValueError(
-                f"optimizer_kwargs must have {name}={_WITHOUT_EFFECT[name]!r}, got {value!r}: the meta-gradient goes "
-                f"through the optimizer, and its {name} is not implemented"
-            )
-    return optimizer
-
-
-def _made(optimizer_class: type[torch.optim.Optimizer], given: dict[str, Any]) -> Optimizer:
-    """The optimizer, its arguments taken out of `given`."""
-    if optimizer_class is RMSpropTFLike:
-        return RMSProp.tensorflow(given.pop("eps", 1e-8), given.pop("alpha", 0.99))
-    if optimizer_class is torch.optim.RMSprop:
-        return RMSProp.pytorch(given.pop("eps", 1e-8), given.pop("alpha", 0.99))
-    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
-        beta1, beta2 = given.pop("betas", (0.9, 0.999))
-        decoupled = optimizer_class is torch.optim.AdamW
-        weight_decay = given.pop("weight_decay", 0.01) if decoupled else 0.0
-        return Adam(beta1, beta2, given.pop("eps", 1e-8), weight_decay)
-    if optimizer_class is torch.optim.SGD:
-        return SGD()
-    raise ValueError(
-        "optimizer_class must be RMSpropTFLike, or RMSprop, Adam, AdamW or SGD of torch.optim: the meta-gradient goes "
-        f"through the optimizer; got {getattr(optimizer_class, '__name__', optimizer_class)}. Pass inner_optimizer= a "
-        "dgvf_agents.core.optimizers.Optimizer for one of your own"
-    )

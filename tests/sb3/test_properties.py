@@ -71,7 +71,7 @@ def configurations(draw: st.DrawFn) -> tuple[str, DummyVecEnv, dict[str, Any]]:
     env = DummyVecEnv([lambda: Samples(observed, actions)] * draw(st.integers(1, 2)))
     chosen = dict(draw(st.sampled_from(OPTIMIZERS)))
     kwargs = dict(chosen.pop("policy_kwargs", {}))
-    kwargs["net_arch"] = draw(st.sampled_from([[], [4], {"pi": [3], "vf": [4, 2]}]))
+    kwargs["head_arch"] = draw(st.sampled_from([[], [4], {"pi": [3], "vf": [4, 2]}]))
     kwargs["activation_fn"] = draw(st.sampled_from([nn.ReLU, nn.Tanh]))
     kwargs["share_features_extractor"] = draw(st.booleans())
     kwargs["ortho_init"] = draw(st.booleans())

@@ -39,7 +39,7 @@ from dgvf_envs.sb3_adapter import make_vec
 from tests.sb3.test_updates import Samples
 
 BATCH = 4 * 5
-TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
+TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "head_arch": [8]}
 
 
 def _env(seed: int = 0) -> VecEnv:

@@ -147,10 +147,10 @@ class DiscoveryLearner:
             return
         functions, recomputes = self._functions, self.settings.storage == "recompute"
         arguments = (self._state, self._eta, rollout, learning_rate)
-        if self.discovers and self.settings.sums_meta_losses:
-            functions.update_with_meta_loss.prepare(*arguments, gradients=not recomputes)
-        if not (self.discovers and self.settings.sums_meta_losses) or recomputes:
-            functions.update.prepare(*arguments, gradients=self.discovers)
+        scored = self.discovers and self.settings.sums_meta_losses and self.settings.horizon == "unrolled"
+        update = functions.update_with_meta_loss if scored else functions.update
+        for gradients in {False, True} if self.discovers and recomputes else {self.discovers}:
+            update.prepare(*arguments, gradients=gradients)
         if self.discovers:
             functions.meta_loss.prepare(self._state.theta, rollout)
         self._prepared = True

@@ -237,16 +237,29 @@ def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tup
     entries for the answer head, which L^RL does not depend on.
     """
     theta = detach(theta)
-    return _meta_loss(rule, _encode(rule, theta, rollout), theta, rollout)
+    encoded = _encode(rule, theta, rollout)
+
+    def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+        total = _meta_loss(rule, heads, encoded._replace(features=features), rollout)
+        return total, total
+
+    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+    (of_heads, of_features), total = gradient(_main_heads(rule, theta), encoded.features.detach())
+    return detach({**encoded.pull_back(of_features)[0], **of_heads}), total.detach()
 
 
 def update_with_meta_loss(
     rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Float[Tensor, ""]
-) -> tuple[InnerState, InnerMetrics, Params, Float[Tensor, ""]]:
-    """`inner_update` and `meta_loss_gradient` of the same θ on the same batch, which is encoded only once."""
+) -> tuple[tuple[InnerState, Float[Tensor, ""]], InnerMetrics]:
+    """θ_{k-1} → θ_k and L^RL(θ_{k-1}) on the same batch, which is encoded only once; then the update's metrics.
+
+    State and loss are differentiable. The derivative of the loss is that of `meta_loss_gradient`. Both go backward
+    through the encoder together, as one gradient in its features.
+    """
     encoded = _encode(rule, state.theta, rollout)
-    gradients, loss = _meta_loss(rule, encoded, state.theta, rollout)
-    return *_update(rule, encoded, state, eta, rollout, learning_rate), gradients, loss
+    loss = _meta_loss(rule, _main_heads(rule, state.theta), encoded, rollout)
+    after, metrics = _update(rule, encoded, state, eta, rollout, learning_rate)
+    return (after, loss), metrics
 
 
 class _Encoded(NamedTuple):
@@ -371,15 +384,13 @@ def _weighted(
     return auxiliary_weight(coefficient, *norms_of), torch.cat(weighted, -1)
 
 
-def _meta_loss(rule: UpdateRule, encoded: _Encoded, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+def _main_heads(rule: UpdateRule, theta: Params) -> Params:
+    """The heads that L^RL depends on."""
     _, heads = rule.network.split(theta)
-    heads = {name: value.detach() for name, value in heads.items() if not name.startswith("answers.")}
+    return {name: value for name, value in heads.items() if not name.startswith("answers.")}
+
+
+def _meta_loss(rule: UpdateRule, heads: Params, encoded: _Encoded, rollout: Rollout) -> Float[Tensor, ""]:
+    """L^RL as a pseudo-loss of heads and features, whatever the convention of the updates."""
     stopped = _stop_gradient_inputs(encoded, heads, "surrogate")
-
-    def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
-        total = main_loss(rule, heads, features, stopped, rollout)[0].total
-        return total, total
-
-    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
-    (of_heads, of_features), total = gradient(heads, encoded.features.detach())
-    return detach({**encoded.pull_back(of_features)[0], **of_heads}), total.detach()
+    return main_loss(rule, heads, encoded.features, stopped, rollout)[0].total

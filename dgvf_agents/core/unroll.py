@@ -24,7 +24,7 @@ Batch = Any
 
 UpdateFunction = Callable[[InnerState, Params, Any, Any], tuple[InnerState, Any]]
 MetaLossFunction = Callable[[Params, Any], tuple[Params, Tensor]]
-UpdateWithMetaLossFunction = Callable[[InnerState, Params, Any, Any], tuple[InnerState, Any, Params, Tensor]]
+UpdateWithMetaLossFunction = Callable[[InnerState, Params, Any, Any], tuple[tuple[InnerState, Tensor], Any]]
 
 
 @dataclass
@@ -32,12 +32,16 @@ class _Step:
     """One inner update, recorded for the backward pass."""
 
     before: InnerState
-    pull_back: PullBack | None
-    """Under `"graph"` storage, else `None`."""
     rollout: Batch
     learning_rate: Tensor
+    function: Callable[..., Any]
+    """What was called: `update`, or `update_with_meta_loss`."""
+    pull_back: PullBack | None
+    """Under `"graph"` storage, else `None`."""
+    weight: Tensor | None = None
+    """1, the weight of the L^RL(θ_{k-1}) that the function returns; `None` if it returns none."""
     meta_batch: Batch | None = None
-    """The batch of the meta-loss of θ_k; `None` if θ_k has none."""
+    """The batch of the meta-loss of θ_k, if `add_meta_loss` added one; else `None`."""
     meta_gradient: Params | None = None
     """∂L^RL(θ_k)/∂θ_k on that batch under `"graph"` storage, else `None`."""
 
@@ -73,7 +77,8 @@ class Unroll:
     """One iteration of Algorithm 1: L times `update`, each followed by `add_meta_loss`, then `gradient`.
 
     The meta-loss is the sum of L^RL(θ_k) over the updates followed by `add_meta_loss`. With all of them it is the
-    paper's summed meta-loss (area under the curve), with the last one alone its end meta-loss.
+    paper's summed meta-loss (area under the curve), with the last one alone its end meta-loss. `update_with_meta_loss`
+    does the work of `add_meta_loss` and the next `update` with fewer passes through the encoder.
 
     The backward pass applies the chain rule update by update. `"graph"` storage keeps the graph of every update.
     `"recompute"` storage keeps only θ_k, the optimizer's statistics and the batch, and runs each update again in the
@@ -138,24 +143,27 @@ class Unroll:
 
     def update(self, rollout: Batch, learning_rate: Tensor) -> Any:
         """Update θ_{k-1} to θ_k on batch k."""
-        (after, metrics), pull_back = self._called(self._update, rollout, learning_rate)
-        self._add(after, pull_back, rollout, learning_rate)
+        (after, metrics), step = self._called(self._update, rollout, learning_rate)
+        self._add(step, after)
         return metrics
 
     def _called(
-        self, update: Callable[..., Any], rollout: Batch, learning_rate: Tensor
-    ) -> tuple[tuple[Any, ...], PullBack | None]:
-        """An update's results at the current state, and its pull-back unless it is recomputed."""
+        self, function: Callable[..., Any], rollout: Batch, learning_rate: Tensor
+    ) -> tuple[tuple[Any, ...], _Step]:
+        """A function's results at the current state, and the step, with a pull-back unless that is recomputed."""
         arguments = (self._state, self._eta, rollout, learning_rate)
         if self._keep_graph:
-            return _vjp(update, arguments)
+            results, pull_back = _vjp(function, arguments)
+            return results, _Step(self._state, rollout, learning_rate, function, pull_back)
         with torch.no_grad():
-            return update(*arguments), None
+            results = function(*arguments)
+        return results, _Step(self._buffer.copy(self._state), rollout, learning_rate, function, None)
 
     def update_with_meta_loss(self, rollout: Batch, learning_rate: Tensor) -> tuple[Any, Tensor]:
         """`add_meta_loss` of θ_{k-1} and `update` it to θ_k on the same batch, which is encoded only once.
 
-        The meta-loss of θ_0 belongs to the previous iteration, so it does not count here.
+        The meta-loss of θ_0 belongs to the previous iteration and does not depend on η here. With a `"myopic"` horizon
+        the batch is encoded twice: the backward pass needs the gradient of every meta-loss by itself.
 
         Returns:
             Metrics of the update, and L^RL(θ_{k-1}).
@@ -165,15 +173,18 @@ class Unroll:
         """
         if self._update_with_meta_loss is None:
             raise RuntimeError("update_with_meta_loss() needs an unroll created with update_with_meta_loss=")
-        (after, metrics, gradients, loss), pull_back = self._called(self._update_with_meta_loss, rollout, learning_rate)
-        if self._steps:
-            self._record(rollout, gradients)
-        self._add(after, pull_back, rollout, learning_rate)
+        if not self._unrolled:
+            gradients, loss = self._meta_loss(self._state.theta, rollout)
+            if self._steps:
+                self._record(rollout, gradients)
+            return self.update(rollout, learning_rate), loss
+        ((after, loss), metrics), step = self._called(self._update_with_meta_loss, rollout, learning_rate)
+        step.weight = torch.ones_like(loss)
+        self._add(step, after)
         return metrics, loss
 
-    def _add(self, after: InnerState, pull_back: PullBack | None, rollout: Batch, learning_rate: Tensor) -> None:
-        before = self._state if self._keep_graph else self._buffer.copy(self._state)
-        self._steps.append(_Step(before, pull_back, rollout, learning_rate))
+    def _add(self, step: _Step, after: InnerState) -> None:
+        self._steps.append(step)
         self._state = after
 
     def add_meta_loss(self, rollout: Batch) -> Tensor:
@@ -199,28 +210,30 @@ class Unroll:
         Raises:
             RuntimeError: the meta-loss has no terms.
         """
-        if all(step.meta_batch is None for step in self._steps):
+        scored = [step.weight for step in self._steps[1:]]
+        if all(part is None for part in (*scored, *(step.meta_batch for step in self._steps))):
             raise RuntimeError("gradient() was called without any meta-loss: call update() and add_meta_loss() first")
         total = [torch.zeros_like(value) for value in self._eta.values()]
         zeros = [torch.zeros_like(value) for value in _tensors(self._state)]
         adjoint = self._meta_loss_gradient(self._steps[-1], self._state.theta, zeros)
         while self._steps:
             step = self._steps.pop()  # frees its graph
-            direct = zeros  # ∂L^RL(θ_{k-1})/∂θ_{k-1}
+            direct = zeros  # ∂L^RL(θ_{k-1})/∂θ_{k-1}, if `add_meta_loss` added it
             if self._steps:
                 direct = self._meta_loss_gradient(self._steps[-1], step.before.theta, zeros)
-            if adjoint is zeros:  # no meta-loss so far
+            if adjoint is zeros and step.weight is None:  # no meta-loss so far
                 adjoint = direct
                 continue
             passed: list[Any] = direct if self._unrolled else [None] * len(direct)
-            products: list[Any] = self._pull_back(step)(adjoint, [*passed, *total])
+            cotangents = adjoint if step.weight is None else [*adjoint, step.weight]
+            products: list[Any] = self._pull_back(step)(cotangents, [*passed, *total])
             adjoint = products[: len(direct)] if self._unrolled else direct
             total = products[len(direct) :]
         return dict(zip(self._eta, total, strict=True))
 
     def _pull_back(self, step: _Step) -> PullBack:
         """The pull-back of an update, which `"recompute"` storage repeats for it."""
-        return step.pull_back or _vjp(self._update, (step.before, self._eta, step.rollout, step.learning_rate))[1]
+        return step.pull_back or _vjp(step.function, (step.before, self._eta, step.rollout, step.learning_rate))[1]
 
     def _meta_loss_gradient(self, step: _Step, theta: Params, zeros: list[Tensor]) -> list[Tensor]:
         """The gradient of the meta-loss after an update in the state there: θ, and statistics of no influence.

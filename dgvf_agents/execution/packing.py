@@ -133,19 +133,17 @@ class PackedFunctions:
 
     def update_with_meta_loss(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
-    ) -> tuple[InnerState, InnerMetrics, Params, Tensor]:
-        """`update_with_meta_loss`, with zero gradients for parameters that the meta-loss does not depend on."""
+    ) -> tuple[tuple[InnerState, Tensor], InnerMetrics]:
+        """`update_with_meta_loss`."""
         named = self._named(state)
-        after, metrics, gradients, loss = update_with_meta_loss(
-            self._rule, named, self.eta.unpack(eta), rollout, learning_rate
-        )
-        return self.packed(after), metrics, self._packed_gradients(gradients, named.theta), loss
+        (after, loss), metrics = update_with_meta_loss(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
+        return (self.packed(after), loss), metrics
 
     def meta_loss_gradient(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
         """`meta_loss_gradient`, with zeros for parameters that the meta-loss does not depend on."""
         named = self.theta.unpack(theta)
         gradients, loss = meta_loss_gradient(self._rule, named, rollout)
-        return self._packed_gradients(gradients, named), loss
+        return self.theta.pack({name: gradients.get(name, torch.zeros_like(v)) for name, v in named.items()}), loss
 
     def vector(self, state: InnerState) -> Tensor:
         """A packed state as one vector: θ, followed by the optimizer's statistics."""
@@ -180,10 +178,6 @@ class PackedFunctions:
 
     def _named(self, state: InnerState) -> InnerState:
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
-
-    def _packed_gradients(self, gradients: Params, theta: Params) -> Params:
-        """Gradients packed like θ, with zeros for missing names."""
-        return self.theta.pack({name: gradients.get(name, torch.zeros_like(v)) for name, v in theta.items()})
 
     def packed(self, state: InnerState) -> InnerState:
         """The state, packed."""

@@ -70,13 +70,13 @@ class PopulationFunctions:
 
     def update_with_meta_loss(
         self, state: InnerState, eta: Params, batch: MemberBatches, learning_rate: Tensor
-    ) -> tuple[InnerState, Metrics, Params, Tensor]:
+    ) -> tuple[tuple[InnerState, Tensor], Metrics]:
         """`PackedFunctions.update_with_meta_loss` of every member; learning rates are `[P]`."""
 
         def member(state: InnerState, eta: Params, batch: MemberBatches, rate: Tensor) -> Any:
             functions, rollout = self._member(batch), Rollout(**batch.fields)
-            after, metrics, *scored = functions.update_with_meta_loss(state, eta, rollout, rate)
-            return after, metrics._asdict(), *scored
+            scored, metrics = functions.update_with_meta_loss(state, eta, rollout, rate)
+            return scored, metrics._asdict()
 
         return torch.func.vmap(member)(state, eta, batch, learning_rate)
 

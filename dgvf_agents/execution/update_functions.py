@@ -30,8 +30,8 @@ class UpdateFunctions:
     """The inner update."""
     meta_loss: Compiled[tuple[Params, Tensor]]
     """∂L^RL(θ_k)/∂θ_k and L^RL(θ_k) on batch k + 1."""
-    update_with_meta_loss: Compiled[tuple[InnerState, InnerMetrics, Params, Tensor]]
-    """`update` and `meta_loss` on the same batch, which is encoded once."""
+    update_with_meta_loss: Compiled[tuple[tuple[InnerState, Tensor], InnerMetrics]]
+    """`update`, and L^RL(θ_{k-1}) on the same batch, which is encoded once."""
 
     @classmethod
     def of(cls, rule: UpdateRule, eta: Params, compilation: Compilation) -> UpdateFunctions:

@@ -39,6 +39,7 @@ from tests.core.metagradient_problem import (
     flat,
     learning_rate,
     problem,
+    problem_of,
     relative_error,
     rule_of,
     state_of,
@@ -159,19 +160,29 @@ def test_the_meta_gradient_of_unused_parameters_is_zero(horizon: str) -> None:
 
 
 def no_meta_loss(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-    raise AssertionError("the gradient is kept")
+    raise AssertionError("the meta-loss is a part of the next update")
 
 
+@pytest.mark.parametrize("horizon", ["unrolled", "myopic"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(updates=5, convention="surrogate"),
+        Case(updates=5, encoder_mode="joint"),
+        Case(updates=5, bounds=(0.9, 0.8)),
+    ],
+    ids=["surrogate", "joint", "V-trace"],
+)
 @pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
-def test_update_with_meta_loss_equals_score_then_update(storage: str, length: int) -> None:
+def test_update_with_meta_loss_equals_score_then_update(case: Case, storage: str, length: int, horizon: str) -> None:
     """Under both storages, and for any number of states per block."""
-    case = Case(updates=5, convention="surrogate")
-    rule, given = rule_of(case), problem(case.task)
+    case = replace(case, horizon=horizon)
+    rule, given = rule_of(case), problem_of(case)
     update, meta_loss, both = (partial(f, rule) for f in (inner_update, meta_loss_gradient, update_with_meta_loss))
-    apart = Unroll(update, meta_loss, state_of(case), given.eta)
-    kept = no_meta_loss if storage == "graph" else meta_loss
-    options: Any = {"update_with_meta_loss": both, "storage": storage, "length": length}
-    together = Unroll(update, kept, state_of(case), given.eta, **options)
+    apart = Unroll(update, meta_loss, state_of(case), given.eta, horizon=horizon)  # type: ignore[arg-type]
+    unused = no_meta_loss if horizon == "unrolled" else meta_loss
+    options: Any = {"update_with_meta_loss": both, "storage": storage, "length": length, "horizon": horizon}
+    together = Unroll(update, unused, state_of(case), given.eta, **options)
     assert not any(value.requires_grad for value in apart.state.theta.values())
     for k, batch in enumerate(given.rollouts[:6]):
         loss = apart.add_meta_loss(batch) if k else None

@@ -94,7 +94,7 @@ def test_traced_updates_of_default_models(env_id: str) -> None:
     arguments = (learner.packed_state, learner.packed_eta, rollout, torch.tensor(1e-2))
     graphs = trace(function, arguments, 2)
     leaves, leading = flatten(arguments), flatten(arguments[:2])
-    cotangents = [torch.ones_like(value) for value in flatten(learner.packed_state)]
+    cotangents = [torch.ones_like(value) for value in (*flatten(learner.packed_state), torch.ones(()))]
     expected, pull_back = vjp(function, arguments, 2)
     results, products = run(graphs, leaves, cotangents, leading)
     torch.testing.assert_close(results, flatten(expected), rtol=1e-4, atol=1e-5)

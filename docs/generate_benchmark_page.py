@@ -17,6 +17,7 @@ from generated import DOCS, capital, check, table, write
 
 from dgvf_agents.bench.atari import AGENTS as ATARI_AGENTS
 from dgvf_agents.bench.cold_start import TIMES
+from dgvf_agents.bench.operations import longest_operations
 
 ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
@@ -126,11 +127,32 @@ the network's largest layer with the same batch reaches {products[1]:.0f} GFLOP/
 memory of the model itself. It includes L copies of parameters, statistics and batch, which every unroll has to keep.
 
 {_growth_table(measures["growth"])}
-
+{_operations(measures.get("operations", []))}
 During training on {lasting["world"]}, the process used {lasting["early_mib"]:.0f} MiB after
 {lasting["iterations"] // 10:,} meta-updates and {lasting["late_mib"]:.0f} MiB after {lasting["iterations"]:,}.
 
 {_measured(report)}"""
+
+
+def _operations(cases: Sequence[dict[str, Any]]) -> str:
+    """What the operations of an update take by themselves, empty where this was not measured."""
+    parts = []
+    for row in cases:
+        longest = longest_operations(row["operations"])
+        alone = sum(operation["ms"] for operation in longest)
+        shown = [
+            (o["operation"], o["shapes"], f"{o['calls']:.1f}", f"{o['gflop']:.3f}", f"{o['ms']:.1f}") for o in longest
+        ]
+        headings = ("Operation", "Shapes", "Calls", "GFLOP", "ms")
+        parts.append(f"""
+An update of discovered GVFs on {row["world"]} with {row["threads"]} thread(s), acting and its share of the meta-update
+included, takes {row["ms_per_update"]:.1f} ms. Its matrix products and convolutions take {alone:.1f} ms when each is
+called by itself, so an update takes {row["ms_per_update"] / alone:.2f} times as long. The rest are passes over
+parameters and features, environments and Python:
+
+{table(headings, shown, right=(2, 3, 4))}
+""")
+    return "".join(parts)
 
 
 def cold_start(report: dict[str, Any]) -> str:

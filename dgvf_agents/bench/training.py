@@ -14,13 +14,12 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.benchmark import Timer
-from torch.utils.flop_counter import flop_registry
 
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import growth_of, resident_mib
+from dgvf_agents.bench.operations import OperationCounter, longest_operations, times_alone
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import learn_updates, parts_of, training_rates
 from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor
@@ -76,6 +75,7 @@ class AgentsBenchmark(Benchmark):
             ),
             *(_case("growth", last, 1, unroll_length=L, questions=D, storage=storage) for L, D, storage in growth),
             _case("lasting", first, 1, unroll_length=10, questions=128, storage="graph", iterations=self.iterations),
+            *(_case("operations", last, threads, unroll_length=10, seconds=self.seconds) for threads in self.threads),
             *({"measure": "products", "seconds": 1.0, "threads": threads} for threads in self.threads),
         ]
 
@@ -95,6 +95,8 @@ class AgentsBenchmark(Benchmark):
             f"resident memory after {self.iterations // 10} and {self.iterations} meta-updates: "
             f"{lasting['early_mib']:.0f} and {lasting['late_mib']:.0f} MiB"
         )
+        for row in of["operations"]:
+            yield make_table(_title(row), longest_operations(row["operations"]), _OPERATIONS)
         for row in of["products"]:
             yield f"{row['threads']} thread(s): matrix products of the 512-unit layer at {row['gflops']:.0f} GFLOP/s"
 
@@ -150,7 +152,8 @@ def parts(case: Row) -> Row:
 
 def growth(case: Row) -> Row:
     """Time and arithmetic per update, and peak resident memory above that of the warm, idle model."""
-    found, gflop = growth_of(discovering_agent(case, seed=0)), 1e-9 * _operations_per_update(case)
+    counter, updates = _operations(case)
+    found, gflop = growth_of(discovering_agent(case, seed=0)), 1e-9 * counter.total / updates
     return {**found, "gflop_per_update": gflop, "gflops": 1e3 * gflop / found["ms_per_update"]}
 
 
@@ -164,25 +167,21 @@ def lasting(case: Row) -> Row:
     return {"early_mib": early, "late_mib": resident_mib()}
 
 
-def _operations_per_update(case: Row) -> float:
-    """Floating-point operations of the matrix products and convolutions, acting included, as PyTorch counts them."""
+def operations(case: Row) -> Row:
+    """Milliseconds per update of discovered GVFs, and of its matrix products and convolutions by themselves."""
+    seconds, updates = parts_of(_ours("discovered", case), case["seconds"])
+    counter, counted = _operations(case)
+    alone = times_alone(counter, counted, case["seconds"] / 50)
+    return {"ms_per_update": 1e3 * sum(seconds.values()) / updates, "operations": alone}
+
+
+def _operations(case: Row) -> tuple[OperationCounter, int]:
+    """The operations of the updates of an unroll, acting included, as eager functions call them; and how many."""
     model = _ours("discovered", case, compile=False)
     learn_updates(model, case["unroll_length"] + 1)
     with OperationCounter() as counter:
         learn_updates(model, case["unroll_length"])
-    return counter.total / case["unroll_length"]
-
-
-class OperationCounter(TorchDispatchMode):
-    """Counts floating-point operations; PyTorch's `FlopCounterMode` hooks modules, which `torch.func` forbids."""
-
-    total = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        count = flop_registry.get(function.overloadpacket)
-        self.total += count(*args, **(kwargs or {}), out_val=result) if count is not None else 0
-        return result
+    return counter, case["unroll_length"]
 
 
 def products(case: Row) -> Row:
@@ -194,8 +193,16 @@ def products(case: Row) -> Row:
     return {"gflops": 2e-9 * batch * inputs * outputs / duration}
 
 
-MEASURES = {function.__name__: function for function in (speed, parts, growth, lasting, products)}
+MEASURES = {function.__name__: function for function in (speed, parts, growth, lasting, operations, products)}
 """By name."""
+
+
+def _title(row: Row) -> str:
+    update, alone = row["ms_per_update"], sum(operation["ms"] for operation in row["operations"])
+    return (
+        f"{row['world']}, {row['threads']} thread(s): an update takes {update:.1f} ms, {update / alone:.2f} times its "
+        f"matrix products and convolutions by themselves, {alone:.1f} ms"
+    )
 
 
 def _ratios(rates: dict[str, float]) -> Row:
@@ -218,6 +225,10 @@ _PARTS = (
         for name, words in _AGENTS.items()
         for part in ("acting", "update")
     ),
+)
+_OPERATIONS = (
+    *(("operation", "{operation}"), ("shapes", "{shapes}"), ("calls per update", "{calls:.2f}")),
+    *(("GFLOP", "{gflop:.3f}"), ("ms", "{ms:.2f}")),
 )
 _GROWTH = (
     *(("L", "{unroll_length:d}"), ("D", "{questions:d}"), ("storage", "{storage}")),

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from dgvf_agents.bench import training
+from dgvf_agents.bench.operations import OperationCounter, longest_operations, times_alone
 from dgvf_agents.cli import main
 
 SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
@@ -32,9 +33,10 @@ def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     output = tmp_path / "report.json"
     main(["bench", "agents", *SMALL, "--iterations", "10", "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
-    speed, parts, *growth, lasting, products = report["rows"]
+    speed, parts, *growth, lasting, operations, products = report["rows"]
     assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
     assert all(rate > 0 for rate in (*speed["steps_per_s"].values(), products["gflops"]))
+    assert sum(row["gflop"] for row in operations["operations"]) > 0 < operations["ms_per_update"]
     times = parts["ms_per_iteration"]
     assert list(times) == ["none", "discovered"]
     assert all(list(agent) == ["acting", "update"] and min(agent.values()) > 0 for agent in times.values())
@@ -72,12 +74,35 @@ def test_the_page_shows_acting_beside_the_update_where_it_was_measured(monkeypat
 
 def test_operations_are_those_of_the_matrix_products_and_convolutions() -> None:
     """2 m n k of a product of m x k and k x n, and 2 per weight and output position of a convolution."""
-    with training.OperationCounter() as counter:
+    with OperationCounter() as counter:
         torch.randn(3, 4) @ torch.randn(4, 5) + 1.0
     assert counter.total == 2 * 3 * 4 * 5
-    with training.OperationCounter() as counter:
+    with OperationCounter() as counter:
         torch.nn.functional.conv2d(torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3))
     assert counter.total == 2 * (2 * 4 * 4 * 4) * (3 * 3 * 3)
+
+
+def test_operations_are_repeated_by_themselves() -> None:
+    a, weights = torch.randn(6, 4).T, torch.randn(4, 3, 2, 2)
+    with OperationCounter() as counter:
+        for _ in range(4):
+            a @ torch.randn(6, 5)
+            torch.nn.functional.conv2d(torch.randn(2, 3, 6, 6), weights, stride=2)
+            torch.nn.functional.conv2d(torch.randn(2, 3, 6, 6), weights)
+    repeated = {operation: call().shape for operation, call in counter.repeat.items() if operation.name == "mm"}
+    assert list(repeated.values()) == [(4, 5)]
+    rows = times_alone(counter, 2, 0.001)
+    assert [row["ms"] for row in rows] == sorted((row["ms"] for row in rows), reverse=True)
+    (product,) = (row for row in rows if row["operation"] == "mm")
+    assert (product["calls"], product["shapes"]) == (2, "4×6 6×5")
+    assert product["gflop"] == pytest.approx(2e-9 * 2 * 4 * 6 * 5)
+
+
+def test_short_operations_are_summed_up() -> None:
+    times = {"a": 9.5, "b": 0.3, "c": 0.2}
+    rows = [{"operation": name, "shapes": "", "calls": 1, "gflop": 0.5, "ms": ms} for name, ms in times.items()]
+    longest = longest_operations(rows, 0.05)
+    assert [(row["operation"], row["calls"], row["ms"]) for row in longest] == [("a", 1, 9.5), ("others", 2, 0.5)]
 
 
 def test_a_case_in_a_new_process_returns_its_result_or_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +124,7 @@ def test_the_benchmark_measures_and_writes_its_report(tmp_path: Path) -> None:
     small += ["--iterations", "10"]
     main(["bench", "agents", *small, "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
-    speed, parts, *growth, lasting, products = report["rows"]
+    speed, parts, *growth, lasting, operations, products = report["rows"]
     assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
     assert all(rate > 0 for rate in speed["steps_per_s"].values())
     assert list(parts["ms_per_iteration"]) == ["none", "discovered"]
@@ -107,6 +132,7 @@ def test_the_benchmark_measures_and_writes_its_report(tmp_path: Path) -> None:
     assert [(row["unroll_length"], row["storage"]) for row in growth] == [(2, "graph"), (2, "recompute"), (10, "graph")]
     assert all(row["copies_mib"] > 0 for row in growth)
     assert all(row["gflops"] > 0 for row in (*growth, products))
+    assert operations["ms_per_update"] > 0
     assert 0 < lasting["early_mib"] <= lasting["late_mib"]
 
 

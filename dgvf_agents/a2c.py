@@ -167,7 +167,7 @@ class DGVFA2C(SynchronousAlgorithm):
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 100,
-        tb_log_name: str = "A2C",
+        tb_log_name: str = "DGVFA2C",
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
 
 from rich.console import Console
 
@@ -35,7 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: list[str]) -> None:
-    if given[:1] and given[0] in COMMANDS:
+    if given[:1] == ["--version"]:
+        print(f"dgvf {version('dgvf')}")
+    elif given[:1] and given[0] in COMMANDS:
         from dgvf_agents.commands import run
 
         run(given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.metadata
 import json
 import os
 import re
@@ -137,6 +138,11 @@ def test_first_steps_do_not_wait_for_pytorch(program: str) -> None:
     told = f"import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); {program}"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.endswith("False\n")
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["--version"])
+    assert capsys.readouterr().out == f"dgvf {importlib.metadata.version('dgvf')}\n"
 
 
 def test_help_ends_quietly_where_nobody_reads_it() -> None:

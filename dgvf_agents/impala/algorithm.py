@@ -215,7 +215,7 @@ class DGVFImpala(SynchronousAlgorithm):
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 10,
-        tb_log_name: str = "IMPALA",
+        tb_log_name: str = "DGVFImpala",
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:

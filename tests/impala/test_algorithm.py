@@ -199,7 +199,7 @@ def test_callbacks_evaluation_and_logs(tmp_path: Path) -> None:
     model.learn(200, [evaluation, StopTrainingOnMaxEpisodes(1000)], log_interval=2)
     assert len(evaluation.evaluations_timesteps) == 0  # without a log path
     assert evaluation.last_mean_reward > 0
-    assert (tmp_path / "IMPALA_1").is_dir()
+    assert (tmp_path / "DGVFImpala_1").is_dir()
     mean, _ = evaluate_policy(model, env, n_eval_episodes=2)
     assert mean > 0
 

@@ -54,7 +54,7 @@ def test_arguments_stand_where_a2c_has_them() -> None:
     assert [p.name for p in ours[: len(theirs)]] == [p.name for p in theirs]
     assert all(p.kind is p.KEYWORD_ONLY for p in ours[len(theirs) :])
     for kind in (A2C, DGVFA2C):
-        assert inspect.signature(kind.learn).parameters["tb_log_name"].default == "A2C"
+        assert inspect.signature(kind.learn).parameters["tb_log_name"].default == kind.__name__
 
 
 def test_an_id_makes_one_monitored_copy() -> None:
@@ -318,7 +318,7 @@ def test_normalized_environments_are_learned_in_and_evaluated(tmp_path: Path) ->
     model = _model(env, n_steps=10, tensorboard_log=str(tmp_path))
     model.learn(100)
     assert env.obs_rms.count > 100
-    assert (tmp_path / "A2C_1").is_dir()
+    assert (tmp_path / "DGVFA2C_1").is_dir()
     evaluation.training, evaluation.norm_reward = False, False
     sync_envs_normalization(env, evaluation)
     returns, lengths = evaluate_policy(model, evaluation, 2, warn=False, return_episode_rewards=True)

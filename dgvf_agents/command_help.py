@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-DESCRIPTION = "Discovered questions as auxiliary tasks."
+DESCRIPTION = "Discovered questions as auxiliary tasks. `dgvf --version` prints the version."
 
 COMMANDS = {
     "train": "Train an agent and write a run folder.",

@@ -176,7 +176,10 @@ class MultiInputExtractor(BaseFeaturesExtractor):
 
 @final
 class ExtendedExtractor(BaseFeaturesExtractor):
-    """A features extractor and fully connected layers after it, which are a part of the encoder."""
+    """A features extractor and fully connected layers after it, which are a part of the encoder.
+
+    Attributes of the features extractor are its own too: scripts read them from `policy.features_extractor`.
+    """
 
     def __init__(
         self, extractor: BaseFeaturesExtractor, layers: Sequence[int], activation_fn: type[nn.Module] = nn.ReLU
@@ -193,6 +196,14 @@ class ExtendedExtractor(BaseFeaturesExtractor):
 
     def forward(self, observations: Any) -> Tensor:
         return self.layers(self.extractor(observations))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == "extractor":  # before it is set
+                raise
+            return getattr(self.extractor, name)
 
 
 def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:

@@ -56,6 +56,9 @@ def test_a_custom_encoder_is_extended() -> None:
     observation, (weight, bias) = torch.randn(2, 3), policy.features_extractor.parameters()
     expected = nn.functional.elu(observation @ weight.T + bias)
     torch.testing.assert_close(policy.extract_features(observation), expected)
+    assert isinstance(policy.features_extractor.flatten, nn.Flatten)  # as without these layers
+    with pytest.raises(AttributeError, match="unflatten"):
+        _ = policy.features_extractor.unflatten
 
 
 @pytest.mark.parametrize("kind", [MlpPolicy, PaperMlpPolicy])

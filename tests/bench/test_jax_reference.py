@@ -14,6 +14,7 @@ from dgvf_agents.bench.training import PAPER, discovering_agent
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_envs.functional.simulation import simulate_rollout
+from dgvf_envs.puddle_world import PuddleWorld
 from dgvf_envs.sb3_adapter import make_vec
 from tests.helpers import WORLD_IDS, registered_world
 from tests.random_rollouts import random_rollout
@@ -128,12 +129,16 @@ def test_a_meta_gradient_that_is_too_large_or_not_finite_is_skipped() -> None:
 def _episodes(world: str, count: int) -> tuple[Any, np.ndarray]:
     """A state of our dynamics from which episodes soon end in every way, and the steps of the episodes."""
     rng, ours = np.random.default_rng(0), registered_world(world)
-    if world.startswith("Puddle"):
-        return ours.state_from([rng.uniform(0.6, 1.0, count), rng.uniform(0.6, 1.0, count)]), 5000 - rng.integers(
-            1, 90, count
-        )
+    if isinstance(ours, PuddleWorld):
+        points = rng.uniform(0.6, 1.0, (2, count))
+        return ours.state_from(list(points)), 5000 - rng.integers(1, 90, count)
     cells = rng.integers(len(ours.map.cells), size=count)
     return ours.state_from([cells, rng.random(count) < 0.5, np.ones(count, bool)]), rng.integers(0, 39, count)
+
+
+def _in_jax(state: Any, elapsed: np.ndarray) -> worlds.Episodes:
+    fields = (field.astype(np.int32) if field.dtype == np.int64 else field for field in state)
+    return worlds.Episodes(tuple(map(jax.numpy.asarray, fields)), jax.numpy.asarray(elapsed, np.int32))
 
 
 @each_world
@@ -141,7 +146,7 @@ def test_steps_are_those_of_our_environments(world: str) -> None:
     count, steps = 64, 100
     ours, theirs, rng = registered_world(world), worlds.WORLDS[world](), np.random.default_rng(1)
     state, elapsed = _episodes(world, count)
-    episodes = worlds.Episodes(tuple(map(jax.numpy.asarray, state)), jax.numpy.asarray(elapsed))
+    episodes = _in_jax(state, elapsed)
     step, observe = jax.jit(theirs.step), jax.jit(theirs.observe)
     ends = []
     for _ in range(steps):
@@ -168,7 +173,7 @@ def test_actions_and_the_layout_of_a_batch_are_ours(world: str) -> None:
     rng, ours = np.random.default_rng(2), model.learner.functions.packed
     noise, uniforms = rng.random((5, 64)), rng.random((5, 64, theirs.draws))
     state, elapsed = _episodes(world, 64)
-    episodes = worlds.Episodes(tuple(map(jax.numpy.asarray, state)), jax.numpy.asarray(elapsed))
+    episodes = _in_jax(state, elapsed)
     batch, last = jax.jit(loop.collect, static_argnums=0)(
         theirs, _arrays(model.learner.theta), episodes, noise, uniforms
     )

@@ -113,7 +113,7 @@ def split(theta: Params) -> tuple[Params, Params]:
     return encoder, {name: value for name, value in theta.items() if name not in encoder}
 
 
-def act(theta: Params, observations: Float[Array, "B *obs"], noise: Float[Array, " B"]) -> Int[Array, " B"]:
+def act(theta: Params, observations: Float[Array, " B *obs"], noise: Float[Array, " B"]) -> Int[Array, " B"]:
     """Actions by inverse transform sampling."""
     logits = linear(theta, "action_net", encode(theta, observations[None])[0])
     return (noise[:, None] >= jnp.cumsum(jax.nn.softmax(logits), -1)[:, :-1]).sum(-1)

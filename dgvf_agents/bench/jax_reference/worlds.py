@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -31,7 +30,7 @@ class Outcome(NamedTuple):
     rewards: Float[Array, " B"]
     terminated: Bool[Array, " B"]
     truncated: Bool[Array, " B"]
-    next_observations: Float[Array, "B *obs"]
+    next_observations: Float[Array, " B *obs"]
 
 
 class World(ABC):
@@ -55,7 +54,7 @@ class World(ABC):
         """The next states, rewards, and whether they are terminal."""
 
     @abstractmethod
-    def observe(self, state: State) -> Float[Array, "B *obs"]:
+    def observe(self, state: State) -> Float[Array, " B *obs"]:
         """The observations of states."""
 
     def start(self, uniforms: Float[Array, "B draws"]) -> Episodes:
@@ -119,7 +118,7 @@ class FourRooms(World):
         world = CollectObjects()
         self._first, self._second = world.first_cell, world.second_cell
         self._next_cell, self._starts = (np.asarray(t, np.int32) for t in world.constants[:2])
-        self._observations = np.asarray(world.constants.observations, jax.dtypes.canonicalize_dtype(float))
+        self._observations = world.constants.observations
 
     def reset(self, uniforms: Float[Array, "B n"]) -> State:
         starts = jnp.asarray(self._starts)
@@ -137,7 +136,7 @@ class FourRooms(World):
 
     def observe(self, state: State) -> Float[Array, "B 3 rows columns"]:
         agent, first, second = state
-        return jnp.asarray(self._observations)[agent * 4 + first * 2 + second]
+        return jnp.asarray(self._observations)[agent * 4 + first * 2 + second].astype(float)
 
 
 WORLDS: dict[str, type[World]] = {"PuddleWorld-v0": PuddleWorld, "CollectObjects-v0": FourRooms}

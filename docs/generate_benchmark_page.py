@@ -44,7 +44,9 @@ def page(
 
 {training(agents)}
 {starting}{on_atari}
-`make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page.
+`make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page. Where JAX is installed
+(`pip install 'dgvf[jax]'`; it is optional), `dgvf bench agents` and `dgvf bench population` also compare training with
+the same loop in JAX, compiled as a whole.
 """
 
 

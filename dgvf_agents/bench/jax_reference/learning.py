@@ -44,11 +44,20 @@ class Settings(NamedTuple):
         rule, meta = model.learner.functions.rule, model.learner.settings
         optimizer: Any = rule.optimizer
         return cls(
-            *(rule.discount, float(model.question_discount or 0.0)),
-            *(rule.weights.value, float(model.ent_coef), rule.auxiliary_coefficient),  # type: ignore[arg-type]
-            *(optimizer.decay, optimizer.epsilon),
-            *(float(model.learning_rate), float(model.meta_learning_rate)),  # type: ignore[arg-type]
-            *(model.learner.meta_epsilon, meta.max_grad_norm, meta.skip_norm, meta.unroll_length, model.n_steps),
+            discount=rule.discount,
+            question_discount=float(model.question_discount or 0.0),
+            value_weight=rule.weights.value,
+            entropy_weight=float(model.ent_coef),
+            answer_weight=rule.auxiliary_coefficient,
+            decay=optimizer.decay,
+            epsilon=optimizer.epsilon,
+            learning_rate=float(model.learning_rate),  # type: ignore[arg-type]
+            meta_learning_rate=float(model.meta_learning_rate),  # type: ignore[arg-type]
+            meta_epsilon=model.learner.meta_epsilon,
+            max_norm=meta.max_grad_norm,
+            skip_norm=meta.skip_norm,
+            unroll_length=meta.unroll_length,
+            n_steps=model.n_steps,
         )
 
 

@@ -15,7 +15,7 @@ from rich.console import RenderableType
 
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import resident_mib
-from dgvf_agents.bench.reference import PACKAGES, compared, jax_rates, limited_cores
+from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import median_rates, training_rate, updates_per_meta_update, warm_up
 from dgvf_agents.bench.training import POLICIES, discovering_agent
@@ -59,7 +59,7 @@ class PopulationBenchmark(Benchmark):
         warm_up(alone)
         before = resident_mib()
         population = _started(case)
-        ours = {"alone": partial(training_rate, alone), "population": partial(_rate, population)}
+        ours: dict[str, Rate] = {"alone": partial(training_rate, alone), "population": partial(_rate, population)}
         _rate(population, self.seconds)
         mib = resident_mib() - before
         with limited_cores(case["threads"]):

@@ -12,10 +12,12 @@ from dgvf_agents.synchronous import SynchronousAlgorithm
 
 PACKAGES = ("jax", "jaxlib")
 """What the reference needs."""
+Rate = Callable[[float], float]
+"""Environment steps per second of something that trains for the given seconds."""
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) -> dict[str, Callable[[float], float]]:
+def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) -> dict[str, Rate]:
     """`{"jax": rate}`, where `rate(seconds)` is the environment steps per second of a compiled, warm JAX loop.
 
     Args:

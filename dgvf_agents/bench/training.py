@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import growth_of, resident_mib
-from dgvf_agents.bench.reference import PACKAGES, compared, jax_rates, limited_cores
+from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import learn_updates, median_rates, parts_of, training_rate, warm_up
 from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor
@@ -117,7 +117,7 @@ def speed(case: Row) -> Row:
     agents = {name: _agent(name, case) for name in ("sb3", "sb3-adapter", "none", "discovered")}
     for agent in agents.values():
         warm_up(agent)  # compiles on all cores
-    rates = {name: partial(training_rate, agent) for name, agent in agents.items()}
+    rates: dict[str, Rate] = {name: partial(training_rate, agent) for name, agent in agents.items()}
     with limited_cores(case["threads"]):
         reference = jax_rates(case["world"], [discovering_agent(case, seed=0)], case["threads"])
         found = median_rates({**rates, **reference}, lambda rate: rate(case["seconds"]), case["repetitions"])

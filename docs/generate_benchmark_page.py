@@ -18,6 +18,7 @@ from generated import DOCS, capital, check, table, write
 from dgvf_agents.bench.atari import AGENTS as ATARI_AGENTS
 from dgvf_agents.bench.cold_start import TIMES
 from dgvf_agents.bench.operations import longest_operations
+from dgvf_agents.bench.reference import compared
 
 ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
@@ -44,7 +45,9 @@ def page(
 
 {training(agents)}
 {starting}{on_atari}
-`make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page.
+`make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page. Where JAX is installed
+(`pip install 'dgvf[jax]'`; it is optional), `dgvf bench agents` and `dgvf bench population` also compare training with
+the same loop in JAX, compiled as a whole.
 """
 
 
@@ -119,7 +122,7 @@ updates. The agents take turns within one run. Each number is the median of {set
 {settings["seconds"]:g} seconds.
 
 {_speed_table(measures["speed"])}
-{_parts(measures.get("parts", []))}
+{_jax(measures["speed"])}{_parts(measures.get("parts", []))}
 The next table shows time and memory of discovered GVFs on CollectObjects-v0 for several L and D, with one thread.
 `graph` storage keeps the graphs of an unroll. `recompute` storage keeps only its parameters, statistics and batches,
 and recomputes the rest in the backward pass. GFLOP/s counts matrix products and convolutions. A bare matrix product of
@@ -235,9 +238,12 @@ Time and memory of discovered GVFs for several L. Memory is the peak above that 
 
 
 def _speed_table(rows: list[dict[str, Any]]) -> str:
-    cells = []
+    cells, with_jax = [], _with_jax(rows)
     for row in rows:
-        sb3, adapted, a2c, discovered = row["steps_per_s"].values()
+        sb3, adapted, a2c, discovered = (
+            row["steps_per_s"][name] for name in ("sb3", "sb3-adapter", "none", "discovered")
+        )
+        jax = compared(row["steps_per_s"], "discovered")
         cells.append(
             (
                 row["world"],
@@ -247,10 +253,30 @@ def _speed_table(rows: list[dict[str, Any]]) -> str:
                 f"{a2c:,.0f} ({a2c / sb3:.2f}x)",
                 f"{discovered:,.0f} ({discovered / sb3:.2f}x)",
                 f"{a2c / discovered:.2f}",
+                *((jax["jax"], jax["to_jax"]) if with_jax else ()),
             )
         )
     headings = ("Environment", "Threads", "SB3 A2C", "SB3 A2C, our envs", "Our A2C", "Discovered GVFs")
-    return table((*headings, "Time, discovered / our A2C"), cells, right=range(1, 7))
+    compared_to_jax = ("JAX", "Discovered / JAX") if with_jax else ()
+    headings = (*headings, "Time, discovered / our A2C", *compared_to_jax)
+    return table(headings, cells, right=range(1, len(headings)))
+
+
+def _with_jax(rows: list[dict[str, Any]]) -> bool:
+    return any("jax" in row["steps_per_s"] for row in rows)
+
+
+def _jax(rows: list[dict[str, Any]]) -> str:
+    """How the comparison with JAX is made, empty where it was not."""
+    if not _with_jax(rows):
+        return ""
+    return """
+*JAX* is a reference: a transcription of the loop of discovered GVFs to JAX, compiled as a whole with `jax.jit` and
+`lax.scan`, environments and Adam on η included. It has the same networks, settings and initial parameters, and it takes
+turns with the other agents on the same cores; compilation is not counted. It does nothing but train: it has no episode
+statistics, callbacks or checkpoints. The tests compare its updates with ours in float64. JAX is optional:
+`pip install 'dgvf[jax]'` installs it, and without it the column shows "–".
+"""
 
 
 def _parts(rows: list[dict[str, Any]]) -> str:

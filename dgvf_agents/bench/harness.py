@@ -28,6 +28,8 @@ class Benchmark(ABC):
     """In `dgvf bench`."""
     isolated: ClassVar[bool] = True
     """Whether every case is measured in a new process, so that none pays for the memory of another."""
+    optional_packages: ClassVar[tuple[str, ...]] = ()
+    """Packages that it measures where they are installed; reports have their versions."""
     output: Path | None
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""Populations beside one agent alone: training speed of all members together, and memory."""
+"""Populations beside one agent alone and beside JAX: training speed of all members together, and memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, final
 
@@ -14,6 +15,7 @@ from rich.console import RenderableType
 
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import resident_mib
+from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import median_rates, training_rate, updates_per_meta_update, warm_up
 from dgvf_agents.bench.training import POLICIES, discovering_agent
@@ -26,6 +28,7 @@ class PopulationBenchmark(Benchmark):
     """Measure training steps per second and memory of populations with discovered questions."""
 
     name: ClassVar[str] = "population"
+    optional_packages: ClassVar[tuple[str, ...]] = PACKAGES
     members: tuple[int, ...] = (2, 4, 8)
     """Numbers of members."""
     threads: tuple[int, ...] = (1,)
@@ -56,22 +59,27 @@ class PopulationBenchmark(Benchmark):
         warm_up(alone)
         before = resident_mib()
         population = _started(case)
-        rates = median_rates({"alone": alone, "population": population}, self._rate_of, self.repetitions)
-        return {"steps_per_s": rates, "ratio": rates["population"] / rates["alone"], "mib": resident_mib() - before}
-
-    def _rate_of(self, trained: object) -> float:
-        """Environment steps per second of all members together, over whole unrolls."""
-        if not isinstance(trained, Population):
-            return training_rate(trained, self.seconds)  # type: ignore[arg-type]
-        first, count = trained.members[0], len(trained.members)
-        before, start = first.num_timesteps, time.perf_counter()
-        while (elapsed := time.perf_counter() - start) < self.seconds:
-            _train(trained, updates_per_meta_update(first))
-        return count * (first.num_timesteps - before) / elapsed
+        ours: dict[str, Rate] = {"alone": partial(training_rate, alone), "population": partial(_rate, population)}
+        _rate(population, self.seconds)
+        mib = resident_mib() - before
+        with limited_cores(case["threads"]):
+            reference = jax_rates(case["world"], population.members, case["threads"])
+            rates = median_rates({**ours, **reference}, lambda rate: rate(self.seconds), self.repetitions)
+        return {"steps_per_s": rates, "ratio": rates["population"] / rates["alone"], "mib": mib}
 
     def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
         title = "Populations with discovered questions, environment steps per second of all members together"
-        yield make_table(title, rows, _COLUMNS)
+        shown = [{**row, **compared(row["steps_per_s"], "population")} for row in rows]
+        yield make_table(title, shown, _COLUMNS)
+
+
+def _rate(population: Population, seconds: float) -> float:
+    """Environment steps per second of all members together, over whole unrolls."""
+    first, count = population.members[0], len(population.members)
+    before, start = first.num_timesteps, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        _train(population, updates_per_meta_update(first))
+    return count * (first.num_timesteps - before) / elapsed
 
 
 def _started(case: Row) -> Population:
@@ -94,4 +102,5 @@ _COLUMNS = (
     *(("environment", "{world}"), ("threads", "{threads:d}"), ("members", "{members:d}")),
     *(("alone", "{steps_per_s[alone]:,.0f}"), ("population", "{steps_per_s[population]:,.0f}")),
     *(("ratio", "{ratio:.2f}x"), ("MiB", "{mib:.0f}")),
+    *(("JAX", "{jax:s}"), ("population / JAX", "{to_jax:s}")),
 )

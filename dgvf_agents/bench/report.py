@@ -8,6 +8,7 @@ import os
 import platform
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ def write_report(path: Path, command: str, settings: Any, rows: list[Row]) -> No
     report = {
         "command": " ".join([command, *options(settings, recorded)]),
         "settings": recorded,
-        "versions": versions(_PACKAGES),
+        "versions": versions((*_PACKAGES, *_installed(getattr(settings, "optional_packages", ())))),
         "hardware": {**hardware(), **accelerator},
         "rows": rows,
     }
@@ -63,6 +64,10 @@ def options(settings: Any, names: Iterable[str]) -> list[str]:
 def versions(packages: Sequence[str]) -> dict[str, str]:
     """Versions of Python and of packages."""
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def _installed(packages: Sequence[str]) -> list[str]:
+    return [name for name in packages if find_spec(name) is not None]
 
 
 def hardware() -> dict[str, Any]:

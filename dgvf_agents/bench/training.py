@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -20,8 +21,9 @@ from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import growth_of, resident_mib
 from dgvf_agents.bench.operations import OperationCounter, longest_operations, times_alone
+from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
 from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import learn_updates, parts_of, training_rates
+from dgvf_agents.bench.timing import learn_updates, median_rates, parts_of, training_rate, warm_up
 from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
@@ -39,6 +41,7 @@ class AgentsBenchmark(Benchmark):
     """Measure training steps per second and memory."""
 
     name: ClassVar[str] = "agents"
+    optional_packages: ClassVar[tuple[str, ...]] = PACKAGES
     threads: tuple[int, ...] = (1, 2)
     """Numbers of PyTorch threads."""
     seconds: float = 5.0
@@ -85,7 +88,9 @@ class AgentsBenchmark(Benchmark):
 
     def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
         of = {measure: [row for row in rows if row["measure"] == measure] for measure in MEASURES}
-        speeds = [{**row, **_ratios(row["steps_per_s"])} for row in of["speed"]]
+        speeds = [
+            {**row, **_ratios(row["steps_per_s"]), **compared(row["steps_per_s"], "discovered")} for row in of["speed"]
+        ]
         yield make_table("Training, environment steps per second (ratio to Stable-Baselines3's A2C)", speeds, _SPEED)
         title = "Milliseconds per iteration, all steps of a rollout and its update"
         yield make_table(title, of["parts"], _PARTS)
@@ -109,9 +114,16 @@ def speed(case: Row) -> Row:
     """Steps per second of SB3's A2C, our A2C and discovered GVFs; same networks, worlds and threads.
 
     SB3's A2C runs twice: on its own `DummyVecEnv`, as its users have it, and on our vector environment (`sb3-adapter`).
+    Discovered GVFs run in JAX too, if it is installed.
     """
     agents = {name: _agent(name, case) for name in ("sb3", "sb3-adapter", "none", "discovered")}
-    return training_rates(agents, case["seconds"], case["repetitions"])
+    for agent in agents.values():
+        warm_up(agent)  # compiles on all cores
+    rates: dict[str, Rate] = {name: partial(training_rate, agent) for name, agent in agents.items()}
+    with limited_cores(case["threads"]):
+        reference = jax_rates(case["world"], [discovering_agent(case, seed=0)], case["threads"])
+        found = median_rates({**rates, **reference}, lambda rate: rate(case["seconds"]), case["repetitions"])
+    return {"steps_per_s": found}
 
 
 def _agent(name: str, case: Row) -> OnPolicyAlgorithm:
@@ -216,7 +228,7 @@ _SPEED = (
     ("SB3 A2C", "{steps_per_s[sb3]:,.0f}"),
     ("SB3 A2C, our envs", "{steps_per_s[sb3-adapter]:,.0f}"),
     *((words, f"{{steps_per_s[{name}]:,.0f}} ({{to_sb3[{name}]:.2f}}x)") for name, words in _AGENTS.items()),
-    ("time, discovered / our A2C", "{discovery:.2f}x"),
+    *(("time, discovered / our A2C", "{discovery:.2f}x"), ("JAX", "{jax:s}"), ("discovered / JAX", "{to_jax:s}")),
 )
 _PARTS = (
     *_CASE,

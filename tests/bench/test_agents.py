@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from dgvf_agents.bench import training
+from dgvf_agents.bench import reference, training
 from dgvf_agents.bench.operations import OperationCounter, longest_operations, times_alone
 from dgvf_agents.cli import main
 
@@ -20,8 +21,9 @@ SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-
 def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As the slow test below, without the processes and compilers that make it slow."""
+    """As the slow test below, without JAX, processes and compilers, which make it slow."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    monkeypatch.setattr(reference, "find_spec", lambda name: None)
     monkeypatch.setattr(training.AgentsBenchmark, "isolated", False)
     measure = training.AgentsBenchmark.measure
 
@@ -125,7 +127,9 @@ def test_the_benchmark_measures_and_writes_its_report(tmp_path: Path) -> None:
     main(["bench", "agents", *small, "--worlds", "PuddleWorld-v0", "--output", str(output)])
     report = json.loads(output.read_text())
     speed, parts, *growth, lasting, operations, products = report["rows"]
-    assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"}
+    with_jax = {"jax"} if find_spec("jax") else set()
+    assert set(speed["steps_per_s"]) == {"sb3", "sb3-adapter", "none", "discovered"} | with_jax
+    assert set(report["versions"]) >= with_jax
     assert all(rate > 0 for rate in speed["steps_per_s"].values())
     assert list(parts["ms_per_iteration"]) == ["none", "discovered"]
     assert all(min(agent.values()) > 0 for agent in parts["ms_per_iteration"].values())  # of simulated rollouts, too

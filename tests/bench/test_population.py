@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dgvf_agents.bench import reference
 from dgvf_agents.bench.population import PopulationBenchmark
 from dgvf_agents.cli import main
 
@@ -15,6 +16,7 @@ def test_rates_of_all_members_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
+    monkeypatch.setattr(reference, "find_spec", lambda name: None)
     monkeypatch.setattr(PopulationBenchmark, "isolated", False)
     output = tmp_path / "report.json"
     small = ["--members", "2", "3", "--seconds", "0.05", "--repetitions", "1", "--worlds", "PuddleWorld-v0"]

@@ -1,0 +1,58 @@
+"""The optional reference of training speed: the same loop compiled whole by JAX, on as many cores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+
+from dgvf_agents.bench.report import Row
+from dgvf_agents.synchronous import SynchronousAlgorithm
+
+PACKAGES = ("jax", "jaxlib")
+"""What the reference needs."""
+Rate = Callable[[float], float]
+"""Environment steps per second of something that trains for the given seconds."""
+_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) -> dict[str, Rate]:
+    """`{"jax": rate}`, where `rate(seconds)` is the environment steps per second of a compiled, warm JAX loop.
+
+    Args:
+        world: id of the models' environment.
+        models: agents with discovered questions; JAX trains as many, from the same parameters.
+        threads: number of threads. XLA has as many as there are cores, so call this within `limited_cores`.
+
+    Returns:
+        an empty dict if JAX is not installed.
+    """
+    if find_spec("jax") is None:
+        return {}
+    if threads == 1:  # read when JAX starts
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD}".strip()
+    from dgvf_agents.bench.jax_reference.loop import JaxLoop
+
+    return {"jax": JaxLoop(world, models).rate}
+
+
+@contextmanager
+def limited_cores(count: int) -> Iterator[None]:
+    """Run on the first `count` cores of those that this thread may use, if the system can."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def compared(rates: dict[str, float], ours: str) -> Row:
+    """`jax` and `to_jax`: the rate of JAX, and that of ours in its multiples; dashes if JAX was not measured."""
+    if "jax" not in rates:
+        return {"jax": "–", "to_jax": "–"}
+    return {"jax": f"{rates['jax']:,.0f}", "to_jax": f"{rates[ours] / rates['jax']:.2f}x"}

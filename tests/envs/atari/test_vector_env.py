@@ -202,9 +202,9 @@ def test_whole_games_under_the_modern_preset() -> None:
 
 def test_scores_are_of_whole_games_and_unclipped() -> None:
     """Rewards of 10 and more, summed on ALE's bare emulator with the same actions."""
+    started = time.perf_counter()  # before the episodes' own clocks
     env = games(QUICK, 1, "MsPacman")
     bare = [gym.make("ALE/MsPacman-v5", frameskip=4, repeat_action_probability=0.0, obs_type="ram")]
-    started = time.perf_counter()  # before the episodes' own clocks
     env.reset(seed=0)
     for one in bare:
         one.reset(seed=0)

@@ -256,7 +256,8 @@ class DGVFImpala(SynchronousAlgorithm):
         arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
         if not self.actors:
             return super().learn(*arguments)
-        self._fleet = ActorFleet(self._actor_spec(), self.actors, self.actor_settings or ActorSettings())
+        settings, resumed = self.actor_settings or ActorSettings(), self.learner.updates > 0
+        self._fleet = ActorFleet(self._actor_spec(), self.actors, settings, resumed)
         try:
             return super().learn(*arguments)
         finally:

@@ -20,6 +20,9 @@ from dgvf_agents.impala.transport import Message, Parameters
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable that tells Ray whether other machines take part: without them, it binds to loopback."""
 
+_PATIENT = {"worker_register_timeout_seconds": 600}
+"""Ray gives up on processes that take a minute to start, as they do on a busy machine, and then hangs."""
+
 
 def connect(address: str | None, actors: int) -> Any:
     """Import Ray and connect to it, unless this process is connected.
@@ -48,8 +51,8 @@ def connect(address: str | None, actors: int) -> Any:
             if address is not None:
                 ray.init(address=address, **quiet)
             else:
-                cpus = max(os.cpu_count() or 1, actors)
-                ray.init(num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+                local: dict[str, Any] = {"_node_ip_address": "127.0.0.1", "_system_config": _PATIENT}
+                ray.init(num_cpus=max(os.cpu_count() or 1, actors), include_dashboard=False, **local, **quiet)
         return ray
 
 

@@ -62,7 +62,12 @@ class ActorFleet:
     """
 
     def __init__(
-        self, spec: ActorSpec, actors: int, settings: ActorSettings, clock: Callable[[], float] = time.monotonic
+        self,
+        spec: ActorSpec,
+        actors: int,
+        settings: ActorSettings,
+        resumed: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Connect to Ray and start the actors.
 
@@ -70,6 +75,7 @@ class ActorFleet:
             spec: what actors are made of.
             actors: number of actors ≥ 1.
             settings: see `ActorSettings`.
+            resumed: whether the run had actors before. New ones then have other incarnations, and so other seeds.
             clock: seconds.
         """
         self._ray = connect(settings.address, actors)
@@ -77,7 +83,7 @@ class ActorFleet:
         self._namespace = settings.namespace or f"dgvf-{uuid.uuid4().hex}"
         self._fingerprint = sha256(self._spec).hexdigest()[:16]
         self._class = remote_class(self._ray, settings)
-        self._supervisor = Supervisor(actors, settings)
+        self._supervisor = Supervisor(actors, settings, int(time.time()) if resumed else 0)
         self._workers: dict[int, _Worker] = {}
         self._shuffle = random.Random(0 if spec.seed is None else spec.seed)
         self._parameters: tuple[int, Any] = (-1, None)

@@ -50,11 +50,12 @@ class Supervisor:
     that doubles with each failure. Failures count in a row: a rollout ends the row.
     """
 
-    def __init__(self, actors: int, settings: ActorSettings) -> None:
+    def __init__(self, actors: int, settings: ActorSettings, first_incarnation: int = 0) -> None:
         """
         Args:
             actors: number of actors ≥ 1.
             settings: limits and delays.
+            first_incarnation: number of the first incarnation of each actor.
         """
         self.settings = settings
         self.counts: Counter[str] = Counter()
@@ -62,6 +63,8 @@ class Supervisor:
         self.max_calls = actors * settings.calls_in_flight
         """Maximum number of calls in flight of all actors."""
         self._slots = [_Slot() for _ in range(actors)]
+        for slot in self._slots:
+            slot.received.expect(first_incarnation - 1)
 
     @property
     def size(self) -> int:
@@ -78,7 +81,8 @@ class Supervisor:
         slot.state, slot.delivered = "placing", False
         slot.calls.clear()
         slot.received.expect(slot.received.incarnation + 1)
-        self.counts["restarts"] += slot.failures > 0
+        if slot.failures:
+            self.counts["restarts"] += 1
         return slot.received.incarnation
 
     def adopt(self, actor: int, incarnation: int, now: float) -> None:

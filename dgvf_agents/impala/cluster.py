@@ -78,7 +78,7 @@ def _without_clusters(wanted: bool) -> Iterator[None]:
 
 @final
 class HostedActor:
-    """An `EnvironmentActor` in a process of Ray. Made at the first rollout: errors and delays are that call's."""
+    """An `EnvironmentActor` in a process of Ray."""
 
     def __init__(self, spec: bytes, actor: int, incarnation: int, idle_exit: float) -> None:
         """
@@ -96,17 +96,30 @@ class HostedActor:
     def ping(self) -> None:
         """Return once the process is there."""
 
+    def prepare(self) -> None:
+        """Make the environments.
+
+        Raises:
+            Exception: whatever an environment raises.
+        """
+        import torch
+
+        torch.set_num_threads(1)
+        spec, actor, incarnation = self._arguments
+        with self._busy():
+            self._actor = EnvironmentActor(cloudpickle.loads(spec), actor, incarnation)
+
     def rollout(self, parameters: Parameters) -> Message:
         """See `EnvironmentActor.rollout`."""
+        assert self._actor is not None
+        with self._busy():
+            return self._actor.rollout(parameters)
+
+    @contextmanager
+    def _busy(self) -> Iterator[None]:
         self._idle_since = None
         try:
-            if self._actor is None:
-                spec, actor, incarnation = self._arguments
-                import torch
-
-                torch.set_num_threads(1)
-                self._actor = EnvironmentActor(cloudpickle.loads(spec), actor, incarnation)
-            return self._actor.rollout(parameters)
+            yield
         finally:
             self._idle_since = time.monotonic()
 

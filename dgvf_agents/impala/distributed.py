@@ -33,8 +33,8 @@ class _Worker:
     """An actor's process."""
 
     handle: Any
-    ping: Any = None
-    """Reference to an answer that comes once the process is there."""
+    setup: Any = None
+    """Reference to the answer of `ping` or `prepare`, before it is called for rollouts."""
     calls: list[Any] = field(default_factory=list)
     """References to the rollouts in flight."""
 
@@ -215,7 +215,7 @@ class ActorFleet:
     def _arrived(self, rollouts: int) -> list[tuple[int, Any]]:
         """Answers that have arrived, at most so many; waits for one, or until something else is to be done."""
         owners = {call: actor for actor, worker in self._workers.items() for call in worker.calls}
-        owners |= {worker.ping: actor for actor, worker in self._workers.items() if worker.ping is not None}
+        owners |= {worker.setup: actor for actor, worker in self._workers.items() if worker.setup is not None}
         wait = self._supervisor.next_event(self._clock())
         if not owners:
             time.sleep(wait)
@@ -231,11 +231,11 @@ class ActorFleet:
     def _receive(self, actor: int, reference: Any) -> Message | None:
         """The answer's rollout, unless there is none or it is not to be used."""
         worker = self._workers.get(actor)
-        if worker is None or (reference is not worker.ping and reference not in worker.calls):
+        if worker is None or (reference != worker.setup and reference not in worker.calls):
             return None  # the actor was replaced after this answer arrived
         try:
             message = self._ray.get(reference)
-        except self._store_errors as error:
+        except self._store_errors as error:  # the actor had no room for its rollout
             worker.calls.remove(reference)
             delay = self._supervisor.store_full(actor, _first_line(error), self._clock())
             log.warning("actor %d: the object store is full; pauses for %.1f s", actor, delay)
@@ -243,12 +243,19 @@ class ActorFleet:
         except self._ray.exceptions.RayError as error:
             self._failed(actor, *self._diagnosed(error))
             return None
-        if reference is worker.ping:
-            worker.ping = None
-            self._supervisor.placed(actor, self._clock())
+        if reference == worker.setup:
+            self._set_up(actor, worker)
             return None
         worker.calls.remove(reference)
         return message if self._is_new(message) else None
+
+    def _set_up(self, actor: int, worker: _Worker) -> None:
+        if self._supervisor.is_placing(actor):
+            worker.setup = worker.handle.prepare.remote()
+            self._supervisor.placed(actor, self._clock())
+        else:
+            worker.setup = None
+            self._supervisor.prepared(actor, self._clock())
 
     def _is_new(self, message: Message) -> bool:
         if not self._supervisor.answered(message.actor, message.incarnation, message.sequence, self._clock()):
@@ -278,8 +285,9 @@ class ActorFleet:
 
     def _replace_overdue(self) -> None:
         for actor in self._supervisor.overdue(self._clock()):
-            calls = self._workers[actor].calls
-            if not self._ray.wait(calls, num_returns=1, timeout=0)[0]:  # the learner may not have looked for long
+            worker = self._workers[actor]
+            awaited = worker.calls if worker.setup is None else [worker.setup]
+            if not self._ray.wait(awaited, num_returns=1, timeout=0)[0]:  # the learner may not have looked for long
                 self._failed(actor, "timeouts", "its environment did not answer in time")
 
     def _failed(self, actor: int, fault: Fault, cause: str) -> None:

@@ -24,7 +24,7 @@ class ActorSettings:
     timeout: float = 120.0
     """Time for one rollout, after which the actor is replaced."""
     start_timeout: float = 300.0
-    """The same for an actor's first rollout, which includes making its environments."""
+    """Time for making an actor's environments, once it has a process, after which the actor is replaced."""
     max_failures: int = 5
     """Failures of one actor in a row after which training stops with an error."""
     first_delay: float = 1.0

@@ -20,12 +20,16 @@ class ActorFailedError(RuntimeError):
     """An actor failed too often in a row."""
 
 
+State = Literal["absent", "placing", "preparing", "running"]
+"""No process; waiting for one; making environments; called for rollouts."""
+
+
 @final
 @dataclass
 class _Slot:
     """One actor."""
 
-    state: Literal["absent", "placing", "running"] = "absent"
+    state: State = "absent"
     next_start: float = 0.0
     """When it is due to start, if it is absent."""
     paused_until: float = 0.0
@@ -33,11 +37,9 @@ class _Slot:
     calls: deque[float] = field(default_factory=deque)
     """When each call in flight was made, oldest first."""
     progress: float = 0.0
-    """When it was placed, or answered last."""
+    """When it was placed, was prepared, or answered last."""
     failures: int = 0
     """In a row."""
-    delivered: bool = False
-    """Whether this incarnation has delivered a rollout."""
     received: DuplicateFilter = field(default_factory=DuplicateFilter)
 
 
@@ -45,9 +47,10 @@ class _Slot:
 class Supervisor:
     """The state of all actors.
 
-    An actor is absent, then placed by Ray when resources are free, then runs. Waiting for resources is no fault. An
-    actor whose environment raises or does not answer, or which dies, becomes absent, and starts again after a delay
-    that doubles with each failure. Failures count in a row: a rollout ends the row.
+    An actor is absent, then placed by Ray when resources are free, then makes its environments, then is called for
+    rollouts. Waiting for resources is no fault. An actor whose environment raises or does not answer, or which dies,
+    becomes absent, and starts again after a delay that doubles with each failure. Failures count in a row: a rollout
+    ends the row.
     """
 
     def __init__(self, actors: int, settings: ActorSettings, first_incarnation: int = 0) -> None:
@@ -78,7 +81,7 @@ class Supervisor:
     def start(self, actor: int) -> int:
         """An actor is being started; its incarnation."""
         slot = self._slots[actor]
-        slot.state, slot.delivered = "placing", False
+        slot.state = "placing"
         slot.calls.clear()
         slot.received.expect(slot.received.incarnation + 1)
         if slot.failures:
@@ -91,8 +94,17 @@ class Supervisor:
         slot.received.expect(incarnation)
         slot.state, slot.progress = "running", now
 
+    def is_placing(self, actor: int) -> bool:
+        """Whether an actor waits for its process."""
+        return self._slots[actor].state == "placing"
+
     def placed(self, actor: int, now: float) -> None:
-        """An actor's process is there."""
+        """An actor's process is there, and is asked to make its environments."""
+        slot = self._slots[actor]
+        slot.state, slot.progress = "preparing", now
+
+    def prepared(self, actor: int, now: float) -> None:
+        """An actor has made its environments."""
         slot = self._slots[actor]
         slot.state, slot.progress = "running", now
 
@@ -118,7 +130,7 @@ class Supervisor:
         if not slot.received.passes(incarnation, sequence):
             self.counts["duplicates"] += 1
             return False
-        slot.delivered, slot.failures = True, 0
+        slot.failures = 0
         return True
 
     def failed(self, actor: int, fault: Fault, cause: str, now: float) -> float:
@@ -158,7 +170,7 @@ class Supervisor:
         times = [*starts, *pauses, *(self._deadline(slot) for slot in self._slots), now + 1.0]
         return max(0.0, min(times) - now)
 
-    def number(self, state: Literal["absent", "placing", "running"]) -> int:
+    def number(self, state: State) -> int:
         """Number of actors in a state."""
         return sum(slot.state == state for slot in self._slots)
 
@@ -173,11 +185,12 @@ class Supervisor:
         slot.progress = now
 
     def _deadline(self, slot: _Slot) -> float:
-        """When a call is overdue; calls of an actor run one after the other."""
-        if slot.state != "running" or not slot.calls:
-            return float("inf")
-        allowed = self.settings.timeout if slot.delivered else self.settings.start_timeout
-        return max(slot.progress, slot.calls[0]) + allowed
+        """When an answer is overdue; calls of an actor run one after the other."""
+        if slot.state == "preparing":
+            return slot.progress + self.settings.start_timeout
+        if slot.state == "running" and slot.calls:
+            return max(slot.progress, slot.calls[0]) + self.settings.timeout
+        return float("inf")
 
     def _delay(self, actor: int, cause: str) -> float:
         slot, limit = self._slots[actor], self.settings.max_failures

@@ -24,7 +24,7 @@ class InProcessFleet:
         self.actors = [EnvironmentActor(cloudpickle.loads(pickled(spec)), i, 0) for i in range(actors)]
         self.published: list[Parameters] = []
         self.messages: list[Any] = []
-        self.stopped = False
+        self.stopped, self.records = False, 0
 
     def collect(self, rollouts: int, parameters: Parameters) -> list[PackedRollout]:
         self.published.append(parameters)
@@ -35,6 +35,7 @@ class InProcessFleet:
         return [message.rollout for message in self.messages[first:]]
 
     def record(self, logger: Logger) -> None:
+        self.records += 1
         logger.record("actors/running", len(self.actors))
 
     def stop(self) -> None:

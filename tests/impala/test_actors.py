@@ -241,9 +241,9 @@ def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> 
     assert count.fleet.stopped
     assert model._fleet is None
     sent = [info["episode"]["r"] for message in count.fleet.messages for info in message.rollout.infos]
-    assert len(sent) > 5
+    assert len(sent) >= 3
     assert [episode["r"] for episode in model.ep_info_buffer or ()] == sent
-    assert model.logger.name_to_value.keys() | {"actors/running"} == {*model.logger.name_to_value, "actors/running"}
+    assert count.fleet.records == 3
     assert (tmp_path / "IMPALA_1").is_dir()
 
 

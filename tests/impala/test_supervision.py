@@ -16,6 +16,7 @@ def _running(actors: int = 2, settings: ActorSettings = SETTINGS) -> Supervisor:
     for actor in supervisor.due(0.0):
         assert supervisor.start(actor) == 0
         supervisor.placed(actor, 0.0)
+        supervisor.prepared(actor, 0.0)
     return supervisor
 
 
@@ -25,7 +26,11 @@ def test_all_actors_start_at_once_and_are_called_up_to_the_cap() -> None:
     supervisor.start(0)
     assert supervisor.due(0.0) == [1]
     assert supervisor.callable_actors(0.0) == []  # there is no process yet
+    assert supervisor.is_placing(0)
     supervisor.placed(0, 0.0)
+    assert not supervisor.is_placing(0)
+    assert supervisor.callable_actors(0.0) == []  # it makes its environments
+    supervisor.prepared(0, 0.0)
     assert supervisor.callable_actors(0.0) == [0, 0]
     supervisor.called(0, 0.0)
     assert supervisor.callable_actors(0.0) == [0]
@@ -48,13 +53,14 @@ def test_waiting_for_resources_is_no_fault() -> None:
     assert supervisor.number("placing") == 1
 
 
-def test_the_first_rollout_may_take_longer() -> None:
-    supervisor = _running(1)
-    supervisor.called(0, 5.0)
+def test_making_environments_may_take_longer_than_a_rollout() -> None:
+    supervisor = Supervisor(1, SETTINGS)
+    supervisor.start(0)
+    supervisor.placed(0, 5.0)
     assert supervisor.overdue(34.9) == []
     assert supervisor.overdue(35.0) == [0]
     assert supervisor.next_event(34.5) == 0.5
-    supervisor.answered(0, 0, 0, 20.0)
+    supervisor.prepared(0, 20.0)
     supervisor.called(0, 21.0)
     assert supervisor.overdue(30.9) == []
     assert supervisor.overdue(31.0) == [0]
@@ -64,9 +70,9 @@ def test_time_counts_from_the_answer_before_since_calls_run_in_turn() -> None:
     supervisor = _running(1)
     supervisor.called(0, 0.0)
     supervisor.called(0, 0.0)
-    supervisor.answered(0, 0, 0, 25.0)
-    assert supervisor.overdue(34.9) == []
-    assert supervisor.overdue(35.0) == [0]
+    supervisor.answered(0, 0, 0, 5.0)
+    assert supervisor.overdue(14.9) == []
+    assert supervisor.overdue(15.0) == [0]
 
 
 def test_an_actor_without_calls_is_never_overdue() -> None:
@@ -97,6 +103,7 @@ def test_a_rollout_ends_the_row() -> None:
         incarnation = supervisor.start(0)
         assert incarnation == turn + 1
         supervisor.placed(0, 0.0)
+        supervisor.prepared(0, 0.0)
         supervisor.called(0, 0.0)
         assert supervisor.answered(0, incarnation, 0, 0.0)
     assert supervisor.counts["restarts"] == supervisor.counts["deaths"] == 10
@@ -109,6 +116,7 @@ def test_calls_of_a_failed_actor_are_forgotten() -> None:
     assert supervisor.callable_actors(5.0) == []
     supervisor.start(0)
     supervisor.placed(0, 5.0)
+    supervisor.prepared(0, 5.0)
     assert supervisor.callable_actors(5.0) == [0, 0]
     assert supervisor.overdue(1e9) == []
 

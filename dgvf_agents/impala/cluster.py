@@ -31,7 +31,7 @@ def connect(address: str | None, actors: int) -> Any:
     actor, whether or not there are so many. It ends with this process.
 
     Args:
-        address: of a cluster, or `None`.
+        address: of a cluster; `None`: that in Ray's environment variable `RAY_ADDRESS`, if it is set.
         actors: number of actors.
 
     Returns:
@@ -41,6 +41,7 @@ def connect(address: str | None, actors: int) -> Any:
         ImportError: Ray is not installed.
         ConnectionError: there is no cluster at the address.
     """
+    address = address or os.environ.get("RAY_ADDRESS")
     with _without_clusters(address is None):
         try:
             import ray

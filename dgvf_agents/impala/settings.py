@@ -14,7 +14,8 @@ class ActorSettings:
     """How distributed actors are called and supervised. Times are in seconds."""
 
     address: str | None = None
-    """Address of a running Ray cluster, or `"auto"`; `None`: the Ray of this process, which is started if necessary."""
+    """Address of a running Ray cluster, or `"auto"`; `None`: that in `RAY_ADDRESS`, or a Ray on this machine that is
+    started if necessary. Where the process is connected to Ray already, this connection is used."""
     namespace: str | None = None
     """Ray namespace of the actors. A learner takes over actors that an earlier one left in it. `None`: a new one."""
     calls_in_flight: int = 2

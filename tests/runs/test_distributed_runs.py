@@ -80,7 +80,8 @@ def test_a_distributed_run_can_be_resumed_without_actors(fleets: list[Any], tmp_
     train(CONFIG, tmp_path, show_progress=False, resume=True)
     RunFolder(tmp_path).checkpoints()[-1].unlink()
     embedded = dataclasses.replace(CONFIG, actors=0)
-    resumed = train(embedded, tmp_path, show_progress=False, resume=True)
+    with pytest.warns(UserWarning, match="the run continues with new episodes"):
+        resumed = train(embedded, tmp_path, show_progress=False, resume=True)
     assert resumed.num_timesteps == 400
     assert not isinstance(resumed.env, RemoteEnvs)
 

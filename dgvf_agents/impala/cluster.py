@@ -19,6 +19,8 @@ from dgvf_agents.impala.transport import Message, Parameters
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable that tells Ray whether other machines take part: without them, it binds to loopback."""
+_LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
+"""How addresses of a Ray begin that is on the loopback interface."""
 
 _PATIENT = {"worker_register_timeout_seconds": 600}
 """Ray gives up on processes that take a minute to start, as they do on a busy machine, and then hangs."""
@@ -42,7 +44,7 @@ def connect(address: str | None, actors: int) -> Any:
         ConnectionError: there is no cluster at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS")
-    with _without_clusters(address is None):
+    with _without_clusters(address is None or address.startswith(_LOOPBACK)):
         try:
             import ray
         except ImportError as error:
@@ -59,7 +61,9 @@ def connect(address: str | None, actors: int) -> Any:
 
 @contextmanager
 def _without_clusters(wanted: bool) -> Iterator[None]:
-    """Let a Ray that is started meanwhile have one machine only: it replaces a loopback address otherwise."""
+    """Let a Ray that is started or connected to meanwhile have one machine only: it replaces loopback addresses by those
+    of other interfaces otherwise.
+    """
     before = os.environ.get(_CLUSTERS)
     if not wanted or before is not None:
         yield

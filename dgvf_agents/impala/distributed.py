@@ -81,7 +81,7 @@ class ActorFleet:
         self._ray = connect(settings.address, actors)
         self._spec, self._settings, self._clock = pickled(spec), settings, clock
         self._namespace = settings.namespace or f"dgvf-{uuid.uuid4().hex}"
-        self._fingerprint = sha256(self._spec).hexdigest()[:16]
+        self._fingerprint = fingerprint_of(spec)
         self._class = remote_class(self._ray, settings)
         self._supervisor = Supervisor(actors, settings, int(time.time()) if resumed else 0)
         self._workers: dict[int, _Worker] = {}
@@ -297,6 +297,13 @@ class ActorFleet:
 
     def _kill(self, actor: int) -> None:
         self._ray.kill(self._workers.pop(actor).handle)
+
+
+def fingerprint_of(spec: ActorSpec) -> str:
+    """Equal for equal specifications, in other processes too. Functions and objects with the default `repr` are equal
+    in one process only. (Pickles differ if parts are identical in one process and merely equal in another.)
+    """
+    return sha256(repr(spec).encode()).hexdigest()[:16]
 
 
 def _parsed(name: str) -> tuple[int, int, str]:

@@ -44,7 +44,10 @@ class TrainingEnvFactory:
 
 def environments_of_run(config: TrainConfig) -> VecEnv | TrainingEnvFactory:
     """The training environments, or what distributed actors make them with."""
-    return TrainingEnvFactory(config) if config.actors else training_environments(config)
+    if not config.actors:
+        return training_environments(config)
+    elsewhere = {"actors": 0, "envs_per_actor": None, "address": None, "device": "cpu"}  # may change when it is resumed
+    return TrainingEnvFactory(dataclasses.replace(config, **elsewhere))
 
 
 def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:

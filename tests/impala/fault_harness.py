@@ -32,14 +32,14 @@ EVERY = 2_000
 BATCH = 4 * 5
 
 
-def config(steps: int) -> TrainConfig:
+def config(steps: int, address: str) -> TrainConfig:
     return TrainConfig(
         algorithm="impala",
         env="CollectObjectsSmall-v0",
         steps=steps,
         n_envs=4,
         actors=2,
-        address="auto",
+        address=address,
         questions=4,
         question_encoder="shared",
         unroll_length=3,
@@ -52,7 +52,7 @@ def config(steps: int) -> TrainConfig:
     )
 
 
-def learn(folder: Path, steps: int) -> None:
+def learn(folder: Path, steps: int, address: str) -> None:
     """Train, and append each rollout that is used to a file beside the folder."""
     answered = Supervisor.answered
     with _journal(folder).open("a", buffering=1) as journal:
@@ -64,7 +64,7 @@ def learn(folder: Path, steps: int) -> None:
             return used
 
         Supervisor.answered = noted  # type: ignore[method-assign]
-        train(config(steps), folder, show_progress=False, resume=True)
+        train(config(steps, address), folder, show_progress=False, resume=True)
 
 
 def _journal(folder: Path) -> Path:
@@ -77,8 +77,9 @@ def _rollouts(folder: Path) -> list[Any]:
     return [json.loads(line) for line in lines if line.endswith("]")]
 
 
-def _start(folder: Path, steps: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.impala.fault_harness", str(folder), "--learn", str(steps)]
+def _start(folder: Path, steps: int, address: str) -> subprocess.Popen[bytes]:
+    learning = ["--learn", str(steps), "--address", address]
+    command = [sys.executable, "-m", "tests.impala.fault_harness", str(folder), *learning]
     return subprocess.Popen(command)
 
 
@@ -105,7 +106,8 @@ def soak(folder: Path, actor_kills: int, learner_kills: int, seed: int) -> dict[
     rng, ray = random.Random(seed), connect(None, 2)
     left: Counter[str] = Counter(actors=actor_kills, learners=learner_kills)
     lost, steps, began = [], 10**9, time.monotonic()
-    learner = _start(folder, steps)
+    address = ray.get_runtime_context().gcs_address
+    learner = _start(folder, steps, address)
     while not _saved(folder):  # a learner without a checkpoint starts the run again, its actors and their numbers too
         _wait_for_rollouts(folder, learner, len(_rollouts(folder)) + 1)
     while left.total():
@@ -120,7 +122,7 @@ def soak(folder: Path, actor_kills: int, learner_kills: int, seed: int) -> dict[
         mine = sum(one[0] == learner.pid for one in _rollouts(folder)) * (BATCH // 2)
         lost.append((mine, _saved(folder)))
         left["learners"] -= 1
-        learner = _start(folder, steps)
+        learner = _start(folder, steps, address)
     learner.send_signal(signal.SIGINT)  # finishes the update and writes a checkpoint
     learner.wait()
     return _report(folder, actor_kills, learner_kills, lost, time.monotonic() - began)
@@ -171,9 +173,10 @@ def main() -> None:
     parser.add_argument("--learner-kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--learn", type=int, default=None)
+    parser.add_argument("--address", default=None)
     given = parser.parse_args()
     if given.learn is not None:
-        learn(given.folder, given.learn)
+        learn(given.folder, given.learn, given.address)
         return
     report = soak(given.folder, given.actor_kills, given.learner_kills, given.seed)
     print(json.dumps(report, indent=1))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dgvf_agents.impala.algorithm import DGVFImpala
+from dgvf_agents.impala.distributed import fingerprint_of
 from dgvf_agents.impala.environments import RemoteEnvs
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.evaluate import evaluate
@@ -68,6 +69,17 @@ def test_a_run_is_recorded_and_resumed_with_its_actors(fleets: list[Any], tmp_pa
     assert (settings.address, other_settings.address) == ("10.0.0.1:6379", None)
     assert settings.namespace == other_settings.namespace  # where a resumed run finds its actors
     assert evaluate(run, 2)[0] >= 0
+
+
+def test_a_resumed_run_takes_over_actors_of_another_process(fleets: list[Any], tmp_path: Path) -> None:
+    """Their fingerprints are equal, though configurations come from the command line and from a file."""
+    train(dataclasses.replace(CONFIG, envs_per_actor=2), tmp_path, show_progress=False, resume=True)
+    RunFolder(tmp_path).checkpoints()[-1].unlink()
+    stored = dataclasses.replace(RunFolder(tmp_path).read_config(), address="auto", actors=3)
+    train(stored, tmp_path, show_progress=False, resume=True)
+    one, other = (fingerprint_of(arguments[0]) for arguments in fleets)
+    assert one == other
+    assert one != fingerprint_of(dataclasses.replace(fleets[0][0], n_steps=6))
 
 
 def test_runs_have_namespaces_of_their_own(fleets: list[Any], tmp_path: Path) -> None:

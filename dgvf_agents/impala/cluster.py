@@ -61,8 +61,9 @@ def connect(address: str | None, actors: int) -> Any:
 
 @contextmanager
 def _without_clusters(wanted: bool) -> Iterator[None]:
-    """Let a Ray that is started or connected to meanwhile have one machine only: it replaces loopback addresses by those
-    of other interfaces otherwise.
+    """Let a Ray that is started or connected to meanwhile have one machine only.
+
+    Otherwise, it replaces loopback addresses by those of other interfaces.
     """
     before = os.environ.get(_CLUSTERS)
     if not wanted or before is not None:

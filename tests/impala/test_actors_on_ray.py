@@ -81,9 +81,9 @@ class Watch(BaseCallback):
             self.logs.append(dict(self.logger.name_to_value))
 
 
-def _named(ray: Any, namespace: str | None = None) -> list[str]:
+def _named(ray: Any, namespace: str) -> list[str]:
     found = ray.util.list_named_actors(all_namespaces=True)
-    return sorted(one["name"] for one in found if namespace in (None, one["namespace"]))
+    return sorted(one["name"] for one in found if one["namespace"] == namespace)
 
 
 def test_ray_is_started_on_the_loopback_interface_without_a_dashboard(ray: Any) -> None:
@@ -117,7 +117,7 @@ def test_training_goes_on_while_actors_are_killed(ray: Any) -> None:
     assert max(lags) > 0
     assert max(log["actors/policy_lag_max"] for log in watch.logs) <= 100
     assert len(model.ep_info_buffer or ()) > 50
-    assert _named(ray) == []  # the actors ended with training
+    assert _named(ray, watch.fleet._namespace) == []  # the actors ended with training
 
 
 def test_parameters_lag_no_more_than_calls_in_flight_allow(ray: Any) -> None:
@@ -138,11 +138,11 @@ def test_an_environment_that_raises_is_replaced(ray: Any, tmp_path: Path, caplog
 
 
 def test_an_environment_that_always_raises_ends_training(ray: Any) -> None:
-    settings = ActorSettings(max_failures=2, first_delay=0.0)
+    settings = ActorSettings(max_failures=2, first_delay=0.0, namespace="always")
     message = r"actor 0 failed 2 times in a row, and max_failures is 2; the last time: its environment raised ValueErr"
     with pytest.raises(ActorFailedError, match=message):
         _model(FaultyWorld("raise", 3), "MlpPolicy", actors=1, actor_settings=settings).learn(BATCH)
-    assert _named(ray) == []
+    assert _named(ray, "always") == []
 
 
 @pytest.mark.parametrize(("kind", "count"), [("hang", "timeouts"), ("exit", "deaths")])

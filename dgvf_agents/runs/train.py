@@ -182,9 +182,15 @@ def set_up_actors(model: SynchronousAlgorithm, config: TrainConfig, path: Path) 
     """Let the distributed actors of a run have its cluster, and a namespace in which a resumed run finds them."""
     if not isinstance(model, DGVFImpala):
         return
-    namespace = f"dgvf-{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
     model.actors, model.envs_per_actor = config.actors, config.envs_per_actor
-    model.actor_settings = ActorSettings(address=config.address, namespace=namespace) if config.actors else None
+    model.actor_settings = (
+        ActorSettings(address=config.address, namespace=actor_namespace(path)) if config.actors else None
+    )
+
+
+def actor_namespace(path: Path) -> str:
+    """The Ray namespace of the actors of the run in a folder."""
+    return f"dgvf-{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:

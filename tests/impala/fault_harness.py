@@ -25,7 +25,7 @@ from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.supervision import Supervisor
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.train import train
+from dgvf_agents.runs.train import actor_namespace, train
 
 EVERY = 2_000
 """Steps between checkpoints."""
@@ -89,8 +89,8 @@ def _saved(folder: Path) -> int:
     return max((int("".join(filter(str.isdigit, path.stem))) for path in found), default=0)
 
 
-def _kill_an_actor(ray: Any, rng: random.Random) -> bool:
-    named = [one for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"].startswith("dgvf-")]
+def _kill_an_actor(ray: Any, rng: random.Random, namespace: str) -> bool:
+    named = [one for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == namespace]
     if not named:
         return False
     one = rng.choice(named)
@@ -115,7 +115,7 @@ def soak(folder: Path, actor_kills: int, learner_kills: int, seed: int) -> dict[
         _wait_for_rollouts(folder, learner, used + rng.randrange(5, 150))
         kind = rng.choices(["actors", "learners"], [left["actors"], left["learners"]])[0]
         if kind == "actors":
-            left["actors"] -= _kill_an_actor(ray, rng)
+            left["actors"] -= _kill_an_actor(ray, rng, actor_namespace(folder))
             continue
         learner.send_signal(signal.SIGKILL)
         learner.wait()

@@ -123,6 +123,7 @@ def soak(folder: Path, actor_kills: int, learner_kills: int, seed: int) -> dict[
         lost.append((mine, _saved(folder)))
         left["learners"] -= 1
         learner = _start(folder, steps, address)
+    _wait_for_rollouts(folder, learner, len(_rollouts(folder)) + 20)
     learner.send_signal(signal.SIGINT)  # finishes the update and writes a checkpoint
     learner.wait()
     return _report(folder, actor_kills, learner_kills, lost, time.monotonic() - began)

@@ -125,8 +125,7 @@ class EnvironmentActor:
         return Message(self._actor, self._incarnation, sequence, self._version, packed)
 
     def _take(self, parameters: Parameters) -> None:
-        if parameters.version == self._version:
-            return
+        """Act with these parameters. Another learner's may have the same version."""
         self._version, self._theta = parameters.version, {KEY: torch.tensor(parameters.theta)}
         self._functions.set_statistics({name: torch.tensor(array) for name, array in parameters.statistics.items()})
         if self._spec.use_sde:  # exploration matrices are drawn with the policy's own parameters

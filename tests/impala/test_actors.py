@@ -147,6 +147,16 @@ def test_log_probabilities_are_those_of_the_parameters_that_acted() -> None:
             assert torch.allclose(log_probs, batch.behavior_log_probs.flatten(), atol=1e-5) == agrees  # type: ignore[union-attr]
 
 
+def test_a_learner_that_takes_over_may_have_other_parameters_of_the_same_version() -> None:
+    model = _model(n_steps=12)
+    actor, parameters = EnvironmentActor(model._actor_spec(), 0, 0), model._parameters()
+    actor.rollout(parameters)
+    batch = batch_of([actor.rollout(parameters._replace(theta=parameters.theta + 0.1)).rollout], CPU, {}, True)
+    model._functions.show(torch.tensor(parameters.theta + 0.1))
+    _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
+    torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
+
+
 def test_actors_and_incarnations_differ_and_seeds_repeat() -> None:
     spec = _model()._actor_spec()
     parameters = _model()._parameters()

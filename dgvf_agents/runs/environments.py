@@ -46,8 +46,9 @@ def environments_of_run(config: TrainConfig) -> VecEnv | TrainingEnvFactory:
     """The training environments, or what distributed actors make them with."""
     if not config.actors:
         return training_environments(config)
-    elsewhere = {"actors": 0, "envs_per_actor": None, "address": None, "device": "cpu"}  # may change when it is resumed
-    return TrainingEnvFactory(dataclasses.replace(config, **elsewhere))
+    # without what may change when the run is resumed, so that its actors stay those of the same configuration
+    same = dataclasses.replace(config, actors=0, envs_per_actor=None, address=None, device="cpu")
+    return TrainingEnvFactory(same)
 
 
 def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:

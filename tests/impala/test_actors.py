@@ -254,7 +254,7 @@ def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> 
     assert len(sent) >= 3
     assert [episode["r"] for episode in model.ep_info_buffer or ()] == sent
     assert count.fleet.records == 3
-    assert (tmp_path / "IMPALA_1").is_dir()
+    assert (tmp_path / "DGVFImpala_1").is_dir()
 
 
 def test_a_callback_can_stop_training(in_process: None) -> None:  # noqa: F811

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -158,14 +159,14 @@ def test_an_environment_that_does_not_answer_is_replaced(ray: Any, tmp_path: Pat
 
 def test_actors_of_a_killed_learner_are_taken_over(ray: Any) -> None:
     """Those with another specification are stopped."""
-    settings = ActorSettings(namespace="run-1", first_delay=0.0)
+    settings = replace(QUICK, namespace="run-1")
     model = _model(actor_settings=settings)
     spec = model._actor_spec()
     left = ActorFleet(spec, 2, settings)
     left.collect(2, model._parameters())
     names = _named(ray, "run-1")
     assert len(names) == 2
-    other = ActorFleet(_model(n_steps=7)._actor_spec(), 1, ActorSettings(namespace="run-2"))
+    other = ActorFleet(_model(n_steps=7)._actor_spec(), 1, replace(QUICK, namespace="run-2"))
     other.collect(1, model._parameters())
     del left, other  # as if the processes had died: nothing stops the actors
 
@@ -175,7 +176,7 @@ def test_actors_of_a_killed_learner_are_taken_over(ray: Any) -> None:
     assert resumed.counts["restarts"] == resumed.counts["duplicates"] == 0
     assert _named(ray, "run-1") == names
     resumed.stop()
-    fresh = ActorFleet(spec, 1, ActorSettings(namespace="run-2", first_delay=0.0))
+    fresh = ActorFleet(spec, 1, replace(QUICK, namespace="run-2"))
     fresh.collect(1, model._parameters())
     assert len(_named(ray, "run-2")) == 1
     fresh.stop()

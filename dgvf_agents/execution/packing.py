@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from dgvf_agents.core.acting import sample_actions
 from dgvf_agents.core.inner_update import (
     InnerMetrics,
     InnerState,
@@ -167,14 +168,9 @@ class PackedFunctions:
             observations: `[B, *obs]`.
             drawn: noise `[B, ...]` of `ActionDistribution.draw_noise`, one step of it.
         """
-        named, rule = self.theta.unpack(theta), self._rule
-        features = rule.network.encode(named, observations, batch_dims=1)
-        noise = rule.network.noise(named, features, drawn)
-        outputs = rule.network.policy_outputs(named, features)
-        actions = rule.distribution.sample(outputs, noise)
-        return SampledActions(
-            actions, rule.distribution.log_prob(outputs, actions) if rule.targets.off_policy else None
-        )
+        rule = self._rule
+        named, log_probs = self.theta.unpack(theta), rule.targets.off_policy
+        return sample_actions(rule.network, rule.distribution, named, observations, drawn, log_probs)
 
     def _named(self, state: InnerState) -> InnerState:
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))

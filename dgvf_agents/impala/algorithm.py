@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeVar
 
+import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import LinearSchedule
+from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.core.argument_checks import check_choice, check_fractions_below_one
+from dgvf_agents.core.argument_checks import check_choice, check_counts, check_fractions_below_one, is_integer
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.question_networks import QuestionEncoder
@@ -21,6 +25,12 @@ from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
+from dgvf_agents.execution.packing import KEY
+from dgvf_agents.impala.actor_process import ActorSpec
+from dgvf_agents.impala.distributed import ActorFleet
+from dgvf_agents.impala.environments import EnvFactory, RemoteEnvs, factory_of, wrapped
+from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.impala.transport import Parameters, batch_of
 from dgvf_agents.sb3.algorithm import LossReduction
 from dgvf_agents.sb3.arguments import RULE_SETTINGS
 from dgvf_agents.synchronous import SynchronousAlgorithm
@@ -45,8 +55,10 @@ class DGVFImpala(SynchronousAlgorithm):
     The defaults are the paper's hyperparameters of joint learning on Atari (appendix, table 1). They refer to losses
     that are summed over time and batch; see `loss_reduction`. The policy with the paper's network is `"ResNetPolicy"`.
 
-    Acting and learning take turns in one process. Actions are sampled from the latest parameters, so importance ratios
-    are 1 up to rounding, and V-trace's targets are multi-step returns.
+    By default, acting and learning take turns in one process. Actions are sampled from the latest parameters, so
+    importance ratios are 1 up to rounding, and V-trace's targets are multi-step returns. With `actors`, other processes
+    act with slightly older parameters while this one learns. Steps are counted when they are learned from, and
+    callbacks' `on_step` is called once per batch.
     """
 
     rule_settings: ClassVar[tuple[str, ...]] = (*RULE_SETTINGS, "rho_bar", "c_bar")
@@ -55,11 +67,15 @@ class DGVFImpala(SynchronousAlgorithm):
     c_bar: float
     rms_prop: RMSPropRule
     rms_prop_decay: float
+    actors: int
+    envs_per_actor: int | None
+    actor_settings: ActorSettings | None
+    _fleet: ActorFleet | None = None
 
     def __init__(
         self,
         policy: str | type[ActorCriticPolicy],
-        env: GymEnv | VectorEnv | str | None,
+        env: GymEnv | VectorEnv | EnvFactory | str | None,
         learning_rate: float | Schedule = LinearSchedule(6e-4, 0.0, 1.0),  # noqa: B008 - never modified
         n_steps: int = 20,
         gamma: float = 0.99,
@@ -106,6 +122,9 @@ class DGVFImpala(SynchronousAlgorithm):
         inner_optimizer: Optimizer | None = None,
         mixed_precision: bool = False,
         n_envs: int | None = None,
+        actors: int = 0,
+        envs_per_actor: int | None = None,
+        actor_settings: ActorSettings | None = None,
         monitor_wrapper: bool = True,
         compile: Mode = "auto",
     ) -> None:
@@ -113,7 +132,9 @@ class DGVFImpala(SynchronousAlgorithm):
         Args:
             policy: `"ResNetPolicy"`, `"CnnPolicy"`, `"MlpPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an
                 actor-critic policy class.
-            env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
+            env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, a `VecEnv`, or a
+                function `(num_envs, seed) -> vector environment`. With actors: an id or a function, because actors make
+                their environments themselves.
             learning_rate: α′, the learning rate of the inner update; a number, or a function of the remaining progress
                 (from 1 to 0). Default: from 6e-4 linearly to 0 (paper).
             n_steps: T, steps per environment and update (paper: 20).
@@ -174,15 +195,22 @@ class DGVFImpala(SynchronousAlgorithm):
             inner_optimizer: optimizer of the inner update, a `dgvf_agents.core.optimizers.Optimizer`; `None`: the one
                 selected by `rms_prop`.
             mixed_precision: whether encoders compute matrix products and convolutions in bfloat16.
-            n_envs: number of environments if `env` is an id, the trajectories of a batch; default: 32, as in the paper.
-                For any other `env`: its number of environments, or `None`.
+            n_envs: the trajectories of a batch: number of environments if `env` is an id or a function; default: 32, as
+                in the paper. For any other `env`: its number of environments, or `None`.
+            actors: number of distributed actors, which collect rollouts while the learner learns; needs Ray. 0: acting
+                and learning take turns in this process.
+            envs_per_actor: number of environments of each actor, a divisor of `n_envs`. A batch is made of the next
+                `n_envs / envs_per_actor` rollouts that arrive, from whichever actors. Default: the largest divisor that
+                lets each actor contribute one rollout, or 1.
+            actor_settings: how actors are called and supervised; `None`: the defaults of `ActorSettings`.
             monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
             compile: whether updates run compiled; see `DGVFA2C`.
 
         Raises:
             ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
         """
-        super().__init__({name: value for name, value in locals().items() if name not in ("self", "__class__")})
+        given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        super().__init__({**given, "env": _environments(env, n_envs, seed, actors)})
 
     @staticmethod
     def _default_num_envs(env_id: str) -> int:
@@ -193,6 +221,7 @@ class DGVFImpala(SynchronousAlgorithm):
         check_choice("rms_prop", self.rms_prop, RMSPropRule)
         check_choice("loss_reduction", self.loss_reduction, LossReduction)
         check_fractions_below_one(rms_prop_decay=self.rms_prop_decay)
+        check_actors(self.actors, self.envs_per_actor, self.actor_settings, self.n_envs)
         super()._setup_model()
 
     def _targets(self) -> TargetRule:
@@ -224,4 +253,106 @@ class DGVFImpala(SynchronousAlgorithm):
         Raises:
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
         """
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        if not self.actors:
+            return super().learn(*arguments)
+        settings, resumed = self.actor_settings or ActorSettings(), self.learner.updates > 0
+        self._fleet = ActorFleet(self._actor_spec(), self.actors, settings, resumed)
+        try:
+            return super().learn(*arguments)
+        finally:
+            self._fleet.stop()
+            self._fleet = None
+
+    def collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        if self._fleet is None:
+            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+        callback.on_rollout_start()
+        rollouts = self._fleet.collect(self.n_envs // self._envs_per_actor, self._parameters())
+        self._rollout = batch_of(rollouts, self.device, self._functions.statistics(), self.task.reads_features)
+        self._show_rollout(self._rollout, np.concatenate([one.starts for one in rollouts]))
+        infos = [info for one in rollouts for info in one.infos]
+        dones = np.ones(len(infos), bool)  # infos are those of finished episodes
+        self._update_info_buffer(infos, dones)
+        del rollouts  # arrays in the object store
+        self.num_timesteps += self.n_steps * self.n_envs
+        callback.update_locals(locals())
+        if not callback.on_step():
+            return False
+        callback.on_rollout_end()
+        return True
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        if self._fleet is not None:
+            self._fleet.record(self.logger)
+        super().dump_logs(iteration)
+
+    @property
+    def _envs_per_actor(self) -> int:
+        return self.envs_per_actor or default_envs_per_actor(self.n_envs, self.actors)
+
+    def _parameters(self) -> Parameters:
+        """What actors act with."""
+        self._prepare_update()  # weights may have been written into the policy
+        statistics = {name: value.cpu().numpy() for name, value in self._functions.statistics().items()}
+        return Parameters(self.learner.updates, self._policy_theta[KEY].cpu().numpy(), statistics)
+
+    def _actor_spec(self) -> ActorSpec:
+        return ActorSpec(
+            environment=factory_of(self.env, self.actors),
+            num_envs=self._envs_per_actor,
+            n_steps=self.n_steps,
+            seed=self.seed,
+            policy_class=self.policy_class,  # type: ignore[arg-type]
+            policy_kwargs=self._policy_arguments(),
+            observation_space=self.observation_space,
+            action_space=self.action_space,
+            use_sde=self.use_sde,
+            sde_sample_freq=self.sde_sample_freq,
+            num_answers=self.task.num_answers,
+            mixed_precision=self.mixed_precision,
+            needs_final_observation=self.task.needs_final_observation,
+            index_terminated=self.task.reads_features,
+        )
+
+    @classmethod
+    def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
+        return _environments(env, attributes.get("n_envs"), attributes.get("seed"), attributes.get("actors", 0))
+
+
+def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -> Any:
+    """The learner's environment: made if a function is given, and a stand-in if actors make theirs."""
+    if n_envs is not None:
+        check_counts(n_envs=n_envs)
+    count = BATCH_SIZE if n_envs is None else n_envs
+    if actors and env is not None:
+        return env if isinstance(env, RemoteEnvs) else RemoteEnvs(factory_of(env, actors), count)
+    if callable(env) and not isinstance(env, gym.Env | VectorEnv | VecEnv | str):
+        return wrapped(env, count, seed)
+    return env
+
+
+def default_envs_per_actor(n_envs: int, actors: int) -> int:
+    """The largest divisor of `n_envs` that lets each actor contribute a rollout to a batch, or 1.
+
+    >>> [default_envs_per_actor(32, actors) for actors in (1, 2, 3, 200)]
+    [32, 16, 8, 1]
+    """
+    return max(size for size in range(1, max(1, n_envs // actors) + 1) if n_envs % size == 0)
+
+
+def check_actors(actors: int, envs_per_actor: int | None, settings: ActorSettings | None, n_envs: int) -> None:
+    """
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    if not is_integer(actors) or actors < 0:
+        raise ValueError(f"actors must be an integer >= 0, got {actors!r}")
+    if envs_per_actor is not None:
+        check_counts(envs_per_actor=envs_per_actor)
+        if n_envs % envs_per_actor:
+            raise ValueError(f"envs_per_actor must divide n_envs = {n_envs}, got {envs_per_actor!r}")
+    if settings is not None and not isinstance(settings, ActorSettings):
+        raise ValueError(f"actor_settings must be None or an ActorSettings, got {settings!r}")

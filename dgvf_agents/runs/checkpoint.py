@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
-from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.core.finite import check_finite
 from dgvf_agents.runs.algorithms import algorithm_of
@@ -48,7 +47,7 @@ def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> N
 
 
 def load_checkpoint(
-    folder: RunFolder, make_env: Callable[[], VecEnv], device: torch.device | str = "cpu"
+    folder: RunFolder, make_env: Callable[[], Any], device: torch.device | str = "cpu", **changes: Any
 ) -> SynchronousAlgorithm | None:
     """Load the latest checkpoint that training can continue from.
 
@@ -56,8 +55,9 @@ def load_checkpoint(
 
     Args:
         folder: the run folder.
-        make_env: makes the environment of the model.
+        make_env: makes the environment of the model, or what its actors make theirs with.
         device: device of the networks and updates; may differ from the one that wrote the checkpoint.
+        changes: attributes to change.
 
     Returns:
         the model, or `None` if the run has no checkpoint yet.
@@ -75,7 +75,7 @@ def load_checkpoint(
             damaged.append(path.name)
             continue
         if file.document["training"] is not None:
-            return algorithm_of(folder.read_config()).load(path, make_env(), device=device)
+            return algorithm_of(folder.read_config()).load(path, make_env(), device=device, **changes)
     if folder.checkpoints():
         raise NothingToResumeError(
             f"run must have a checkpoint that training can continue from, got {folder.path}, where "

@@ -111,6 +111,12 @@ class TrainConfig:
     """Separate maximum norm for learned discounts (paper, table 1: 10); None: no separate clipping."""
     compile: Mode = "auto"
     """Whether updates run compiled; `auto`: training starts at once, other processes compile meanwhile."""
+    actors: int = 0
+    """Number of distributed actors of IMPALA, on Ray; 0: acting and learning take turns in one process."""
+    envs_per_actor: int | None = None
+    """Environments of each actor, a divisor of `n_envs`; None: see `DGVFImpala`."""
+    address: str | None = None
+    """Address of a running Ray cluster for the actors, or `auto`; None: Ray is started on this machine."""
     device: str = "cpu"
     """Device of networks and updates: `cpu`, `cuda`, `cuda:1`, or `auto`, which uses CUDA if available. The presets of
     the gridworlds use the CPU: their networks are too small for a GPU, and resumed runs are bitwise equal. Those of
@@ -136,6 +142,10 @@ class TrainConfig:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
         check_device_name(self.device)
+        if self.actors < 0:
+            raise ValueError(f"actors must be >= 0, got {self.actors!r}")
+        if self.actors and self.algorithm != "impala":
+            raise ValueError(f"actors must be 0 unless the algorithm is impala, got {self.actors!r}")
         if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
             given = self.env_kwargs or self.evaluation_kwargs
             raise ValueError(f"env_kwargs and evaluation_kwargs must be empty on Atari, got {given!r}")
@@ -183,7 +193,13 @@ class TrainConfig:
         return None if self.atari is None else self.atari.frame_skip
 
 
-_ADDED = {"algorithm": "a2c", "question_encoder": "independent"}
+_ADDED = {
+    "algorithm": "a2c",
+    "question_encoder": "independent",
+    "actors": 0,
+    "envs_per_actor": None,
+    "address": None,
+}
 """Fields that earlier runs do not have, and what they stand for in them."""
 
 _TASKS: dict[Method, str] = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import gymnasium as gym
 from stable_baselines3.common.vec_env import VecEnv
@@ -26,6 +27,28 @@ def training_environments(config: TrainConfig, seed: int | None = None) -> VecEn
     if config.atari is not None:
         return _games(config, config.n_envs, seed)
     return make_vec(config.env, config.n_envs, seed, env_kwargs=config.env_kwargs, wrapper_class=_wrapper(config))
+
+
+@final
+@dataclass(frozen=True)
+class TrainingEnvFactory:
+    """Makes training environments, in other processes too."""
+
+    config: TrainConfig
+    """Configuration of the run."""
+
+    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
+        """So many training environments; `seed` of the first one."""
+        return training_environments(dataclasses.replace(self.config, n_envs=num_envs), seed)
+
+
+def environments_of_run(config: TrainConfig) -> VecEnv | TrainingEnvFactory:
+    """The training environments, or what distributed actors make them with."""
+    if not config.actors:
+        return training_environments(config)
+    # without what may change when the run is resumed, so that its actors stay those of the same configuration
+    same = dataclasses.replace(config, actors=0, envs_per_actor=None, address=None, device="cpu")
+    return TrainingEnvFactory(same)
 
 
 def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:

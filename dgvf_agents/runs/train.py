@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
@@ -15,10 +16,12 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.impala.algorithm import DGVFImpala
+from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older
 from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.environments import training_environments
+from dgvf_agents.runs.environments import environments_of_run
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, stop_requests
 from dgvf_agents.runs.progress import ProgressLog
@@ -42,8 +45,8 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
         config: the configuration.
         path: the run folder. Must not hold a run, unless it is resumed.
         show_progress: whether to show a progress bar.
-        resume: whether to continue the run at `path`, whose configuration must be the same except for the device;
-            starts the run if there is none.
+        resume: whether to continue the run at `path`, whose configuration must be the same except for the device, the
+            number of actors and the address of their cluster; starts the run if there is none.
 
     Returns:
         the trained model.
@@ -88,7 +91,7 @@ class OpenRun:
     def begin(self) -> bool:
         """Start to write the folder; returns whether the model starts to count its steps from 0."""
         found = self.folder.read_config() if self.folder.config_file.exists() else None
-        if found is None or found.device != self.config.device:
+        if found != self.config:
             self.folder.write_config(self.config)  # also for a new device, which the next resume must find
         progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
         path = str(self.folder.path)
@@ -123,8 +126,10 @@ def open_run(
                 raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
             try:
                 loaded = _loaded(config, folder, device)
+                model = loaded or build(config)
+                set_up_actors(model, config, path)
                 with RunRecorder(config, folder, show_progress, stop) as recorder:
-                    yield OpenRun(config, folder, loaded or build(config), recorder, loaded is not None)
+                    yield OpenRun(config, folder, model, recorder, loaded is not None)
             finally:
                 if new and not folder.config_file.exists():  # the run was not begun
                     folder.lock_file.unlink(missing_ok=True)
@@ -139,7 +144,8 @@ def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> Syn
         _check_same(folder.read_config(), config, folder)
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
-    loaded = load_checkpoint(folder, lambda: training_environments(config), device)
+    actors = {"actors": config.actors} if config.algorithm == "impala" else {}
+    loaded = load_checkpoint(folder, lambda: environments_of_run(config), device, **actors)
     if loaded is None:
         return None
     if loaded.num_timesteps >= config.steps:
@@ -161,7 +167,7 @@ NEVER = 1 << 62
 
 
 def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
-    differing = found.differences(wanted, apart_from=["device"])
+    differing = found.differences(wanted, apart_from=["device", "actors", "address"])
     if differing:
         raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
 
@@ -169,7 +175,22 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
 def build(config: TrainConfig) -> SynchronousAlgorithm:
     """The untrained model of a configuration."""
     kind: Any = algorithm_of(config)
-    return kind(config.policy, training_environments(config), **arguments_of(config))
+    return kind(config.policy, environments_of_run(config), **arguments_of(config))
+
+
+def set_up_actors(model: SynchronousAlgorithm, config: TrainConfig, path: Path) -> None:
+    """Let the distributed actors of a run have its cluster, and a namespace in which a resumed run finds them."""
+    if not isinstance(model, DGVFImpala):
+        return
+    model.actors, model.envs_per_actor = config.actors, config.envs_per_actor
+    model.actor_settings = (
+        ActorSettings(address=config.address, namespace=actor_namespace(path)) if config.actors else None
+    )
+
+
+def actor_namespace(path: Path) -> str:
+    """The Ray namespace of the actors of the run in a folder."""
+    return f"dgvf-{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
 
 
 def arguments_of(config: TrainConfig) -> dict[str, Any]:
@@ -195,7 +216,10 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
 
 def _of_impala(config: TrainConfig) -> dict[str, Any]:
     """Settings for summed losses are converted by the algorithm itself."""
-    return {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction}
+    own = {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction}
+    if not config.actors:
+        return own
+    return {**own, "n_envs": config.n_envs, "actors": config.actors, "envs_per_actor": config.envs_per_actor}
 
 
 def _of_a2c(config: TrainConfig) -> dict[str, Any]:

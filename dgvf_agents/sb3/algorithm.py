@@ -21,7 +21,6 @@ from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, InnerMetrics, UpdateRule
 from dgvf_agents.core.losses import ActorCriticWeights
-from dgvf_agents.core.networks import linear
 from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
 from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
@@ -40,7 +39,7 @@ from dgvf_agents.sb3.annealed import AnnealedSettings
 from dgvf_agents.sb3.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
 from dgvf_agents.sb3.auxiliary_tasks import named_task
 from dgvf_agents.sb3.extractors import check_observation_space
-from dgvf_agents.sb3.functional_policy import PolicyFunctions, encoder_widths, warn_of_missing_encoder
+from dgvf_agents.sb3.functional_policy import PolicyFunctions, answer_head, warn_of_missing_encoder
 from dgvf_agents.sb3.guidance import Guidance
 from dgvf_agents.sb3.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.logging import record_answers, record_meta_updates, record_questions, record_update
@@ -193,12 +192,12 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _functional_policy(self) -> PolicyFunctions:
         """The policy with an answer head, as pure functions."""
-        count = self.task.num_answers
-        self.answer_net = linear(sum(encoder_widths(self.policy)), count, 1.0).to(self.device) if count else None
+        head = answer_head(self.policy, self.task.num_answers)
+        self.answer_net = None if head is None else head.to(self.device)
         functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
         if self.storage == "recompute" and self.task.discovers and functions.random_in_training:
             raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
-        if count:
+        if head is not None:
             warn_of_missing_encoder(functions, self.policy)
         return functions
 

@@ -14,7 +14,7 @@ from stable_baselines3.common.preprocessing import is_image_space
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dgvf_agents.core.networks import encode_with, inside, split_encoder
+from dgvf_agents.core.networks import encode_with, inside, linear, split_encoder
 from dgvf_agents.core.types import Observations, Params, map_observations
 from dgvf_agents.execution.packing import KEY, Packing
 from dgvf_agents.learner_state import like
@@ -275,6 +275,11 @@ def _warn_of_own_methods(policy: ActorCriticPolicy) -> None:
             "through the policy's modules (features_extractor, mlp_extractor, action_net, value_net) and do not",
             stacklevel=2,
         )
+
+
+def answer_head(policy: ActorCriticPolicy, num_answers: int) -> nn.Linear | None:
+    """A new linear head of the answers on a policy's features; `None` for no answers."""
+    return linear(sum(encoder_widths(policy)), num_answers, 1.0) if num_answers else None
 
 
 def warn_of_missing_encoder(functions: PolicyFunctions, policy: ActorCriticPolicy) -> None:

@@ -173,7 +173,8 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
         attributes = {**stored.attributes, **needed}  # those that the file lacks too
         _check_attributes(attributes, kwargs)
         if env is not None:
-            env = cls._wrap_env(env, attributes.get("verbose", 0))  # type: ignore[arg-type]
+            to_wrap = cls._env_to_wrap(env, {**attributes, **kwargs})
+            env = cls._wrap_env(to_wrap, attributes.get("verbose", 0))
             check_for_correct_spaces(env, attributes["observation_space"], attributes["action_space"])
             attributes["n_envs"] = env.num_envs
         build: Any = cls
@@ -182,6 +183,11 @@ class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
         model._setup_model()
         model._restore(stored, {name for name, value in kwargs.items() if value != attributes.get(name)}, force_reset)
         return model
+
+    @classmethod
+    def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
+        """The environment that `load` was given, for a model with these attributes."""
+        return env
 
     @classmethod
     def _saved_names(cls) -> set[str]:

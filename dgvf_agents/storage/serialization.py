@@ -22,6 +22,7 @@ from dgvf_agents.storage.type_names import name_of, type_named
 from dgvf_envs.functional.random_streams import generator_at
 
 _RECORDS = (
+    "ActorSettings",
     "FloatSchedule",
     "ConstantSchedule",
     "LinearSchedule",

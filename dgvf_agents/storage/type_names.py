@@ -14,6 +14,7 @@ from torch import nn
 _MODULES = {
     "dgvf_agents.core.inner_update": ("InnerMetrics", "InnerState"),
     "dgvf_agents.core.types": ("Rollout",),
+    "dgvf_agents.impala.settings": ("ActorSettings",),
     "dgvf_agents.learner_state": ("LearnerState", "UnrollState"),
     "dgvf_agents.sb3.extractors": (
         "AtariCNNExtractor",

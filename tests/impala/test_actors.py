@@ -1,0 +1,409 @@
+"""Actors, the batch made of their rollouts, and learning from it: without Ray, all in one process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import SyncVectorEnv, VectorEnv
+from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+
+from dgvf_agents import DGVFImpala
+from dgvf_agents.core.types import Rollout
+from dgvf_agents.impala import actor_process
+from dgvf_agents.impala.actor_process import EnvironmentActor
+from dgvf_agents.impala.algorithm import default_envs_per_actor
+from dgvf_agents.impala.environments import RemoteEnvs
+from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.impala.transport import batch_of, pack
+from dgvf_agents.rollout.builder import bootstrap_positions
+from dgvf_envs.sb3_adapter import make_vec
+from tests.helpers import TINY_MAP
+from tests.impala.in_process import InProcessFleet, in_process  # noqa: F401
+from tests.impala.test_algorithm import NETWORKS, SMALL, _weights
+from tests.sb3.test_updates import BOX, Samples
+
+CPU = torch.device("cpu")
+
+
+def rooms(num_envs: int, seed: int | None) -> VecEnv:
+    """Short episodes."""
+    return make_vec("CollectObjects-v0", num_envs, seed, env_kwargs={"layout": TINY_MAP, "wrong_order": "terminate"})
+
+
+def _model(env: Any = rooms, policy: str = "CnnPolicy", **changes: Any) -> DGVFImpala:
+    kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
+    return DGVFImpala(policy, env, **{**SMALL, "n_envs": 4, "actors": 2, **kwargs, **changes})
+
+
+@pytest.fixture
+def raw(monkeypatch: pytest.MonkeyPatch) -> list[Rollout]:
+    """The rollouts of actors, before they are packed."""
+    rollouts: list[Rollout] = []
+
+    def recorded(rollout: Rollout, *arguments: Any) -> Any:
+        rollouts.append(rollout)
+        return pack(rollout, *arguments)
+
+    monkeypatch.setattr(actor_process, "pack", recorded)
+    return rollouts
+
+
+def _joined(rollouts: list[Rollout], index_terminated: bool) -> Rollout:
+    """A batch of rollouts, by concatenation of every field."""
+
+    def cat(name: str) -> Any:
+        parts = [getattr(one, name) for one in rollouts]
+        if isinstance(parts[0], dict):
+            return {key: torch.cat([part[key] for part in parts], 1) for key in parts[0]}
+        return torch.cat(parts, 1)
+
+    names = ("observations", "actions", "rewards", "terminated", "truncated", "next_observations", "behavior_log_probs")
+    fields = {name: cat(name) for name in names}
+    ends = fields["truncated"] | fields["terminated"] if index_terminated else fields["truncated"]
+    index, slot = bootstrap_positions(ends.numpy())
+    return Rollout(**fields, bootstrap_index=torch.tensor(index), bootstrap_slot=torch.tensor(slot))
+
+
+# --- the batch --------------------------------------------------------------------------------------------------------
+
+
+class Pictures(gym.Env):
+    """Random images of one channel; episodes of 7 steps."""
+
+    observation_space = spaces.Box(0, 255, (12, 12, 1), np.uint8)
+    action_space = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.steps += 1
+        return self.observation_space.sample(), 1.0, self.steps == 7, False, {}
+
+
+def stacked_pictures(num_envs: int, seed: int | None) -> VecEnv:
+    return VecFrameStack(make_vec_env(Pictures, num_envs, seed), 4)
+
+
+def dicts(num_envs: int, seed: int | None) -> VecEnv:
+    space = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
+    return make_vec_env(lambda: Samples(space, spaces.Box(-2, 2, (2,), np.float32)), num_envs, seed)
+
+
+@pytest.mark.parametrize(
+    ("env", "policy", "changes"),
+    [
+        (rooms, "CnnPolicy", {}),
+        (rooms, "CnnPolicy", {"question_encoder": "independent"}),
+        (stacked_pictures, "CnnPolicy", {}),
+        (dicts, "MultiInputPolicy", {}),
+        (dicts, "MultiInputPolicy", {"use_sde": True}),
+    ],
+)
+def test_the_batch_is_the_actors_rollouts_side_by_side(
+    env: Any, policy: str, changes: dict[str, Any], raw: list[Rollout]
+) -> None:
+    model = _model(env, policy, n_steps=12, **changes)
+    actors = [EnvironmentActor(model._actor_spec(), i, 0) for i in range(2)]
+    for _ in range(2):
+        raw.clear()
+        packed = [actor.rollout(model._parameters()).rollout for actor in actors]
+        features = model.task.reads_features
+        batch, expected = batch_of(packed, CPU, {}, features), _joined(raw, features)
+        assert batch.rewards.shape == (12, 4)
+        torch.testing.assert_close(batch.given(), expected.given(), rtol=0, atol=0)
+    if env is not dicts:
+        assert batch.terminated[:-1].any()
+    if env is stacked_pictures:
+        frames = packed[0].observed[""]
+        assert frames[0].shape[0] < 2 * 13 * 4  # type: ignore[union-attr]
+
+
+def test_log_probabilities_are_those_of_the_parameters_that_acted() -> None:
+    model = _model(n_steps=12)
+    actor = EnvironmentActor(model._actor_spec(), 0, 0)
+    before = model._parameters()
+    model.learner.set_theta({name: value + 0.1 for name, value in model.learner.theta.items()})
+    model._sync_policy()
+    after = model._parameters()._replace(version=1)
+    for parameters, other in ((before, after), (after, before)):
+        batch = batch_of([actor.rollout(parameters).rollout], CPU, {}, True)
+        for given, agrees in ((parameters, True), (other, False)):
+            model._functions.show(torch.tensor(given.theta))
+            _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
+            assert torch.allclose(log_probs, batch.behavior_log_probs.flatten(), atol=1e-5) == agrees  # type: ignore[union-attr]
+
+
+def test_a_learner_that_takes_over_may_have_other_parameters_of_the_same_version() -> None:
+    model = _model(n_steps=12)
+    actor, parameters = EnvironmentActor(model._actor_spec(), 0, 0), model._parameters()
+    actor.rollout(parameters)
+    batch = batch_of([actor.rollout(parameters._replace(theta=parameters.theta + 0.1)).rollout], CPU, {}, True)
+    model._functions.show(torch.tensor(parameters.theta + 0.1))
+    _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
+    torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
+
+
+def test_actors_and_incarnations_differ_and_seeds_repeat() -> None:
+    spec = _model()._actor_spec()
+    parameters = _model()._parameters()
+
+    def actions(actor: int, incarnation: int) -> list[Any]:
+        one = EnvironmentActor(spec, actor, incarnation)
+        return [one.rollout(parameters).rollout.actions.tolist() for _ in range(3)]
+
+    assert actions(0, 0) == actions(0, 0)
+    assert actions(0, 0) != actions(1, 0)
+    assert actions(0, 0) != actions(0, 1)
+
+
+def test_messages_say_where_they_come_from() -> None:
+    model = _model()
+    actor = EnvironmentActor(model._actor_spec(), 1, 5)
+    parameters = model._parameters()
+    messages = [actor.rollout(parameters), actor.rollout(parameters._replace(version=9))]
+    assert [message[:4] for message in messages] == [(1, 5, 0, 0), (1, 5, 1, 9)]
+
+
+# --- learning ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("questions", ["shared", "independent"])
+@pytest.mark.parametrize("lag", [0, 2])
+def test_the_learner_s_updates_are_those_of_the_embedded_learner_on_the_same_batches(
+    questions: str,
+    lag: int,
+    raw: list[Rollout],
+    in_process: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(InProcessFleet, "lag", lag)
+    changes: dict[str, Any] = {"question_encoder": questions, "learning_rate": 1e-2, "ent_coef": 0.01}
+    distributed, embedded = _model(**changes), _model(actors=0, **changes)
+    assert torch.equal(_weights(distributed), _weights(embedded))
+    distributed.learn(8 * 20)
+    assert len(raw) == 16
+    for first in range(0, 16, 2):
+        batch = _joined(raw[first : first + 2], questions == "shared")
+        embedded.learner.step(batch, 1e-2, 6e-4)
+    assert distributed.meta_updates == embedded.meta_updates == 2
+    torch.testing.assert_close(distributed.learner.theta, embedded.learner.theta, rtol=0, atol=0)
+    torch.testing.assert_close(distributed.learner.eta, embedded.learner.eta, rtol=0, atol=0)
+
+
+def test_v_trace_corrects_for_the_policy_that_acted(in_process: None) -> None:  # noqa: F811
+    """The same rollouts with log-probabilities of the current policy would be learned from otherwise."""
+    model = _model(learning_rate=0.05).learn(4 * 20)
+    batch = model._rollout
+    assert batch is not None
+    assert batch.behavior_log_probs is not None
+    one, other = (_model(learning_rate=0.05) for _ in range(2))
+    for learner, log_probs in ((one, batch.behavior_log_probs), (other, batch.behavior_log_probs + 0.5)):
+        learner.learner.step(batch._replace(behavior_log_probs=log_probs), 0.05, 6e-4)
+    assert not torch.equal(one.learner.theta["action_net.weight"], other.learner.theta["action_net.weight"])
+
+
+def test_actors_get_the_parameters_of_each_update(in_process: None) -> None:  # noqa: F811
+    class Watch(BaseCallback):
+        def _on_step(self) -> bool:
+            published = self.model._fleet.published  # type: ignore[attr-defined]
+            assert published[-1].version == self.model._n_updates == len(published) - 1  # type: ignore[attr-defined]
+            theta = torch.cat([value.flatten() for value in self.model.learner.theta.values()])  # type: ignore[attr-defined]
+            np.testing.assert_array_equal(published[-1].theta, theta.numpy())
+            return True
+
+    _model().learn(3 * 20, Watch())
+
+
+def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+    class Count(BaseCallback):
+        steps: list[int]
+        fleet: Any
+
+        def _on_training_start(self) -> None:
+            self.steps, self.fleet = [], self.model._fleet  # type: ignore[attr-defined]
+
+        def _on_step(self) -> bool:
+            self.steps.append(self.num_timesteps)
+            return True
+
+        def _on_rollout_end(self) -> None:
+            assert self.model.rollout_buffer.advantages.shape == (5, 4)  # type: ignore[attr-defined]
+            assert self.model._n_updates == len(self.steps) - 1  # type: ignore[attr-defined]
+
+    count = Count()
+    model = _model(tensorboard_log=str(tmp_path))
+    model.learn(6 * 20, [count, StopTrainingOnMaxEpisodes(10_000)], log_interval=2)
+    assert count.steps == [20, 40, 60, 80, 100, 120]
+    assert count.fleet.stopped
+    assert model._fleet is None
+    sent = [info["episode"]["r"] for message in count.fleet.messages for info in message.rollout.infos]
+    assert len(sent) >= 3
+    assert [episode["r"] for episode in model.ep_info_buffer or ()] == sent
+    assert count.fleet.records == 3
+    assert (tmp_path / "DGVFImpala_1").is_dir()
+
+
+def test_a_callback_can_stop_training(in_process: None) -> None:  # noqa: F811
+    model = _model().learn(200, StopTrainingOnMaxEpisodes(1))
+    assert model.num_timesteps < 200
+    assert model._fleet is None
+
+
+def test_an_error_stops_the_actors(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    fleets = []
+
+    def fail(self: InProcessFleet, *arguments: Any) -> Any:
+        fleets.append(self)
+        raise RuntimeError("no rollouts")
+
+    monkeypatch.setattr(InProcessFleet, "collect", fail)
+    with pytest.raises(RuntimeError, match="no rollouts"):
+        _model().learn(20)
+    assert fleets[0].stopped
+
+
+class Normalized(BaseFeaturesExtractor):
+    """With running statistics."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space, 8)
+        size = int(np.prod(space.shape))
+        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(size, 8), torch.nn.BatchNorm1d(8))
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layers(observations)
+
+
+def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None:  # noqa: F811
+    model = _model("CartPole-v1", "MlpPolicy", policy_kwargs={"features_extractor_class": Normalized})
+    model.learn(3 * 20)
+    parameters = model._parameters()
+    assert any(array.any() for name, array in parameters.statistics.items() if name.endswith("running_mean"))
+    actor = EnvironmentActor(model._actor_spec(), 0, 0)
+    batch = batch_of([actor.rollout(parameters).rollout], CPU, {}, True)
+    _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
+    torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def test_environments_per_actor() -> None:
+    assert [default_envs_per_actor(32, actors) for actors in (1, 2, 3, 31, 32, 200)] == [32, 16, 8, 1, 1, 1]
+    assert default_envs_per_actor(6, 4) == 1
+    assert _model(n_envs=12, actors=3)._envs_per_actor == 4
+    assert _model(n_envs=12, actors=3, envs_per_actor=6)._envs_per_actor == 6
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"actors": -1}, "actors must be an integer >= 0, got -1"),
+        ({"actors": 1.5}, "actors must be an integer >= 0, got 1.5"),
+        ({"envs_per_actor": 3}, "envs_per_actor must divide n_envs = 4, got 3"),
+        ({"envs_per_actor": 0}, "envs_per_actor must be >= 1"),
+        ({"actor_settings": {}}, "actor_settings must be None or an ActorSettings"),
+        ({"n_envs": 0}, "n_envs must be >= 1"),
+    ],
+)
+def test_arguments_are_checked(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _model(**changes)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: make_vec("PuddleWorld-v0", 4), lambda: gym.make("PuddleWorld-v0"), lambda: SyncVectorEnv([Pictures])],
+)
+def test_live_environments_are_refused(make: Any) -> None:
+    message = r"env must be an environment id or a function \(num_envs, seed\) -> vector environment for actors = 2"
+    with pytest.raises(ValueError, match=message):
+        _model(make())
+
+
+def test_a_factory_must_return_what_it_is_asked_for() -> None:
+    with pytest.raises(ValueError, match="env must return a vector environment of num_envs = 1"):
+        _model(lambda num_envs, seed: make_vec("PuddleWorld-v0", 7))
+    with pytest.raises(ValueError, match="env must return a vector environment of num_envs = 4"):
+        _model(lambda num_envs, seed: gym.make("PuddleWorld-v0"), "PaperMlpPolicy", actors=0)
+
+
+def test_factories_serve_the_embedded_agent_too() -> None:
+    def vector(num_envs: int, seed: int | None) -> VectorEnv:
+        return SyncVectorEnv([lambda: gym.make("CartPole-v1")] * num_envs)
+
+    model = _model(vector, "MlpPolicy", actors=0, n_envs=3).learn(15)
+    assert model.n_envs == 3
+    assert not isinstance(model.env, RemoteEnvs)
+
+
+def test_ray_is_not_imported_without_actors() -> None:
+    code = "import sys; from dgvf_agents import DGVFImpala; import dgvf_agents.runs.train; print('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r"actors must be 0 without Ray, which `pip install 'dgvf\[ray\]'` installs"):
+        _model().learn(20)
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_is_saved_loaded_and_trained_further(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+    settings = ActorSettings(calls_in_flight=3, max_failures=7)
+    model = _model(actor_settings=settings, envs_per_actor=1).learn(4 * 20)
+    model.save(tmp_path / "model")
+    loaded = DGVFImpala.load(tmp_path / "model", rooms, device="cpu")
+    assert (loaded.actors, loaded.n_envs, loaded.envs_per_actor, loaded.actor_settings) == (2, 4, 1, settings)
+    assert isinstance(loaded.env, RemoteEnvs)
+    assert loaded.learner.unroll_updates == model.learner.unroll_updates == 1  # unrolls continue
+    observations = rooms(4, 0).reset()
+    np.testing.assert_array_equal(
+        loaded.predict(observations, deterministic=True)[0], model.predict(observations, deterministic=True)[0]
+    )
+    loaded.learn(3 * 20, reset_num_timesteps=False)
+    assert (loaded.num_timesteps, loaded._n_updates) == (7 * 20, 7)
+    assert not torch.equal(_weights(loaded), _weights(model))
+
+
+def test_a_model_changes_between_actors_and_none(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+    _model().learn(2 * 20).save(tmp_path / "model")
+    embedded = DGVFImpala.load(tmp_path / "model", rooms(4, 0), device="cpu", actors=0)
+    embedded.learn(20, reset_num_timesteps=False).save(tmp_path / "model")
+    assert embedded.num_timesteps == 60
+    distributed = DGVFImpala.load(tmp_path / "model", rooms, device="cpu", actors=1)
+    assert distributed.learn(20, reset_num_timesteps=False).num_timesteps == 80
+    with pytest.raises(ValueError, match="env must be an environment id or a function"):
+        DGVFImpala.load(tmp_path / "model", rooms(4, 0), device="cpu", actors=2)
+
+
+def test_checkpoints_of_callbacks(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+    _model().learn(3 * 20, CheckpointCallback(1, str(tmp_path)))
+    steps = sorted(DGVFImpala.load(path, device="cpu").num_timesteps for path in tmp_path.glob("*.zip"))
+    assert steps == [20, 40, 60]
+
+
+def test_the_stand_in_cannot_be_stepped() -> None:
+    env = RemoteEnvs(rooms, 3)
+    assert env.reset().shape == (3, *env.observation_space.shape)  # type: ignore[misc, union-attr]
+    with pytest.raises(RuntimeError, match="cannot be stepped by the learner"):
+        env.step(np.zeros(3))
+    for call in (lambda: env.get_attr("x"), lambda: env.set_attr("x", 1), lambda: env.env_method("x")):
+        with pytest.raises(AttributeError, match="x is"):
+            call()

@@ -1,0 +1,265 @@
+"""Distributed actors in processes of their own. Needs Ray."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cloudpickle import register_pickle_by_value
+from stable_baselines3.common.callbacks import BaseCallback
+
+pytest.importorskip("ray")
+
+from dgvf_agents import DGVFImpala
+from dgvf_agents.impala.cluster import connect
+from dgvf_agents.impala.distributed import ActorFleet
+from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.impala.supervision import ActorFailedError
+from tests.impala import faulty_worlds
+from tests.impala.faulty_worlds import FaultyWorld, small_rooms
+from tests.impala.test_algorithm import NETWORKS, SMALL, _weights
+
+register_pickle_by_value(faulty_worlds)  # actors need not find the tests
+BATCH = 4 * SMALL["n_steps"]
+QUICK = ActorSettings(timeout=60.0, first_delay=0.0, cpus_per_actor=0.1)
+TINY = {"features_extractor_kwargs": {"features_dim": 16}}
+
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(scope="module")
+def ray() -> Iterator[Any]:
+    module = _connected()
+    yield module
+    module.shutdown()
+
+
+def _connected() -> Any:
+    """Ray gives up if its own processes take half a minute to start, as they do on a busy machine."""
+    for _ in range(2):
+        try:
+            return connect(None, 2)
+        except Exception:  # noqa: PERF203
+            importlib.import_module("ray").shutdown()
+    return connect(None, 2)
+
+
+def _model(env: Any = small_rooms, policy: str = "CnnPolicy", **changes: Any) -> DGVFImpala:
+    kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
+    given = {**SMALL, "n_envs": 4, "actors": 2, "actor_settings": QUICK, **kwargs, **changes}
+    return DGVFImpala(policy, env, **given)
+
+
+class Watch(BaseCallback):
+    """Keeps the fleet and the logs; does something before the rollout after some updates."""
+
+    def __init__(self, actions: dict[int, Any] | None = None) -> None:
+        super().__init__()
+        self.actions = actions or {}
+        self.logs: list[dict[str, Any]] = []
+
+    def _on_training_start(self) -> None:
+        self.fleet: ActorFleet = self.model._fleet  # type: ignore[attr-defined]
+
+    def _on_rollout_start(self) -> None:
+        action = self.actions.pop(self.model._n_updates, None)  # type: ignore[attr-defined]
+        if action is not None:
+            action(self.fleet)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        if self.model._n_updates % 20 == 19:  # type: ignore[attr-defined]
+            self.fleet.record(self.logger)
+            self.logs.append(dict(self.logger.name_to_value))
+
+
+def _named(ray: Any, namespace: str) -> list[str]:
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(one["name"] for one in found if one["namespace"] == namespace)
+
+
+def test_ray_is_started_on_the_loopback_interface_without_a_dashboard(ray: Any) -> None:
+    context = ray.get_runtime_context()
+    assert context.gcs_address.startswith("127.0.0.1:")
+    assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
+
+
+def test_training_goes_on_while_actors_are_killed(ray: Any) -> None:
+    """And the log tells policy lag, restarts, and that nothing was used twice."""
+
+    def kill(actor: int) -> Any:
+        def now(fleet: ActorFleet) -> None:
+            handle = fleet.handle(actor)
+            if handle is not None:  # else it is not yet replaced
+                ray.kill(handle)
+
+        return now
+
+    watch = Watch({25: kill(0), 60: kill(1), 61: kill(0)})
+    model = _model(seed=3)
+    before = _weights(model)
+    model.learn(200 * BATCH, watch)
+    assert (model._n_updates, model.num_timesteps) == (200, 200 * BATCH)
+    assert not (_weights(model) == before).all()
+    counts = watch.fleet.counts
+    assert counts["deaths"] >= 2
+    assert counts["restarts"] >= 1  # the last one may still be due
+    assert counts["duplicates"] == counts["errors"] == counts["timeouts"] == counts["store_full"] == 0
+    lags = [log["actors/policy_lag_mean"] for log in watch.logs]
+    assert max(lags) > 0
+    assert max(log["actors/policy_lag_max"] for log in watch.logs) <= 100
+    assert len(model.ep_info_buffer or ()) > 50
+    assert _named(ray, watch.fleet._namespace) == []  # the actors ended with training
+
+
+def test_parameters_lag_no_more_than_calls_in_flight_allow(ray: Any) -> None:
+    """One actor, one call: each batch is collected with the parameters before the last update, or the last."""
+    settings = ActorSettings(calls_in_flight=1, first_delay=0.0)
+    watch = Watch()
+    _model(actors=1, actor_settings=settings).learn(40 * BATCH, watch)
+    assert watch.logs[-1]["actors/policy_lag_max"] == 0
+
+
+def test_an_environment_that_raises_is_replaced(ray: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    env, watch = FaultyWorld("raise", 12, tmp_path / "raised"), Watch()
+    with caplog.at_level(logging.WARNING, "dgvf_agents.impala"):
+        model = _model(env, "MlpPolicy", actors=1).learn(30 * BATCH, watch)
+    assert model._n_updates == 30
+    assert watch.fleet.counts["errors"] == watch.fleet.counts["restarts"] == 1
+    assert "actor 0: its environment raised ValueError('the lamp is broken'); it is replaced" in caplog.text
+
+
+def test_an_environment_that_always_raises_ends_training(ray: Any) -> None:
+    settings = ActorSettings(max_failures=2, first_delay=0.0, namespace="always")
+    message = r"actor 0 failed 2 times in a row, and max_failures is 2; the last time: its environment raised ValueErr"
+    with pytest.raises(ActorFailedError, match=message):
+        _model(FaultyWorld("raise", 3), "MlpPolicy", actors=1, actor_settings=settings).learn(BATCH)
+    assert _named(ray, "always") == []
+
+
+@pytest.mark.parametrize(("kind", "count"), [("hang", "timeouts"), ("exit", "deaths")])
+def test_an_environment_that_does_not_answer_is_replaced(ray: Any, tmp_path: Path, kind: str, count: str) -> None:
+    settings = ActorSettings(timeout=8.0, first_delay=0.0)
+    watch = Watch()
+    env = FaultyWorld(kind, 12, tmp_path / "failed")
+    model = _model(env, "MlpPolicy", actors=1, actor_settings=settings).learn(30 * BATCH, watch)
+    assert model._n_updates == 30
+    assert watch.fleet.counts[count] >= 1
+    assert watch.fleet.counts["restarts"] >= 1
+
+
+def test_actors_of_a_killed_learner_are_taken_over(ray: Any) -> None:
+    """Those with another specification are stopped."""
+    settings = replace(QUICK, namespace="run-1")
+    model = _model(actor_settings=settings)
+    spec = model._actor_spec()
+    left = ActorFleet(spec, 2, settings)
+    left.collect(2, model._parameters())
+    names = _named(ray, "run-1")
+    assert len(names) == 2
+    other = ActorFleet(_model(n_steps=7)._actor_spec(), 1, replace(QUICK, namespace="run-2"))
+    other.collect(1, model._parameters())
+    del left, other  # as if the processes had died: nothing stops the actors
+
+    resumed = ActorFleet(spec, 2, settings)
+    assert _named(ray, "run-1") == names
+    resumed.collect(4, model._parameters())
+    assert resumed.counts["restarts"] == resumed.counts["duplicates"] == 0
+    assert _named(ray, "run-1") == names
+    resumed.stop()
+    fresh = ActorFleet(spec, 1, replace(QUICK, namespace="run-2"))
+    fresh.collect(1, model._parameters())
+    assert len(_named(ray, "run-2")) == 1
+    fresh.stop()
+
+
+def test_a_rollout_that_arrives_twice_is_used_once(ray: Any) -> None:
+    model = _model(actors=1)
+    fleet = ActorFleet(model._actor_spec(), 1, QUICK)
+    get, answers = ray.get, []
+
+    class Twice:
+        """Ray, which delivers the first rollout again in place of the second and third."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(ray, name)
+
+        def get(self, reference: Any) -> Any:
+            answer = get(reference)
+            if answer is not None:
+                answers.append(answer)
+                return answers[0] if len(answers) <= 3 else answer
+            return answer
+
+    fleet._ray = Twice()
+    rollouts = fleet.collect(3, model._parameters())
+    fleet.stop()
+    assert len(answers) == 5
+    assert fleet.counts["duplicates"] == 2
+    used = [answers[0], *answers[3:]]
+    assert all(one is message.rollout for one, message in zip(rollouts, used, strict=True))
+
+
+# --- longer ones ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_store_without_room_for_all_calls(ray: Any) -> None:
+    """Rollouts of 14 MB in a store of 80 MB: no more than two calls are made, and training goes on."""
+    code = """
+import ray
+from tests.impala.test_actors_on_ray import _model, FaultyWorld, Watch, ActorSettings
+ray.init(address="local", num_cpus=4, object_store_memory=80_000_000, include_dashboard=False)
+settings = ActorSettings(calls_in_flight=4, cpus_per_actor=0.1)
+world = FaultyWorld("none", 0, shape=(3, 100, 100))
+watch = Watch()
+model = _model(world, "MlpPolicy", n_envs=8, n_steps=14, envs_per_actor=4, actor_settings=settings, questions=2,
+               policy_kwargs={"net_arch": [8]})
+model.learn(30 * 8 * 14, watch)
+print(model._n_updates, watch.fleet._supervisor.max_calls, watch.fleet.counts["restarts"])
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
+    assert result.stdout.split()[-3:] == ["30", "5", "0"], result.stderr
+
+
+@pytest.mark.slow
+def test_a_node_leaves_and_another_comes() -> None:
+    code = """
+import ray
+from ray.cluster_utils import Cluster
+from tests.impala.test_actors_on_ray import _model, Watch, ActorSettings
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+nodes = [cluster.add_node(num_cpus=1) for _ in range(2)]
+ray.init(address=cluster.address)
+def leave(fleet):
+    cluster.remove_node(nodes.pop())
+def come(fleet):
+    nodes.append(cluster.add_node(num_cpus=1))
+watch = Watch({20: leave, 60: come})
+model = _model(actor_settings=ActorSettings(first_delay=0.5)).learn(400 * 20, watch)
+print(model._n_updates, watch.fleet.counts["deaths"], watch.fleet.counts["duplicates"])
+ray.shutdown()
+cluster.shutdown()
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
+    updates, deaths, duplicates = map(int, result.stdout.split()[-3:])
+    assert (updates, duplicates) == (400, 0), result.stderr
+    assert deaths >= 1
+
+
+@pytest.mark.slow
+def test_learners_and_actors_are_killed_at_random_moments(tmp_path: Path) -> None:
+    """See `fault_harness`; a soak test kills more of them."""
+    arguments = [str(tmp_path / "run"), "--actor-kills", "4", "--learner-kills", "2"]
+    command = [sys.executable, "-m", "tests.impala.fault_harness", *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=580)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -201,7 +201,7 @@ class ExtendedExtractor(BaseFeaturesExtractor):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == "extractor":  # before it is set
+            if name == "extractor" or name.startswith("__"):  # not set yet, or asked for by copy and pickle
                 raise
             return getattr(self.extractor, name)
 

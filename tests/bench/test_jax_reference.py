@@ -64,7 +64,7 @@ def _rollouts(world: str, count: int) -> list[Rollout]:
     return found
 
 
-@each_world
+@pytest.mark.parametrize("world", [WORLD_IDS[0], pytest.param(WORLD_IDS[1], marks=pytest.mark.slow)])
 def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: str) -> None:
     """Unroll, clipped meta-gradient and Adam: θ, RMSProp's moments, η and Adam's moments after 2 L updates."""
     model, rollouts = _model(world), _rollouts(world, 2 * L + 1)
@@ -194,6 +194,7 @@ def test_actions_and_the_layout_of_a_batch_are_ours(world: str) -> None:
     np.testing.assert_array_equal(last.steps[going_on], (elapsed + 5)[going_on])
 
 
+@pytest.mark.slow
 def test_a_population_has_agents_of_their_own() -> None:
     models = [_model("PuddleWorld-v0", seed) for seed in range(2)]
     trained = loop.JaxLoop("PuddleWorld-v0", models)

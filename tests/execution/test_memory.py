@@ -21,7 +21,7 @@ def faults():
         del tensors
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
-print(min(faults() for _ in range(5)))  # the system may reclaim pages meanwhile
+print(min(faults() for _ in range(2)))  # the system may reclaim pages meanwhile
 """
 
 

@@ -93,6 +93,7 @@ def test_ray_is_started_on_the_loopback_interface_without_a_dashboard(ray: Any) 
     assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
 
 
+@pytest.mark.slow
 def test_training_goes_on_while_actors_are_killed(ray: Any) -> None:
     """And the log tells policy lag, restarts, and that nothing was used twice."""
 

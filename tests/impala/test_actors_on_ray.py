@@ -147,7 +147,9 @@ def test_an_environment_that_always_raises_ends_training(ray: Any) -> None:
     assert _named(ray, "always") == []
 
 
-@pytest.mark.parametrize(("kind", "count"), [("hang", "timeouts"), ("exit", "deaths")])
+@pytest.mark.parametrize(
+    ("kind", "count"), [pytest.param("hang", "timeouts", marks=pytest.mark.slow), ("exit", "deaths")]
+)
 def test_an_environment_that_does_not_answer_is_replaced(ray: Any, tmp_path: Path, kind: str, count: str) -> None:
     settings = ActorSettings(timeout=8.0, first_delay=0.0)
     watch = Watch()

@@ -97,6 +97,7 @@ def test_members_are_what_they_are_alone(case: str) -> None:
         assert_equal(group[p], agent(p, **CASES[case], **own).learn(steps))
 
 
+@pytest.mark.slow
 def test_a_hundred_iterations_stay_equal() -> None:
     steps = 100 * B * T
     group = [agent(p, learning_rate=own) for p, own in enumerate((1e-4, 7e-4))]

@@ -9,7 +9,6 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import ConstantSchedule
 from torch import Tensor
@@ -24,7 +23,7 @@ from dgvf_agents.impala.transport import Message, Parameters, pack
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
-from dgvf_agents.sb3.functional_policy import PolicyFunctions, answer_head
+from dgvf_agents.sb3.functional_policy import PolicyFunctions, answer_head, exploration_matrices
 
 
 @final
@@ -145,13 +144,9 @@ class EnvironmentActor:
             index_terminated=spec.index_terminated,
         )
         act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
-        exploration = self._exploration_matrices if spec.use_sde else None
+        exploration = partial(exploration_matrices, self._policy) if spec.use_sde else None
         actor = Actor(act, distribution, spec.n_steps, Compilation(False), exploration=exploration)
         return Collector(builder, actor, self._policy, spec.n_steps, spec.sde_sample_freq)
-
-    def _exploration_matrices(self) -> Tensor:
-        assert isinstance(self._policy.action_dist, StateDependentNoiseDistribution)
-        return self._policy.action_dist.exploration_matrices
 
 
 def _act(

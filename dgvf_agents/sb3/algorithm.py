@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import gymnasium as gym
@@ -11,7 +12,6 @@ import numpy as np
 import torch
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.distributions import StateDependentNoiseDistribution
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
@@ -39,7 +39,12 @@ from dgvf_agents.sb3.annealed import AnnealedSettings
 from dgvf_agents.sb3.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
 from dgvf_agents.sb3.auxiliary_tasks import named_task
 from dgvf_agents.sb3.extractors import check_observation_space
-from dgvf_agents.sb3.functional_policy import PolicyFunctions, answer_head, warn_of_missing_encoder
+from dgvf_agents.sb3.functional_policy import (
+    PolicyFunctions,
+    answer_head,
+    exploration_matrices,
+    warn_of_missing_encoder,
+)
 from dgvf_agents.sb3.guidance import Guidance
 from dgvf_agents.sb3.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.logging import record_answers, record_meta_updates, record_questions, record_update
@@ -208,14 +213,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         sizes = (self.n_steps, self.n_envs, self.observation_space)
         features = self.task.reads_features
         builder = RolloutBuilder(*sizes, *action, self.device, final, off_policy, features)
-        exploration = self._exploration_matrices if self.use_sde else None
+        exploration = partial(exploration_matrices, self.policy) if self.use_sde else None
         act, updates = update_functions.packed.act, lambda: self.learner.updates
         actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration, features)
         return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
-
-    def _exploration_matrices(self) -> Tensor:
-        assert isinstance(self.policy.action_dist, StateDependentNoiseDistribution)
-        return self.policy.action_dist.exploration_matrices
 
     def _setup_rollout_buffer(self) -> None:
         """What callbacks see of a rollout."""

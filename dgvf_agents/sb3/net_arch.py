@@ -17,8 +17,7 @@ def check_net_arch(name: str, net_arch: Any) -> None:
     Raises:
         ValueError: they are neither None nor a list of integers >= 1, or a dict of such lists.
     """
-    if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping):
-        return check_net_arch(name, net_arch[0])
+    net_arch = _in_current_notation(net_arch)
     parts = net_arch.values() if isinstance(net_arch, Mapping) and net_arch.keys() <= {"pi", "vf"} else [net_arch]
     for sizes in () if net_arch is None else parts:
         if not (isinstance(sizes, list | tuple) and all(is_integer(size) and size >= 1 for size in sizes)):
@@ -32,7 +31,12 @@ def layers_of(net_arch: Any) -> dict[str, list[int]] | None:
     """Widths of the layers of policy and value, by `"pi"` and `"vf"`; `None` if none are given."""
     if net_arch is None:
         return None
-    if isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping):
-        net_arch = net_arch[0]
+    net_arch = _in_current_notation(net_arch)
     separate = isinstance(net_arch, Mapping)
     return {part: [int(n) for n in (net_arch.get(part, []) if separate else net_arch)] for part in ("pi", "vf")}
+
+
+def _in_current_notation(net_arch: Any) -> Any:
+    """What a list that holds one dict means."""
+    former = isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping)
+    return net_arch[0] if former else net_arch

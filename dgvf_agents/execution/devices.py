@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import warnings
 from typing import final
@@ -85,6 +86,17 @@ def device_of_model(device: torch.device | str) -> torch.device:
     except MissingDeviceError as error:
         warnings.warn(f"{error}; the model uses the CPU, as in Stable-Baselines3", UserWarning, stacklevel=3)
         return CPU
+
+
+def warn_of_slow_bfloat16(device: torch.device) -> None:
+    """Warn if the device is an x86 CPU without AVX-512, on which products of bfloat16 take tens of times longer."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if device.type == "cpu" and capability in ("DEFAULT", "AVX2") and platform.machine() in ("x86_64", "AMD64"):
+        warnings.warn(
+            f"mixed_precision=True is much slower than False on this CPU, which has no AVX-512 (but {capability})",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _cuda_devices() -> int:

@@ -28,6 +28,7 @@ from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Compilation, Mode
+from dgvf_agents.execution.devices import warn_of_slow_bfloat16
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
@@ -132,6 +133,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _setup_model(self) -> None:
         check_arguments(vars(self))
         check_observation_space(self.observation_space)
+        if self.mixed_precision:
+            warn_of_slow_bfloat16(self.device)
         self._setup_lr_schedule()
         self._distribution: ActionDistribution = distribution_for(
             self.action_space, bool(self.policy_kwargs.get("squash_output", False))

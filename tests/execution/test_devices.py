@@ -345,6 +345,26 @@ def test_numbers_are_those_of_the_cpu() -> None:
 
 
 @needs_cuda
+@pytest.mark.parametrize(
+    ("capability", "machine", "mixed", "expected"),
+    [
+        ("AVX2", "x86_64", True, 1),
+        ("AVX2", "x86_64", False, 0),
+        ("AVX512", "x86_64", True, 0),
+        ("DEFAULT", "arm64", True, 0),
+    ],
+)
+def test_cpus_that_emulate_bfloat16_are_warned_of(
+    capability: str, machine: str, mixed: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.backends.cpu.get_cpu_capability", lambda: capability)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        small_model(mixed_precision=mixed)
+    assert sum("mixed_precision" in str(warning.message) for warning in caught) == expected
+
+
 @pytest.mark.parametrize("mixed_precision", [False, True])
 def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
     model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # warm-up: everything is compiled

@@ -17,6 +17,7 @@ from tyro.extras import SubcommandApp
 from dgvf_agents.bench.atari import AtariBenchmark
 from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
+from dgvf_agents.bench.impala import ImpalaBenchmark
 from dgvf_agents.bench.population import PopulationBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
@@ -274,6 +275,12 @@ def _bench_start(benchmark: tyro.conf.OmitArgPrefixes[ColdStartBenchmark]) -> No
 def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[AtariBenchmark]) -> None:
     """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
     _tell_rules(atari_config(benchmark.game, "a2c"))
+    benchmark.run()
+
+
+@bench.command(name="impala")
+def _bench_impala(benchmark: tyro.conf.OmitArgPrefixes[ImpalaBenchmark]) -> None:
+    """Training speed of IMPALA with and without distributed actors, beside RLlib's."""
     benchmark.run()
 
 

@@ -19,6 +19,7 @@ from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.bench.report import Row
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import CPU
+from dgvf_agents.synchronous import SynchronousAlgorithm
 
 T = TypeVar("T")
 
@@ -109,7 +110,18 @@ def warm_up(agent: OnPolicyAlgorithm) -> int:
 
 def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
     """L of an agent that discovers; 1 without meta-updates."""
-    return agent.unroll_length if isinstance(agent, DGVFA2C) and agent.task.discovers else 1
+    return agent.unroll_length if isinstance(agent, SynchronousAlgorithm) and agent.task.discovers else 1
+
+
+def steady_rate(agent: SynchronousAlgorithm, seconds: float) -> float:
+    """Environment steps per second of one call of `learn`, without its first two meta-updates or ten updates.
+
+    Distributed actors start with `learn`, and the first batches may have waited for the learner or the reverse.
+    """
+    per_meta_update = updates_per_meta_update(agent)
+    clock = _SteadyClock(seconds, per_meta_update, max(2 * per_meta_update, 10))
+    agent.learn(_FOREVER, clock, reset_num_timesteps=False)
+    return clock.rate
 
 
 _FOREVER = 10**9  # steps
@@ -131,6 +143,28 @@ class _UntilClock(BaseCallback):
 
     def _on_step(self) -> bool:
         return not self._stop
+
+
+@final
+class _SteadyClock(BaseCallback):
+    """Measures from the start of a rollout to that of another, a multiple of some updates later, and stops there."""
+
+    def __init__(self, seconds: float, updates: int, before: int) -> None:
+        super().__init__()
+        self.rate = 0.0
+        self._seconds, self._updates, self._before, self._rollouts = seconds, updates, before, 0
+        self._steps, self._start = 0, 0.0
+
+    def _on_rollout_start(self) -> None:
+        measured, now = self._rollouts - self._before, time.perf_counter()
+        self._rollouts += 1
+        if measured == 0:
+            self._steps, self._start = self.num_timesteps, now
+        elif measured > 0 and measured % self._updates == 0 and now - self._start >= self._seconds:
+            self.rate = (self.num_timesteps - self._steps) / (now - self._start)
+
+    def _on_step(self) -> bool:
+        return not self.rate
 
 
 @final

@@ -1,0 +1,63 @@
+"""`dgvf bench impala` through its real main, with tiny settings and without Ray; the numbers of its tables."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dgvf_agents.bench import impala
+from dgvf_agents.bench.impala import ImpalaBenchmark, speed_rows
+from dgvf_agents.cli import main
+
+
+@pytest.fixture
+def without_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(impala, "find_spec", lambda name: None)
+    monkeypatch.setattr(impala, "_rllib_rates", lambda case, actors: {})
+    monkeypatch.setattr(ImpalaBenchmark, "isolated", False)
+
+
+@pytest.mark.usefixtures("without_ray")
+def test_speed_and_parts_of_one_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "report.json"
+    small = ["--n-envs", "4", "--n-steps", "5", "--unroll-length", "2", "--seconds", "0.05", "--repetitions", "1"]
+    main(["bench", "impala", "--worlds", "PuddleWorld-v0", "--no-compile", *small, "--output", str(output)])
+    speed, parts = json.loads(output.read_text())["rows"]
+    assert speed["steps_per_s"].keys() == {"none-0", "discovered-0"}
+    shown = capsys.readouterr().out
+    for rate in speed["steps_per_s"].values():
+        assert f"{rate:,.0f}" in shown
+    # observations of two float32 numbers at 6 times, and an action, a reward, two flags and a log-probability at 5
+    assert parts["rollout_bytes"] == 4 * (6 * 2 * 4 + 5 * (8 + 4 + 1 + 1 + 4)) + 4
+    assert parts["parameter_bytes"] == 4 * (2 * 128 + 128 + 128 * 128 + 128 + 128 * 5 + 5 + 128 + 1)
+    assert parts["update_discovered_gflop"] > 2 * parts["update_none_gflop"] > 0
+    assert 0 < parts["environment_ms"] < 1000
+    assert 0 < parts["acting_ms"] < 1000
+
+
+def test_ratios_are_to_the_faster_of_rllib_and_to_plain_impala_with_as_many_actors() -> None:
+    rates = {
+        "none-0": 60.0,
+        "none-2": 90.0,
+        "discovered-0": 20.0,
+        "discovered-2": 45.0,
+        "rllib-0": 30.0,
+        "rllib-1": 25.0,
+    }
+    rows = speed_rows([{"world": "W", "steps_per_s": rates}])
+    assert [row["to_rllib"] for row in rows] == ["2.00x", "3.00x", "0.67x", "1.50x", "1.00x", "0.83x"]
+    assert [row["time"] for row in rows] == ["–", "–", "3.00x", "2.00x", "–", "–"]
+    assert [row["actors"] for row in rows] == ["0", "2", "0", "2", "", ""]
+    without = speed_rows([{"world": "W", "steps_per_s": {"none-0": 60.0}}])
+    assert without[0]["to_rllib"] == "–"
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"actors must be divisors of n_envs = 32, got 5"):
+        ImpalaBenchmark(actors=(0, 5))
+    with pytest.raises(ValueError, match="n_steps must be >= 1"):
+        ImpalaBenchmark(n_steps=0)
+    with pytest.raises(ValueError, match="Ponng"):
+        ImpalaBenchmark(worlds=("Ponng",))

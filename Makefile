@@ -58,17 +58,21 @@ docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbe
 	$(BIN)/python docs/generate_environment_pages.py --reference --pictures
 	$(BIN)/dgvf bench envs --output docs/results/bench-envs.json
 	$(BIN)/dgvf bench agents --output docs/results/bench-agents.json
+	$(BIN)/dgvf bench population --output docs/results/bench-population.json
 	$(BIN)/dgvf bench start --output docs/results/bench-start.json
+	$(BIN)/dgvf bench impala --output docs/results/bench-impala.json
 	$(BIN)/dgvf bench atari --output docs/results/bench-atari.json
 	$(BIN)/python docs/generate_benchmark_page.py
 
 train: $(INSTALLED) ## Train discovered questions on CollectObjectsSmall-v0 into runs/, ten minutes
 	$(BIN)/dgvf train collect-objects-small discovered
 
-bench: $(INSTALLED) ## Measure speed and memory, about an hour; runs/bench-*.json keep the results
+bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.json keep the results
 	$(BIN)/dgvf bench envs --output runs/bench-envs.json
 	$(BIN)/dgvf bench agents --output runs/bench-agents.json
+	$(BIN)/dgvf bench population --output runs/bench-population.json
 	$(BIN)/dgvf bench start --output runs/bench-start.json
+	$(BIN)/dgvf bench impala --output runs/bench-impala.json
 	$(BIN)/dgvf bench atari --output runs/bench-atari.json
 
 constraints: $(INSTALLED) ## Fit constraints.txt to pyproject.toml; pins that still fit stay, delete those to renew

@@ -6,6 +6,7 @@ import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 DOCS = Path(__file__).resolve().parent
 """The folder of the documentation."""
@@ -46,3 +47,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequenc
 def capital(words: str) -> str:
     """With a capital first letter, all others as they are."""
     return words[:1].upper() + words[1:]
+
+
+def measured(report: Mapping[str, Any]) -> str:
+    """With what command, on what hardware and with which versions a report was made."""
+    versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    hardware = report["hardware"]
+    accelerator = f" and {hardware['accelerator']}" if "accelerator" in hardware else ""
+    return f"""Measured with `{report["command"]}` on {hardware["processor"]} ({hardware["cores"]} cores){accelerator}:
+{versions}."""

@@ -1,0 +1,110 @@
+"""The part of the page of benchmarks on IMPALA, and what its parts predict for a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from generated import measured, table
+
+from dgvf_agents.bench.impala import speed_rows
+
+_CLUSTER_ACTORS = 200
+_GPU, _GPU_TFLOPS = "an NVIDIA A100", 19.5
+_EFFICIENCIES = (0.05, 0.1, 0.2, 0.4)
+_PUBLISHED = 24_400 / 4
+"""CleanBA's agent steps per second with one A100 and 10 cores (Huang et al. 2023): 24,400 frames/s, 4 frames a step."""
+
+
+def impala(report: dict[str, Any]) -> str:
+    """Training speed of IMPALA."""
+    speeds = [row for row in report["rows"] if row["measure"] == "speed"]
+    settings = report["settings"]
+    cells = [
+        (row["world"], row["agent"], row["actors"], f"{row['rate']:,.0f}", row["to_rllib"], row["time"])
+        for row in speed_rows(speeds)
+    ]
+    headings = ("Environment", "Agent", "Actors", "Steps/s", "To RLlib", "Time, to IMPALA")
+    return f"""## IMPALA
+
+Environment steps per second that the learner is trained on, with {settings["n_envs"]} environments and rollouts of
+{settings["n_steps"]} steps. 0 actors: acting and learning take turns in one process. RLlib's IMPALA has
+{settings["actors"][-1]} environment runners, the same network, environments and batch, and no compiled updates; *To
+RLlib* is the ratio to the faster of its two variants. Discovered GVFs have D = 128 questions and unroll
+L = {settings["unroll_length"]} updates; the last column is their time per step relative to IMPALA's with as many
+actors. The agents take turns within one run. Each number is the median of {settings["repetitions"]} repetition(s) of at least
+{settings["seconds"]:g} seconds. See [Distributed actors](impala.md#distributed-actors).
+
+{table(headings, cells, right=(2, 3, 4, 5))}
+
+{_parts(report)}
+
+{_cluster(report)}
+
+{measured(report)}"""
+
+
+def _parts(report: dict[str, Any]) -> str:
+    """What a batch costs part by part."""
+    names = ("environment_ms", "acting_ms", "transport_ms", "update_none_ms")
+    cells = []
+    for row in _rows(report):
+        total = sum(row[name] for name in names)
+        shares = [f"{row[name]:.1f} ({row[name] / total:.0%})" for name in names]
+        extra = (f"{row['update_discovered_ms']:.1f}", f"{row['update_none_gflop']:.2f}")
+        cells.append((row["world"], *shares, *extra, f"{row['rollout_bytes'] / 1000:,.0f}"))
+    headings = ("Environment", "Environments", "Acting", "Transport", "Update", "Update, discovered", "GFLOP", "kB")
+    return f"""Milliseconds per batch of IMPALA's parts, measured one by one on one core, with their share of the sum.
+Transport is the way of a batch through Ray's object store into the learner's tensors. GFLOP and kB are the arithmetic
+of an update without questions and the size of a batch on its way:
+
+{table(headings, cells, right=range(1, 8))}"""
+
+
+def _cluster(report: dict[str, Any]) -> str:
+    """A model on paper of many actors and one GPU, empty without a game."""
+    games = [row for row in _rows(report) if "-v" not in row["world"]]
+    if not games:
+        return ""
+    row, steps = games[0], report["settings"]["n_envs"] * report["settings"]["n_steps"]
+    of_actors = _CLUSTER_ACTORS * steps / (1e-3 * (row["environment_ms"] + row["acting_ms"]))
+    cells = []
+    for efficiency in _EFFICIENCIES:
+        batches = 1e12 * _GPU_TFLOPS * efficiency / (1e9 * row["update_none_gflop"])
+        rate = min(of_actors, batches * steps)
+        used = rate / steps
+        cells.append(
+            (
+                f"{efficiency:.0%}",
+                f"{1e3 / batches:.1f}",
+                f"{batches * steps:,.0f}",
+                f"{rate:,.0f}",
+                "actors" if of_actors < batches * steps else "learner",
+                f"{1e-6 * used * row['rollout_bytes']:,.0f}",
+                f"{1e-6 * used * row['parameter_bytes']:,.0f}",
+            )
+        )
+    headings = (
+        "Efficiency",
+        "ms per batch",
+        "Learner, steps/s",
+        "Steps/s",
+        "Limit",
+        "Rollouts, MB/s",
+        "θ per node, MB/s",
+    )
+    return f"""### A cluster, computed
+
+What these parts predict for {_CLUSTER_ACTORS} actors on {row["world"]}, each on a core like this one, and a learner on
+{_GPU} with {_GPU_TFLOPS} TFLOP/s in float32 (its data sheet). This is arithmetic, not a measurement: nobody has run it.
+{_CLUSTER_ACTORS} actors collect {of_actors:,.0f} steps/s. The learner's arithmetic is {row["update_none_gflop"]:.0f}
+GFLOP per batch; which part of its peak a GPU reaches on this network is unknown, so the table has several. θ goes once
+per update to every node, where its actors share it.
+
+{table(headings, cells, right=(0, 1, 2, 3, 5, 6))}
+
+For comparison, CleanBA reports 24,400 frames/s, {_PUBLISHED:,.0f} steps/s of 4 frames, with one A100 and 10 cores
+(Huang et al. 2023), where actors use the GPU too. A GPU has not been measured here."""
+
+
+def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for row in report["rows"] if row["measure"] == "parts"]

@@ -31,8 +31,8 @@ Environment steps per second that the learner is trained on, with {settings["n_e
 {settings["actors"][-1]} environment runners, the same network, environments and batch, and no compiled updates; *To
 RLlib* is the ratio to the faster of its two variants. Discovered GVFs have D = 128 questions and unroll
 L = {settings["unroll_length"]} updates; the last column is their time per step relative to IMPALA's with as many
-actors. The agents take turns within one run. Each number is the median of {settings["repetitions"]} repetition(s) of at least
-{settings["seconds"]:g} seconds. See [Distributed actors](impala.md#distributed-actors).
+actors. The agents take turns within one run. Each number is the median of {settings["repetitions"]} repetition(s) of at
+least {settings["seconds"]:g} seconds. See [Distributed actors](impala.md#distributed-actors).
 
 {table(headings, cells, right=(2, 3, 4, 5))}
 

@@ -407,3 +407,19 @@ def test_the_stand_in_cannot_be_stepped() -> None:
     for call in (lambda: env.get_attr("x"), lambda: env.set_attr("x", 1), lambda: env.env_method("x")):
         with pytest.raises(AttributeError, match="x is"):
             call()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["none", "discovered"])
+def test_compiled_updates_off_policy_give_the_same_numbers(
+    task: str,
+    in_process: None,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With parameters two updates old, so that ratios are not 1."""
+    monkeypatch.setattr(InProcessFleet, "lag", 2)
+    weights = []
+    for compile in (False, True):
+        model = _model(auxiliary_task=task, compile=compile).learn(9 * SMALL["n_steps"] * 4)
+        weights.append(_weights(model))
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-5)

@@ -319,7 +319,9 @@ def _aggregate(file: Run) -> None:
     from dgvf_agents.experiments.scores import aggregate, read_scores
     from dgvf_agents.experiments.statistics import AGGREGATES
 
-    table = Table("agent", "games", "runs", *(name.replace("_", " ") for name in AGGREGATES))
+    table = Table("agent", box=None)
+    for heading in ("games", "runs", *AGGREGATES):
+        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
     for agent, games in read_scores(file).items():
         runs = sum(map(len, games.values()))
         table.add_row(agent, str(len(games)), str(runs), *map(interval, aggregate(games).values()))

@@ -185,6 +185,7 @@ def plot_bars(path: Path, panels: Sequence[Bars], title: str, ylabel: str) -> No
         axes.bar(places, values, color=panel.color)
         axes.vlines(places, low, high, color=_GRAY, linewidth=1.0)
         axes.axhline(0.0, color=_GRAY, linewidth=0.8)
+        axes.margins(x=0.01)
         axes.set_yscale("symlog", linthresh=1.0)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         axes.set_xticks(places, panel.names, rotation=90, fontsize=8)

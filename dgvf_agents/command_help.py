@@ -15,6 +15,8 @@ COMMANDS = {
     "by.",
     "reproduce": "Run an experiment of the paper, or what is left of it, and write its tables and its picture.",
     "sweep": "Train a method with every combination of settings, for several seeds; write a table and a picture.",
+    "aggregate": "Median, interquartile mean and mean of human-normalized scores on Atari, from a table of anyone's "
+    "scores.",
     "draw": "Draw an experiment's picture from the folder with its tables alone.",
     "bench": "Measure speed, side by side in one run.",
 }

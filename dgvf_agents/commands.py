@@ -23,6 +23,7 @@ from dgvf_agents.bench.training import AgentsBenchmark
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
+from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.runs.config import Method, TrainConfig, World
@@ -289,8 +290,9 @@ def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
     """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
     from dgvf_agents.experiments.reproduce import reproduce
 
-    for game in reproduction.game:
-        _tell_rules(atari_config(game, "a2c"))
+    if worlds := reproduction.game_worlds:
+        names = ", ".join(str(game_of_world(world)) for world in worlds)
+        _tell_rules(dataclasses.replace(atari_config("Pong", "a2c"), env=names))
     _train_all(lambda: reproduce(reproduction))
 
 
@@ -311,6 +313,27 @@ def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
     from dgvf_agents.experiments.grid_sweep import sweep
 
     _train_all(lambda: sweep(grid))
+
+
+@app.command(name="aggregate")
+def _aggregate(file: Run) -> None:
+    """Median, interquartile mean and mean of human-normalized scores on Atari, from a table of anyone's scores.
+
+    Args:
+        file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
+    """
+    from dgvf_agents.experiments.claims import interval
+    from dgvf_agents.experiments.scores import aggregate, read_scores
+    from dgvf_agents.experiments.statistics import AGGREGATES
+
+    table = Table("agent", box=None)
+    for heading in ("games", "runs", *AGGREGATES):
+        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
+    for agent, games in read_scores(file).items():
+        runs = sum(map(len, games.values()))
+        table.add_row(agent, str(len(games)), str(runs), *map(interval, aggregate(games).values()))
+    Console().print(table)
+    Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
 
 
 @app.command(name="draw")

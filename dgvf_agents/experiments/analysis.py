@@ -10,6 +10,7 @@ import pandas as pd
 
 from dgvf_agents.experiments.catalogue import Figure
 from dgvf_agents.experiments.metrics import MEASURES, Curve, Measure, RunMetrics
+from dgvf_agents.experiments.ranking import ranking_rows
 from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
@@ -47,6 +48,7 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
         if rows["measure"].nunique() > 1:
             found = " and ".join(sorted(rows["measure"].unique()))
             raise ValueError(f"runs on {world} must have one measure of return in common, got {found}")
+    improvements, top_games = ranking_rows(runs, figure.ranking)
     choices = [choice for rows in strata.values() for choice in figure.choices(rows)]
     strata |= _normalized(list(strata.values()))
     return Results(
@@ -57,6 +59,8 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
         make_table(
             "comparisons", [row for name, rows in strata.items() for row in _comparisons(name, rows, figure.reference)]
         ),
+        make_table("improvements", improvements),
+        make_table("top_games", top_games),
         make_table("choices", choices),
     )
 

@@ -11,13 +11,21 @@ from typing import Any, final
 import pandas as pd
 
 from dgvf_agents.experiments import search
-from dgvf_agents.experiments.figures import draw_curves, draw_curves_by_learning_rate, draw_search, draw_study
+from dgvf_agents.experiments.figures import (
+    draw_curves,
+    draw_curves_by_learning_rate,
+    draw_improvements,
+    draw_search,
+    draw_study,
+)
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
+from dgvf_agents.experiments.ranking import Ranking
 from dgvf_agents.experiments.search import Choice
 from dgvf_agents.experiments.settings import AnyMethod, SearchGrid, Setting, setting
 from dgvf_agents.experiments.tables import Results
 from dgvf_agents.runs.atari_config import ATARI_METHODS
 from dgvf_agents.runs.config import METHODS, WORLDS
+from dgvf_agents.runs.impala_config import JOINT_LEARNING
 
 Changes = Mapping[str, Any]
 """Fields of `TrainConfig` and their values."""
@@ -42,6 +50,8 @@ class Figure:
     """Seeds per setting at full size (paper: 3)."""
     reference: str | None = None
     """Label of the setting that all others are compared with; no comparisons if `None`."""
+    ranking: Ranking | None = None
+    """How games are ordered for statistics over the first of them; no such statistics if `None`."""
     grid: SearchGrid | None = None
     """What a search tries, in place of variants; no search if `None`."""
 
@@ -72,6 +82,13 @@ def _varied(
     return lambda world: [
         setting(world, "discovered", str(value), **({} if rate is None else rate[world]), **{name: value})
         for value in values
+    ]
+
+
+def _impala_agents(changes: Changes) -> Callable[[str], list[Setting]]:
+    """IMPALA with every auxiliary task, and `impala` with none."""
+    return lambda world: [
+        setting(world, method, "impala" if method == "a2c" else method, **changes) for method in ATARI_METHODS
     ]
 
 
@@ -208,8 +225,8 @@ _FIGURES = (
     # Paper, figure 3 and appendix.
     Figure(
         "atari-representation",
-        "on a game: encoders trained by discovered or random questions, rewards or pixels alone, beside plain A2C",
-        _methods(ATARI_METHODS),
+        "on games: encoders trained by discovered or random questions, rewards or pixels alone, beside plain IMPALA",
+        _impala_agents({"algorithm": "impala"}),
         partial(draw_curves, title="Encoder trained by the auxiliary task alone"),
         worlds=(),
         reference="discovered",
@@ -217,11 +234,24 @@ _FIGURES = (
     # Paper, figure 4.
     Figure(
         "atari-meta-objective",
-        "on a game: meta-losses summed along the unroll against the last one alone",
-        lambda world: [*_varied("objective", ("sum", "end"))(world), setting(world, "a2c")],
+        "on games: meta-losses summed along the unroll against the last one alone, beside plain IMPALA",
+        lambda world: [
+            *(setting(world, "discovered", end, algorithm="impala", objective=end) for end in ("sum", "end")),
+            setting(world, "a2c", "impala", algorithm="impala"),
+        ],
         partial(draw_curves, title="Summed and end meta-objective"),
         worlds=(),
         reference="sum",
+    ),
+    # Paper, section 5.2. Random questions are not in it.
+    Figure(
+        "atari-joint",
+        "on games: IMPALA jointly with an auxiliary task, improvements over plain IMPALA",
+        _impala_agents(JOINT_LEARNING),
+        partial(draw_improvements, title="Joint learning with an auxiliary task"),
+        worlds=(),
+        reference="discovered",
+        ranking=Ranking(by="pixel-control", baseline="impala"),
     ),
     # What a laptop can do. The paper has batches of 640 steps and 200M frames; here batches are those of A2C (16
     # environments x 5 steps, Mnih et al. 2016): eight times as many updates per frame.

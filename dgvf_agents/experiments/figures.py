@@ -13,7 +13,7 @@ from dgvf_agents.experiments.settings import changes_in, method_in
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.runs.atari_config import PAPER_TABLE
-from dgvf_agents.runs.plotting import HeatMap, Line, Panel, plot_curves, plot_heat_maps, plot_studies
+from dgvf_agents.runs.plotting import Bars, HeatMap, Line, Panel, plot_bars, plot_curves, plot_heat_maps, plot_studies
 
 NAMES = {
     "discovered": "Discovered GVFs",
@@ -23,6 +23,7 @@ NAMES = {
     "reward-prediction": "Reward prediction",
     "pixel-control": "Pixel control",
     "a2c": "A2C (main task)",
+    "impala": "IMPALA (main task)",
     "sb3-a2c": "A2C (Stable-Baselines3)",
     "none": "No auxiliary task",
     "sum": "Summed meta-loss",
@@ -38,6 +39,7 @@ COLORS = {
     "reward-prediction": "#7a54be",
     "pixel-control": "#3a8a5c",
     "a2c": "#26282c",
+    "impala": "#26282c",
     "sb3-a2c": "#26282c",
     "none": "#e08a1e",
 }
@@ -87,6 +89,28 @@ def draw_search(results: Results, path: Path) -> None:
             studies.append(_study(results, world, coefficients))
     if studies:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
+
+
+def draw_improvements(results: Results, path: Path, title: str) -> None:
+    """Relative improvements on each game, then median scores over the games that gain most from pixel control.
+
+    Learning curves if no game has been played by all agents and by humans.
+    """
+    if results.improvements.empty:
+        draw_curves(results, path, title)
+        return
+    bars, lines = [], []
+    for label, rows in results.improvements.groupby("setting", sort=False):
+        color = COLORS.get(label, _OTHER_COLORS[0])
+        rows = rows.dropna(subset="improvement").sort_values("improvement", ascending=False, kind="stable")
+        if len(rows):
+            games = [reference_of(world).env for world in rows["world"]]
+            bars.append(Bars(NAMES.get(label, label), games, rows[["improvement", "low", "high"]].to_numpy(), color))
+        band = where(results.top_games, setting=label, statistic="median")[["games", "value", "low", "high"]]
+        lines.append(Line(NAMES.get(label, label), band.to_numpy(float), [], color))
+    plot_bars(path, bars, title, "improvement over plain IMPALA")
+    panel = Panel("Games that gain most from pixel control", "median human-normalized score", lines, None)
+    plot_studies(path.with_name(f"{path.stem}-median{path.suffix}"), [panel], "number of games")
 
 
 def _curves(results: Results, world: str, labels: Sequence[str], title: str, kind: Callable[[str], str] = str) -> Panel:

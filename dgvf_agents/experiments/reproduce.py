@@ -17,10 +17,12 @@ from rich.table import Table
 from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES, Figure
+from dgvf_agents.experiments.claims import interval
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES, Setting
+from dgvf_agents.experiments.statistics import Estimate
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
@@ -70,7 +72,8 @@ def draw(figure: str, results: Path) -> Path:
 
 def _train(reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console) -> list[Cell]:
     """Adopt and train the runs of settings, at the scale of the reproduction."""
-    given = {name: value for name in ("steps", "seeds") if (value := getattr(reproduction, name)) is not None}
+    values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
+    given = {name: value for name, value in values.items() if value is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
     cells = cells_of(settings, scale, scale.seeds or figure.seeds, reproduction.runs_folder, reproduction.first_seed)
     for cell in adopt(cells, reproduction.adopt):
@@ -112,6 +115,11 @@ def print_summary(results: Results, console: Console) -> None:
             average = only(results.summary, world=world, quantity="average", setting=row.setting)
             table.add_row(row.setting, str(row.seeds), _with_interval(row), _with_interval(average))
         console.print(table)
+    if len(medians := where(results.top_games, statistic="median")):
+        table = Table("median human-normalized score", *(f"top {n}" for n in medians["games"].unique()), box=None)
+        for label, rows in medians.groupby("setting", sort=False):
+            table.add_row(label, *(interval(Estimate(*row)) for row in rows[["value", "low", "high"]].to_numpy(float)))
+        console.print("\n", table)
     for choice in results.choices.itertuples():
         console.print(f"chosen on {choice.world}: {choice.setting}", markup=False, highlight=False)
 

@@ -14,7 +14,7 @@ import tyro
 from dgvf_agents.bench.report import options
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
-from dgvf_agents.experiments.worlds import game_of_world, world_of_game
+from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
 from dgvf_agents.runs.config import World
 
 FigureName = Literal[
@@ -30,6 +30,7 @@ FigureName = Literal[
     "own-tasks",
     "atari-representation",
     "atari-meta-objective",
+    "atari-joint",
     "atari-laptop",
 ]
 
@@ -55,12 +56,18 @@ class Reproduction:
     """Tasks of own-tasks, as CartPole-v1; all if empty."""
     game: tuple[str, ...] = ()
     """Games of an experiment on Atari, as Breakout or ms_pacman."""
+    games: int | None = None
+    """In place of games by name: the first N of the 57 games, in the order of `worlds.GAME_ORDER`."""
+    actors: int = 0
+    """Distributed actors of every run, IMPALA only; see `dgvf train impala`."""
+    address: str | None = None
+    """Address of the Ray cluster that actors join, or `auto`; a Ray on this machine if `None`."""
     jobs: int = os.cpu_count() or 1
     """Parallel runs, one thread each."""
     out: Path | None = None
     """Folder of the runs, which experiments with equal settings share; runs/SCALE if `None`."""
     results: Path | None = None
-    """Tables and picture go to RESULTS/FIGURE, on Atari RESULTS/FIGURE/GAME; OUT/results if `None`."""
+    """Tables and picture go to RESULTS/FIGURE, on Atari RESULTS/FIGURE/GAME or N-games; OUT/results if `None`."""
     adopt: tuple[Path, ...] = ()
     """Folders with finished runs of `dgvf train` to adopt if the configuration is the same."""
     run: bool = True
@@ -83,9 +90,19 @@ class Reproduction:
             (unknown, f"tasks must be among {', '.join(OWN_TASKS)}, got {unknown}"),
             (self.tasks and not own_tasks, f"tasks {unused}, got {self.tasks!r}"),
             (self.worlds and own_tasks, f"worlds {unused}, which --tasks names, got {self.worlds!r}"),
-            (self.on_atari and not self.game, f"game must name a game for {self.figure}, as --game Breakout, got none"),
+            (
+                self.on_atari and bool(self.game) == (self.games is not None),
+                f"game must name a game for {self.figure}, as --game Breakout, or --games must be given in its place, "
+                f"got game {self.game!r} and games {self.games!r}",
+            ),
+            (
+                self.games is not None and not 1 <= self.games <= len(GAME_ORDER),
+                f"games must be in 1 ... {len(GAME_ORDER)}, got {self.games!r}",
+            ),
+            (self.address and not self.actors, f"address must be left out without actors, got {self.address!r}"),
             (self.on_atari and self.worlds, f"worlds {unused}, got {self.worlds!r}"),
             (self.game and not self.on_atari, f"game {unused}, which is not on Atari, got {self.game!r}"),
+            (self.games and not self.on_atari, f"games {unused}, which is not on Atari, got {self.games!r}"),
         ):
             if failed:
                 raise ValueError(message)
@@ -102,7 +119,8 @@ class Reproduction:
         Raises:
             ValueError: ALE has no such game.
         """
-        return tuple(dict.fromkeys(world_of_game(game) for game in self.game))
+        names = self.game if self.games is None else GAME_ORDER[: self.games]
+        return tuple(dict.fromkeys(world_of_game(game) for game in names))
 
     @property
     def runs_folder(self) -> Path:
@@ -113,13 +131,15 @@ class Reproduction:
     def results_folder(self) -> Path:
         """Folder of tables and picture."""
         folder = (self.results or self.runs_folder / "results") / self.figure
+        if self.games is not None:
+            return folder / f"{self.games}-games"
         return folder / "-".join(str(game_of_world(world)) for world in self.game_worlds) if self.on_atari else folder
 
     @property
     def command(self) -> str:
         """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.figure, "--scale", self.scale]
-        words += options(self, ("seeds", "steps", "first_seed", "worlds", "tasks", "game"))
+        words += options(self, ("seeds", "steps", "first_seed", "worlds", "tasks", "game", "games", "actors"))
         if self.figure == "search":
             words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
         return shlex.join(words)

@@ -40,13 +40,16 @@ from dgvf_agents.storage.atomic import replacing
 RECORDING_FIELDS = (
     "device",
     "threads",
+    "actors",
+    "address",
     "checkpoint_every",
     "checkpoints_kept",
     "log_every",
     "evaluate_every",
     "evaluation_episodes",
 )
-"""Fields on where a run is made and how it is recorded, not on what is learned."""
+"""Fields on where a run is made and how it is recorded. Of these, the number of actors affects what is learned, through
+the policy lag, but may change when a run is resumed."""
 
 REFERENCE = "sb3-a2c"
 """`TrainConfig.task` of Stable-Baselines3's A2C."""
@@ -213,7 +216,10 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
         if config.task == REFERENCE:
             train_reference(config, folder)
         else:
-            train(read_config(folder) if resumed else config, folder, show_progress=False, resume=True)
+            if resumed:
+                found = read_config(folder)
+                config = dataclasses.replace(found, actors=config.actors, address=config.address)
+            train(config, folder, show_progress=False, resume=True)
         seconds = RunMetrics.read(folder).seconds if resumed else time.perf_counter() - start
         write_mark(folder, FinishedMark(seconds, command, versions(_PACKAGES), hardware()))
 

@@ -42,6 +42,10 @@ class Scale:
     """Environment steps; the fraction applies if `None`."""
     seeds: int | None = None
     """Seeds per setting; the figure's if `None`."""
+    actors: int = 0
+    """Distributed actors of every run, IMPALA only."""
+    address: str | None = None
+    """Address of the actors' Ray cluster; see `TrainConfig`."""
     tiny: bool = False
     """Whether episodes are short and nothing is compiled."""
 
@@ -53,6 +57,7 @@ class Scale:
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
+        config = dataclasses.replace(config, actors=self.actors, address=self.address)
         config = dataclasses.replace(config, steps=steps, compile=True)  # runs share what the first one compiled
         if not self.tiny:
             return config

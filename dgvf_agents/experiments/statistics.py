@@ -40,6 +40,31 @@ def interquartile_mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
     return stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
 
 
+def mean_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean over worlds of the mean over seeds."""
+    return np.mean([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
+
+
+def median_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Median over worlds of the mean over seeds."""
+    return np.median([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
+
+
+def median_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Relative improvement of means over seeds, median over worlds: (x - y) / max(1, y).
+
+    In human-normalized scores this is the improvement of Wang et al. (2016), "Dueling network architectures", relative
+    to the human player or the other agent, whichever is better: (X - Y) / (max(human, Y) - random).
+
+    Args:
+        strata: normalized returns x of each world, then y of each world.
+        axis: of the seeds.
+    """
+    means = [np.mean(stratum, axis=axis) for stratum in strata]
+    half = len(means) // 2
+    return np.median([(x - y) / np.maximum(1.0, y) for x, y in zip(means[:half], means[half:], strict=True)], axis=0)
+
+
 def probability_of_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
     """P(X > Y) + P(X = Y) / 2, mean over worlds.
 
@@ -53,6 +78,14 @@ def probability_of_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarra
         pairs = np.moveaxis(x, axis, -1)[..., :, None] - np.moveaxis(y, axis, -1)[..., None, :]
         wins.append(np.mean((np.sign(pairs) + 1) / 2, axis=(-2, -1)))
     return np.mean(wins, axis=0)
+
+
+AGGREGATES: dict[str, Statistic] = {
+    "median": median_of_worlds,
+    "interquartile_mean": interquartile_mean,
+    "mean": mean_of_worlds,
+}
+"""Statistics of normalized scores over games."""
 
 
 def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:

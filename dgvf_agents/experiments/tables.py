@@ -27,12 +27,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         *("interquartile_mean", "interquartile_mean_low", "interquartile_mean_high"),
     ),
     "comparisons": ("world", "quantity", "setting", "other", "probability", "low", "high"),
+    "improvements": ("world", "setting", "score", "score_low", "score_high", "improvement", "low", "high"),
+    "top_games": ("games", "setting", "statistic", "value", "low", "high"),
     "choices": ("world", "searched", "setting", "final_return", "average_return"),
 }
 """By table."""
 
-_TEXT = ("world", "setting", "measure", "quantity", "other", "searched")
-_INTEGERS = ("seed", "seeds", "steps")
+_TEXT = ("world", "setting", "measure", "quantity", "other", "searched", "statistic")
+_INTEGERS = ("seed", "seeds", "steps", "games")
 
 
 def _dtypes(table: str) -> dict[str, str]:
@@ -63,6 +65,11 @@ class Results:
     comparisons: pd.DataFrame = field(default_factory=partial(make_table, "comparisons"))
     """Probability that a run of `setting` has a larger return than a run of `other`, with its 95 % interval; world
     `all` has the mean over worlds."""
+    improvements: pd.DataFrame = field(default_factory=partial(make_table, "improvements"))
+    """Normalized score of each setting on each game, and its relative improvement over the baseline, with 95 %
+    intervals; games in descending order of the gain that ranks them."""
+    top_games: pd.DataFrame = field(default_factory=partial(make_table, "top_games"))
+    """Statistics of each setting over the first games of that order, with 95 % intervals."""
     choices: pd.DataFrame = field(default_factory=partial(make_table, "choices"))
     """What a search chose, with mean returns over seeds."""
 

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from dgvf_agents.runs.atari_config import PAPER_TABLE, AtariMethod, AtariRules, AtariTable, atari_config
 from dgvf_agents.runs.config import TrainConfig
+
+JOINT_LEARNING: dict[str, Any] = {
+    "algorithm": "impala",
+    "policy": "ResNetPolicy",
+    "encoder_mode": "joint",
+    "question_encoder": "shared",
+}
+"""Fields in which joint learning differs from `atari_config`."""
 
 
 def impala_config(
@@ -25,10 +34,4 @@ def impala_config(
     Raises:
         ValueError: ALE has no such game.
     """
-    return dataclasses.replace(
-        atari_config(game, method, rules, table),
-        algorithm="impala",
-        policy="ResNetPolicy",
-        encoder_mode="joint",
-        question_encoder="shared",
-    )
+    return dataclasses.replace(atari_config(game, method, rules, table), **JOINT_LEARNING)

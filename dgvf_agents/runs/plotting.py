@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import EngFormatter, FuncFormatter
+from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
 from dgvf_agents.storage.atomic import replacing
 
@@ -107,6 +107,18 @@ class Panel:
 
 @final
 @dataclass(frozen=True, eq=False)
+class Bars:
+    """A number for each of several things."""
+
+    title: str
+    names: Sequence[str]
+    values: np.ndarray
+    """`[N, 3]`: the number, lower and upper bound of its confidence interval, NaN if unknown."""
+    color: str = _RED
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class HeatMap:
     """A number as a function of two parameters."""
 
@@ -160,6 +172,26 @@ def plot_studies(path: Path, panels: Sequence[Panel], parameter: str) -> None:
         axes.set_xticks([], minor=True)
         axes.set_xlabel(parameter)
     _legend(figure, grid)
+    _save(figure, path)
+
+
+def plot_bars(path: Path, panels: Sequence[Bars], title: str, ylabel: str) -> None:
+    """Write bars with intervals as PNG, atomically, a panel per row. The scale is logarithmic beyond ±100 %."""
+    figure, grid = _figure(len(panels), title, columns=1)
+    figure.set_figwidth(max(figure.get_figwidth(), 0.2 * len(panels[0].names)))
+    for axes, panel in zip(grid, panels, strict=True):
+        values, low, high = panel.values.T
+        places = np.arange(len(values))
+        axes.bar(places, values, color=panel.color)
+        axes.vlines(places, low, high, color=_GRAY, linewidth=1.0)
+        axes.axhline(0.0, color=_GRAY, linewidth=0.8)
+        axes.margins(x=0.01)
+        axes.set_yscale("symlog", linthresh=1.0)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+        axes.set_xticks(places, panel.names, rotation=90, fontsize=8)
+        axes.set(title=panel.title, ylabel=ylabel)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, axis="y")
     _save(figure, path)
 
 

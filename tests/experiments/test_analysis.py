@@ -188,7 +188,7 @@ def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
     assert told["configurations"]["collect-objects/discovered,objective=end"]["objective"] == "end"
 
 
-DRAWN = ("gridworlds", "learning-rate", "own-tasks", "atari-representation")
+DRAWN = ("gridworlds", "learning-rate", "own-tasks", "atari-representation", "atari-joint")
 """Pictures of every kind; the others are slow."""
 
 

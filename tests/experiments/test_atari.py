@@ -26,12 +26,13 @@ from tests.run_folders import write_run
 
 def test_every_task_is_beside_the_main_task() -> None:
     settings = FIGURES["atari-representation"].settings("atari/Pong")
-    assert [setting.label for setting in settings] == list(ATARI_METHODS)
+    assert [setting.method for setting in settings] == list(ATARI_METHODS)
+    assert [setting.label for setting in settings] == [*list(ATARI_METHODS)[:-1], "impala"]
     for setting in settings:
         assert setting.config(SCALES["full"], 0) == dataclasses.replace(
-            atari_config("Pong", setting.method), compile=True
+            atari_config("Pong", setting.method), algorithm="impala", compile=True
         )
-        assert setting.folder_name == f"atari/Pong/{setting.method}"
+        assert setting.folder_name == f"atari/Pong/{setting.method},algorithm=impala"
     tasks = [setting.config(SCALES["full"], 0).task for setting in settings]
     assert tasks == ["discovered", "random", "reward-prediction", "pixel-control", "none"]
 
@@ -44,6 +45,7 @@ def test_both_meta_objectives_are_beside_the_main_task() -> None:
         ("discovered", "end"),
         ("none", "sum"),
     ]
+    assert {config.algorithm for config in configs} == {"impala"}
     shared = FIGURES["atari-representation"].settings("atari/Pong")
     assert (settings[0].folder_name, settings[2].folder_name) == (shared[0].folder_name, shared[4].folder_name)
 
@@ -106,7 +108,7 @@ def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: py
     assert laptop.title == "Pong, 1 seed, 800k to 20M frames (paper: 200M)"
     assert {panel.ylabel for panel in shown} == {"mean score of the last 100 games of training"}
     assert {(panel.frames_per_step, panel.optimal) for panel in shown} == {(4, None)}
-    assert [curve.label for curve in shown[0].lines][-2:] == ["Pixel control", "A2C (main task)"]
+    assert [curve.label for curve in shown[0].lines][-2:] == ["Pixel control", "IMPALA (main task)"]
 
 
 def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Path) -> None:
@@ -121,10 +123,10 @@ def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Pat
 
 def test_several_games_are_summarized_by_human_normalized_scores(tmp_path: Path) -> None:
     results = results_of(tmp_path, ["Breakout", "Pong"], 1000)
-    runs = [where(results.cells, world=f"atari/{game}", setting="a2c") for game in ("Breakout", "Pong")]
+    runs = [where(results.cells, world=f"atari/{game}", setting="impala") for game in ("Breakout", "Pong")]
     breakout, pong = (sum(rows["final_return"]) / 2 for rows in runs)
     expected = ((breakout - 1.7) / (30.5 - 1.7) + (pong + 20.7) / (14.6 + 20.7)) / 2
-    overall = only(results.summary, world="all", setting="a2c", quantity="final")
+    overall = only(results.summary, world="all", setting="impala", quantity="final")
     assert overall.mean == pytest.approx(expected)
     without = results_of(tmp_path, ["Adventure", "Pong"], 1000)  # no human has played it for a table
     assert set(without.summary["world"]) == {"atari/Adventure", "atari/Pong"}
@@ -137,13 +139,13 @@ def test_the_command_writes_runs_tables_and_a_picture_and_resumes(
     main(["reproduce", "atari-meta-objective", "--game", "breakout", *tiny])
     capsys.readouterr()
     tables = tmp_path / "results" / "atari-meta-objective" / "Breakout"
-    assert set(Results.read(tables).cells["setting"]) == {"sum", "end", "a2c"}
+    assert set(Results.read(tables).cells["setting"]) == {"sum", "end", "impala"}
     assert (tables / "atari-meta-objective.png").read_bytes().startswith(b"\x89PNG")
     told = json.loads((tables / "provenance.json").read_text())
     command = "dgvf reproduce atari-meta-objective --scale tiny --seeds 1 --steps 240 --game breakout"
     assert told["command"] == command
-    assert told["configurations"]["atari/Breakout/a2c"]["atari"]["life_loss_ends"] is True
-    assert RunFolder(tmp_path / "atari" / "Breakout" / "discovered" / "seed-0").is_finished()
+    assert told["configurations"]["atari/Breakout/a2c,algorithm=impala"]["atari"]["life_loss_ends"] is True
+    assert RunFolder(tmp_path / "atari" / "Breakout" / "discovered,algorithm=impala" / "seed-0").is_finished()
     main(["reproduce", "atari-meta-objective", "--game", "Breakout", *tiny])
     assert "3 of 3 cells are finished already" in capsys.readouterr().out
 

@@ -12,6 +12,9 @@ from dgvf_agents.experiments.statistics import (
     estimate,
     interquartile_mean,
     mean,
+    mean_of_worlds,
+    median_improvement,
+    median_of_worlds,
     probability_of_improvement,
 )
 
@@ -60,6 +63,33 @@ def test_the_probability_of_improvement_counts_pairs_and_half_of_the_ties() -> N
 def test_the_probability_of_improvement_is_the_mean_over_worlds() -> None:
     wins, ties = (np.array([2.0, 3.0]), np.array([0.0])), (np.array([1.0, 1.0]), np.array([1.0]))
     assert probability_of_improvement(wins[0], ties[0], wins[1], ties[1]) == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_worlds_count_alike_in_means_and_medians_over_worlds() -> None:
+    strata = np.array([0.0, 1.0]), np.array([10.0, 11.0, 12.0, 13.0]), np.array([2.0])
+    assert mean_of_worlds(*strata) == pytest.approx((0.5 + 11.5 + 2.0) / 3)
+    assert median_of_worlds(*strata) == 2.0
+    assert median_of_worlds(*strata[:2]) == 6.0
+
+
+def test_improvements_are_relative_to_the_other_agent_if_it_is_better_than_the_human() -> None:
+    x = np.array([5.0, 7.0]), np.array([0.5]), np.array([-1.0, 0.0])
+    y = np.array([4.0]), np.array([0.2, 0.4]), np.array([-3.0])
+    gains = [(6.0 - 4.0) / 4.0, 0.5 - 0.3, -0.5 + 3.0]
+    for i, gain in enumerate(gains):
+        assert median_improvement(x[i], y[i]) == pytest.approx(gain)
+    assert median_improvement(*x, *y) == pytest.approx(0.5)
+
+
+def test_intervals_of_statistics_over_worlds_are_those_of_all_resamples() -> None:
+    strata = [np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0]), np.array([0.5, 4.0])]
+    resamples = [every_resample(stratum).mean(axis=1) for stratum in strata]
+    medians = np.array([np.median(means) for means in itertools.product(*resamples)])
+    found = estimate(median_of_worlds, strata)
+    assert_percentiles(found.low, found.high, medians)
+    gains = np.array([(x - y) / max(1.0, y) for x in resamples[0] for y in resamples[1]])
+    found = estimate(median_improvement, strata[:2])
+    assert_percentiles(found.low, found.high, gains)
 
 
 @pytest.mark.parametrize("statistic", [mean, interquartile_mean])

@@ -53,7 +53,8 @@ def page(
 {others}{on_atari}
 `make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page. Where JAX is installed
 (`pip install 'dgvf[jax]'`; it is optional), `dgvf bench agents` and `dgvf bench population` also compare training with
-the same loop in JAX, compiled as a whole.
+the same loop in JAX, compiled as a whole. Where RLlib is (`pip install 'dgvf[rllib]'`), `dgvf bench impala` compares
+IMPALA with it.
 """
 
 

@@ -2,44 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from generated import measured, table
 
 from dgvf_agents.bench.impala import speed_rows
 
-_CLUSTER_ACTORS = 200
+_CLUSTER_ACTORS, _BATCH = 200, 32 * 20
+"""The paper's actors, and steps of its batch."""
 _GPU, _GPU_TFLOPS = "an NVIDIA A100", 19.5
 _EFFICIENCIES = (0.05, 0.1, 0.2, 0.4)
 _PUBLISHED = 24_400 / 4
 """CleanBA's agent steps per second with one A100 and 10 cores (Huang et al. 2023): 24,400 frames/s, 4 frames a step."""
 
 
-def impala(report: dict[str, Any]) -> str:
-    """Training speed of IMPALA."""
-    speeds = [row for row in report["rows"] if row["measure"] == "speed"]
+def impala(reports: Sequence[dict[str, Any]]) -> str:
+    """Training speed of IMPALA, from a report on gridworlds and others on games."""
+    return "\n\n".join(["## IMPALA", _ABOUT, *map(_one, reports)])
+
+
+_ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in one
+process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network, environments and
+batch; *To RLlib* is the ratio to the faster of its two variants. Its updates are not compiled, as it has them by
+default. Discovered GVFs have D = 128 questions; the last column is their time per step relative to IMPALA's with as
+many actors. The agents take turns within one run. See [Distributed actors](impala.md#distributed-actors)."""
+
+
+def _one(report: dict[str, Any]) -> str:
     settings = report["settings"]
+    speeds = [row for row in report["rows"] if row["measure"] == "speed"]
     cells = [
         (row["world"], row["agent"], row["actors"], f"{row['rate']:,.0f}", row["to_rllib"], row["time"])
         for row in speed_rows(speeds)
     ]
     headings = ("Environment", "Agent", "Actors", "Steps/s", "To RLlib", "Time, to IMPALA")
-    return f"""## IMPALA
-
-Environment steps per second that the learner is trained on, with {settings["n_envs"]} environments and rollouts of
-{settings["n_steps"]} steps. 0 actors: acting and learning take turns in one process. RLlib's IMPALA has
-{settings["actors"][-1]} environment runners, the same network, environments and batch, and no compiled updates; *To
-RLlib* is the ratio to the faster of its two variants. Discovered GVFs have D = 128 questions and unroll
-L = {settings["unroll_length"]} updates; the last column is their time per step relative to IMPALA's with as many
-actors. The agents take turns within one run. Each number is the median of {settings["repetitions"]} repetition(s) of at
-least {settings["seconds"]:g} seconds. See [Distributed actors](impala.md#distributed-actors).
+    return f"""With {settings["n_envs"]} environments, rollouts of {settings["n_steps"]} steps and unrolls of
+L = {settings["unroll_length"]} updates; medians of {settings["repetitions"]} repetition(s) of at least
+{settings["seconds"]:g} seconds:
 
 {table(headings, cells, right=(2, 3, 4, 5))}
 
 {_parts(report)}
-
 {_cluster(report)}
-
 {measured(report)}"""
 
 
@@ -65,21 +70,22 @@ def _cluster(report: dict[str, Any]) -> str:
     games = [row for row in _rows(report) if "-v" not in row["world"]]
     if not games:
         return ""
-    row, steps = games[0], report["settings"]["n_envs"] * report["settings"]["n_steps"]
-    of_actors = _CLUSTER_ACTORS * steps / (1e-3 * (row["environment_ms"] + row["acting_ms"]))
+    row, measured_steps = games[0], report["settings"]["n_envs"] * report["settings"]["n_steps"]
+    gflop, rollouts = (row[name] * _BATCH / measured_steps for name in ("update_none_gflop", "rollout_bytes"))
+    of_actors = _CLUSTER_ACTORS * measured_steps / (1e-3 * (row["environment_ms"] + row["acting_ms"]))
     cells = []
     for efficiency in _EFFICIENCIES:
-        batches = 1e12 * _GPU_TFLOPS * efficiency / (1e9 * row["update_none_gflop"])
-        rate = min(of_actors, batches * steps)
-        used = rate / steps
+        batches = 1e12 * _GPU_TFLOPS * efficiency / (1e9 * gflop)
+        rate = min(of_actors, batches * _BATCH)
+        used = rate / _BATCH
         cells.append(
             (
                 f"{efficiency:.0%}",
                 f"{1e3 / batches:.1f}",
-                f"{batches * steps:,.0f}",
+                f"{batches * _BATCH:,.0f}",
                 f"{rate:,.0f}",
-                "actors" if of_actors < batches * steps else "learner",
-                f"{1e-6 * used * row['rollout_bytes']:,.0f}",
+                "actors" if of_actors < batches * _BATCH else "learner",
+                f"{1e-6 * used * rollouts:,.0f}",
                 f"{1e-6 * used * row['parameter_bytes']:,.0f}",
             )
         )
@@ -92,18 +98,20 @@ def _cluster(report: dict[str, Any]) -> str:
         "Rollouts, MB/s",
         "θ per node, MB/s",
     )
-    return f"""### A cluster, computed
+    return f"""
+### A cluster, computed
 
 What these parts predict for {_CLUSTER_ACTORS} actors on {row["world"]}, each on a core like this one, and a learner on
 {_GPU} with {_GPU_TFLOPS} TFLOP/s in float32 (its data sheet). This is arithmetic, not a measurement: nobody has run it.
-{_CLUSTER_ACTORS} actors collect {of_actors:,.0f} steps/s. The learner's arithmetic is {row["update_none_gflop"]:.0f}
-GFLOP per batch; which part of its peak a GPU reaches on this network is unknown, so the table has several. θ goes once
+{_CLUSTER_ACTORS} actors collect {of_actors:,.0f} steps/s. The learner's arithmetic is {gflop:.0f} GFLOP per batch of
+{_BATCH} steps; which part of its peak a GPU reaches on this network is unknown, so the table has several. θ goes once
 per update to every node, where its actors share it.
 
 {table(headings, cells, right=(0, 1, 2, 3, 5, 6))}
 
 For comparison, CleanBA reports 24,400 frames/s, {_PUBLISHED:,.0f} steps/s of 4 frames, with one A100 and 10 cores
-(Huang et al. 2023), where actors use the GPU too. A GPU has not been measured here."""
+(Huang et al. 2023), where actors use the GPU too. A GPU has not been measured here.
+"""
 
 
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:

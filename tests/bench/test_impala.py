@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -52,6 +53,22 @@ def test_ratios_are_to_the_faster_of_rllib_and_to_plain_impala_with_as_many_acto
     assert [row["actors"] for row in rows] == ["0", "2", "0", "2", "", ""]
     without = speed_rows([{"world": "W", "steps_per_s": {"none-0": 60.0}}])
     assert without[0]["to_rllib"] == "–"
+
+
+def test_the_page_computes_a_cluster_from_the_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs"))
+    page_of = importlib.import_module("impala_benchmarks").impala
+    parts = {"environment_ms": 50.0, "acting_ms": 350.0, "transport_ms": 100.0, "update_none_ms": 1500.0}
+    parts |= {"update_discovered_ms": 3000.0, "update_none_gflop": 69.0, "rollout_bytes": 1e6, "parameter_bytes": 4e6}
+    settings = {"n_envs": 8, "n_steps": 20, "unroll_length": 10, "repetitions": 1, "seconds": 5.0}
+    report = {"command": "", "hardware": {"processor": "", "cores": 2}, "versions": {}, "settings": settings}
+    speed = {"measure": "speed", "world": "Pong", "steps_per_s": {"none-0": 100.0}}
+    page = page_of([{**report, "rows": [speed, {"measure": "parts", "world": "Pong", **parts}]}])
+    assert "| Pong | 50.0 (2%) | 350.0 (18%) | 100.0 (5%) | 1500.0 (75%) | 3000.0 | 69.00 | 1,000 |" in page
+    assert "200 actors collect 80,000 steps/s" in page  # 200 actors, 160 steps in 0.4 s each
+    # 4 times 69 GFLOP on a tenth of 19.5 TFLOP/s take 141.5 ms, for 640 steps
+    assert "| 10% | 141.5 | 4,522 | 4,522 | learner | 28 | 28 |" in page
+    assert "### A cluster" not in page_of([{**report, "rows": [speed]}])
 
 
 def test_settings_are_checked() -> None:

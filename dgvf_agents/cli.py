@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from rich.console import Console
@@ -18,9 +18,14 @@ PIPE_CLOSED = 141
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with `arguments`, or with those of the process; bad input ends it with one line and status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    exit_on_error(lambda: _run(given))
+
+
+def exit_on_error(command: Callable[[], None]) -> None:
+    """Run a command; bad input ends the process with one line and status 2."""
     try:
         try:
-            _run(given)
+            command()
         finally:
             sys.stdout.flush()
     except BrokenPipeError:  # what read the output, as `head` does, has seen enough

@@ -6,6 +6,7 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -46,9 +47,19 @@ app = SubcommandApp()
 
 def _train_command(config: TrainConfig) -> Callable[..., None]:
     def command(
-        config: tyro.conf.OmitArgPrefixes[TrainConfig] = config, out: Path | None = None, resume: bool = False
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = config,
+        out: Path | None = None,
+        resume: bool = False,
+        restarts: int = 0,
     ) -> None:
-        _train(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume)
+        """
+        Args:
+            config: Everything else.
+            out: The run folder.
+            resume: Go on with the run at `out` if there is one.
+            restarts: How often to go on from the last checkpoint if the process that trains is killed.
+        """
+        _train_supervised(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume, restarts)
 
     return command
 
@@ -62,6 +73,7 @@ def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainCon
         config: tyro.conf.OmitArgPrefixes[TrainConfig] = usual,
         out: Path | None = None,
         resume: bool = False,
+        restarts: int = 0,
     ) -> None:
         """
         Args:
@@ -70,6 +82,7 @@ def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainCon
             config: Everything else.
             out: The run folder.
             resume: Go on with the run at `out` if there is one.
+            restarts: How often to go on from the last checkpoint if the process that trains is killed.
         """
         if config.env:
             raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
@@ -78,9 +91,30 @@ def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainCon
         kind = "impala" if config.algorithm == "impala" else "joint" if config.encoder_mode == "joint" else None
         parts = [config.env, config.task, *([kind] if kind else [])]
         name = "-".join([*parts, *([preset] if preset != "paper" else []), str(config.seed)])
-        _train(config, out or Path("runs") / name, resume)
+        _train_supervised(config, out or Path("runs") / name, resume, restarts)
 
     return command
+
+
+def _train_supervised(config: TrainConfig, path: Path, resume: bool, restarts: int) -> None:
+    """Train here, or with restarts in another process."""
+    from dgvf_agents.runs.restarts import lasting_cluster, supervise
+
+    if restarts < 0:
+        raise ValueError(f"restarts must be >= 0, got {restarts!r}")
+    if not restarts:
+        _train(config, path, resume)
+        return
+    with lasting_cluster(config):
+        status = supervise(partial(_learner, config, path), restarts, resume)
+    if status:
+        sys.exit(status)
+
+
+def _learner(config: TrainConfig, path: Path, resume: bool) -> None:
+    from dgvf_agents.cli import exit_on_error
+
+    exit_on_error(lambda: _train(config, path, resume))
 
 
 def _train(config: TrainConfig, path: Path, resume: bool) -> None:

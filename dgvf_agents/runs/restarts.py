@@ -1,0 +1,82 @@
+"""A supervised learner: training in a process of its own, which is resumed from its last checkpoint if it is killed."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+
+from dgvf_agents.runs.config import TrainConfig
+
+log = logging.getLogger("dgvf_agents.runs")
+
+
+def supervise(train: Callable[[bool], None], restarts: int, resume: bool) -> int:
+    """Call `train` in another process, and again each time that process is killed.
+
+    Only deaths by a signal are followed by a restart, as that of the out-of-memory killer: an exception would be raised
+    again. SIGINT and SIGTERM to this process end both; the learner of a terminal gets Ctrl-C from there.
+
+    Args:
+        train: `train(resume)`; picklable.
+        restarts: maximum number of restarts ≥ 0.
+        resume: whether the first call resumes; all others do.
+
+    Returns:
+        the exit status of the last process, 128 plus the signal if it was killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    for restart in range(restarts + 1):
+        learner = context.Process(target=train, args=(resume or restart > 0,))
+        with _signals_for(learner) as stopped:
+            learner.start()
+            learner.join()
+        status = learner.exitcode or 0
+        if status >= 0 or stopped:
+            break
+        if restart < restarts:
+            log.warning("the learner was killed by %s; resumed, %d of %d", _name(-status), restart + 1, restarts)
+    return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _signals_for(learner: BaseProcess) -> Iterator[list[int]]:
+    """Let SIGINT and SIGTERM end the learner and not this process; yields those that came."""
+    came: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        came.append(number)
+        if number == signal.SIGTERM:
+            learner.terminate()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _name(number: int) -> str:
+    return signal.Signals(number).name
+
+
+@contextmanager
+def lasting_cluster(config: TrainConfig) -> Iterator[None]:
+    """A Ray on this machine that outlives learners, and their actors with it, if a run has actors and no cluster."""
+    if not config.actors or config.address is not None or "RAY_ADDRESS" in os.environ:
+        yield
+        return
+    from dgvf_agents.impala.cluster import connect
+
+    ray = connect(None, config.actors)
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    try:
+        yield
+    finally:
+        del os.environ["RAY_ADDRESS"]
+        ray.shutdown()

@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.metadata import version
 
-from rich.console import Console
-
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
-
-PIPE_CLOSED = 141
-"""Exit status if nobody reads the output any longer, as in shells."""
+from dgvf_agents.exit_status import exit_on_error
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command with `arguments`, or with those of the process; bad input ends it with one line and status 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     exit_on_error(lambda: _run(given))
-
-
-def exit_on_error(command: Callable[[], None]) -> None:
-    """Run a command; bad input ends the process with one line and status 2."""
-    try:
-        try:
-            command()
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:  # what read the output, as `head` does, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own flush at exit
-        sys.exit(PIPE_CLOSED)
-    except Exception as error:
-        from gymnasium.error import Error
-
-        if not isinstance(error, ValueError | OSError | Error):
-            raise
-        Console(stderr=True).print(f"dgvf: {error}", markup=False)
-        sys.exit(2)
 
 
 def _run(given: list[str]) -> None:

@@ -15,13 +15,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
-from dgvf_agents.bench.atari import AtariBenchmark
-from dgvf_agents.bench.cold_start import ColdStartBenchmark
-from dgvf_agents.bench.environments import EnvsBenchmark
-from dgvf_agents.bench.impala import ImpalaBenchmark
-from dgvf_agents.bench.population import PopulationBenchmark
-from dgvf_agents.bench.training import AgentsBenchmark
+from dgvf_agents.bench.commands import bench
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
+from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
 from dgvf_agents.experiments.worlds import game_of_world
@@ -33,15 +29,11 @@ from dgvf_envs.atari import GAMES, human_normalized_score
 
 Run = Annotated[Path, tyro.conf.Positional]
 
-INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
-
 ATARI = "atari"
 """What stands for a world in `dgvf train`, before the method and --game."""
 IMPALA = "impala"
 """Likewise, for IMPALA on an Atari game."""
 
-bench = SubcommandApp()
 app = SubcommandApp()
 
 
@@ -112,8 +104,6 @@ def _train_supervised(config: TrainConfig, path: Path, resume: bool, restarts: i
 
 
 def _learner(config: TrainConfig, path: Path, resume: bool) -> None:
-    from dgvf_agents.cli import exit_on_error
-
     exit_on_error(lambda: _train(config, path, resume))
 
 
@@ -135,7 +125,17 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
         if not isinstance(error, FileExistsError | NothingToResumeError) and RunFolder(path).checkpoints():
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
-    Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png.")
+    Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png. Next:")
+    for command in _next_commands(config, shlex.quote(str(path))):
+        Console().print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _next_commands(config: TrainConfig, path: str) -> list[str]:
+    """What can be done with a trained agent."""
+    asks = config.task in ("discovered", "random")
+    on_map = asks and config.atari is None
+    commands = [f"dgvf evaluate {path}", f"dgvf watch {path}{' --questions' if on_map else ''}"]
+    return [*commands, f"dgvf atlas {path}"] if asks else commands
 
 
 def _check_out(path: Path) -> None:
@@ -148,9 +148,12 @@ def _check_out(path: Path) -> None:
 
 
 def _tell_rules(config: TrainConfig) -> None:
-    """What a game is played under, wherever one is played."""
-    if config.atari is not None:
-        Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
+    """What a game is played under, wherever one is played, and how training differs from evaluation elsewhere."""
+    from dgvf_agents.runs.environments import worlds_of
+
+    rules = worlds_of(config) if config.atari is None else config.atari.describe()
+    if rules is not None:
+        Console().print(f"{config.env}: {rules}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _resume(run: Run, device: str | None = None) -> None:
@@ -221,9 +224,11 @@ def _evaluate(
 
     config = RunFolder.existing(run).read_config()
     _tell_rules(config)
-    mean, deviation = evaluate(run, episodes, deterministic, seed, device)
     what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
-    Console().print(f"{what} {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} {of}")
+    for as_trained in (False, True) if config.env_kwargs != config.evaluation_kwargs else (False,):
+        mean, deviation = evaluate(run, episodes, deterministic, seed, device, as_trained)
+        where = ", in the environments of training" if as_trained else ""
+        Console().print(f"{what} {mean:.3f} ± {deviation:.3f} (standard deviation) over {episodes} {of}{where}")
     if config.atari is not None and config.env in GAMES:
         normalized = human_normalized_score(config.env, mean)
         Console().print(f"human-normalized {normalized:.3f} (0 random, 1 human; Wang et al. 2016)")
@@ -231,15 +236,33 @@ def _evaluate(
 
 @app.command(name="watch")
 def _watch(
-    run: Run, episodes: int = 10, deterministic: bool = False, seed: int | None = None, questions: bool = False
+    run: Run,
+    episodes: int = 10,
+    deterministic: bool = False,
+    seed: int | None = None,
+    questions: bool = False,
+    video: Path | None = None,
 ) -> None:
-    """Show the agent of a run's latest checkpoint in a window; --questions draws its questions over the map."""
+    """Show the agent of a run's latest checkpoint in a window.
+
+    Args:
+        run: The run folder.
+        episodes: Number of episodes; Ctrl-C ends earlier.
+        deterministic: Take the most likely action instead of sampling from the policy.
+        seed: Seed of the environment.
+        questions: Draw the agent's questions over the map; the arrow keys choose.
+        video: Record episodes as MP4 in this folder, without a window; needs moviepy.
+    """
     from dgvf_agents.atlas.live import live_questions
     from dgvf_agents.runs.folder import RunFolder
     from dgvf_agents.runs.watch import watch
 
     _tell_rules(RunFolder.existing(run).read_config())
-    watch(run, episodes, deterministic, seed, live_questions if questions else None)
+    overlay, tell = live_questions if questions else None, partial(Console().print, highlight=False)
+    try:
+        watch(run, episodes, deterministic, seed, overlay, video, tell)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
 
 
 @app.command(name="atlas")
@@ -280,43 +303,6 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     for row in probe(run, seed, device):
         table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")
     Console().print(table)
-
-
-@bench.command(name="envs")
-def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[EnvsBenchmark]) -> None:
-    """Environment steps per second: our vector environments beside SyncVectorEnv over our scalar ones."""
-    benchmark.run()
-
-
-@bench.command(name="agents")
-def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[AgentsBenchmark]) -> None:
-    """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
-    benchmark.run()
-
-
-@bench.command(name="population")
-def _bench_population(benchmark: tyro.conf.OmitArgPrefixes[PopulationBenchmark]) -> None:
-    """Populations beside one agent alone."""
-    benchmark.run()
-
-
-@bench.command(name="start")
-def _bench_start(benchmark: tyro.conf.OmitArgPrefixes[ColdStartBenchmark]) -> None:
-    """Seconds until training starts, runs compiled and ends, with an empty cache of compiled functions."""
-    benchmark.run()
-
-
-@bench.command(name="atari")
-def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[AtariBenchmark]) -> None:
-    """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
-    _tell_rules(atari_config(benchmark.game, "a2c"))
-    benchmark.run()
-
-
-@bench.command(name="impala")
-def _bench_impala(benchmark: tyro.conf.OmitArgPrefixes[ImpalaBenchmark]) -> None:
-    """Training speed of IMPALA with and without distributed actors, beside RLlib's."""
-    benchmark.run()
 
 
 @app.command(name="reproduce")

@@ -10,15 +10,18 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pygame
 import pytest
-from gymnasium.wrappers import RecordEpisodeStatistics
+from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
 from dgvf_agents import commands
 from dgvf_agents.atlas import page
 from dgvf_agents.atlas.page import GAME_STEPS
-from dgvf_agents.cli import PIPE_CLOSED, main
+from dgvf_agents.cli import main
 from dgvf_agents.command_help import COMMANDS
+from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
 from dgvf_agents.runs import train
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
@@ -66,8 +69,30 @@ def test_training_is_evaluated_on_the_way_and_not_changed_by_it(tmp_path: Path) 
 
 def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["evaluate", str(run), "--episodes", "2"])
-    assert "over 2 episodes" in capsys.readouterr().out
+    shown = capsys.readouterr().out
     assert evaluate(run, episodes=1) == evaluate(run, episodes=1)
+    usual, as_trained = evaluate(run, episodes=2), evaluate(run, episodes=2, as_trained=True)
+    assert f"return {usual[0]:.3f} ± {usual[1]:.3f} (standard deviation) over 2 episodes\n" in shown
+    assert f"return {as_trained[0]:.3f} ± {as_trained[1]:.3f}" in shown
+    assert usual[0] < as_trained[0]  # longer episodes, whose rewards are not halved
+
+
+def test_training_says_how_its_worlds_differ_and_what_to_do_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown = {}
+    for world, method in (("puddle-world", "discovered"), ("collect-objects-small", "a2c")):
+        tiny = ["--steps", "80", "--compile", "False", "--questions", "4", "--out", str(tmp_path / world)]
+        main(["train", world, method, *tiny])
+        shown[world] = " ".join(capsys.readouterr().out.split())
+    puddles, rooms = shown["puddle-world"], shown["collect-objects-small"]
+    assert "training: reward_scale=0.5, start=random, max_episode_steps=200; evaluation: the environment's" in puddles
+    for command in ("evaluate {}", "watch {} --questions", "atlas {}"):
+        assert f"dgvf {command.format(tmp_path / 'puddle-world')}" in puddles
+    assert "evaluation:" not in rooms
+    assert f"dgvf watch {tmp_path / 'collect-objects-small'}" in rooms
+    assert "--questions" not in rooms
+    assert "atlas" not in rooms
 
 
 def test_a_run_is_watched_in_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,9 +103,44 @@ def test_a_run_is_watched_in_a_window(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         watching, "window", lambda config: windows.append(RecordEpisodeStatistics(window(config))) or windows[0]
     )
-    watching.watch(path, episodes=1, seed=0)
+    told: list[str] = []
+    watching.watch(path, episodes=2, seed=0, tell=told.append)
     assert windows[0].render_mode == "human"
-    assert len(windows[0].length_queue) == windows[0].episode_count == 1
+    assert len(windows[0].length_queue) == windows[0].episode_count == 2
+    returns, lengths = windows[0].return_queue, windows[0].length_queue
+    assert told == [f"episode {k + 1}: return {returns[k]:g} in {lengths[k]:,} steps" for k in range(2)]
+
+
+def test_videos_need_no_display_and_a_window_says_that_it_does(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("moviepy")
+    pygame.display.quit()
+    monkeypatch.setenv("SDL_VIDEODRIVER", "none of these")
+    monkeypatch.setattr(watching, "window", lambda config, mode="human": TimeLimit(window(config, mode), 3))
+    with pytest.raises(SystemExit):
+        main(["watch", str(run)])
+    assert "dgvf: watch needs a display" in capsys.readouterr().err
+    main(["watch", str(run), "--episodes", "2", "--video", str(tmp_path / "videos")])
+    assert len(list((tmp_path / "videos").glob("PuddleWorld-v0*.mp4"))) == 2
+
+
+def test_ctrl_c_ends_watching_quietly(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed = []
+
+    class Interrupted(TimeLimit):
+        def step(self, action: Any) -> Any:
+            raise KeyboardInterrupt
+
+        def close(self) -> None:
+            closed.append(True)
+            super().close()
+
+    monkeypatch.setattr(watching, "window", lambda config: Interrupted(window(config), 3))
+    with pytest.raises(SystemExit) as ended:
+        main(["watch", str(run)])
+    assert ended.value.code == INTERRUPTED
+    assert closed
 
 
 def test_a_run_is_never_written_over(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

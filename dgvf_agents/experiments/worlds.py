@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import final
 
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
-from dgvf_agents.runs.config import World
+from dgvf_agents.runs.config import WORLDS, World, preset
+from dgvf_agents.runs.reference_returns import REFERENCE_RETURNS
 from dgvf_envs.atari import GAMES, PAPER
 from dgvf_envs.atari.emulator import title_of
 
@@ -39,11 +40,11 @@ class WorldReference:
 
 
 REFERENCES: dict[World, WorldReference] = {
-    "collect-objects": WorldReference("CollectObjects-v0", 3.0, 0.156),
-    "collect-objects-small": WorldReference("CollectObjectsSmall-v0", 3.0, 0.331),
-    "puddle-world": WorldReference("PuddleWorld-v0", -36.7, -12_888.0, logarithmic=True),
+    world: WorldReference(env, returns.optimal, returns.random, returns.logarithmic)
+    for world in WORLDS
+    for env in (preset(world, "a2c").env,)
+    for returns in (REFERENCE_RETURNS[env],)
 }
-"""From the pages of the environments, which say how they were computed."""
 
 SOLVED: dict[str, float] = {
     "collect-objects": 2.9,

@@ -64,11 +64,25 @@ def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> Ve
     return make_vec(config.env, num_envs, seed, env_kwargs=config.evaluation_kwargs, wrapper_class=_wrapper(config))
 
 
-def window(config: TrainConfig) -> gym.Env[Any, Any]:
+def worlds_of(config: TrainConfig) -> str | None:
+    """What differs between the environments of training and of evaluation, in one line; `None` if nothing does."""
+    if config.env_kwargs == config.evaluation_kwargs:
+        return None
+
+    def described(arguments: dict[str, Any]) -> str:
+        return ", ".join(f"{name}={value}" for name, value in arguments.items()) or "the environment's defaults"
+
+    return (
+        f"training: {described(config.env_kwargs)}; evaluation: {described(config.evaluation_kwargs)}. Returns of the "
+        "two cannot be compared."
+    )
+
+
+def window(config: TrainConfig, render_mode: str = "human") -> gym.Env[Any, Any]:
     """An environment in a window. On Atari an episode is a whole game, even if a lost life ends it in training."""
     if config.atari is not None:
-        return make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False), render_mode="human")
-    env = gym.make(config.env, render_mode="human", **config.evaluation_kwargs)
+        return make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False), render_mode=render_mode)
+    env = gym.make(config.env, render_mode=render_mode, **config.evaluation_kwargs)
     wrapper = _wrapper(config)
     return env if wrapper is None else wrapper(env)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,12 @@ from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 def evaluate(
-    run: Path, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
+    run: Path,
+    episodes: int = 100,
+    deterministic: bool = False,
+    seed: int = 10_000,
+    device: str | None = None,
+    as_trained: bool = False,
 ) -> tuple[float, float]:
     """Mean and standard deviation of the undiscounted return of a run's latest checkpoint.
 
@@ -29,6 +35,7 @@ def evaluate(
         deterministic: whether to take the most likely action instead of sampling from the policy.
         seed: seed of the evaluation environments and the actions.
         device: device of the network (default: that of the run, or the CPU if that is unavailable).
+        as_trained: whether to evaluate in the environments of training, whose arguments may differ.
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
@@ -38,6 +45,8 @@ def evaluate(
         raise ValueError(f"episodes must be >= 1, got {episodes!r}")
     folder = RunFolder.existing(run)
     config = folder.read_config()
+    if as_trained:
+        config = dataclasses.replace(config, evaluation_kwargs=config.env_kwargs)
     env = evaluation_environments(config, min(64, episodes), seed)
     model = algorithm_of(config).load(folder.latest_checkpoint(), device=evaluation_device(device, config.device))
     returns, _ = episodes_of(model, env, episodes, seed, deterministic)

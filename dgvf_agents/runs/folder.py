@@ -101,8 +101,8 @@ class RunFolder:
         """Read the configuration."""
         return TrainConfig.from_fields(json.loads(self.config_file.read_text()))
 
-    def learning_curve(self) -> tuple[list[int], list[float]]:
-        """Environment steps, and the mean return of the last 100 training episodes at each."""
+    def learning_curve(self, metric: str = "rollout/ep_rew_mean") -> tuple[list[int], list[float]]:
+        """Environment steps, and a metric at each of them: the mean return of the last 100 training episodes."""
         with self.progress_file.open() as file:
-            rows = [row for row in csv.DictReader(file) if row.get("rollout/ep_rew_mean")]
-        return [int(float(r["time/total_timesteps"])) for r in rows], [float(r["rollout/ep_rew_mean"]) for r in rows]
+            rows = [row for row in csv.DictReader(file) if row.get(metric)]
+        return [int(float(row["time/total_timesteps"])) for row in rows], [float(row[metric]) for row in rows]

@@ -17,7 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
+from dgvf_agents.runs.reference_returns import ReferenceReturns
 from dgvf_agents.storage.atomic import replacing
+
+_GRAY = "#5c6270"
+_RED = "#c0392b"
+_LINEAR_BELOW = 10.0
+"""Magnitude of returns below which a symmetric logarithmic scale is linear."""
 
 
 def plot_learning_curve(
@@ -25,8 +31,9 @@ def plot_learning_curve(
     steps: Sequence[int],
     returns: Sequence[float],
     title: str,
-    optimal: float | None = None,
+    reference: ReferenceReturns | None = None,
     frames_per_step: int | None = None,
+    evaluated: bool = False,
 ) -> None:
     """Write a learning curve as PNG, atomically.
 
@@ -35,23 +42,34 @@ def plot_learning_curve(
         steps: environment steps.
         returns: mean return at each of the steps.
         title: title of the plot.
-        optimal: return of an optimal policy, drawn as a line; `None`: no line.
+        reference: returns of other policies, drawn as lines; `None`: no lines.
         frames_per_step: frames per agent step on Atari, which adds an axis of frames at the top; `None` elsewhere.
+        evaluated: whether the returns are of evaluations, not of training.
     """
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot(steps, returns, color="#2c69b0", linewidth=1.8)
-    if optimal is not None:
-        axes.axhline(optimal, color="#5c6270", linewidth=1.0, linestyle="--")
-        axes.annotate("optimal", (0, optimal), (4, -12), textcoords="offset points", color="#5c6270", fontsize=9)
+    if reference is not None:
+        _draw_reference(axes, reference, "human" if frames_per_step is not None else "optimal")
     measure = "return of the last 100 episodes" if frames_per_step is None else "score of the last 100 whole games"
-    axes.set(title=title, ylabel=f"mean {measure}")
+    axes.set(title=title, ylabel="mean return in evaluation" if evaluated else f"mean {measure}")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
     _label_steps(axes, frames_per_step)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150)
+
+
+def _draw_reference(axes: Axes, reference: ReferenceReturns, best: str) -> None:
+    """Lines at the best return and at that of the random policy."""
+    for value, words in ((reference.optimal, best), (reference.random, "random")):
+        axes.axhline(value, color=_GRAY, linewidth=1.0, linestyle="--")
+        place = (axes.get_xlim()[1], value)
+        axes.annotate(words, place, (-4, 3), textcoords="offset points", ha="right", color=_GRAY, fontsize=9)
+    if reference.logarithmic:
+        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def _label_steps(axes: Axes, frames_per_step: int | None) -> None:
@@ -66,12 +84,6 @@ def _label_steps(axes: Axes, frames_per_step: int | None) -> None:
     above = axes.secondary_xaxis("top", functions=both_ways)
     above.set_xlabel(f"frames, {frames_per_step} per step")
     above.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-_GRAY = "#5c6270"
-_RED = "#c0392b"
-_LINEAR_BELOW = 10.0
-"""Magnitude of returns below which a symmetric logarithmic scale is linear."""
 
 
 @final

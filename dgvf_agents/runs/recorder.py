@@ -15,6 +15,7 @@ from dgvf_agents.runs.evaluate import episodes_of
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError
 from dgvf_agents.runs.plotting import plot_learning_curve
+from dgvf_agents.runs.reference_returns import reference_returns
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _EVALUATION_SEED = 10_000
@@ -126,11 +127,24 @@ class RunRecorder(BaseCallback):
     def _save(self) -> None:
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
         self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
-        title = f"{self._config.env}, {self._config.task}, seed {self._config.seed}"
-        curve = self._folder.learning_curve()
-        plot_learning_curve(self._folder.curve_file, *curve, title, frames_per_step=self._config.frames_per_step)
+        self._draw()
         # Must be last: it may mark the run as finished.
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
+
+    def _draw(self) -> None:
+        """Draw the learning curve: evaluation returns where those of training cannot be compared with them."""
+        config, folder = self._config, self._folder
+        training, evaluation = folder.learning_curve(), folder.learning_curve("eval/mean_reward")
+        evaluated = config.env_kwargs != config.evaluation_kwargs and len(evaluation[0]) > 1
+        comparable = evaluated or config.env_kwargs == config.evaluation_kwargs
+        plot_learning_curve(
+            folder.curve_file,
+            *(evaluation if evaluated else training),
+            f"{config.env}, {config.task}, seed {config.seed}",
+            reference=reference_returns(config) if comparable else None,
+            frames_per_step=config.frames_per_step,
+            evaluated=evaluated,
+        )
 
 
 def _log_interval(config: TrainConfig) -> int:

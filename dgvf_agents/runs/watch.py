@@ -6,6 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
+import pygame
+from gymnasium.wrappers import RecordVideo
+
 from dgvf_agents.a2c import DGVFA2C
 from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.config import TrainConfig
@@ -26,6 +30,8 @@ def watch(
     deterministic: bool = False,
     seed: int | None = None,
     make_overlay: MakeOverlay | None = None,
+    video: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Show the agent of a run's latest checkpoint in a window.
 
@@ -36,28 +42,49 @@ def watch(
         seed: seed of the environment.
         make_overlay: makes an overlay to draw over the map, as `dgvf_agents.atlas.live_questions` does for the agent's
             questions. Each step is then shown for several frames.
+        video: a folder for a video of every episode, in place of the window; needs moviepy.
+        tell: is told the return of every episode.
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
         ValueError: the run is on an Atari game and `make_overlay` is given, or it raises the error.
+        OSError: there is no display for the window.
+        DependencyNotInstalled: a video is to be recorded without moviepy.
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
     model: Any = algorithm_of(config).load(folder.latest_checkpoint(), device="cpu")
     if make_overlay is not None and config.atari is not None:
         raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
-    env = window(config)
-    frames = 1
+    env, frames = window(config) if video is None else _recorded(config, video), 1
     if make_overlay is not None:
         env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
-        frames = _FRAMES_WITH_OVERLAY
-    for episode in range(episodes):
-        observation, _ = env.reset(seed=seed if episode == 0 else None)
-        over = False
-        while not over:
-            action, _ = model.predict(observation, deterministic=deterministic)
-            for _ in range(frames - 1):  # the step renders one frame itself
-                env.render()
-            observation, _, terminated, truncated, _ = env.step(action)
-            over = terminated or truncated
-    env.close()
+        frames = _FRAMES_WITH_OVERLAY if video is None else 1
+    try:
+        for episode in range(episodes):
+            total, steps = _episode(model, env, seed if episode == 0 else None, deterministic, frames)
+            tell(f"episode {episode + 1}: return {total:g} in {steps:,} steps")
+    except pygame.error as error:
+        raise OSError(f"watch needs a display ({error}); with --video FOLDER it needs none") from error
+    finally:
+        env.close()
+
+
+def _recorded(config: TrainConfig, folder: Path) -> gym.Env[Any, Any]:
+    """An environment whose episodes are recorded."""
+    return RecordVideo(window(config, "rgb_array"), str(folder), lambda episode: True, name_prefix=config.env)
+
+
+def _episode(
+    model: Any, env: gym.Env[Any, Any], seed: int | None, deterministic: bool, frames: int
+) -> tuple[float, int]:
+    """Play one episode, with each step shown for so many frames; returns its return and length."""
+    observation, _ = env.reset(seed=seed)
+    total, steps, over = 0.0, 0, False
+    while not over:
+        action, _ = model.predict(observation, deterministic=deterministic)
+        for _ in range(frames - 1):  # the step renders one frame itself
+            env.render()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, steps, over = total + float(reward), steps + 1, terminated or truncated
+    return total, steps

@@ -344,7 +344,6 @@ def test_numbers_are_those_of_the_cpu() -> None:
     assert apart(there.learner.packed_state.theta, here.learner.packed_state.theta) < 1e-3
 
 
-@needs_cuda
 @pytest.mark.parametrize(
     ("capability", "machine", "mixed", "expected"),
     [
@@ -365,6 +364,7 @@ def test_cpus_that_emulate_bfloat16_are_warned_of(
     assert sum("mixed_precision" in str(warning.message) for warning in caught) == expected
 
 
+@needs_cuda
 @pytest.mark.parametrize("mixed_precision", [False, True])
 def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: bool) -> None:
     model = small_model("cuda", mixed_precision=mixed_precision).learn(8 * BATCH)  # warm-up: everything is compiled

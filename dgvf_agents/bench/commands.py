@@ -1,0 +1,56 @@
+"""The commands of `dgvf bench`."""
+
+from __future__ import annotations
+
+import tyro
+from rich.console import Console
+from tyro.extras import SubcommandApp
+
+from dgvf_agents.bench.atari import AtariBenchmark
+from dgvf_agents.bench.cold_start import ColdStartBenchmark
+from dgvf_agents.bench.environments import EnvsBenchmark
+from dgvf_agents.bench.impala import ImpalaBenchmark
+from dgvf_agents.bench.population import PopulationBenchmark
+from dgvf_agents.bench.training import AgentsBenchmark
+from dgvf_agents.runs.atari_config import atari_config
+
+bench = SubcommandApp()
+
+
+@bench.command(name="envs")
+def _bench_envs(benchmark: tyro.conf.OmitArgPrefixes[EnvsBenchmark]) -> None:
+    """Environment steps per second: our vector environments beside SyncVectorEnv over our scalar ones."""
+    benchmark.run()
+
+
+@bench.command(name="agents")
+def _bench_agents(benchmark: tyro.conf.OmitArgPrefixes[AgentsBenchmark]) -> None:
+    """Training speed and memory: our agents beside Stable-Baselines3's A2C."""
+    benchmark.run()
+
+
+@bench.command(name="population")
+def _bench_population(benchmark: tyro.conf.OmitArgPrefixes[PopulationBenchmark]) -> None:
+    """Populations beside one agent alone."""
+    benchmark.run()
+
+
+@bench.command(name="start")
+def _bench_start(benchmark: tyro.conf.OmitArgPrefixes[ColdStartBenchmark]) -> None:
+    """Seconds until training starts, runs compiled and ends, with an empty cache of compiled functions."""
+    benchmark.run()
+
+
+@bench.command(name="atari")
+def _bench_atari(benchmark: tyro.conf.OmitArgPrefixes[AtariBenchmark]) -> None:
+    """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
+    config = atari_config(benchmark.game, "a2c")
+    assert config.atari is not None
+    Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
+    benchmark.run()
+
+
+@bench.command(name="impala")
+def _bench_impala(benchmark: tyro.conf.OmitArgPrefixes[ImpalaBenchmark]) -> None:
+    """Training speed of IMPALA with and without distributed actors, beside RLlib's."""
+    benchmark.run()

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dgvf_agents.core.averaging import Averaging
+from dgvf_agents.execution.devices import CPU
 
 Value = TypeVar("Value")
 
@@ -33,32 +34,30 @@ class LearnerGroup(Averaging):
 
     learners: int
     """P."""
+    device: torch.device = CPU
+    """Device of the model."""
 
     def mean(self, vector: Tensor) -> Tensor:
         return _mean(vector)
 
-    def all(self, condition: bool, device: torch.device) -> bool:
-        """Whether a condition holds in every learner.
-
-        Args:
-            condition: this learner's.
-            device: of the model; some backends have CUDA tensors only.
-        """
-        holds = torch.full((), int(condition), device=device)
+    def all(self, condition: bool) -> bool:
+        """Whether a condition holds in every learner."""
+        holds = torch.full((), int(condition), device=self.device)
         dist.all_reduce(holds, dist.ReduceOp.MIN)
         return bool(holds)
 
-    def from_first(self, value: Value, device: torch.device) -> Value:
+    def from_first(self, value: Value) -> Value:
         """The value of learner 0. Tensors must be on the CPU."""
-        values = [value]
-        dist.broadcast_object_list(values, 0, device=device)
-        return values[0]
+        return self._from(0, value)
 
     def of_each(self, value: Value) -> list[Value]:
-        """The value of every learner. Tensors must be on the CPU."""
-        values: list[Any] = [None] * self.learners
-        dist.all_gather_object(values, value)
-        return values
+        """The value of every learner, learner 0 first."""
+        return [self._from(learner, value) for learner in range(self.learners)]
+
+    def _from(self, learner: int, value: Value) -> Value:
+        values = [value]
+        dist.broadcast_object_list(values, learner, device=self.device)
+        return values[0]
 
 
 def rank() -> int:

@@ -89,13 +89,14 @@ def scenarios(folder: Path) -> dict[str, Any]:
     first = rank() == 0
     found: dict[str, Any] = {}
 
-    model, watcher = model_of(seed=None if rank() else 0, verbose=int(not first)), Watcher()
+    model, watcher = model_of(seed=None if rank() else 0, verbose=1), Watcher()
     found["start"] = state_of(model)
     model.learn(3 * STEPS, watcher)
     found["after three"] = model.learner.unroll_updates
     model.learn(2 * STEPS, watcher, reset_num_timesteps=False)
     found["trained"], found["rollouts"], found["thetas"] = state_of(model), watcher.rollouts, watcher.thetas
     found["steps"], found["updates"] = model.num_timesteps, model._n_updates
+    found["outputs of the log"] = len(model.logger.output_formats)
 
     torch.set_default_dtype(torch.float32)  # files are of single precision
     model, watcher = model_of(env=make_puddles), Watcher()

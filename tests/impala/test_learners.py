@@ -122,6 +122,10 @@ def test_steps_of_all_learners_count(found: list[dict[str, Any]]) -> None:
         assert one["stopped"] == 1
 
 
+def test_learner_0_logs(found: list[dict[str, Any]]) -> None:
+    assert [one["outputs of the log"] for one in found] == [1, 0]
+
+
 def test_learners_have_experience_of_their_own(found: list[dict[str, Any]]) -> None:
     first, second = found
     for key in ("rollouts", "earlier rollouts", "resumed rollouts"):

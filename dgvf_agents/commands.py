@@ -112,12 +112,16 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     from dgvf_agents.runs.folder import RunFolder
     from dgvf_agents.runs.interrupts import TrainingInterruptedError
     from dgvf_agents.runs.train import train
+    from dgvf_agents.runs.train_learners import train_learners
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
     _check_out(path)
     _tell_rules(config)
     try:
-        train(config, path, resume=resume)
+        if config.learners > 1:
+            train_learners(config, path, resume=resume)
+        else:
+            train(config, path, resume=resume)
     except TrainingInterruptedError:
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)

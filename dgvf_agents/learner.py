@@ -21,14 +21,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from dgvf_agents.core.finite import check_finite
-from dgvf_agents.core.inner_update import InnerMetrics, InnerState
+from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.optimizers import OptimizerState, global_norm
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import ChosenFunctions, UpdateFunctions
-from dgvf_agents.learner_state import LearnerState, UnrollState, like
+from dgvf_agents.learner_state import LearnerState, UnrollState, ends_at, like
 
 
 @final
@@ -169,6 +170,7 @@ class DiscoveryLearner:
     def _meta_update(self, gradient: Params, learning_rate: float) -> None:
         """η ← η - α Adam(gradient), unless the meta-gradient is too large or not finite."""
         assert self._meta_optimizer is not None
+        gradient = self._functions.over_learners(gradient)
         norm = self.meta_gradient_norm = global_norm(gradient)
         # Reading the norm synchronizes with the device, once per meta-update; the next action would do so anyway.
         if not float(norm) <= self.settings.skip_norm:  # NaN compares false
@@ -386,14 +388,7 @@ class DiscoveryLearner:
             self._unrolled_update(rollout, rate)
         set_random_state(self._device, random_state)
         self._state, self.metrics, self.meta_loss = current, metrics, meta_loss
-        if _ends_at(start, self._unroll.state, current):
+        if ends_at(start, self._unroll.state, current):
             self._unroll.set_state(current)
         else:
             self._unroll = None
-
-
-def _ends_at(start: InnerState, end: InnerState, current: InnerState) -> bool:
-    """Whether `end` equals `current` up to a tenth of the distance from `start`: other devices round differently."""
-    norm = torch.linalg.vector_norm
-    leaves = zip(*(tree_leaves(state) for state in (start, end, current)), strict=True)
-    return all(bool(norm(c - e) <= 0.1 * norm(e - s)) for s, e, c in leaves)  # NaN compares false

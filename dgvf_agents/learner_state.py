@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from dgvf_agents.core.inner_update import InnerMetrics, InnerState
+from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params, Rollout
 
@@ -68,3 +71,10 @@ def like(name: str, given: Any, own: Any) -> Any:
         expected, found = (f"{tuple(t.shape)} of {t.dtype}" for t in (own, given))
         raise ValueError(f"{name} must be {expected}, got {found}")
     return given.to(own.device)
+
+
+def ends_at(start: InnerState, end: InnerState, current: InnerState) -> bool:
+    """Whether `end` equals `current` up to a tenth of the distance from `start`: other devices round differently."""
+    norm = torch.linalg.vector_norm
+    leaves = zip(*(tree_leaves(state) for state in (start, end, current)), strict=True)
+    return all(bool(norm(c - e) <= 0.1 * norm(e - s)) for s, e, c in leaves)  # NaN compares false

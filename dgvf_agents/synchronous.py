@@ -111,7 +111,7 @@ class SynchronousAlgorithm(PersistentAlgorithm, ABC):
             while collector.steps < n_rollout_steps:
                 actions = collector.act(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
                 new_obs, rewards, dones, infos = collector.step(actions, env)
-                self.num_timesteps += env.num_envs
+                self.num_timesteps += env.num_envs * self.learners
                 if dones.any() or not collector.simulates:
                     self._update_info_buffer(infos, dones)
                 collector.add(actions, rewards, dones, new_obs, infos)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import torch
@@ -55,6 +56,16 @@ def random_rollout(
         bootstrap_slot=torch.zeros(steps, num_envs, dtype=torch.long),
     )
     return _with_bootstraps(rollout, num_unused, index_terminated)
+
+
+def side_by_side(rollouts: Sequence[Rollout], index_terminated: bool = False) -> Rollout:
+    """One batch of the environments of several: Σ B of them, with tensors for observations."""
+    fields = {
+        name: torch.cat([getattr(rollout, name) for rollout in rollouts], 1)
+        for name, value in rollouts[0].given().items()
+        if name not in ("bootstrap_index", "statistics", "entropy_weight")
+    }
+    return _with_bootstraps(rollouts[0]._replace(**fields), 0, index_terminated)
 
 
 def _with_bootstraps(rollout: Rollout, num_unused: int, index_terminated: bool) -> Rollout:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from dgvf_agents.core.inner_update import InnerMetrics
+from dgvf_agents.core.inner_metrics import InnerMetrics
 
 _ADVICE = (
     "a smaller learning_rate or auxiliary_coefficient, max_grad_norm, or smaller rewards usually help; "

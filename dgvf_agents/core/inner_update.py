@@ -3,7 +3,8 @@
     θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + w · L^ans(θ_{k-1}, η) ]          k = 1 … L, on batch k
     meta-gradient = ∇_η Σ_k L^RL(θ_k)                                          θ_k on batch k + 1
 
-The weight w is the auxiliary coefficient c, or `auxiliary_weight`. `dgvf_agents.core.unroll` chains the updates.
+The weight w is the auxiliary coefficient c, or `dgvf_agents.core.auxiliary_weight`. `dgvf_agents.core.unroll` chains
+the updates.
 
 **Conventions.** An inner gradient treats some of its inputs as constants: bootstraps, advantages, the importance ratios
 of off-policy targets and, in auxiliary mode, the features under the policy and value heads. Losses here take them as a
@@ -30,7 +31,10 @@ from dgvf_agents.core.argument_checks import (
     check_not_negative,
     check_positive_or_infinite,
 )
+from dgvf_agents.core.auxiliary_weight import auxiliary_weights
+from dgvf_agents.core.averaging import Averaging
 from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.inner_metrics import InnerMetrics, over_learners
 from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
@@ -42,9 +46,6 @@ from dgvf_agents.core.types import Params, Rollout, detach, map_observations
 Convention = Literal["exact", "surrogate"]
 EncoderMode = Literal["auxiliary", "joint"]
 AuxiliaryWeighting = Literal["fixed", "gradient-norm"]
-
-GRADIENT_FLOOR = 1e-8
-"""δ of `auxiliary_weight`: gradients of L^ans far below it are noise, so they are not scaled up."""
 
 
 @final
@@ -73,13 +74,16 @@ class UpdateRule:
     auxiliary_coefficient: float = 1.0
     """c ≥ 0: the weight of L^ans, or the norm of its gradient relative to that of L^RL; see `auxiliary_weighting`."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
-    """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: it is `auxiliary_weight`."""
+    """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: it is that of
+    `dgvf_agents.core.auxiliary_weight`."""
     encoder_mode: EncoderMode = "auxiliary"
     """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: both losses do (paper, section 3.4)."""
     convention: Convention = "exact"
     """What the meta-gradient passes through; see this module's docstring."""
     max_gradient_norm: float | None = None
     """Maximum Euclidean norm > 0 of the inner gradient; `None`: no clipping."""
+    averaging: Averaging | None = None
+    """Averages over learners that train together; `None`: one learner."""
 
     def __post_init__(self) -> None:
         check_fractions(discount=self.discount, gae_lambda=self.gae_lambda)
@@ -98,25 +102,6 @@ class InnerState(NamedTuple):
     """θ."""
     optimizer: OptimizerState
     """The inner optimizer's statistics."""
-
-
-class InnerMetrics(NamedTuple):
-    """Metrics of an inner update, detached scalars."""
-
-    loss: Float[Tensor, ""]
-    """L^RL + w · L^ans."""
-    policy_loss: Float[Tensor, ""]
-    value_loss: Float[Tensor, ""]
-    entropy: Float[Tensor, ""]
-    answer_loss: Float[Tensor, ""]
-    gradient_norm: Float[Tensor, ""]
-    """Euclidean norm of the inner gradient before clipping."""
-    explained_variance: Float[Tensor, ""]
-    """1 - Var(G - v) / Var(G)."""
-    main_gradient: Float[Tensor, ""]
-    """‖∂L^RL/∂x‖ at the features x, whether or not it trains the encoder."""
-    auxiliary_gradient: Float[Tensor, ""]
-    """‖w · ∂L^ans/∂x‖ at the features x."""
 
 
 class StopGradientInputs(NamedTuple):
@@ -161,22 +146,6 @@ def next_features(
     of_ends = bootstraps[rollout.bootstrap_slot]
     following = torch.cat([features[1:], of_ends[-1:]])
     return torch.where(rollout.segment_end[..., None], of_ends, following)
-
-
-def auxiliary_weight(
-    coefficient: float | Float[Tensor, ""], main: Float[Tensor, "*shape"], auxiliary: Float[Tensor, "*shape"]
-) -> Float[Tensor, ""]:
-    """W = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), so that the weighted gradient of L^ans has c times the norm of L^RL's.
-
-    The ratio of norms does not depend on the scale of rewards and cumulants or on the number of questions, so c has the
-    same meaning on every task. w is differentiable in both gradients, also at zero.
-
-    Args:
-        coefficient: c ≥ 0.
-        main: ∂L^RL/∂x, of any shape.
-        auxiliary: ∂L^ans/∂x, of the same shape.
-    """
-    return coefficient * global_norm({"": main}) * torch.rsqrt((auxiliary * auxiliary).sum() + GRADIENT_FLOOR**2)
 
 
 def main_loss(
@@ -226,7 +195,8 @@ def inner_update(
 ) -> tuple[InnerState, InnerMetrics]:
     """θ_{k-1} → θ_k, differentiable in θ_{k-1}, the optimizer's statistics and η."""
     encoded = _encode(rule, state.theta, rollout)
-    return _update(rule, encoded, state, eta, rollout, learning_rate)
+    after, metrics, _ = _update(rule, encoded, state, eta, rollout, learning_rate)
+    return after, metrics
 
 
 def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tuple[Params, Float[Tensor, ""]]:
@@ -234,18 +204,20 @@ def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tup
 
     In both encoder modes the gradient reaches the encoder, through which η acts on the meta-loss. L^RL is a pseudo-loss
     here too: returns and advantages are constants, so this is the policy and value gradient at θ_k. The gradient has no
-    entries for the answer head, which L^RL does not depend on.
+    entries for the answer head, which L^RL does not depend on. Of several learners, the loss is their mean, and the
+    gradient is that of the learner's own.
     """
     theta = detach(theta)
     encoded = _encode(rule, theta, rollout)
 
-    def loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
+    def own_loss(heads: Params, features: Tensor) -> tuple[Tensor, Tensor]:
         total = _meta_loss(rule, heads, encoded._replace(features=features), rollout)
         return total, total
 
-    gradient = torch.func.grad(loss, argnums=(0, 1), has_aux=True)
+    gradient = torch.func.grad(own_loss, argnums=(0, 1), has_aux=True)
     (of_heads, of_features), total = gradient(_main_heads(rule, theta), encoded.features.detach())
-    return detach({**encoded.pull_back(of_features)[0], **of_heads}), total.detach()
+    loss = total.detach() if rule.averaging is None else rule.averaging.means([total.detach()])[0]
+    return detach({**encoded.pull_back(of_features)[0], **of_heads}), loss
 
 
 def update_with_meta_loss(
@@ -258,7 +230,7 @@ def update_with_meta_loss(
     """
     encoded = _encode(rule, state.theta, rollout)
     loss = _meta_loss(rule, _main_heads(rule, state.theta), encoded, rollout)
-    after, metrics = _update(rule, encoded, state, eta, rollout, learning_rate)
+    after, metrics, (loss,) = _update(rule, encoded, state, eta, rollout, learning_rate, loss)
     return (after, loss), metrics
 
 
@@ -317,14 +289,23 @@ class _InnerGradient(NamedTuple):
 
 
 def _update(
-    rule: UpdateRule, encoded: _Encoded, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
-) -> tuple[InnerState, InnerMetrics]:
+    rule: UpdateRule,
+    encoded: _Encoded,
+    state: InnerState,
+    eta: Params,
+    rollout: Rollout,
+    learning_rate: Tensor,
+    *losses: Tensor,
+) -> tuple[InnerState, InnerMetrics, tuple[Tensor, ...]]:
+    """The update and its metrics; then the losses, of several learners their means."""
     gradient = _inner_gradient(rule, encoded, state.theta, eta, rollout)
-    clipped = gradient.total
+    clipped, metrics = gradient.total, _metrics(gradient)
+    if rule.averaging is not None:
+        clipped, metrics, losses = over_learners(rule.averaging, clipped, metrics, losses)
     if rule.max_gradient_norm is not None:
         clipped = clip_by_global_norm(clipped, rule.max_gradient_norm)
     theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate)
-    return InnerState(theta, optimizer), _metrics(gradient)
+    return InnerState(theta, optimizer), metrics, losses
 
 
 def _inner_gradient(
@@ -379,9 +360,9 @@ def _weighted(
     norms_of = (main.detach(), auxiliary.detach()) if surrogate else (main, auxiliary)
     widths = rule.network.encoder_widths
     by_encoder = zip(*(gradient.split(widths, -1) for gradient in norms_of), strict=True)
-    weights = [auxiliary_weight(coefficient, *gradients) for gradients in by_encoder]
+    *weights, of_head = auxiliary_weights(coefficient, [*by_encoder, norms_of], rule.averaging)
     weighted = [w * part for w, part in zip(weights, auxiliary.split(widths, -1), strict=True)]
-    return auxiliary_weight(coefficient, *norms_of), torch.cat(weighted, -1)
+    return of_head, torch.cat(weighted, -1)
 
 
 def _main_heads(rule: UpdateRule, theta: Params) -> Params:

@@ -170,9 +170,13 @@ class Adam(Optimizer):
 
 def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
     """The Euclidean norm of all tensors together. Its gradient at zero is zero; NaN stays NaN."""
-    squares = torch.stack([(t * t).sum() for t in tensors.values()]).sum()
-    nonzero = squares != 0  # true for NaN
-    return torch.where(nonzero, torch.sqrt(torch.where(nonzero, squares, 1.0)), 0.0)
+    return root(torch.stack([(t * t).sum() for t in tensors.values()]).sum())
+
+
+def root(square: Float[Tensor, ""]) -> Float[Tensor, ""]:
+    """The square root. Its gradient at zero is zero; NaN stays NaN."""
+    nonzero = square != 0  # true for NaN
+    return torch.where(nonzero, torch.sqrt(torch.where(nonzero, square, 1.0)), 0.0)
 
 
 def clip_by_global_norm(

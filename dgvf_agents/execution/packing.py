@@ -8,6 +8,7 @@ functions, where both are free, so the core works on named tensors.
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, final
@@ -17,8 +18,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dgvf_agents.core.acting import sample_actions
+from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import (
-    InnerMetrics,
     InnerState,
     UpdateRule,
     inner_update,
@@ -151,12 +152,13 @@ class PackedFunctions:
         return torch.cat([state.theta[KEY], *state.optimizer[KEY].values()])
 
     def update_of_vector(self, eta: Params, rollout: Rollout, learning_rate: Tensor) -> Callable[[Tensor], Tensor]:
-        """`update` as a function of `vector`, from θ_{k-1} to θ_k."""
+        """`update` as a function of `vector`, from θ_{k-1} to θ_k; of several learners, that of one alone."""
+        alone = self if self._rule.averaging is None else self.of_rule(dataclasses.replace(self._rule, averaging=None))
 
         def after(vector: Tensor) -> Tensor:
             theta, statistics = vector.split([self.theta.size, self.optimizer.size])
             state = InnerState({KEY: theta}, {KEY: {KEY: statistics} if self.optimizer.size else {}})
-            return self.vector(self.update(state, eta, rollout, learning_rate)[0])
+            return self.vector(alone.update(state, eta, rollout, learning_rate)[0])
 
         return after
 

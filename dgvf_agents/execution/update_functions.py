@@ -8,7 +8,8 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.inner_update import InnerMetrics, InnerState, UpdateRule
+from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import MetaLossFunction, UpdateFunction, UpdateWithMetaLossFunction
 from dgvf_agents.execution.compiling import Compilation, Compiled
@@ -61,6 +62,13 @@ class UpdateFunctions:
         if self.compilation.active_at(update):
             return ChosenFunctions(*functions)
         return ChosenFunctions(*(function.eager for function in functions))  # type: ignore[arg-type]
+
+    def over_learners(self, gradient: Params) -> Params:
+        """The mean of a packed meta-gradient over the learners that train together."""
+        averaging = self.rule.averaging
+        if averaging is None:
+            return gradient
+        return dict(zip(gradient, averaging.means(list(gradient.values())), strict=True))
 
     def inner_update(
         self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor, update: int

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -27,13 +28,14 @@ from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.impala.actor_process import ActorSpec
+from dgvf_agents.impala.cluster import shared_address
 from dgvf_agents.impala.distributed import ActorFleet
 from dgvf_agents.impala.environments import EnvFactory, RemoteEnvs, factory_of, wrapped
 from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.impala.several_learners import SeveralLearners
 from dgvf_agents.impala.transport import Parameters, batch_of
 from dgvf_agents.sb3.algorithm import LossReduction
 from dgvf_agents.sb3.arguments import RULE_SETTINGS
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 Self = TypeVar("Self", bound="DGVFImpala")
 
@@ -43,7 +45,7 @@ BATCH_SIZE = 32
 """Trajectories per batch (paper, table 1)."""
 
 
-class DGVFImpala(SynchronousAlgorithm):
+class DGVFImpala(SeveralLearners):
     """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace, and with an auxiliary task. By default, the task is
     to answer discovered questions.
 
@@ -125,6 +127,7 @@ class DGVFImpala(SynchronousAlgorithm):
         actors: int = 0,
         envs_per_actor: int | None = None,
         actor_settings: ActorSettings | None = None,
+        learners: int = 1,
         monitor_wrapper: bool = True,
         compile: Mode = "auto",
     ) -> None:
@@ -203,8 +206,11 @@ class DGVFImpala(SynchronousAlgorithm):
                 `n_envs / envs_per_actor` rollouts that arrive, from whichever actors. Default: the largest divisor that
                 lets each actor contribute one rollout, or 1.
             actor_settings: how actors are called and supervised; `None`: the defaults of `ActorSettings`.
+            learners: number of learners that train together, each in a process of its own with `n_envs` trajectories
+                and with `actors`: the processes of `torch.distributed`. Together they are one learner whose batch has
+                `learners` x `n_envs` trajectories.
             monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
-            compile: whether updates run compiled; see `DGVFA2C`.
+            compile: whether updates run compiled; see `DGVFA2C`. Those of several learners on the CPU never do.
 
         Raises:
             ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
@@ -218,6 +224,7 @@ class DGVFImpala(SynchronousAlgorithm):
 
     def _setup_model(self) -> None:
         self.normalize_advantage, self.use_rms_prop = False, True
+        check_counts(learners=self.learners)
         check_choice("rms_prop", self.rms_prop, RMSPropRule)
         check_choice("loss_reduction", self.loss_reduction, LossReduction)
         check_fractions_below_one(rms_prop_decay=self.rms_prop_decay)
@@ -251,24 +258,26 @@ class DGVFImpala(SynchronousAlgorithm):
         """Train the model. Arguments and the returned value are those of Stable-Baselines3's algorithms.
 
         Raises:
+            LearnerGroupError: `torch.distributed` does not connect `learners` processes.
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
+            ValueError: learners have different settings.
         """
-        arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
-        if not self.actors:
-            return super().learn(*arguments)
-        settings, resumed = self.actor_settings or ActorSettings(), self.learner.updates > 0
-        self._fleet = ActorFleet(self._actor_spec(), self.actors, settings, resumed)
-        try:
-            return super().learn(*arguments)
-        finally:
-            self._fleet.stop()
-            self._fleet = None
+        bar = progress_bar and self._learner_index == 0
+        arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, bar)
+        with self._in_step({"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}):
+            if not self.actors:
+                return super().learn(*arguments)
+            resumed = self.learner.updates > 0
+            self._fleet = ActorFleet(self._actor_spec(), self.actors, self._fleet_settings(), resumed)
+            try:
+                return super().learn(*arguments)
+            finally:
+                self._fleet.stop()
+                self._fleet = None
 
-    def collect_rollouts(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
-    ) -> bool:
+    def _collect(self, env: VecEnv, callback: BaseCallback, *arguments: Any) -> bool:
         if self._fleet is None:
-            return super().collect_rollouts(env, callback, rollout_buffer, n_rollout_steps)
+            return super()._collect(env, callback, *arguments)
         callback.on_rollout_start()
         rollouts = self._fleet.collect(self.n_envs // self._envs_per_actor, self._parameters())
         self._rollout = batch_of(rollouts, self.device, self._functions.statistics(), self.task.reads_features)
@@ -277,7 +286,7 @@ class DGVFImpala(SynchronousAlgorithm):
         dones = np.ones(len(infos), bool)  # infos are those of finished episodes
         self._update_info_buffer(infos, dones)
         del rollouts  # arrays in the object store
-        self.num_timesteps += self.n_steps * self.n_envs
+        self.num_timesteps += self.steps_per_update
         callback.update_locals(locals())
         if not callback.on_step():
             return False
@@ -293,6 +302,15 @@ class DGVFImpala(SynchronousAlgorithm):
     def _envs_per_actor(self) -> int:
         return self.envs_per_actor or default_envs_per_actor(self.n_envs, self.actors)
 
+    def _fleet_settings(self) -> ActorSettings:
+        """Settings of this learner's actors. All learners use the cluster of learner 0, in namespaces of their own."""
+        settings, index = self.actor_settings or ActorSettings(), self._learner_index
+        if self.learners == 1:
+            return settings
+        own = shared_address(settings.address, self.actors * self.learners) if index == 0 else None
+        namespace = f"{settings.namespace}-{index}" if settings.namespace and index else settings.namespace
+        return dataclasses.replace(settings, address=self._group.from_first(own), namespace=namespace)
+
     def _parameters(self) -> Parameters:
         """What actors act with."""
         self._prepare_update()  # weights may have been written into the policy
@@ -304,7 +322,7 @@ class DGVFImpala(SynchronousAlgorithm):
             environment=factory_of(self.env, self.actors),
             num_envs=self._envs_per_actor,
             n_steps=self.n_steps,
-            seed=self.seed,
+            seed=self._actor_seed,
             policy_class=self.policy_class,  # type: ignore[arg-type]
             policy_kwargs=self._policy_arguments(),
             observation_space=self.observation_space,

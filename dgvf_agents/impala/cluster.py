@@ -59,6 +59,13 @@ def connect(address: str | None, actors: int) -> Any:
         return ray
 
 
+def shared_address(address: str | None, actors: int) -> str:
+    """An address at which other processes find the Ray that `connect` connects this one to; see `connect`."""
+    ray = connect(address, actors)
+    found: str = address or ray.get_runtime_context().gcs_address
+    return found
+
+
 @contextmanager
 def _without_clusters(wanted: bool) -> Iterator[None]:
     """Let a Ray that is started or connected to meanwhile have one machine only.

@@ -117,6 +117,9 @@ class TrainConfig:
     """Environments of each actor, a divisor of `n_envs`; None: see `DGVFImpala`."""
     address: str | None = None
     """Address of a running Ray cluster for the actors, or `auto`; None: Ray is started on this machine."""
+    learners: int = 1
+    """Number of learners of IMPALA, each with `n_envs` environments and `actors` actors: processes on this machine,
+    with a GPU each if `device` is CUDA."""
     device: str = "cpu"
     """Device of networks and updates: `cpu`, `cuda`, `cuda:1`, or `auto`, which uses CUDA if available. The presets of
     the gridworlds use the CPU: their networks are too small for a GPU, and resumed runs are bitwise equal. Those of
@@ -138,7 +141,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
-        for name in (*counts, "checkpoints_kept", "n_envs", "n_steps"):
+        for name in (*counts, "checkpoints_kept", "n_envs", "n_steps", "learners"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
         check_device_name(self.device)
@@ -146,6 +149,8 @@ class TrainConfig:
             raise ValueError(f"actors must be >= 0, got {self.actors!r}")
         if self.actors and self.algorithm != "impala":
             raise ValueError(f"actors must be 0 unless the algorithm is impala, got {self.actors!r}")
+        if self.learners > 1 and self.algorithm != "impala":
+            raise ValueError(f"learners must be 1 unless the algorithm is impala, got {self.learners!r}")
         if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
             given = self.env_kwargs or self.evaluation_kwargs
             raise ValueError(f"env_kwargs and evaluation_kwargs must be empty on Atari, got {given!r}")
@@ -188,6 +193,11 @@ class TrainConfig:
         return self.encoder_mode or ("joint" if self.task == "none" else "auxiliary")
 
     @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one update, those of all learners."""
+        return self.n_envs * self.n_steps * self.learners
+
+    @property
     def frames_per_step(self) -> int | None:
         """Frames per agent step on Atari; `None` elsewhere."""
         return None if self.atari is None else self.atari.frame_skip
@@ -199,6 +209,7 @@ _ADDED = {
     "actors": 0,
     "envs_per_actor": None,
     "address": None,
+    "learners": 1,
 }
 """Fields that earlier runs do not have, and what they stand for in them."""
 

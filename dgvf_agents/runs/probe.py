@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.checkpoint import complete_checkpoints
+from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.stability import gain, jacobian, spectral_radius
@@ -53,15 +55,19 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
         raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without one")
     torch.set_num_threads(config.threads)
     probe_device = evaluation_device(device, config.device)
-    rows = []
-    for file in files:
-        env = training_environments(config, seed)
-        rows.append(measure(algorithm_of(config).load(file, env, device=probe_device, compile=False)))
+    rows = [measure(_loaded(file, config, seed, probe_device)) for file in files]
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(Stability._fields)
         writer.writerows(rows)
     return rows
+
+
+def _loaded(file: Path, config: TrainConfig, seed: int, device: torch.device) -> SynchronousAlgorithm:
+    """The model of a checkpoint; of several learners, as one with the environments of all."""
+    alone: dict[str, Any] = {"learners": 1, "force_reset": True} if config.learners > 1 else {}
+    env = training_environments(dataclasses.replace(config, n_envs=config.n_envs * config.learners), seed)
+    return algorithm_of(config).load(file, env, device=device, compile=False, **alone)
 
 
 def measure(model: SynchronousAlgorithm) -> Stability:

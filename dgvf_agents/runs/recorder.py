@@ -110,7 +110,7 @@ class RunRecorder(BaseCallback):
         return self._iteration_at(self.num_timesteps)
 
     def _iteration_at(self, steps: int) -> int:
-        return steps // (self._config.n_envs * self._config.n_steps)
+        return steps // self._config.steps_per_update
 
     def _evaluate(self) -> None:
         """Log an evaluation under Stable-Baselines3's names. All evaluations use the same seed, for comparison."""
@@ -149,7 +149,7 @@ class RunRecorder(BaseCallback):
 
 def _log_interval(config: TrainConfig) -> int:
     """Iterations between rows of metrics."""
-    return max(1, round(config.log_every / (config.n_envs * config.n_steps)))
+    return max(1, round(config.log_every / config.steps_per_update))
 
 
 def _next(steps: int, every: int) -> int:

@@ -60,12 +60,7 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     """
     with stop_requests() as stop, open_run(config, path, show_progress, stop, resume) as run:
         if not run.is_finished:
-            reset = run.begin()
-            try:
-                steps = config.steps - run.model.num_timesteps
-                run.model.learn(steps, run.recorder, log_interval=NEVER, reset_num_timesteps=reset)
-            finally:
-                run.model.logger.close()
+            run.finish()
         return run.model
 
 
@@ -87,6 +82,25 @@ class OpenRun:
     def is_finished(self) -> bool:
         """Whether nothing is left to train."""
         return self.resumed and self.model.num_timesteps >= self.config.steps
+
+    @property
+    def plan(self) -> tuple[int, bool]:
+        """Environment steps that are left, and whether the model starts to count them from 0."""
+        return self.config.steps - self.model.num_timesteps, not self.resumed
+
+    def finish(self) -> None:
+        """Train what is left.
+
+        Raises:
+            NotFiniteError: training has diverged.
+            TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
+        """
+        self.begin()
+        try:
+            steps, reset = self.plan
+            self.model.learn(steps, self.recorder, log_interval=NEVER, reset_num_timesteps=reset)
+        finally:
+            self.model.logger.close()
 
     def begin(self) -> bool:
         """Start to write the folder; returns whether the model starts to count its steps from 0."""
@@ -216,7 +230,7 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
 
 def _of_impala(config: TrainConfig) -> dict[str, Any]:
     """Settings for summed losses are converted by the algorithm itself."""
-    own = {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction}
+    own = {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction, "learners": config.learners}
     if not config.actors:
         return own
     return {**own, "n_envs": config.n_envs, "actors": config.actors, "envs_per_actor": config.envs_per_actor}

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.finite import check_metrics
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, InnerMetrics, UpdateRule
+from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, UpdateRule
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
 from dgvf_agents.core.question_networks import QuestionEncoder
@@ -29,6 +30,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
 from dgvf_agents.execution.compiling import Compilation, Mode
 from dgvf_agents.execution.devices import warn_of_slow_bfloat16
+from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
@@ -96,6 +98,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     compile: Mode
     loss_reduction: LossReduction = "mean"
     """What gradient norms and the optimizers' ε refer to: means over the batch, or sums."""
+    learners: int = 1
+    """Learners that train together, each with `n_envs` environments."""
     rule_settings: ClassVar[tuple[str, ...]] = RULE_SETTINGS
     """Attributes that the update rule is built from; they may change while training, which restarts the unroll."""
 
@@ -166,9 +170,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _setup_policy(self) -> None:
         """The policy, and the inner optimizer that its `optimizer_class` stands for."""
         kwargs = self._policy_arguments()
-        optimizer = self.inner_optimizer or inner_optimizer_for(
-            kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
-        )
+        given = kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
+        optimizer = self.inner_optimizer or inner_optimizer_for(*given)
         self._optimizer: Optimizer = optimizer_for_means(optimizer, self._samples_per_unit)
         self.policy = self.policy_class(  # type: ignore[assignment]
             self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
@@ -181,9 +184,14 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
 
     @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one update, those of all learners."""
+        return self.n_steps * self.n_envs * self.learners
+
+    @property
     def _samples_per_unit(self) -> int:
         """Number of samples in the loss that gradient norms and ε refer to: N of `norm_for_means`."""
-        return self.n_steps * self.n_envs if self.loss_reduction == "sum" else 1
+        return self.steps_per_update if self.loss_reduction == "sum" else 1
 
     def _norm(self, norm: float | None) -> float | None:
         """A maximum gradient norm for losses that are means, as the learner's are."""
@@ -246,6 +254,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             encoder_mode=self.encoder_mode,
             convention=self.convention,
             max_gradient_norm=self._norm(self.max_grad_norm),
+            averaging=LearnerGroup(self.learners, self.device) if self.learners > 1 else None,
         )
         self._applied_settings = [getattr(self, name) for name in self.rule_settings]
         return UpdateFunctions.of(rule, eta, self.compilation)
@@ -268,7 +277,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     ) -> tuple[int, BaseCallback]:
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         remaining = max(0, self._total_timesteps - self.num_timesteps)
-        self.compilation.last_update = self.learner.updates + -(-remaining // (self.n_steps * self.n_envs))
+        self.compilation.last_update = self.learner.updates + -(-remaining // self.steps_per_update)
         if self.verbose >= 1 or progress_bar:
             self.compilation.tell = print
         return result
@@ -363,27 +372,21 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         super().dump_logs(iteration)
 
     def _record(self, metrics: InnerMetrics) -> None:
-        progress, updates = self._current_progress_remaining, self._n_updates
+        settings, updates = self.annealed_settings(), self._n_updates
         record_update(self.logger, metrics, self.policy, updates)
-        self.logger.record("train/learning_rate", self.lr_schedule(progress))
-        self.logger.record("train/entropy_weight", checked_value_at("ent_coef", self.ent_coef, progress))
+        self.logger.record("train/learning_rate", settings.learning_rate)
+        self.logger.record("train/entropy_weight", settings.entropy_weight)
         if self.task.num_answers:
             record_answers(self.logger, metrics, self._guidance if self.encoder_mode == "joint" else None, updates)
         if isinstance(self.task, GVFTask) and self._rollout is not None:
             asked = self._asked(self.task, self._rollout)
             record_questions(self.logger, self.task, self.learner.eta, asked, self._guidance, updates)
         if self.task.discovers:
-            rate = checked_value_at("meta_learning_rate", self.meta_learning_rate, progress)
-            record_meta_updates(self.logger, self.learner, rate)
+            record_meta_updates(self.logger, self.learner, settings.meta_learning_rate)
 
     def _asked(self, task: AuxiliaryTask, rollout: Rollout) -> Rollout:
         """The rollout with what questions are asked of: observations, or the agent's features of them."""
-        if not task.reads_features:
-            return rollout
-        theta = {**self._functions.params(), **rollout.statistics}
-        with torch.no_grad():
-            features = self._functions.encode(theta, rollout.next_observations)
-        return rollout._replace(next_observations=features)
+        return self._functions.with_features(rollout) if task.reads_features else rollout
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dgvf_agents.core.networks import encode_with, inside, linear, split_encoder
-from dgvf_agents.core.types import Observations, Params, map_observations
+from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 from dgvf_agents.execution.packing import KEY, Packing
 from dgvf_agents.learner_state import like
 from dgvf_agents.sb3.extractors import PreprocessedEncoder
@@ -165,6 +165,12 @@ class PolicyFunctions:
         if training:  # in training they change in place: copies, which are thrown away
             own |= {name: value.clone() for name, value in own.items() if f"encoder.{name}" in self._statistics}
         return encode_with(self._training_encoder if training else self._encoder, own, observations, batch_dims)
+
+    def with_features(self, rollout: Rollout) -> Rollout:
+        """The rollout with the policy's features of o_{t+1} in place of the observations."""
+        with torch.no_grad():
+            features = self.encode({**self.params(), **rollout.statistics}, rollout.next_observations)
+        return rollout._replace(next_observations=features)
 
     def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
         latent = self._latent(params, features)

@@ -9,7 +9,7 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.core.inner_update import InnerMetrics
+from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.learner import DiscoveryLearner

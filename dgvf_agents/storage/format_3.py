@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dgvf_agents.core.inner_update import InnerMetrics
+from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.sb3.functional_policy import theta_name
 

@@ -8,7 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_not_negative, check_positive
-from dgvf_agents.core.inner_update import InnerMetrics, InnerState
+from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.learner_state import LearnerState, UnrollState, like
 from dgvf_agents.storage.random_states import check_torch_state

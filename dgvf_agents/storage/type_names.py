@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 _MODULES = {
-    "dgvf_agents.core.inner_update": ("InnerMetrics", "InnerState"),
+    "dgvf_agents.core.inner_metrics": ("InnerMetrics",),
+    "dgvf_agents.core.inner_update": ("InnerState",),
     "dgvf_agents.core.types": ("Rollout",),
     "dgvf_agents.impala.settings": ("ActorSettings",),
     "dgvf_agents.learner_state": ("LearnerState", "UnrollState"),

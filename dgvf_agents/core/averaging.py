@@ -1,0 +1,35 @@
+"""Averages over learners that train together, each with batches of its own."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Averaging(ABC):
+    """Averages over P learners of equal θ and η. All of them call it the same number of times, in the same order.
+
+    An inner update with the averaged gradient is that of the P batches side by side. Each learner's backward pass
+    starts from its own meta-losses. The pull-back of an average is again an average, so the mean of the learners'
+    meta-gradients is the meta-gradient of the mean meta-loss.
+    """
+
+    learners: int
+    """P."""
+
+    @abstractmethod
+    def mean(self, vector: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """The mean of the learners' vectors, bitwise the same in each of them.
+
+        Its vector-Jacobian product is the mean of the learners' cotangents. Differentiable to any order.
+        """
+
+    def means(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The mean of each tensor over the learners. All have one dtype, and travel as one vector."""
+        vector = self.mean(torch.cat([tensor.reshape(-1) for tensor in tensors]))
+        pieces = vector.split([tensor.numel() for tensor in tensors])
+        return [piece.reshape(tensor.shape) for piece, tensor in zip(pieces, tensors, strict=True)]

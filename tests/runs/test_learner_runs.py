@@ -122,10 +122,10 @@ def _worker(learner: int, *outcomes: Any, ends: bool = True, exit_code: int = 0)
     return train_learners._Worker(learner, process, own), others
 
 
-def _failed(error: Exception, learner: int) -> Any:
+def _failed(error: BaseException, learner: int) -> Any:
     try:
         raise error
-    except Exception as raised:
+    except BaseException as raised:
         return train_learners._failure(raised, learner)
 
 
@@ -179,7 +179,7 @@ def test_ctrl_c_is_passed_on_to_learner_0() -> None:
         stop = train_learners._stop_request(end)
         while not stop.asked:
             time.sleep(0.01)
-        end.send(_failed(TrainingInterruptedError(Path("run")), 0))  # type: ignore[arg-type]
+        end.send(_failed(TrainingInterruptedError(Path("run")), 0))
 
     thread = threading.Thread(target=learner, daemon=True)
     thread.start()

@@ -8,7 +8,7 @@ COMMANDS = {
     "train": "Train an agent and write a run folder.",
     "warm-up": "Compile what training on a world with a method needs, into the cache that all processes share.",
     "evaluate": "Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped.",
-    "watch": "Show the agent of a run's latest checkpoint in a window; --questions draws its questions over the map.",
+    "watch": "Show the agent of a run's latest checkpoint in a window.",
     "atlas": "Show what a run's questions ask, over every state of its world or along a game, as one HTML page with "
     "pictures.",
     "probe": "Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient "

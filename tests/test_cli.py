@@ -22,12 +22,13 @@ from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import main
 from dgvf_agents.command_help import COMMANDS
 from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
-from dgvf_agents.runs import train
+from dgvf_agents.runs import recorder, train
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
 from dgvf_agents.runs.environments import window
 from dgvf_agents.runs.evaluate import evaluate
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.plotting import plot_learning_curve
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 
@@ -70,11 +71,36 @@ def test_training_is_evaluated_on_the_way_and_not_changed_by_it(tmp_path: Path) 
 def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["evaluate", str(run), "--episodes", "2"])
     shown = capsys.readouterr().out
-    assert evaluate(run, episodes=1) == evaluate(run, episodes=1)
     usual, as_trained = evaluate(run, episodes=2), evaluate(run, episodes=2, as_trained=True)
     assert f"return {usual[0]:.3f} ± {usual[1]:.3f} (standard deviation) over 2 episodes\n" in shown
     assert f"return {as_trained[0]:.3f} ± {as_trained[1]:.3f}" in shown
     assert usual[0] < as_trained[0]  # longer episodes, whose rewards are not halved
+
+
+@pytest.mark.parametrize(
+    ("world", "evaluated", "reference"),
+    [("puddle-world", True, (-36.7, -12_888.0)), ("collect-objects-small", False, (3.0, 0.331))],
+)
+def test_a_learning_curve_is_comparable_with_the_optimal_and_the_random_return(
+    world: str, evaluated: bool, reference: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[tuple[Any, Any]] = []
+
+    def record(*arguments: Any, **options: Any) -> None:
+        drawn.append((arguments, options))
+        plot_learning_curve(*arguments, **options)
+
+    monkeypatch.setattr(recorder, "plot_learning_curve", record)
+    often = ["--log-every", "80", "--evaluate-every", "80", "--evaluation-episodes", "1", "--n-envs", "8"]
+    main(["train", world, "a2c", "--steps", "160", "--compile", "False", *often, "--out", str(tmp_path / "run")])
+    (_, steps, returns, _), options = drawn[-1]
+    column = "eval/mean_reward" if evaluated else "rollout/ep_rew_mean"
+    with (tmp_path / "run" / "progress.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row.get(column)]
+    assert steps == [int(row["time/total_timesteps"]) for row in rows]
+    assert returns == [float(row[column]) for row in rows]
+    assert options["evaluated"] == evaluated
+    assert (options["reference"].optimal, options["reference"].random) == reference
 
 
 def test_training_says_how_its_worlds_differ_and_what_to_do_next(

@@ -63,13 +63,15 @@ def plot_learning_curve(
 
 def _draw_reference(axes: Axes, reference: ReferenceReturns, best: str) -> None:
     """Lines at the best return and at that of the random policy."""
+    if reference.logarithmic:
+        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        lowest = min(axes.dataLim.y0, reference.random)
+        axes.set_ylim(1.5 * lowest, max(reference.optimal, -_LINEAR_BELOW))
     for value, words in ((reference.optimal, best), (reference.random, "random")):
         axes.axhline(value, color=_GRAY, linewidth=1.0, linestyle="--")
         place = (axes.get_xlim()[1], value)
         axes.annotate(words, place, (-4, 3), textcoords="offset points", ha="right", color=_GRAY, fontsize=9)
-    if reference.logarithmic:
-        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def _label_steps(axes: Axes, frames_per_step: int | None) -> None:

@@ -168,6 +168,7 @@ def _report(
 
 
 def main() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes deaf to it
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--actor-kills", type=int, default=20)

@@ -14,7 +14,7 @@ from dgvf_agents.core.optimizers import root
 GRADIENT_FLOOR = 1e-8
 """δ of `auxiliary_weight`: gradients of L^ans far below it are noise, so they are not scaled up."""
 
-Gradients = tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"]]
+Gradients = tuple[Tensor, Tensor]
 """∂L^RL/∂x and ∂L^ans/∂x."""
 
 

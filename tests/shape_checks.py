@@ -10,6 +10,7 @@ PyTorch's trees put other things than tensors into named tuples.
 from __future__ import annotations
 
 import functools
+import random
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -106,9 +107,11 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         signature = (_signature(args), _signature(kwargs))
         if signature in seen:
             return function(*args, **kwargs)
+        state = random.getstate()  # beartype checks a random item of a sequence
         _check_records((*args, *kwargs.values()))
         result = strict(*args, **kwargs)
         _check_records(result if type(result) is tuple else (result,))
+        random.setstate(state)
         seen.add(signature)
         return result
 

@@ -14,6 +14,7 @@ from dgvf_agents.experiments import search
 from dgvf_agents.experiments.figures import (
     draw_curves,
     draw_curves_by_learning_rate,
+    draw_final_returns,
     draw_improvements,
     draw_search,
     draw_study,
@@ -133,6 +134,21 @@ _LAPTOP_META_RATE: Changes = {"meta_learning_rate": 7.5e-5}
 # Between the table's 1e-4 and the gridworlds' 0.1, not searched.
 _LAPTOP_AUXILIARY: Changes = {"auxiliary_coefficient": 0.01}
 
+_LONG_EPISODES: Changes = {"env_kwargs.max_episode_steps": 1_000}
+"""Of training; evaluation allows 5,000 steps."""
+_COLLAPSES: dict[str, Changes] = {
+    "preset": {},
+    "long episodes": _LONG_EPISODES,
+    "coefficient 0.003": {"auxiliary_coefficient": 0.003},
+    "long episodes, coefficient 0.003": {**_LONG_EPISODES, "auxiliary_coefficient": 0.003},
+    "final entropy 0.06": {"final_ent_coef": 0.06},
+    "exact convention": {"convention": "exact"},
+    "inner clipping": {"max_grad_norm": 0.5},
+    "constant meta rate": {"final_meta_learning_rate": None},
+    "losses as sums": {"loss_reduction": "sum"},
+}
+"""What may keep discovered questions at PuddleWorld's optimum, by label."""
+
 _FIGURES = (
     # Paper, figure 2: do discovered questions alone suffice?
     Figure(
@@ -211,6 +227,16 @@ _FIGURES = (
         _varied("convention", ("exact", "surrogate"), LOW_RATE),
         partial(draw_curves, title="Exact and surrogate meta-gradients"),
         reference="exact",
+    ),
+    # Beyond the paper: why do some seeds of discovered questions lose PuddleWorld's optimum again?
+    Figure(
+        "collapses",
+        "discovered questions on PuddleWorld with one setting changed: which seeds end at the optimum",
+        lambda world: [setting(world, "discovered", label, **changes) for label, changes in _COLLAPSES.items()],
+        partial(draw_final_returns, title="Discovered questions on PuddleWorld: every seed's final return"),
+        worlds=("puddle-world",),
+        seeds=10,
+        reference="preset",
     ),
     # Beyond the paper: does auxiliary learning with default settings cost a new user anything, and does it help?
     Figure(

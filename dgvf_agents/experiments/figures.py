@@ -11,9 +11,20 @@ from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.settings import changes_in, method_in
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
-from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.experiments.worlds import SOLVED, reference_of
 from dgvf_agents.runs.atari_config import PAPER_TABLE
-from dgvf_agents.runs.plotting import Bars, HeatMap, Line, Panel, plot_bars, plot_curves, plot_heat_maps, plot_studies
+from dgvf_agents.runs.plotting import (
+    Bars,
+    HeatMap,
+    Line,
+    Panel,
+    Strip,
+    plot_bars,
+    plot_curves,
+    plot_heat_maps,
+    plot_strips,
+    plot_studies,
+)
 
 NAMES = {
     "discovered": "Discovered GVFs",
@@ -89,6 +100,19 @@ def draw_search(results: Results, path: Path) -> None:
             studies.append(_study(results, world, coefficients))
     if studies:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
+
+
+def draw_final_returns(results: Results, path: Path, title: str) -> None:
+    """The final return of every seed, a row per setting, beside the return that counts as solved; a panel per world."""
+    panels = []
+    for world in results.worlds():
+        cells = where(results.cells, world=world)
+        rows = {
+            NAMES.get(label, label): of["final_return"].to_numpy() for label, of in cells.groupby("setting", sort=False)
+        }
+        reference = reference_of(world)
+        panels.append(Strip(_title(results, world), rows, SOLVED.get(world), reference.optimal, reference.logarithmic))
+    plot_strips(path, panels, title, "final return")
 
 
 def draw_improvements(results: Results, path: Path, title: str) -> None:

@@ -27,6 +27,7 @@ FigureName = Literal[
     "learning-rate",
     "low-rate",
     "convention",
+    "collapses",
     "own-tasks",
     "atari-representation",
     "atari-meta-objective",

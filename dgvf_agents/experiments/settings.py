@@ -110,12 +110,14 @@ class Setting:
     label: str
     """Name in an experiment's tables, unique on its world."""
     changes: tuple[tuple[str, Any], ...] = ()
-    """Fields of `TrainConfig` and their values."""
+    """Fields of `TrainConfig`, or entries of theirs such as `env_kwargs.max_episode_steps`, and their values."""
 
     def config(self, scale: Scale, seed: int) -> TrainConfig:
         """The configuration of a run."""
-        changed = dataclasses.replace(self.preset, **dict(self.changes))
-        return dataclasses.replace(scale.apply(changed), seed=seed)
+        config = self.preset
+        for name, value in self.changes:
+            config = _with(config, name, value)
+        return dataclasses.replace(scale.apply(config), seed=seed)
 
     @property
     def preset(self) -> TrainConfig:
@@ -131,8 +133,14 @@ class Setting:
     def folder_name(self) -> str:
         """`WORLD/METHOD`, then the differences from the preset: equal settings of two experiments share their runs."""
         usual = self.preset
-        changes = [f",{name}={value}" for name, value in sorted(self.changes) if getattr(usual, name) != value]
+        changes = [f",{name}={value}" for name, value in sorted(self.changes) if _with(usual, name, value) != usual]
         return f"{self.world}/{self.method}{''.join(changes)}"
+
+
+def _with(config: TrainConfig, name: str, value: Any) -> TrainConfig:
+    """The configuration with another value of a field, or of an entry of it, `FIELD.KEY`."""
+    field, _, key = name.partition(".")
+    return dataclasses.replace(config, **{field: {**getattr(config, field), key: value} if key else value})
 
 
 def setting(world: str, method: AnyMethod, label: str | None = None, **changes: Any) -> Setting:

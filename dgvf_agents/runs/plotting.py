@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import final
@@ -133,6 +133,21 @@ class Bars:
 
 @final
 @dataclass(frozen=True, eq=False)
+class Strip:
+    """Numbers of several groups, such as the returns of every seed by setting."""
+
+    title: str
+    groups: Mapping[str, np.ndarray]
+    """`[N]` numbers of each group, by its name."""
+    threshold: float | None
+    """Drawn as a line; the numbers at or above it are counted and filled. `None`: no line."""
+    optimal: float | None
+    """Return of an optimal policy; `None`: no line."""
+    logarithmic: bool = False
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class HeatMap:
     """A number as a function of two parameters."""
 
@@ -207,6 +222,38 @@ def plot_bars(path: Path, panels: Sequence[Bars], title: str, ylabel: str) -> No
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, axis="y")
     _save(figure, path)
+
+
+def plot_strips(path: Path, panels: Sequence[Strip], title: str, xlabel: str) -> None:
+    """Write a point for every number as PNG, atomically: a row for each group, a panel below the other."""
+    figure, grid = _figure(len(panels), title, columns=1)
+    rows = max(len(panel.groups) for panel in panels)
+    figure.set_size_inches(9.0, 0.6 + len(panels) * (1.2 + 0.34 * rows))
+    for axes, panel in zip(grid, panels, strict=True):
+        for place, values in enumerate(panel.groups.values()):
+            reached = values >= (-np.inf if panel.threshold is None else panel.threshold)
+            jitter = np.linspace(-0.18, 0.18, len(values)) if len(values) > 1 else np.zeros(1)
+            faces = np.where(reached, _RED, "none")
+            axes.scatter(values, place + jitter, s=26, facecolors=faces, edgecolors=_RED, linewidths=0.9)
+        names = [f"{name}\n{_reached(values, panel.threshold)}" for name, values in panel.groups.items()]
+        axes.set_yticks(range(len(names)), names, fontsize=8)
+        axes.invert_yaxis()
+        if panel.logarithmic:
+            axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        for value, style in ((panel.threshold, "--"), (panel.optimal, ":")):
+            if value is not None:
+                axes.axvline(value, color=_GRAY, linewidth=1.0, linestyle=style)
+        axes.set(title=panel.title, xlabel=xlabel)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(alpha=0.25, axis="x")
+    _save(figure, path)
+
+
+def _reached(values: np.ndarray, threshold: float | None) -> str:
+    """How many numbers are at or above the threshold."""
+    count = f"{len(values)} seeds"
+    return count if threshold is None else f"{int((values >= threshold).sum())} of {count} at {threshold:g} or better"
 
 
 def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) -> None:

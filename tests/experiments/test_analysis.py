@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES
 from dgvf_agents.experiments.metrics import Curve, RunMetrics
@@ -23,6 +24,7 @@ from dgvf_agents.experiments.search import best_setting
 from dgvf_agents.experiments.settings import SCALES, SearchGrid
 from dgvf_agents.experiments.tables import COLUMNS, Results, make_table, only, read_provenance, where
 from dgvf_agents.runs.config import TrainConfig, World, preset
+from dgvf_agents.runs.plotting import Strip
 from tests.run_folders import write_run
 
 
@@ -188,7 +190,7 @@ def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
     assert told["configurations"]["collect-objects/discovered,objective=end"]["objective"] == "end"
 
 
-DRAWN = ("gridworlds", "learning-rate", "own-tasks", "atari-representation", "atari-joint")
+DRAWN = ("gridworlds", "learning-rate", "collapses", "own-tasks", "atari-representation", "atari-joint")
 """Pictures of every kind; the others are slow."""
 
 
@@ -205,6 +207,17 @@ def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> No
     picture = draw(figure, tmp_path / "tables")
     assert picture == tmp_path / "tables" / f"{figure}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_seed_is_drawn_beside_what_counts_as_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Strip] = []
+    monkeypatch.setattr(figures, "plot_strips", lambda path, panels, title, xlabel: shown.extend(panels))
+    cells = cells_with_runs("collapses", "puddle-world", tmp_path)
+    FIGURES["collapses"].draw(analyze(FIGURES["collapses"], cells), tmp_path / "x.png")
+    (panel,) = shown
+    assert (panel.title, panel.threshold, panel.logarithmic) == ("PuddleWorld-v0, 3 seeds", -45.0, True)
+    assert list(panel.groups)[:3] == ["preset", "long episodes", "coefficient 0.003"]
+    assert [panel.groups[name].tolist() for name in ("preset", "long episodes")] == [[0, 1, 2], [10, 11, 12]]
 
 
 def table(*rows: tuple[str, float, float]) -> pd.DataFrame:

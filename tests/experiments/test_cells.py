@@ -42,6 +42,15 @@ def test_a_setting_is_a_preset_with_changes() -> None:
     assert study.config(FULL, seed=3) == expected
 
 
+def test_a_change_may_be_an_entry_of_a_field() -> None:
+    usual = preset("puddle-world", "discovered")
+    changed = setting("puddle-world", "discovered", **{"env_kwargs.max_episode_steps": 1_000})
+    assert changed.config(FULL, seed=0).env_kwargs == {**usual.env_kwargs, "max_episode_steps": 1_000}
+    assert changed.folder_name == "puddle-world/discovered,env_kwargs.max_episode_steps=1000"
+    same = setting("puddle-world", "discovered", **{"env_kwargs.max_episode_steps": 200})
+    assert same.folder_name == "puddle-world/discovered"
+
+
 def test_equal_settings_of_experiments_share_their_folder() -> None:
     changed = setting("puddle-world", "discovered", unroll_length=25, questions=2)
     assert changed.folder_name == "puddle-world/discovered,questions=2,unroll_length=25"

@@ -18,7 +18,7 @@ from rich.console import Console, RenderableType
 from rich.progress import track
 from rich.table import Table
 
-from dgvf_agents.bench.report import Row, write_report
+from dgvf_agents.bench.report import Report, Row, header_of
 
 
 class Benchmark(ABC):
@@ -47,15 +47,23 @@ class Benchmark(ABC):
     def run(self) -> list[Row]:
         """Measure, print the tables, and write the report; returns its rows: each case with its result.
 
+        With an output file, a benchmark that was stopped continues after its last case.
+
         Raises:
             RuntimeError: a case failed in its process; the message has its errors.
         """
-        console, measure = Console(), self._measure_in_subprocess if self.isolated else self.measure
-        rows = [{**case, **measure(case)} for case in track(self.cases(), "measuring", console=console, transient=True)]
+        console, cases = Console(), self.cases()
+        measure = self._measure_in_subprocess if self.isolated else self.measure
+        report = None if self.output is None else Report(self.output, header_of(f"dgvf bench {self.name}", self), cases)
+        rows = [] if report is None else list(report.rows)
+        if rows:
+            console.print(f"continuing after {len(rows)} of {len(cases)} cases")
+        for case in track(cases[len(rows) :], "measuring", console=console, transient=True):
+            rows.append({**case, **measure(case)})
+            if report is not None:
+                report.add(rows[-1])
         for table in self.tables(rows):
             console.print(table)
-        if self.output is not None:
-            write_report(self.output, f"dgvf bench {self.name}", self, rows)
         return rows
 
     def _measure_in_subprocess(self, case: Row) -> Row:

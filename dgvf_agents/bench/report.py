@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -23,27 +23,58 @@ Row = dict[str, Any]
 _PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 
 
-def write_report(path: Path, command: str, settings: Any, rows: list[Row]) -> None:
-    """Write a JSON report, atomically.
+def header_of(command: str, settings: Any) -> Row:
+    """What a report says besides its rows: the whole command, its settings, versions and hardware.
 
     Args:
-        path: the file; its folder is made.
-        command: that makes these rows, without its options.
+        command: without its options.
         settings: the benchmark's dataclass.
-        rows: the results.
     """
     recorded = {name: value for name, value in dataclasses.asdict(settings).items() if name != "output"}
     device = device_named(getattr(settings, "device", "cpu"))
     accelerator = {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
-    report = {
+    header = {
         "command": " ".join([command, *options(settings, recorded)]),
         "settings": recorded,
         "versions": versions((*_PACKAGES, *_installed(getattr(settings, "optional_packages", ())))),
         "hardware": {**hardware(), **accelerator},
-        "rows": rows,
     }
-    with replacing(path) as unfinished:
-        unfinished.write_text(json.dumps(report, indent=1, default=str) + "\n")
+    return json.loads(json.dumps(header, default=str))
+
+
+@final
+class Report:
+    """The rows of a benchmark in a JSON file. Those of a benchmark that was stopped are kept beside it.
+
+    Args:
+        path: the report; its folder is made.
+        header: see `header_of`.
+        cases: of all rows.
+    """
+
+    def __init__(self, path: Path, header: Row, cases: Sequence[Row]) -> None:
+        self._path, self._unfinished, self._header = path, path.with_suffix(".unfinished.json"), header
+        self._cases = [json.loads(json.dumps(case)) for case in cases]
+        self.rows: list[Row] = self._measured() if self._unfinished.is_file() else []
+        """Those measured so far, in the order of the cases."""
+
+    def _measured(self) -> list[Row]:
+        """The rows that an earlier process has measured with the same command, versions and hardware."""
+        found = json.loads(self._unfinished.read_text())
+        rows = found.pop("rows")
+        alike = found == self._header and all(
+            case.items() <= row.items() for case, row in zip(self._cases, rows, strict=False)
+        )
+        return rows if alike else []
+
+    def add(self, row: Row) -> None:
+        """Write a row, atomically; the report itself is written with the last one."""
+        self.rows.append(row)
+        finished = len(self.rows) == len(self._cases)
+        with replacing(self._path if finished else self._unfinished) as unfinished:
+            unfinished.write_text(json.dumps({**self._header, "rows": self.rows}, indent=1, default=str) + "\n")
+        if finished:
+            self._unfinished.unlink(missing_ok=True)
 
 
 def options(settings: Any, names: Iterable[str]) -> list[str]:

@@ -199,7 +199,8 @@ DRAWN = ("gridworlds", "learning-rate", "collapses", "own-tasks", "atari-represe
     [pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow]) for name in FIGURES if name != "search"],
 )
 def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
-    usual = FIGURES[figure].worlds[-2:] if figure == "own-tasks" else ("collect-objects-small", "puddle-world")
+    usual = FIGURES[figure].worlds if figure == "collapses" else ("collect-objects-small", "puddle-world")
+    usual = FIGURES[figure].worlds[-2:] if figure == "own-tasks" else usual
     worlds = ("atari/Breakout", "atari/Pong") if figure.startswith("atari-") else usual
     cells = [cell for world in worlds for cell in cells_with_runs(figure, world, tmp_path / "runs", seeds=2)]
     analyze(FIGURES[figure], cells).write(tmp_path / "tables", {})

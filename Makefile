@@ -7,8 +7,10 @@ INSTALLED := .venv/.installed
 # The networks are small: more threads only wait for each other.
 export OMP_NUM_THREADS ?= 1
 
-# A file's tests stay together: they share what they train.
-PARALLEL := -n auto --maxprocesses 4 --dist loadfile
+# A file's tests stay together: they share what they train. Their order is that of tests/conftest.py. There is a worker
+# more than cores, since some tests wait for other processes.
+WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test nightly coverage mutation lint types docs docs-data bench constraints check clean

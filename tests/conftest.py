@@ -37,6 +37,25 @@ def pytest_unconfigure() -> None:
         shutil.rmtree(os.environ["DGVF_COMPILE_CACHE"], ignore_errors=True)
 
 
+LONG_FILES = (
+    "impala/test_actors_on_ray.py",
+    "execution/test_compiling.py",
+    "core/test_metagradient.py",
+    "runs/test_checkpoint.py",
+    "experiments/test_sweep.py",
+    "bench/test_agents.py",
+    "runs/test_restarts.py",
+    "storage/test_resume.py",
+    "learning/test_discovery_learns.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take half a minute start first, so that no worker is left alone with one at the end."""
+    items.sort(key=lambda item: not item.path.as_posix().endswith(LONG_FILES))
+
+
 @pytest.fixture(scope="module")
 def double_precision() -> Iterator[None]:
     """float64 unless said otherwise, on one thread: the mathematics is checked to ten digits, with tiny tensors."""

@@ -141,6 +141,7 @@ def _returns(model: DGVFA2C, env_id: str, steps: int, env_kwargs: dict[str, Any]
 
 
 @needs_zoo
+@pytest.mark.slow
 def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("custom_envs.py", "dgvf.yml"):
         shutil.copy(EXAMPLE / name, name)

@@ -28,7 +28,8 @@ def test_tables_and_report_of_cases_measured_here(
     """Without the processes and the size of frames that make it slow."""
 
     def small_frames(game: str, method: AtariMethod) -> TrainConfig:
-        return dataclasses.replace(atari_config(game, method), atari=dataclasses.replace(PAPER, frame_size=36))
+        small = dataclasses.replace(PAPER, frame_size=36)
+        return dataclasses.replace(atari_config(game, method), atari=small, unroll_length=2)
 
     monkeypatch.setattr(atari, "atari_config", small_frames)
     monkeypatch.setattr(atari.AtariBenchmark, "isolated", False)

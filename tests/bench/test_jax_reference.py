@@ -64,7 +64,8 @@ def _rollouts(world: str, count: int) -> list[Rollout]:
     return found
 
 
-@pytest.mark.parametrize("world", [WORLD_IDS[0], pytest.param(WORLD_IDS[1], marks=pytest.mark.slow)])
+@pytest.mark.slow  # JAX compiles for half a minute
+@pytest.mark.parametrize("world", WORLD_IDS)
 def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: str) -> None:
     """Unroll, clipped meta-gradient and Adam: θ, RMSProp's moments, η and Adam's moments after 2 L updates."""
     model, rollouts = _model(world), _rollouts(world, 2 * L + 1)

@@ -132,6 +132,7 @@ def test_several_games_are_summarized_by_human_normalized_scores(tmp_path: Path)
     assert set(without.summary["world"]) == {"atari/Adventure", "atari/Pong"}
 
 
+@pytest.mark.slow
 def test_the_command_writes_runs_tables_and_a_picture_and_resumes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

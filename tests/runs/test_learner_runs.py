@@ -42,6 +42,7 @@ CONFIG = TrainConfig(
 )
 
 
+@pytest.mark.slow
 def test_learner_0_writes_the_run(tmp_path: Path) -> None:
     path = tmp_path / "run"
     train_learners.train_learners(CONFIG, path, show_progress=False)

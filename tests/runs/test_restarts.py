@@ -35,7 +35,10 @@ def _waits(journal: Path, resume: bool) -> None:
     time.sleep(60)
 
 
-@pytest.mark.parametrize(("first", "expected"), [(False, [False, True, True]), (True, [True, True, True])])
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [(False, [False, True, True]), pytest.param(True, [True, True, True], marks=pytest.mark.slow)],
+)
 def test_a_killed_learner_is_resumed(first: bool, expected: list[bool], tmp_path: Path) -> None:
     assert supervise(partial(_killed, tmp_path / "journal", 2), 3, first) == 0
     assert (tmp_path / "journal").read_text().split() == [str(resume) for resume in expected]

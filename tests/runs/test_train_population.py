@@ -64,6 +64,7 @@ def test_runs_trained_at_once_are_those_trained_alone(tmp_path: Path) -> None:
     assert train_population(configs(), paths) == [None, None, None]  # nothing is left to do
 
 
+@pytest.mark.slow
 def test_interrupted_runs_continue_at_once_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths, stops = [tmp_path / f"run-{p}" for p in range(3)], []
     make, update, count = StopRequest.__init__, Population.update, [0]

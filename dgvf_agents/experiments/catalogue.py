@@ -25,7 +25,7 @@ from dgvf_agents.experiments.search import Choice
 from dgvf_agents.experiments.settings import AnyMethod, SearchGrid, Setting, setting
 from dgvf_agents.experiments.tables import Results
 from dgvf_agents.runs.atari_config import ATARI_METHODS
-from dgvf_agents.runs.config import METHODS, WORLDS
+from dgvf_agents.runs.config import METHODS, WORLDS, Method
 from dgvf_agents.runs.impala_config import JOINT_LEARNING
 
 Changes = Mapping[str, Any]
@@ -120,6 +120,8 @@ _LAPTOP_A2C: dict[str, Any] = {
     "max_grad_norm": 0.5,
     "mixed_precision": True,
 }
+# Of A2C's settings, but without mixed precision, which old processors emulate.
+_LAPTOP_IMPALA: Changes = {"algorithm": "impala", "mixed_precision": False, "steps": 1_200_000}
 # Fewer steps of discovered questions, whose updates are several times slower, along the same learning rate schedule.
 _LAPTOP_STEPS, _LAPTOP_DISCOVERED_STEPS = 5_000_000, 200_000
 _LAPTOP_FINAL_RATE = _LAPTOP_A2C["learning_rate"] * (1 - _LAPTOP_DISCOVERED_STEPS / _LAPTOP_STEPS)
@@ -134,6 +136,12 @@ _LAPTOP_META_RATE: Changes = {"meta_learning_rate": 7.5e-5}
 # Between the table's 1e-4 and the gridworlds' 0.1, not searched.
 _LAPTOP_AUXILIARY: Changes = {"auxiliary_coefficient": 0.01}
 
+_PREFIXES: dict[str, Method] = {"plain": "a2c", "discovered": "discovered"}
+_ALGORITHMS: dict[str, Changes] = {
+    "DGVFA2C": {},
+    "DGVFImpala": {"algorithm": "impala"},
+    "DGVFImpala, 2 actors": {"algorithm": "impala", "actors": 2},
+}
 _LONG_EPISODES: Changes = {"env_kwargs.max_episode_steps": 1_000}
 """Of training; evaluation allows 5,000 steps."""
 _COLLAPSES: dict[str, Changes] = {
@@ -228,6 +236,18 @@ _FIGURES = (
         partial(draw_curves, title="Exact and surrogate meta-gradients"),
         reference="exact",
     ),
+    # Beyond the paper, which has IMPALA on Atari only: does it learn what A2C learns, with the same settings?
+    Figure(
+        "algorithms",
+        "A2C beside IMPALA in one process and with two distributed actors, with discovered questions and without",
+        lambda world: [
+            setting(world, method, f"{prefix} {name}", **changes)
+            for prefix, method in _PREFIXES.items()
+            for name, changes in _ALGORITHMS.items()
+        ],
+        partial(draw_curves, title="A2C and IMPALA"),
+        worlds=("collect-objects-small",),
+    ),
     # Beyond the paper: why do some seeds of discovered questions lose PuddleWorld's optimum again?
     Figure(
         "collapses",
@@ -283,12 +303,13 @@ _FIGURES = (
     # environments x 5 steps, Mnih et al. 2016): eight times as many updates per frame.
     Figure(
         "atari-laptop",
-        "on a game, small batches: plain A2C, and discovered questions for fewer frames",
+        "on a game, small batches: plain A2C, and IMPALA and discovered questions for fewer frames",
         lambda world: [
             setting(world, "a2c", "a2c", **_LAPTOP_A2C, steps=_LAPTOP_STEPS),
             setting(world, "discovered", "discovered-joint", **_LAPTOP_DISCOVERED, **_LAPTOP_META_RATE, **_JOINT),
             setting(world, "discovered", "discovered", **_LAPTOP_DISCOVERED, **_LAPTOP_META_RATE, **_LAPTOP_AUXILIARY),
             setting(world, "discovered", "discovered-joint-fast", **_LAPTOP_DISCOVERED, **_JOINT),
+            setting(world, "a2c", "impala", **{**_LAPTOP_A2C, **_LAPTOP_IMPALA}),
         ],
         partial(draw_curves, title="Small batches on two cores"),
         worlds=(),

@@ -27,6 +27,7 @@ FigureName = Literal[
     "learning-rate",
     "low-rate",
     "convention",
+    "algorithms",
     "collapses",
     "own-tasks",
     "atari-representation",

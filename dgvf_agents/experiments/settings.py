@@ -43,7 +43,7 @@ class Scale:
     seeds: int | None = None
     """Seeds per setting; the figure's if `None`."""
     actors: int = 0
-    """Distributed actors of every run, IMPALA only."""
+    """Distributed actors of every run, IMPALA only; the setting's own if 0."""
     address: str | None = None
     """Address of the actors' Ray cluster; see `TrainConfig`."""
     tiny: bool = False
@@ -57,7 +57,7 @@ class Scale:
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
-        config = dataclasses.replace(config, actors=self.actors, address=self.address)
+        config = dataclasses.replace(config, actors=self.actors or config.actors, address=self.address)
         config = dataclasses.replace(config, steps=steps, compile=True)  # runs share what the first one compiled
         if not self.tiny:
             return config

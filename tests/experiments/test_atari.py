@@ -58,8 +58,10 @@ def test_a_laptop_trains_plain_a2c_for_longest() -> None:
         ("discovered", "joint"),
         ("discovered", None),
         ("discovered", "joint"),
+        ("none", None),
     ]
-    assert [config.meta_learning_rate for config in configs[1:]] == [7.5e-5, 7.5e-5, 6e-4]
+    assert [config.algorithm for config in configs] == ["a2c"] * 4 + ["impala"]
+    assert [config.meta_learning_rate for config in configs[1:4]] == [7.5e-5, 7.5e-5, 6e-4]
     assert all(config.steps < configs[0].steps == 5_000_000 for config in configs[1:])
     assert {(config.n_envs * config.n_steps, config.loss_reduction) for config in configs} == {(80, "mean")}
 

@@ -92,6 +92,13 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert set(varied("convention", "learning_rate")) == {5e-4}
 
 
+def test_a_scale_leaves_a_settings_own_actors() -> None:
+    settings = {s.label: s for s in FIGURES["algorithms"].settings("collect-objects-small")}
+    ours = settings["discovered DGVFImpala, 2 actors"]
+    assert [ours.config(scale, 0).actors for scale in (FULL, Scale(actors=8))] == [2, 8]
+    assert settings["plain DGVFImpala"].config(FULL, 0).actors == 0
+
+
 def test_scales_shrink_steps_and_seeds() -> None:
     config = preset("puddle-world", "discovered")
     assert FULL.apply(config) == dataclasses.replace(config, compile=True)

@@ -93,6 +93,11 @@ class ImpalaBenchmark(Benchmark):
 def speed(case: Row, settings: ImpalaBenchmark) -> Row:
     """Trained steps per second of all agents, by `AGENT-ACTORS` or RLlib's variant."""
     with_ray = find_spec("ray") is not None
+    workers = max(1, settings.actors[-1])
+    if with_ray:
+        from dgvf_agents.impala.cluster import connect
+
+        connect(None, 3 * workers + len(RLLIB))  # CPUs for our actors, and for those and the learners of both variants
     models = {
         f"{agent}-{actors}": _model(agent, case, actors)
         for agent, actors in itertools.product(_AGENTS, settings.actors)
@@ -101,7 +106,7 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
     for model in models.values():
         _compile(model)
     rates: dict[str, Rate] = {name: partial(steady_rate, model) for name, model in models.items()}
-    rates |= _rllib_rates(case, max(1, settings.actors[-1]))
+    rates |= _rllib_rates(case, workers)
     return {"steps_per_s": median_rates(rates, lambda rate: rate(settings.seconds), settings.repetitions)}
 
 
@@ -111,9 +116,6 @@ def _rllib_rates(case: Row, actors: int) -> dict[str, Rate]:
         from dgvf_agents.bench.rllib_reference import RLlibImpala
     except ImportError:
         return {}
-    from dgvf_agents.impala.cluster import connect
-
-    connect(None, 2 * actors + len(RLLIB))  # CPUs for the actors of both variants and a learner
     sizes = (case["world"], _network(case["world"])[1], actors, case["n_envs"], case["n_steps"])
     return {name: RLlibImpala(*sizes, int(name[-1])).rate for name in RLLIB}
 

@@ -13,6 +13,7 @@ from typing import Any, final
 
 import torch
 import torch._functorch.config
+import torch._inductor.lowering  # the decomposition of max pooling needs it and does not import it
 from torch import Tensor
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._inductor.decomposition import select_decomp_table

@@ -44,7 +44,8 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
     if figure.grid is not None:
         figure = dataclasses.replace(figure, grid=reproduction.search)
     worlds = list(dict.fromkeys(reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds))
-    cells = _train(reproduction, figure, [s for world in worlds for s in figure.settings(world)], console)
+    settings = _wanted(reproduction, [s for world in worlds for s in figure.settings(world)])
+    cells = _train(reproduction, figure, settings, console)
     if then := [s for world in worlds for s in _follow_up(figure, [c for c in cells if c.setting.world == world])]:
         cells += _train(reproduction, figure, then, console)
 
@@ -68,6 +69,14 @@ def draw(figure: str, results: Path) -> Path:
     picture = results / f"{figure}.png"
     FIGURES[figure].draw(Results.read(results), picture)
     return picture
+
+
+def _wanted(reproduction: Reproduction, settings: Sequence[Setting]) -> list[Setting]:
+    """The settings that the reproduction names, or all."""
+    labels = dict.fromkeys(setting.label for setting in settings)
+    if unknown := [label for label in reproduction.settings if label not in labels]:
+        raise ValueError(f"settings must be among {', '.join(labels)}, got {', '.join(unknown)}")
+    return [setting for setting in settings if setting.label in (reproduction.settings or labels)]
 
 
 def _train(reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console) -> list[Cell]:

@@ -54,6 +54,8 @@ class Reproduction:
     """Environment steps of every run; those of the preset and the scale if `None`."""
     worlds: tuple[World, ...] | None = None
     """Worlds; all if `None`. Not on Atari."""
+    settings: tuple[str, ...] = ()
+    """Labels of the settings to run, as in the tables; all if empty."""
     tasks: tuple[str, ...] = ()
     """Tasks of own-tasks, as CartPole-v1; all if empty."""
     game: tuple[str, ...] = ()
@@ -141,7 +143,9 @@ class Reproduction:
     def command(self) -> str:
         """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.figure, "--scale", self.scale]
-        words += options(self, ("seeds", "steps", "first_seed", "worlds", "tasks", "game", "games", "actors"))
+        words += options(
+            self, ("seeds", "steps", "first_seed", "worlds", "settings", "tasks", "game", "games", "actors")
+        )
         if self.figure == "search":
             words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
         return shlex.join(words)

@@ -275,6 +275,21 @@ def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -
     assert (tmp_path / "tables" / "search-coefficient.png").is_file()
 
 
+def test_some_settings_may_be_run_by_themselves(tmp_path: Path) -> None:
+    cells_with_runs("meta-objective", "puddle-world", tmp_path / "runs")
+    for label, found in (("end", {"end"}), ("sum", {"end", "sum"})):
+        given = Reproduction(
+            "meta-objective", worlds=("puddle-world",), settings=(label,), out=tmp_path / "runs",
+            run=False, extend=True,
+        )  # fmt: skip
+        reproduce(given, Console(quiet=True))
+        folder = tmp_path / "runs" / "results" / "meta-objective"
+        assert set(Results.read(folder).cells["setting"]) == found
+        assert f"--settings {label}" in read_provenance(folder)["command"]
+    with pytest.raises(ValueError, match="settings must be among sum, end, got start"):
+        reproduce(dataclasses.replace(given, settings=("end", "start")), Console(quiet=True))
+
+
 def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
     """Seeds 0 and 1, then 2 and 3 from another folder: the tables of all four together."""
     settings = FIGURES["gridworlds"].settings("puddle-world")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -83,6 +86,15 @@ def test_traced_products_are_those_of_the_function() -> None:
     names = [str(node.target) for node in graph.graph.nodes]
     assert not any("mm" in name for name in names)
     torch.testing.assert_close(graph(*arguments)[0], function(*arguments))
+
+
+def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:
+    """Of the deep residual network. PyTorch's decomposition of it relies on a module that it does not import."""
+    script = (
+        "import torch; from dgvf_agents.execution.tracing import trace; "
+        "trace(lambda x: torch.nn.functional.max_pool2d(x, 3, 2), (torch.zeros(1, 1, 5, 5),), 0)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", pytest.param("Pendulum-v1", marks=pytest.mark.slow)])

@@ -17,12 +17,12 @@ from rich.table import Table
 from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES, Figure
-from dgvf_agents.experiments.claims import interval
+from dgvf_agents.experiments.evidence import interval, returns_of
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES, Setting
-from dgvf_agents.experiments.statistics import Estimate
+from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
@@ -107,13 +107,13 @@ def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], mi
 def print_summary(results: Results, console: Console) -> None:
     """Print the mean returns of every setting, and what a search chose."""
     for world in results.summary["world"].unique():
-        console.print(f"\n{world}: mean return over seeds, with 95 % intervals", highlight=False)
+        console.print(f"\n{world}: mean return, and every seed or a 95 % interval", highlight=False)
         table = Table(box=None)
         for heading in ("setting", "seeds", "final", "average"):
             table.add_column(heading, justify="left" if heading == "setting" else "right")
         for row in where(results.summary, world=world, quantity="final").itertuples():
             average = only(results.summary, world=world, quantity="average", setting=row.setting)
-            table.add_row(row.setting, str(row.seeds), _with_interval(row), _with_interval(average))
+            table.add_row(row.setting, str(row.seeds), *(_in_words(results, found) for found in (row, average)))
         console.print(table)
     if len(medians := where(results.top_games, statistic="median")):
         table = Table("median human-normalized score", *(f"top {n}" for n in medians["games"].unique()), box=None)
@@ -124,5 +124,9 @@ def print_summary(results: Results, console: Console) -> None:
         console.print(f"chosen on {choice.world}: {choice.setting}", markup=False, highlight=False)
 
 
-def _with_interval(row: Any) -> str:
+def _in_words(results: Results, row: Any) -> str:
+    """A row of the summary: the mean, and every seed, or the interval if there are enough seeds or several worlds."""
+    seeds = returns_of(results, row.world, row.setting, row.quantity)
+    if 0 < len(seeds) < SEEDS_FOR_INTERVALS:
+        return f"{row.mean:.2f}" + (f" ({', '.join(f'{value:.2f}' for value in seeds)})" if len(seeds) > 1 else "")
     return f"{row.mean:.2f}" + ("" if math.isnan(row.mean_low) else f" ({row.mean_low:.2f} … {row.mean_high:.2f})")

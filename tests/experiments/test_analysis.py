@@ -205,6 +205,7 @@ def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> No
     picture = draw(figure, tmp_path / "tables")
     assert picture == tmp_path / "tables" / f"{figure}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
 
 def table(*rows: tuple[str, float, float]) -> pd.DataFrame:

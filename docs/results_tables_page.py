@@ -163,5 +163,6 @@ def _machine(made_with: Sequence[Mapping[str, Any]]) -> str:
         else:
             versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
             hardware = made["hardware"]
-            told.append(f"{made['runs']} on {hardware['processor']}, {hardware['cores']} cores, {versions}")
+            commit = f", commit {made['code'][:12]}" if made.get("code") else ""
+            told.append(f"{made['runs']} on {hardware['processor']}, {hardware['cores']} cores{commit}, {versions}")
     return "; ".join(told)

@@ -21,6 +21,8 @@ from dgvf_agents.experiments.statistics import (
 )
 from dgvf_agents.experiments.tables import QUANTITIES, Results, make_table
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
+from dgvf_agents.runs.evaluations import read_evaluations
+from dgvf_agents.runs.folder import RunFolder
 
 BAND_POINTS = 150
 """Points of a mean curve at most."""
@@ -41,6 +43,7 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     earlier = earlier or Results()
     worlds = dict.fromkeys(cell.setting.world for cell in cells)
     ours = [_read_runs([cell for cell in cells if cell.setting.world == world]) for world in worlds]
+    evaluations = [earlier.evaluations, *map(_read_evaluations, cells)]
     runs = _joined([earlier.cells, *(runs for runs, _ in ours)])
     curves = _joined([earlier.curves, *(curves for _, curves in ours)])
     strata = dict(tuple(runs.groupby("world", sort=False)))
@@ -62,6 +65,7 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
         make_table("improvements", improvements),
         make_table("top_games", top_games),
         make_table("choices", choices),
+        pd.concat([table for table in evaluations if not table.empty] or evaluations[:1], ignore_index=True),
     )
 
 
@@ -82,6 +86,18 @@ def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
         rows.append((*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total)))
         points += [(*key, steps, _rounded(value)) for steps, value in zip(curve.steps, curve.returns, strict=True)]
     return make_table("cells", rows), make_table("curves", points)
+
+
+def _read_evaluations(cell: Cell) -> pd.DataFrame:
+    """The evaluation episodes of a run; empty if it did not record them."""
+    found = read_evaluations(RunFolder(cell.folder).evaluations_file)
+    key = (cell.setting.world, cell.setting.label, cell.seed)
+    rows = [
+        (*key, evaluation.steps, i, float(f"{value:.7g}"), length)
+        for evaluation in found
+        for i, (value, length) in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True))
+    ]
+    return make_table("evaluations", rows)
 
 
 def _rounded(number: float) -> float:

@@ -24,6 +24,7 @@ from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import environments_of_run
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, stop_requests
+from dgvf_agents.runs.origin import record_origin
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.runs.recorder import RunRecorder
 from dgvf_agents.sb3.schedules import geometric, linear
@@ -31,13 +32,13 @@ from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
-    """Train a model; write the configuration, metrics, checkpoints and the learning curve.
+    """Train a model; write the configuration, metrics, evaluation episodes, checkpoints and the learning curve.
 
     A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
     bitwise equal to an uninterrupted one if the environments can save their state, as those of `dgvf_envs` can. Metrics
-    after the checkpoint are removed and written again; only the times differ, and these keep counting. A run is
-    finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not change. If
-    its last checkpoint is damaged, the run continues from the one before.
+    and evaluations after the checkpoint are removed and written again; only the times differ, and these keep counting.
+    A run is finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not
+    change. If its last checkpoint is damaged, the run continues from the one before.
 
     Ctrl-C finishes the update and writes a checkpoint. An error before the first step leaves no run folder behind.
 
@@ -107,6 +108,7 @@ class OpenRun:
         found = self.folder.read_config() if self.folder.config_file.exists() else None
         if found != self.config:
             self.folder.write_config(self.config)  # also for a new device, which the next resume must find
+        record_origin(self.folder, self.config.device, self.model.num_timesteps if self.resumed else 0)
         progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
         path = str(self.folder.path)
         self.model.set_logger(Logger(path, [progress, TensorBoardOutputFormat(path)]))

@@ -21,14 +21,12 @@ from dgvf_agents.experiments.figures import (
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
 from dgvf_agents.experiments.ranking import Ranking
 from dgvf_agents.experiments.search import Choice
-from dgvf_agents.experiments.settings import AnyMethod, SearchGrid, Setting, setting
+from dgvf_agents.experiments.settings import AnyMethod, Changes, SearchGrid, Setting, setting
 from dgvf_agents.experiments.tables import Results
+from dgvf_agents.experiments.transfer import question_sources, question_transfer
 from dgvf_agents.runs.atari_config import ATARI_METHODS
 from dgvf_agents.runs.config import METHODS, WORLDS
 from dgvf_agents.runs.impala_config import JOINT_LEARNING
-
-Changes = Mapping[str, Any]
-"""Fields of `TrainConfig` and their values."""
 
 
 @final
@@ -54,6 +52,8 @@ class Figure:
     """How games are ordered for statistics over the first of them; no such statistics if `None`."""
     grid: SearchGrid | None = None
     """What a search tries, in place of variants; no search if `None`."""
+    first: Callable[[str], list[Setting]] | None = None
+    """What is trained before, since other settings take its questions; it is in the tables if it is a variant too."""
 
     def settings(self, world: str) -> list[Setting]:
         """What is run on a world."""
@@ -176,6 +176,16 @@ _FIGURES = (
         ],
         partial(draw_curves, title="Encoder trained by main and auxiliary task together"),
         reference="a2c",
+    ),
+    # Beyond the paper: are discovered questions useful to any agent, or only to the one that they were discovered with?
+    Figure(
+        "question-transfer",
+        "fresh agents on frozen questions of trained agents, on the first principal ones, and on another world's",
+        question_transfer,
+        partial(draw_curves, title="Fresh agents on frozen questions"),
+        seeds=5,
+        reference="discovered",
+        first=question_sources,
     ),
     Figure(
         "search",

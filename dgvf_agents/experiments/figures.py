@@ -13,6 +13,7 @@ from dgvf_agents.experiments.metrics import Curve
 from dgvf_agents.experiments.settings import changes_in, method_in
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
+from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
 from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.runs.atari_config import PAPER_TABLE
 from dgvf_agents.runs.plotting import Bars, HeatMap, Line, Panel, plot_bars, plot_curves, plot_heat_maps, plot_studies
@@ -28,6 +29,9 @@ NAMES = {
     "impala": "IMPALA (main task)",
     "sb3-a2c": "A2C (Stable-Baselines3)",
     "none": "No auxiliary task",
+    "frozen": "Frozen discovered GVFs",
+    **{f"principal-{k}": f"Frozen, first {k} principal" for k in PRINCIPAL_QUESTIONS},
+    "other-world": "Frozen, of another world",
     "sum": "Summed meta-loss",
     "end": "End meta-loss",
     "exact": "Exact",

@@ -8,6 +8,9 @@ from typing import Any
 
 from dgvf_agents.experiments.runs import Cell, read_config, read_mark
 
+_BY_SEED = ("seed", "questions_from")
+"""Fields that differ between the seeds of a setting."""
+
 
 def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> dict[str, Any]:
     """The provenance of results. Each run's `made_with` is an index into the list of that name.
@@ -55,7 +58,7 @@ def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str
         raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
     configurations, offset = dict(earlier["configurations"]), len(earlier["made_with"])
     for name, config in ours["configurations"].items():
-        known = {**configurations.setdefault(name, config), "seed": config["seed"]}
+        known = {**configurations.setdefault(name, config), **{field: config.get(field) for field in _BY_SEED}}
         if differing := [field for field in config if known.get(field) != config[field]]:
             raise ValueError(
                 f"results to be extended must have the configuration of {name}, got another {differing[0]}"

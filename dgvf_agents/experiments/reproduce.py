@@ -44,6 +44,8 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
     if figure.grid is not None:
         figure = dataclasses.replace(figure, grid=reproduction.search)
     worlds = list(dict.fromkeys(reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds))
+    if figure.first is not None:
+        _train(reproduction, figure, [s for world in worlds for s in figure.first(world)], console)
     cells = _train(reproduction, figure, [s for world in worlds for s in figure.settings(world)], console)
     if then := [s for world in worlds for s in _follow_up(figure, [c for c in cells if c.setting.world == world])]:
         cells += _train(reproduction, figure, then, console)

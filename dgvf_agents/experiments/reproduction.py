@@ -23,6 +23,7 @@ FigureName = Literal[
     "unroll-length",
     "meta-objective",
     "joint",
+    "question-transfer",
     "search",
     "learning-rate",
     "low-rate",

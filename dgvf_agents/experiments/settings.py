@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, final
 
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
@@ -11,8 +14,14 @@ from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.runs.atari_config import AtariMethod, atari_config
 from dgvf_agents.runs.config import Method, TrainConfig, World, preset
 
+Changes = Mapping[str, Any]
+"""Fields of `TrainConfig` and their values."""
+
 AnyMethod = AtariMethod | OwnTaskMethod
 """Method of any preset."""
+
+FRESH_SEED = 1_000
+"""What is added to the seed of a run on the questions of another run."""
 
 ScaleName = Literal["tiny", "small", "full"]
 
@@ -111,11 +120,20 @@ class Setting:
     """Name in an experiment's tables, unique on its world."""
     changes: tuple[tuple[str, Any], ...] = ()
     """Fields of `TrainConfig` and their values."""
+    source: Setting | None = None
+    """The setting whose questions its runs take, seed by seed; see `TrainConfig.questions_from`."""
 
     def config(self, scale: Scale, seed: int) -> TrainConfig:
-        """The configuration of a run."""
-        changed = dataclasses.replace(self.preset, **dict(self.changes))
-        return dataclasses.replace(scale.apply(changed), seed=seed)
+        """The configuration of a run.
+
+        A run on the questions of another has a seed of its own: its agent starts as no run that discovered questions.
+        """
+        changes = dict(self.changes)
+        if self.source is not None:
+            source, own = (f"{setting.folder_name}/seed-{seed}" for setting in (self.source, self))
+            changes["questions_from"] = Path(os.path.relpath(source, own)).as_posix()
+            seed += FRESH_SEED
+        return dataclasses.replace(scale.apply(dataclasses.replace(self.preset, **changes)), seed=seed)
 
     @property
     def preset(self) -> TrainConfig:
@@ -132,17 +150,20 @@ class Setting:
         """`WORLD/METHOD`, then the differences from the preset: equal settings of two experiments share their runs."""
         usual = self.preset
         changes = [f",{name}={value}" for name, value in sorted(self.changes) if getattr(usual, name) != value]
-        return f"{self.world}/{self.method}{''.join(changes)}"
+        source = "" if self.source is None else f",questions={self.source.folder_name.partition('/')[2]}"
+        return f"{self.world}/{self.method}{''.join(changes)}{source}"
 
 
-def setting(world: str, method: AnyMethod, label: str | None = None, **changes: Any) -> Setting:
+def setting(
+    world: str, method: AnyMethod, label: str | None = None, source: Setting | None = None, /, **changes: Any
+) -> Setting:
     """A setting; if `label` is `None`, it is the method and the changes.
 
     That label leaves out the initial entropy coefficient where a final one is given: the first follows from the second.
     """
     shown = [name for name in changes if name != "ent_coef" or "final_ent_coef" not in changes]
     default = " ".join([method, *(f"{name}={changes[name]}" for name in shown)])
-    return Setting(world, method, default if label is None else label, tuple(changes.items()))
+    return Setting(world, method, default if label is None else label, tuple(changes.items()), source)
 
 
 def method_in(label: str) -> str:

@@ -10,7 +10,7 @@ from generated import DOCS, capital, table
 from own_tasks_section import own_tasks_section
 from result_tables import Experiment
 
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalogue import FIGURES, Figure
 from dgvf_agents.experiments.evidence import (
     count_of,
     ends_solved,
@@ -33,8 +33,11 @@ TITLES = {
     "unroll-length": "How many updates a meta-gradient passes through",
     "meta-objective": "Summed or end meta-loss",
     "joint": "Main task and questions together",
+    "question-transfer": "Fresh agents on frozen questions",
     "convention": "Exact and surrogate meta-gradients",
     "search": "The search for hyperparameters",
+    "paper": "Hyperparameters chosen on A2C",
+    "equal-budget": "Equal budgets for tuning",
     "learning-rate": "Two learning rates",
     "low-rate": "Short unrolls and few questions at a low learning rate",
     "atari-laptop/Pong": "Pong on two cores",
@@ -83,7 +86,7 @@ def _section(experiment: Experiment) -> str:
         *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
         *([own_tasks_section(experiment)] if name == "own-tasks" else []),
         _returns(experiment.results),
-        *_differences(experiment.results, FIGURES[experiment.figure].reference),
+        *_differences(experiment.results, FIGURES[experiment.figure]),
         *_choices(experiment.results),
         _origin(experiment.provenance),
     ]
@@ -112,11 +115,13 @@ def _solved(results: Results, world: str, label: str) -> tuple[str, str]:
     return f"{SOLVED[world]:g}: {', '.join(first)}", count_of(ends_solved(results, world, label))
 
 
-def _differences(results: Results, reference: str | None) -> list[str]:
+def _differences(results: Results, figure: Figure) -> list[str]:
     """The experiment's reference beside each other setting; nothing without one, or with single seeds."""
-    rows = []
+    rows, reference = [], figure.reference
     for world in results.worlds():
         for label in results.settings(world):
+            if figure.chooses_with_trials and "=" in label:
+                continue
             for quantity in QUANTITIES:
                 if reference in (None, label) or reference not in results.settings(world):
                     continue

@@ -54,13 +54,15 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     improvements, top_games = ranking_rows(runs, figure.ranking)
     choices = [choice for rows in strata.values() for choice in figure.choices(rows)]
     strata |= _normalized(list(strata.values()))
+    compared = strata if not figure.chooses_with_trials else {name: _without_trials(s) for name, s in strata.items()}
     return Results(
         runs,
         curves,
         make_table("bands", _bands(curves)),
         make_table("summary", [row for name, rows in strata.items() for row in _summary(name, rows)]),
         make_table(
-            "comparisons", [row for name, rows in strata.items() for row in _comparisons(name, rows, figure.reference)]
+            "comparisons",
+            [row for name, rows in compared.items() for row in _comparisons(name, rows, figure.reference)],
         ),
         make_table("improvements", improvements),
         make_table("top_games", top_games),
@@ -137,6 +139,10 @@ def _bands(curves: pd.DataFrame) -> list[tuple[Any, ...]]:
         numbers = zip(steps, values.mean(axis=-1), *bootstrap_interval(mean, [values]), strict=True)
         rows += [(world, label, step, *map(_rounded, estimate)) for step, *estimate in numbers]
     return rows
+
+
+def _without_trials(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs[~runs["setting"].str.contains("=")]
 
 
 def _normalized(by_world: Sequence[pd.DataFrame]) -> dict[str, pd.DataFrame]:

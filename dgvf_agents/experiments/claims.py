@@ -85,7 +85,7 @@ def _order(found: Evidence, quantity: Quantity) -> OrderVerdict:
 
 PRESET = "preset"
 """The protocol of experiments that use the presets' hyperparameters."""
-PROTOCOLS: dict[str, str] = {}
+PROTOCOLS = {"paper": "A, the paper's", "equal-budget": "B, equal budget"}
 """How other experiments chose their hyperparameters."""
 
 
@@ -154,7 +154,7 @@ class Claim:
 
 
 _APPENDIX = "figure 5 and appendix"
-_FIGURE_2 = ("gridworlds",)
+_FIGURE_2 = ("gridworlds", "paper", "equal-budget")
 """The experiments with all methods."""
 
 CLAIMS = (

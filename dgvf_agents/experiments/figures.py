@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -103,6 +104,26 @@ def draw_search(results: Results, path: Path) -> None:
         plot_studies(path.with_name(f"{path.stem}-coefficient{path.suffix}"), studies, "auxiliary coefficient")
 
 
+def draw_protocol(results: Results, path: Path, title: str) -> None:
+    """Learning curves of the methods at the hyperparameters that trials chose; heat maps of the trials on a grid.
+
+    Where no method has been run yet, curves of the chosen trials.
+    """
+    of_methods = [label for label in results.cells["setting"].unique() if "=" not in label]
+    draw_curves(restricted(results, of_methods or list(results.choices["setting"])), path, title)
+    if set(results.choices["setting"].map(method_in)) == {"a2c"}:
+        maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in QUANTITIES]
+        picture = path.with_name(f"{path.stem}-search{path.suffix}")
+        plot_heat_maps(picture, maps, "initial learning rate", "final entropy coefficient")
+
+
+def restricted(results: Results, labels: Sequence[str]) -> Results:
+    """The tables with some settings only."""
+    tables = {field.name: getattr(results, field.name) for field in dataclasses.fields(results)}
+    kept = {name: table[table["setting"].isin(labels)] for name, table in tables.items() if "setting" in table}
+    return dataclasses.replace(results, **kept)
+
+
 def draw_improvements(results: Results, path: Path, title: str) -> None:
     """Relative improvements on each game, then median scores over the games that gain most from pixel control.
 
@@ -191,7 +212,7 @@ def _panel(results: Results, world: str, title: str, lines: Sequence[Line]) -> P
 
 def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
     summary = where(results.summary, world=world, quantity=quantity)
-    means = summary[summary["setting"].map(method_in) == "a2c"].set_index("setting")["mean"]
+    means = summary[summary["setting"].str.startswith("a2c ")].set_index("setting")["mean"]
     tried = pd.DataFrame({label: changes_in(label) for label in means.index}).T
     table = tried[["learning_rate", "final_ent_coef"]].astype(float).assign(mean=means)
     values = table.pivot(index="final_ent_coef", columns="learning_rate", values="mean")

@@ -18,6 +18,7 @@ from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES, Figure
 from dgvf_agents.experiments.evidence import interval, returns_of
+from dgvf_agents.experiments.protocols import EQUAL_BUDGET, edge_warnings
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
@@ -26,6 +27,9 @@ from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
+
+SEEDS_AFTER_TRIALS = 100
+"""Added to the seeds of what trials have led to choose: trials have other seeds."""
 
 
 def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Cell]:
@@ -46,8 +50,10 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
     worlds = list(dict.fromkeys(reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds))
     if figure.first is not None:
         _train(reproduction, figure, [s for world in worlds for s in figure.first(world)], console)
-    cells = _train(reproduction, figure, [s for world in worlds for s in figure.settings(world)], console)
+    trials = figure.chooses_with_trials
+    cells = _train(reproduction, figure, [s for world in worlds for s in figure.settings(world)], console, trials)
     if then := [s for world in worlds for s in _follow_up(figure, [c for c in cells if c.setting.world == world])]:
+        _warn_of_edges(figure, analyze(figure, [cell for cell in cells if cell.is_finished]), console)
         cells += _train(reproduction, figure, then, console)
 
     finished = [cell for cell in cells if cell.is_finished]
@@ -56,7 +62,9 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if finished and (reproduction.partial or not missing):
-        print_summary(_write(reproduction, figure, finished, missing), console)
+        results = _write(reproduction, figure, finished, missing)
+        print_summary(results, console)
+        _warn_of_edges(figure, results, console)
         console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
     return missing
 
@@ -72,18 +80,45 @@ def draw(figure: str, results: Path) -> Path:
     return picture
 
 
-def _train(reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console) -> list[Cell]:
-    """Adopt and train the runs of settings, at the scale of the reproduction."""
+def _train(
+    reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console, trials: bool = False
+) -> list[Cell]:
+    """Adopt and train the runs of settings, at the scale of the reproduction.
+
+    Args:
+        reproduction: the options.
+        figure: the experiment.
+        settings: what to run.
+        console: where to tell.
+        trials: whether these are trials, which have their own seeds.
+    """
     values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
     given = {name: value for name, value in values.items() if value is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
-    cells = cells_of(settings, scale, scale.seeds or figure.seeds, reproduction.runs_folder, reproduction.first_seed)
+    cells = cells_of(settings, scale, *_seeds(reproduction, figure, trials))
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if reproduction.run:
         with SweepView(console) as view:
             run_sweep(cells, reproduction.jobs, reproduction.command, view)
     return cells
+
+
+def _seeds(reproduction: Reproduction, figure: Figure, trials: bool) -> tuple[int, Path, int]:
+    """Number of seeds, folder of the runs, and the first seed."""
+    scale, folder = SCALES[reproduction.scale], reproduction.runs_folder
+    if trials and figure.grid is not None:
+        return scale.seeds or figure.grid.trial_seeds, folder, 0
+    first = reproduction.first_seed + (SEEDS_AFTER_TRIALS if figure.chooses_with_trials else 0)
+    return reproduction.seeds or scale.seeds or figure.seeds, folder, first
+
+
+def _warn_of_edges(figure: Figure, results: Results, console: Console) -> None:
+    """Tell which choices are at an edge of the grid."""
+    if figure.grid is None or figure.stages is EQUAL_BUDGET:
+        return
+    for text in edge_warnings(figure.grid, list(results.choices.itertuples(index=False))):
+        console.print(f"[yellow]{text}[/yellow]", highlight=False, soft_wrap=True)
 
 
 def _follow_up(figure: Figure, cells: Sequence[Cell]) -> list[Setting]:

@@ -25,6 +25,8 @@ FigureName = Literal[
     "joint",
     "question-transfer",
     "search",
+    "paper",
+    "equal-budget",
     "learning-rate",
     "low-rate",
     "convention",
@@ -78,7 +80,7 @@ class Reproduction:
     extend: bool = False
     """Whether the existing results, of runs made elsewhere, stay part of the results."""
     search: SearchGrid = field(default_factory=SearchGrid)
-    """Values that `search` tries."""
+    """What `search`, `paper` and `equal-budget` try."""
 
     def __post_init__(self) -> None:
         unknown = ", ".join(task for task in self.tasks if task not in OWN_TASKS)
@@ -141,6 +143,6 @@ class Reproduction:
         """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.figure, "--scale", self.scale]
         words += options(self, ("seeds", "steps", "first_seed", "worlds", "tasks", "game", "games", "actors"))
-        if self.figure == "search":
+        if self.figure in ("search", "paper", "equal-budget"):
             words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
         return shlex.join(words)

@@ -92,7 +92,7 @@ SCALES: dict[ScaleName, Scale] = {
 @final
 @dataclass(frozen=True)
 class SearchGrid:
-    """The values that the search for hyperparameters tries."""
+    """What the search for hyperparameters tries."""
 
     learning_rates: tuple[float, ...] = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
     """Of RMSProp (the paper's, which lists 1e-3 twice)."""
@@ -100,11 +100,18 @@ class SearchGrid:
     """Final entropy coefficients (the paper's); the initial ones have the preset's ratio to them."""
     coefficients: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Factors on the sum of the answer losses; the paper is silent."""
+    trials: int = 16
+    """Random trials of every method in `equal-budget`, between the smallest and the largest of these values."""
+    trial_seeds: int = 3
+    """Seeds of every trial in `paper` and `equal-budget`."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rates", "entropies", "coefficients"):
             if not getattr(self, name):
                 raise ValueError(f"{name} must have a value, got none")
+        for name in ("trials", "trial_seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
 
 
 @final

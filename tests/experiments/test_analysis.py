@@ -195,7 +195,11 @@ DRAWN = ("gridworlds", "learning-rate", "own-tasks", "atari-representation", "at
 
 @pytest.mark.parametrize(
     "figure",
-    [pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow]) for name in FIGURES if name != "search"],
+    [
+        pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow])
+        for name, figure in FIGURES.items()
+        if figure.grid is None
+    ],
 )
 def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
     usual = FIGURES[figure].worlds[-2:] if figure == "own-tasks" else ("collect-objects-small", "puddle-world")

@@ -15,6 +15,7 @@ from dgvf_agents.experiments.evidence import Evidence
 from dgvf_agents.experiments.statistics import Estimate
 from dgvf_agents.experiments.tables import Results, make_table
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
+from dgvf_agents.runs.config import METHODS
 
 WORLD = "collect-objects-small"
 LEVEL = SOLVED[WORLD]
@@ -145,8 +146,9 @@ def test_numbers_have_three_digits_and_intervals_where_there_are_any() -> None:
 
 def test_claims_are_about_settings_that_experiments_run() -> None:
     for claim in CLAIMS:
-        for figure in claim.figures:
-            assert set(claim.settings) <= {setting.label for setting in FIGURES[figure].settings(WORLD)}
+        for figure in (FIGURES[name] for name in claim.figures):
+            run = METHODS if figure.chooses_with_trials else [setting.label for setting in figure.settings(WORLD)]
+            assert set(claim.settings) <= set(run)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,12 @@ def test_the_setting_with_the_fewest_seeds_decides() -> None:
     claim = Claim("one", "figure 1", ("gridworlds",), ("a", "b"), claims.better, worlds=())
     (row,) = claim.rows({"gridworlds": results({"a": [3.0] * 9, "b": [0.0] * 4})})
     assert (row.verdict, row.seeds) == ("not enough seeds", "4 (p ≥ 0.0028)")
+
+
+def test_a_claim_has_a_row_for_each_protocol() -> None:
+    claim = Claim("one", "figure 1", ("gridworlds", "paper"), ("a",), claims.suffices, worlds=())
+    tables = {"paper": results({"a": [0.0] * 5}), "gridworlds": results({"a": [3.0] * 5})}
+    assert [(row.protocol, row.mark) for row in claim.rows(tables)] == [("preset", "✓"), ("A, the paper's", "✗")]
 
 
 def test_rows_name_each_world_and_what_was_not_run() -> None:

@@ -133,8 +133,12 @@ def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], mi
     folder = reproduction.results_folder
     made, earlier = provenance(reproduction.command, cells, missing), None
     if reproduction.extend and (folder / "cells.csv").exists():
-        earlier = Results.read(folder)
-        made = joined_provenance(read_provenance(folder), made)
+        earlier, known = Results.read(folder), read_provenance(folder)
+        if figure.chooses_with_trials:  # the same trials lead to more seeds of what they chose
+            held = {run["run"] for run in known["runs"]}
+            cells = [cell for cell in cells if "=" not in cell.setting.label or cell.name not in held]
+            made = provenance(reproduction.command, cells, missing)
+        made = joined_provenance(known, made)
     results = analyze(figure, cells, earlier)
     results.write(folder, made)
     draw(reproduction.figure, folder)

@@ -134,6 +134,21 @@ def test_trials_and_results_have_different_seeds(tmp_path: Path) -> None:
     assert "learning_rate 0.001, chosen on puddle-world, is the smallest value tried: --learning-rates" in told
 
 
+def test_seeds_are_added_after_the_same_trials(tmp_path: Path) -> None:
+    cells = trained(figure_of("paper"), tmp_path, {"a2c": (1e-3, 0.03)})
+    then = figure_of("paper").follow_up(WORLD, analyze(figure_of("paper"), cells).cells)
+    for cell in cells_of(then, FULL, 3, tmp_path, SEEDS_AFTER_TRIALS):
+        write_run(cell.folder, cell.config, {cell.config.steps: -40.0})
+    for first, seeds in ((0, 2), (2, 1)):
+        options = Reproduction(
+            "paper", seeds=seeds, first_seed=first, worlds=(WORLD,), out=tmp_path, run=False, search=GRID, extend=True
+        )
+        assert reproduce(options, Console(quiet=True)) == []
+    results = Results.read(tmp_path / "results" / "paper")
+    assert list(where(results.cells, setting="random")["seed"]) == [100, 101, 102]
+    assert len(results.cells) == 8 + 3 * len(METHODS)
+
+
 def test_an_unfinished_search_leads_nowhere(tmp_path: Path) -> None:
     trained(figure_of("paper"), tmp_path, {})[0].folder.joinpath("progress.csv").unlink()
     options = Reproduction("paper", seeds=2, worlds=(WORLD,), out=tmp_path, run=False, search=GRID, partial=True)

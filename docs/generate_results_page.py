@@ -75,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     experiments = {name: found for name in TITLES if (found := Experiment.read(name)) is not None}
     pages: dict[Path, str] = {PAGE: page(experiments), TABLES_PAGE: tables_page(experiments)}
     if options.check:
-        pictures = [RESULTS / name / f"{figure_of(name)}{ending}" for name in experiments for ending in (".png", ".pdf")]
+        pictures = [
+            RESULTS / name / f"{figure_of(name)}{ending}" for name in experiments for ending in (".png", ".pdf")
+        ]
         check(pages, COMMAND, pictures)
     else:
         write(pages)

@@ -287,13 +287,13 @@ def _marks(panels: Sequence[Panel], seed: Line2D, several: bool) -> dict[str, Ar
         seed: how a seed is drawn.
         several: whether some line has several seeds.
     """
-    marks: dict[str, Artist] = {"one seed": seed}
+    marks: dict[str, Artist] = {"one seed": seed} if any(len(line.seeds) for line in _lines(panels)) else {}
     if several:
         scales = {panel.logarithmic for panel in panels}
         center = "mean; on logarithmic axes median" if len(scales) > 1 else _CENTERS[scales.pop()]
         marks[center] = Line2D([], [], color=_GRAY, linewidth=1.9)
     if any(np.isfinite(line.band[:, 2]).any() for line in _lines(panels)):
-        marks["95 % bootstrap interval of the mean"] = Patch(color=_GRAY, alpha=0.15, linewidth=0)
+        marks["95 % bootstrap interval"] = Patch(color=_GRAY, alpha=0.15, linewidth=0)
     return marks
 
 

@@ -109,7 +109,7 @@ def legend_of(figure: Figure) -> list[str]:
     [
         (["collect-objects"], 1, ["one seed"]),
         (["collect-objects"], 3, ["one seed", "mean of the seeds"]),
-        (["collect-objects"], 10, ["one seed", "mean of the seeds", "95 % bootstrap interval of the mean"]),
+        (["collect-objects"], 10, ["one seed", "mean of the seeds", "95 % bootstrap interval"]),
         (["puddle-world"], 3, ["one seed", "median seed"]),
         (["puddle-world", "collect-objects"], 3, ["one seed", "mean; on logarithmic axes median"]),
     ],

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-from dgvf_agents.experiments.evidence import Evidence, count_of, p_value
+from dgvf_agents.experiments.evidence import Evidence, count_of, every_seed, p_value, returns_of
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results
 from dgvf_agents.experiments.verdicts import (
     MIN_SEEDS,
@@ -36,9 +36,9 @@ def suffices(found: Evidence) -> Finding:
     (label,) = found.settings
     ended = found.ended(label)
     level, optimal = SOLVED[found.world], reference_of(found.world).optimal
-    words = f"{count_of(found.reached(label))} seeds get to {level:g}, {sum(ended)} end there; {found.returns('final')}"
-    verdict = solves(ended)
-    return Finding(f"{words} (optimal {optimal:g})", mark_of(verdict), verdict)
+    words = f"{count_of(found.reached(label))} seeds get to {level:g}, {sum(ended)} end there"
+    finals, verdict = every_seed(returns_of(found.results, found.world, label, "final")), solves(ended)
+    return Finding(f"{words}; final returns {finals} (optimal {optimal:g})", mark_of(verdict), verdict)
 
 
 def faster(found: Evidence) -> Finding:

@@ -66,7 +66,7 @@ def interval(estimate: Estimate) -> str:
     return f"{number(estimate.value)}{ends}"
 
 
-def every_seed(returns: Sequence[float]) -> str:
+def every_seed(returns: Sequence[float] | np.ndarray) -> str:
     """Each seed's return; the lowest and the highest if there are so many seeds that they have an interval."""
     if len(returns) >= SEEDS_FOR_INTERVALS:
         return f"{number(min(returns))} to {number(max(returns))}"

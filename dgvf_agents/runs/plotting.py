@@ -244,7 +244,8 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
         axes.set(title=heat_map.title, xlabel=across, ylabel=up)
         axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
         axes.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
-        figure.colorbar(image, ax=axes, label="mean return over seeds")
+        plain = FuncFormatter(lambda value, _: f"{value:,g}")
+        figure.colorbar(image, ax=axes, label="mean return over seeds", format=plain)
     _save(figure, path)
 
 

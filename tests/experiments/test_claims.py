@@ -48,7 +48,7 @@ def test_a_seed_is_solved_from_the_level_on() -> None:
     assert evidence.ends_solved(found, WORLD, "a") == [True, False, True]
     assert evidence.steps_to_solve(found, WORLD, "a") == [200, None, None]
     assert claims.suffices(asked(found, "a")) == (
-        "1 of 3 seeds get to 2.9, 2 end there; final return: a 2.90 (optimal 3)",
+        "1 of 3 seeds get to 2.9, 2 end there; final returns 2.90, 2.90, 2.90 (optimal 3)",
         "~",
         "in part",
     )

@@ -346,7 +346,7 @@ def _aggregate(file: Run) -> None:
     Args:
         file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
     """
-    from dgvf_agents.experiments.claims import interval
+    from dgvf_agents.experiments.evidence import interval
     from dgvf_agents.experiments.scores import aggregate, read_scores
     from dgvf_agents.experiments.statistics import AGGREGATES
 

@@ -133,6 +133,9 @@ def finish(run: Path, compile: bool) -> float:
 def differences(one: Path, other: Path) -> list[str]:
     """Files and values that differ between two runs, times aside."""
     found = [] if _rows(one) == _rows(other) else ["progress.csv"]
+    episodes = [run / "evaluations.csv.gz" for run in (one, other)]
+    if episodes[0].read_bytes() != episodes[1].read_bytes():
+        found.append("evaluations.csv.gz")
     names = [sorted(file.name for file in (run / "checkpoints").iterdir()) for run in (one, other)]
     if names[0] != names[1]:
         return [*found, f"checkpoints {names}"]

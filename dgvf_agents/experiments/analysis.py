@@ -21,6 +21,8 @@ from dgvf_agents.experiments.statistics import (
 )
 from dgvf_agents.experiments.tables import QUANTITIES, Results, make_table
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
+from dgvf_agents.runs.evaluations import read_evaluations
+from dgvf_agents.runs.folder import RunFolder
 
 BAND_POINTS = 150
 """Points of a mean curve at most."""
@@ -41,6 +43,7 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     earlier = earlier or Results()
     worlds = dict.fromkeys(cell.setting.world for cell in cells)
     ours = [_read_runs([cell for cell in cells if cell.setting.world == world]) for world in worlds]
+    evaluations = [earlier.evaluations, *map(_read_evaluations, cells)]
     runs = _joined([earlier.cells, *(runs for runs, _ in ours)])
     curves = _joined([earlier.curves, *(curves for _, curves in ours)])
     strata = dict(tuple(runs.groupby("world", sort=False)))
@@ -51,17 +54,20 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     improvements, top_games = ranking_rows(runs, figure.ranking)
     choices = [choice for rows in strata.values() for choice in figure.choices(rows)]
     strata |= _normalized(list(strata.values()))
+    compared = strata if not figure.chooses_with_trials else {name: _without_trials(s) for name, s in strata.items()}
     return Results(
         runs,
         curves,
         make_table("bands", _bands(curves)),
         make_table("summary", [row for name, rows in strata.items() for row in _summary(name, rows)]),
         make_table(
-            "comparisons", [row for name, rows in strata.items() for row in _comparisons(name, rows, figure.reference)]
+            "comparisons",
+            [row for name, rows in compared.items() for row in _comparisons(name, rows, figure.reference)],
         ),
         make_table("improvements", improvements),
         make_table("top_games", top_games),
         make_table("choices", choices),
+        pd.concat([table for table in evaluations if not table.empty] or evaluations[:1], ignore_index=True),
     )
 
 
@@ -82,6 +88,18 @@ def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
         rows.append((*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total)))
         points += [(*key, steps, _rounded(value)) for steps, value in zip(curve.steps, curve.returns, strict=True)]
     return make_table("cells", rows), make_table("curves", points)
+
+
+def _read_evaluations(cell: Cell) -> pd.DataFrame:
+    """The evaluation episodes of a run; empty if it did not record them."""
+    found = read_evaluations(RunFolder(cell.folder).evaluations_file)
+    key = (cell.setting.world, cell.setting.label, cell.seed)
+    rows = [
+        (*key, evaluation.steps, i, float(f"{value:.7g}"), length)
+        for evaluation in found
+        for i, (value, length) in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True))
+    ]
+    return make_table("evaluations", rows)
 
 
 def _rounded(number: float) -> float:
@@ -121,6 +139,10 @@ def _bands(curves: pd.DataFrame) -> list[tuple[Any, ...]]:
         numbers = zip(steps, values.mean(axis=-1), *bootstrap_interval(mean, [values]), strict=True)
         rows += [(world, label, step, *map(_rounded, estimate)) for step, *estimate in numbers]
     return rows
+
+
+def _without_trials(runs: pd.DataFrame) -> pd.DataFrame:
+    return runs[~runs["setting"].str.contains("=")]
 
 
 def _normalized(by_world: Sequence[pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -10,26 +10,25 @@ from typing import Any, final
 
 import pandas as pd
 
-from dgvf_agents.experiments import search
 from dgvf_agents.experiments.figures import (
     draw_curves,
     draw_curves_by_learning_rate,
     draw_final_returns,
     draw_improvements,
+    draw_protocol,
     draw_search,
     draw_study,
 )
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS
+from dgvf_agents.experiments.protocols import EQUAL_BUDGET, PAPER
 from dgvf_agents.experiments.ranking import Ranking
-from dgvf_agents.experiments.search import Choice
-from dgvf_agents.experiments.settings import AnyMethod, SearchGrid, Setting, setting
+from dgvf_agents.experiments.search import COEFFICIENT, Choice, Stages
+from dgvf_agents.experiments.settings import AnyMethod, Changes, SearchGrid, Setting, setting
 from dgvf_agents.experiments.tables import Results
+from dgvf_agents.experiments.transfer import question_sources, question_transfer
 from dgvf_agents.runs.atari_config import ATARI_METHODS
 from dgvf_agents.runs.config import METHODS, WORLDS, Method
 from dgvf_agents.runs.impala_config import JOINT_LEARNING
-
-Changes = Mapping[str, Any]
-"""Fields of `TrainConfig` and their values."""
 
 
 @final
@@ -55,18 +54,27 @@ class Figure:
     """How games are ordered for statistics over the first of them; no such statistics if `None`."""
     grid: SearchGrid | None = None
     """What a search tries, in place of variants; no search if `None`."""
+    stages: Stages = COEFFICIENT
+    """The stages of a search."""
+    first: Callable[[str], list[Setting]] | None = None
+    """What is trained before, since other settings take its questions; it is in the tables if it is a variant too."""
 
     def settings(self, world: str) -> list[Setting]:
         """What is run on a world."""
-        return self.variants(world) if self.grid is None else search.first_stage(self.grid, world)
+        return self.variants(world) if self.grid is None else self.stages.first(self.grid, world)
 
     def follow_up(self, world: str, cells: pd.DataFrame) -> list[Setting]:
         """What is run on a world given the cells of `settings`; nothing unless the figure is a search."""
-        return [] if self.grid is None else search.second_stage(self.grid, world, cells)
+        return [] if self.grid is None else self.stages.second(self.grid, world, cells)
 
     def choices(self, cells: pd.DataFrame) -> list[Choice]:
         """What the cells of one world lead a search to choose."""
-        return [] if self.grid is None else search.choices(cells)
+        return [] if self.grid is None else self.stages.choices(cells)
+
+    @property
+    def chooses_with_trials(self) -> bool:
+        """Whether its first stage is trials, with seeds that its second stage has not."""
+        return self.grid is not None and self.stages.fresh_seeds
 
 
 def _methods(methods: Collection[AnyMethod], *rates: Mapping[str, Changes]) -> Callable[[str], list[Setting]]:
@@ -201,12 +209,46 @@ _FIGURES = (
         partial(draw_curves, title="Encoder trained by main and auxiliary task together"),
         reference="a2c",
     ),
+    # Beyond the paper: are discovered questions useful to any agent, or only to the one that they were discovered with?
+    Figure(
+        "question-transfer",
+        "fresh agents on frozen questions of trained agents, on the first principal ones, and on another world's",
+        question_transfer,
+        partial(draw_curves, title="Fresh agents on frozen questions"),
+        seeds=5,
+        reference="discovered",
+        first=question_sources,
+    ),
     Figure(
         "search",
         "learning rate and entropy coefficient chosen on plain A2C, then the auxiliary coefficient",
         lambda world: [],
         draw_search,
         grid=SearchGrid(),
+    ),
+    # Paper, figure 2, with the paper's choice of hyperparameters.
+    Figure(
+        "paper",
+        "all methods at the learning rate and entropy coefficient that a search on plain A2C chooses",
+        lambda world: [],
+        partial(draw_protocol, title="Hyperparameters chosen on A2C"),
+        worlds=("collect-objects", "puddle-world"),
+        seeds=10,
+        reference="discovered",
+        grid=SearchGrid(),
+        stages=PAPER,
+    ),
+    # Paper, figure 2, with as much tuning for the baselines as for discovered questions.
+    Figure(
+        "equal-budget",
+        "every method at the best of equally many random trials of its own",
+        lambda world: [],
+        partial(draw_protocol, title="Equal budgets for tuning"),
+        worlds=("collect-objects", "puddle-world"),
+        seeds=10,
+        reference="discovered",
+        grid=SearchGrid(),
+        stages=EQUAL_BUDGET,
     ),
     # Beyond the paper: does the learning rate decide which methods solve a world?
     Figure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import EngFormatter
 
+from dgvf_agents.experiments.metrics import Curve
 from dgvf_agents.experiments.settings import changes_in, method_in
+from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
+from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
 from dgvf_agents.runs.atari_config import PAPER_TABLE
 from dgvf_agents.runs.plotting import (
@@ -37,6 +41,9 @@ NAMES = {
     "impala": "IMPALA (main task)",
     "sb3-a2c": "A2C (Stable-Baselines3)",
     "none": "No auxiliary task",
+    "frozen": "Frozen discovered GVFs",
+    **{f"principal-{k}": f"Frozen, first {k} principal" for k in PRINCIPAL_QUESTIONS},
+    "other-world": "Frozen, of another world",
     "sum": "Summed meta-loss",
     "end": "End meta-loss",
     "exact": "Exact",
@@ -44,38 +51,44 @@ NAMES = {
 }
 """Names of settings in pictures."""
 
+DISCOVERED_COLOR = "#c0392b"
 COLORS = {
-    "discovered": "#c0392b",
+    "discovered": DISCOVERED_COLOR,
     "random": "#2c69b0",
     "reward-prediction": "#7a54be",
     "pixel-control": "#3a8a5c",
     "a2c": "#26282c",
     "impala": "#26282c",
-    "sb3-a2c": "#26282c",
-    "none": "#e08a1e",
+    "none": "#26282c",
+    "sb3-a2c": "#9aa0a8",
+    # variants of discovered questions: the usual one of each experiment has the method's color
+    "sum": DISCOVERED_COLOR,
+    "exact": DISCOVERED_COLOR,
+    "k=10, d=128": DISCOVERED_COLOR,
 }
-"""The paper's colors of its methods."""
+"""The paper's colors of its methods, the same in every picture."""
 
-_OTHER_COLORS = ("#c0392b", "#e08a1e", "#2c69b0", "#7a54be", "#3a8a5c", "#26282c")
+_OTHER_COLORS = ("#e08a1e", "#16a2b8", "#d6619e", "#8a9a2b", "#8c5a3c", "#5d6d7e")
+"""Of settings that are no method: no method has them."""
 
 _MEASURES = {"evaluation": "mean return in evaluation", "training": "mean return of the last 100 training episodes"}
 _GAME_MEASURES = {"evaluation": "mean score in evaluation", "training": "mean score of the last 100 games of training"}
 
 
 def draw_curves(results: Results, path: Path, title: str) -> None:
-    """Learning curves, a panel per world: every seed faintly, the mean with its interval on top."""
+    """Learning curves, a panel per world: see `plot_curves`."""
     panels = [_curves(results, w, results.settings(w), _title(results, w)) for w in results.worlds()]
     plot_curves(path, panels, title)
 
 
 def draw_curves_by_learning_rate(results: Results, path: Path, title: str) -> None:
-    """Learning curves of settings with default labels, a panel per world and learning rate."""
+    """Learning curves of settings with default labels, a panel per world and learning rate that several have run at."""
     panels = []
     for world in results.worlds():
         rates: dict[str, list[str]] = {}
         for label in results.settings(world):
             rates.setdefault(changes_in(label)["learning_rate"], []).append(label)
-        for labels in rates.values():
+        for labels in (several for several in rates.values() if len(several) > 1):
             changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes_in(labels[0]).items())
             heading = f"{_title(results, world, labels)}\n{changes}"
             panels.append(_curves(results, world, labels, heading, method_in))
@@ -115,6 +128,26 @@ def draw_final_returns(results: Results, path: Path, title: str) -> None:
     plot_strips(path, panels, title, "final return")
 
 
+def draw_protocol(results: Results, path: Path, title: str) -> None:
+    """Learning curves of the methods at the hyperparameters that trials chose; heat maps of the trials on a grid.
+
+    Where no method has been run yet, curves of the chosen trials.
+    """
+    of_methods = [label for label in results.cells["setting"].unique() if "=" not in label]
+    draw_curves(restricted(results, of_methods or list(results.choices["setting"])), path, title)
+    if set(results.choices["setting"].map(method_in)) == {"a2c"}:
+        maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in QUANTITIES]
+        picture = path.with_name(f"{path.stem}-search{path.suffix}")
+        plot_heat_maps(picture, maps, "initial learning rate", "final entropy coefficient")
+
+
+def restricted(results: Results, labels: Sequence[str]) -> Results:
+    """The tables with some settings only."""
+    tables = {field.name: getattr(results, field.name) for field in dataclasses.fields(results)}
+    kept = {name: table[table["setting"].isin(labels)] for name, table in tables.items() if "setting" in table}
+    return dataclasses.replace(results, **kept)
+
+
 def draw_improvements(results: Results, path: Path, title: str) -> None:
     """Relative improvements on each game, then median scores over the games that gain most from pixel control.
 
@@ -150,12 +183,29 @@ def _curves(results: Results, world: str, labels: Sequence[str], title: str, kin
     lines = []
     for i, label in enumerate(labels):
         key = kind(label)
-        band = where(results.bands, world=world, setting=label)[["steps", "mean", "low", "high"]]
+        band = where(results.bands, world=world, setting=label)[["steps", "mean", "low", "high"]].to_numpy()
         seeds = where(results.curves, world=world, setting=label).groupby("seed", sort=False)
         points = [rows[["steps", "mean_return"]].to_numpy() for _, rows in seeds]
+        values = np.stack([Curve(*seed.T).at(band[:, 0]) for seed in points], axis=-1)
         color = COLORS.get(key, _OTHER_COLORS[i % len(_OTHER_COLORS)])
-        lines.append(Line(NAMES.get(key, label), band.to_numpy(), points, color))
+        lines.append(Line(NAMES.get(key, label), _as_shown(world, band, list(values)), points, color))
     return _panel(results, world, title, lines)
+
+
+def _as_shown(world: str, band: np.ndarray, seeds: Sequence[np.ndarray]) -> np.ndarray:
+    """A band `[N, 4]` without its interval where seeds are few, around a median seed where returns are logarithmic.
+
+    The mean of returns of which one is a hundred times the others lies where no seed is.
+
+    Args:
+        world: where the returns come from.
+        band: x, mean, and the ends of the interval.
+        seeds: the returns of all seeds at each x.
+    """
+    few, logarithmic = min(map(len, seeds)) < SEEDS_FOR_INTERVALS, reference_of(world).logarithmic
+    center = [np.quantile(returns, 0.5, method="inverted_cdf") for returns in seeds] if logarithmic else band[:, 1]
+    ends = np.full((2, len(band)), np.nan) if few or logarithmic else band[:, 2:].T
+    return np.column_stack([band[:, 0], center, *ends])
 
 
 def _study(results: Results, world: str, values: dict[str, float]) -> Panel:
@@ -171,7 +221,8 @@ def _study(results: Results, world: str, values: dict[str, float]) -> Panel:
         summary = where(results.summary, world=world, quantity=quantity)
         band = at_values(summary, "mean", "mean_low", "mean_high")
         seeds = at_values(cells, f"{quantity}_return")
-        lines.append(Line(f"{quantity} return", band, [seeds], dashed=quantity == "final"))
+        of_values = [seeds[seeds[:, 0] == value, 1] for value in band[:, 0]]
+        lines.append(Line(f"{quantity} return", _as_shown(world, band, of_values), [seeds], dashed=quantity == "final"))
     return _panel(results, world, _title(results, world), lines)
 
 
@@ -185,7 +236,7 @@ def _panel(results: Results, world: str, title: str, lines: Sequence[Line]) -> P
 
 def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
     summary = where(results.summary, world=world, quantity=quantity)
-    means = summary[summary["setting"].map(method_in) == "a2c"].set_index("setting")["mean"]
+    means = summary[summary["setting"].str.startswith("a2c ")].set_index("setting")["mean"]
     tried = pd.DataFrame({label: changes_in(label) for label in means.index}).T
     table = tried[["learning_rate", "final_ent_coef"]].astype(float).assign(mean=means)
     values = table.pivot(index="final_ent_coef", columns="learning_rate", values="mean")

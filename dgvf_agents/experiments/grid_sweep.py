@@ -9,7 +9,7 @@ from rich.console import Console
 
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import Figure
-from dgvf_agents.experiments.figures import draw_curves
+from dgvf_agents.experiments.figures import draw_curves, restricted
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.provenance import provenance
 from dgvf_agents.experiments.reproduce import print_summary
@@ -63,12 +63,5 @@ def _draw(results: Results, path: Path, title: str) -> None:
     final = results.cells.groupby("setting", sort=False)["final_return"].mean()
     best = list(final.sort_values(ascending=False, kind="stable").index[:MAX_CURVES])
     several = len(final) > MAX_CURVES
-    shown = dataclasses.replace(
-        results,
-        **{
-            field.name: table[table["setting"].isin(best)]
-            for field in dataclasses.fields(results)
-            if "setting" in (table := getattr(results, field.name)).columns
-        },
-    )
-    draw_curves(shown, path, f"{title}: the best {MAX_CURVES} of {len(final)} settings" if several else title)
+    words = f"{title}: the best {MAX_CURVES} of {len(final)} settings" if several else title
+    draw_curves(restricted(results, best), path, words)

@@ -24,6 +24,7 @@ _WORLDS = ("PuddleWorld", "CollectObjects")
 """Beginnings of the environment ids of `dgvf_envs`."""
 _FREE: dict[str, Any] = {
     "seed": 0,
+    "questions_from": None,
     "learning_rate": 0.0,
     "final_learning_rate": None,
     "ent_coef": 0.0,

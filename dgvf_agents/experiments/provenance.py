@@ -1,4 +1,4 @@
-"""Where results come from: commands, machines, wall times and configurations."""
+"""Where results come from: commands, commits, machines, wall times and configurations."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 
 from dgvf_agents.experiments.runs import Cell, read_config, read_mark
 
+_BY_SEED = ("seed", "questions_from")
+"""Fields that differ between the seeds of a setting."""
+
 
 def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> dict[str, Any]:
-    """The provenance of results.
+    """The provenance of results. Each run's `made_with` is an index into the list of that name.
 
     Args:
         command: that makes these results.
@@ -19,12 +22,14 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
     """
     marks = [read_mark(cell.folder) for cell in cells]
     made_with: list[dict[str, Any]] = []
+    origins = []
     for mark in marks:
-        machine = {"versions": mark.versions, "hardware": mark.hardware}
-        known = next((made for made in made_with if machine.items() <= made.items()), None)
-        if known is None:
-            made_with.append(known := {**machine, "runs": 0})
-        known["runs"] += 1
+        origin = {"code": mark.code, "versions": mark.versions, "hardware": mark.hardware}
+        known = next((i for i, made in enumerate(made_with) if origin.items() <= made.items()), len(made_with))
+        if known == len(made_with):
+            made_with.append({**origin, "runs": 0})
+        made_with[known]["runs"] += 1
+        origins.append(known)
     configurations: dict[str, Any] = {}
     for cell in cells:
         if cell.setting.folder_name not in configurations:
@@ -35,8 +40,8 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
         "made_with": made_with,
         "missing": [cell.name for cell in missing],
         "runs": [
-            {"run": cell.name, "command": mark.command, "wall_seconds": mark.wall_seconds}
-            for cell, mark in zip(cells, marks, strict=True)
+            {"run": cell.name, "command": mark.command, "wall_seconds": mark.wall_seconds, "made_with": origin}
+            for cell, mark, origin in zip(cells, marks, origins, strict=True)
         ],
         "configurations": configurations,
     }
@@ -51,9 +56,9 @@ def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str
     held = {run["run"] for run in ours["runs"]}
     if both := sorted({run["run"] for run in earlier["runs"]} & held):
         raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
-    configurations = dict(earlier["configurations"])
+    configurations, offset = dict(earlier["configurations"]), len(earlier["made_with"])
     for name, config in ours["configurations"].items():
-        known = {**configurations.setdefault(name, config), "seed": config["seed"]}
+        known = {**configurations.setdefault(name, config), **{field: config.get(field) for field in _BY_SEED}}
         if differing := [field for field in config if known.get(field) != config[field]]:
             raise ValueError(
                 f"results to be extended must have the configuration of {name}, got another {differing[0]}"
@@ -63,6 +68,6 @@ def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str
         "wall_seconds": earlier["wall_seconds"] + ours["wall_seconds"],
         "made_with": [*earlier["made_with"], *ours["made_with"]],
         "missing": [*(name for name in earlier["missing"] if name not in held), *ours["missing"]],
-        "runs": [*earlier["runs"], *ours["runs"]],
+        "runs": [*earlier["runs"], *({**run, "made_with": run["made_with"] + offset} for run in ours["runs"])],
         "configurations": configurations,
     }

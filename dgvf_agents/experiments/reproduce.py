@@ -17,15 +17,19 @@ from rich.table import Table
 from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES, Figure
-from dgvf_agents.experiments.claims import interval
+from dgvf_agents.experiments.evidence import interval, returns_of
+from dgvf_agents.experiments.protocols import EQUAL_BUDGET, edge_warnings
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES, Setting
-from dgvf_agents.experiments.statistics import Estimate
+from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
+
+SEEDS_AFTER_TRIALS = 100
+"""Added to the seeds of what trials have led to choose: trials have other seeds."""
 
 
 def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Cell]:
@@ -44,9 +48,12 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
     if figure.grid is not None:
         figure = dataclasses.replace(figure, grid=reproduction.search)
     worlds = list(dict.fromkeys(reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds))
+    if figure.first is not None:
+        _train(reproduction, figure, [s for world in worlds for s in figure.first(world)], console)
     settings = _wanted(reproduction, [s for world in worlds for s in figure.settings(world)])
-    cells = _train(reproduction, figure, settings, console)
+    cells = _train(reproduction, figure, settings, console, trials=figure.chooses_with_trials)
     if then := [s for world in worlds for s in _follow_up(figure, [c for c in cells if c.setting.world == world])]:
+        _warn_of_edges(figure, analyze(figure, [cell for cell in cells if cell.is_finished]), console)
         cells += _train(reproduction, figure, then, console)
 
     finished = [cell for cell in cells if cell.is_finished]
@@ -55,7 +62,9 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if finished and (reproduction.partial or not missing):
-        print_summary(_write(reproduction, figure, finished, missing), console)
+        results = _write(reproduction, figure, finished, missing)
+        print_summary(results, console)
+        _warn_of_edges(figure, results, console)
         console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
     return missing
 
@@ -79,18 +88,45 @@ def _wanted(reproduction: Reproduction, settings: Sequence[Setting]) -> list[Set
     return [setting for setting in settings if setting.label in (reproduction.settings or labels)]
 
 
-def _train(reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console) -> list[Cell]:
-    """Adopt and train the runs of settings, at the scale of the reproduction."""
+def _train(
+    reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console, trials: bool = False
+) -> list[Cell]:
+    """Adopt and train the runs of settings, at the scale of the reproduction.
+
+    Args:
+        reproduction: the options.
+        figure: the experiment.
+        settings: what to run.
+        console: where to tell.
+        trials: whether these are trials, which have their own seeds.
+    """
     values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
     given = {name: value for name, value in values.items() if value is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
-    cells = cells_of(settings, scale, scale.seeds or figure.seeds, reproduction.runs_folder, reproduction.first_seed)
+    cells = cells_of(settings, scale, *_seeds(reproduction, figure, trials))
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if reproduction.run:
         with SweepView(console) as view:
             run_sweep(cells, reproduction.jobs, reproduction.command, view)
     return cells
+
+
+def _seeds(reproduction: Reproduction, figure: Figure, trials: bool) -> tuple[int, Path, int]:
+    """Number of seeds, folder of the runs, and the first seed."""
+    scale, folder = SCALES[reproduction.scale], reproduction.runs_folder
+    if trials and figure.grid is not None:
+        return scale.seeds or figure.grid.trial_seeds, folder, 0
+    first = reproduction.first_seed + (SEEDS_AFTER_TRIALS if figure.chooses_with_trials else 0)
+    return reproduction.seeds or scale.seeds or figure.seeds, folder, first
+
+
+def _warn_of_edges(figure: Figure, results: Results, console: Console) -> None:
+    """Tell which choices are at an edge of the grid."""
+    if figure.grid is None or figure.stages is EQUAL_BUDGET:
+        return
+    for text in edge_warnings(figure.grid, list(results.choices.itertuples(index=False))):
+        console.print(f"[yellow]{text}[/yellow]", highlight=False, soft_wrap=True)
 
 
 def _follow_up(figure: Figure, cells: Sequence[Cell]) -> list[Setting]:
@@ -105,8 +141,12 @@ def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], mi
     folder = reproduction.results_folder
     made, earlier = provenance(reproduction.command, cells, missing), None
     if reproduction.extend and (folder / "cells.csv").exists():
-        earlier = Results.read(folder)
-        made = joined_provenance(read_provenance(folder), made)
+        earlier, known = Results.read(folder), read_provenance(folder)
+        if figure.chooses_with_trials:  # the same trials lead to more seeds of what they chose
+            held = {run["run"] for run in known["runs"]}
+            cells = [cell for cell in cells if "=" not in cell.setting.label or cell.name not in held]
+            made = provenance(reproduction.command, cells, missing)
+        made = joined_provenance(known, made)
     results = analyze(figure, cells, earlier)
     results.write(folder, made)
     draw(reproduction.figure, folder)
@@ -116,13 +156,13 @@ def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], mi
 def print_summary(results: Results, console: Console) -> None:
     """Print the mean returns of every setting, and what a search chose."""
     for world in results.summary["world"].unique():
-        console.print(f"\n{world}: mean return over seeds, with 95 % intervals", highlight=False)
+        console.print(f"\n{world}: mean return, and every seed or a 95 % interval", highlight=False)
         table = Table(box=None)
         for heading in ("setting", "seeds", "final", "average"):
             table.add_column(heading, justify="left" if heading == "setting" else "right")
         for row in where(results.summary, world=world, quantity="final").itertuples():
             average = only(results.summary, world=world, quantity="average", setting=row.setting)
-            table.add_row(row.setting, str(row.seeds), _with_interval(row), _with_interval(average))
+            table.add_row(row.setting, str(row.seeds), *(_in_words(results, found) for found in (row, average)))
         console.print(table)
     if len(medians := where(results.top_games, statistic="median")):
         table = Table("median human-normalized score", *(f"top {n}" for n in medians["games"].unique()), box=None)
@@ -133,5 +173,9 @@ def print_summary(results: Results, console: Console) -> None:
         console.print(f"chosen on {choice.world}: {choice.setting}", markup=False, highlight=False)
 
 
-def _with_interval(row: Any) -> str:
+def _in_words(results: Results, row: Any) -> str:
+    """A row of the summary: the mean, and every seed, or the interval if there are enough seeds or several worlds."""
+    seeds = returns_of(results, row.world, row.setting, row.quantity)
+    if 0 < len(seeds) < SEEDS_FOR_INTERVALS:
+        return f"{row.mean:.2f}" + (f" ({', '.join(f'{value:.2f}' for value in seeds)})" if len(seeds) > 1 else "")
     return f"{row.mean:.2f}" + ("" if math.isnan(row.mean_low) else f" ({row.mean_low:.2f} … {row.mean_high:.2f})")

@@ -23,7 +23,10 @@ FigureName = Literal[
     "unroll-length",
     "meta-objective",
     "joint",
+    "question-transfer",
     "search",
+    "paper",
+    "equal-budget",
     "learning-rate",
     "low-rate",
     "convention",
@@ -81,7 +84,7 @@ class Reproduction:
     extend: bool = False
     """Whether the existing results, of runs made elsewhere, stay part of the results."""
     search: SearchGrid = field(default_factory=SearchGrid)
-    """Values that `search` tries."""
+    """What `search`, `paper` and `equal-budget` try."""
 
     def __post_init__(self) -> None:
         unknown = ", ".join(task for task in self.tasks if task not in OWN_TASKS)
@@ -146,6 +149,6 @@ class Reproduction:
         words += options(
             self, ("seeds", "steps", "first_seed", "worlds", "settings", "tasks", "game", "games", "actors")
         )
-        if self.figure == "search":
+        if self.figure in ("search", "paper", "equal-budget"):
             words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
         return shlex.join(words)

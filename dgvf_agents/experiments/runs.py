@@ -26,12 +26,12 @@ from filelock import FileLock
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
-from dgvf_agents.bench.report import hardware, versions
 from dgvf_agents.experiments.metrics import RunMetrics
 from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.origin import Origin, read_origins, record_origin
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.runs.train import train
 from dgvf_agents.runs.train_population import train_population
@@ -56,8 +56,6 @@ REFERENCE = "sb3-a2c"
 
 LOCK_SECONDS = 10.0
 """How long to wait for another process to leave a cell: enough for those of a killed sweep to notice its end."""
-
-_PACKAGES = ("dgvf", "gymnasium", "numpy", "scipy", "stable-baselines3", "torch")
 
 
 @final
@@ -105,7 +103,7 @@ class CellState(enum.Enum):
 @final
 @dataclass(frozen=True)
 class FinishedMark:
-    """How a finished run was made; only `wall_seconds` is known of an adopted run."""
+    """How a finished run was made; of an adopted run, what its folder says."""
 
     wall_seconds: float
     """Training time."""
@@ -114,7 +112,9 @@ class FinishedMark:
     versions: dict[str, str] | None = None
     """Of Python and packages."""
     hardware: dict[str, Any] | None = None
-    """Processor and cores."""
+    """Processor, cores and accelerator."""
+    code: str | None = None
+    """Commit of the code; see `dgvf_agents.runs.origin.Origin`."""
     members: int = 1
     """Number of runs trained at once by the process, which `wall_seconds` is a part of."""
 
@@ -141,10 +141,15 @@ def write_mark(folder: Path, mark: FinishedMark) -> None:
 
 
 def read_mark(folder: Path) -> FinishedMark:
-    """The mark of a finished run; from its metrics if it has none."""
+    """The mark of a finished run; from its metrics and its last origin if it has none."""
     if mark_file(folder).is_file():
         return FinishedMark(**json.loads(mark_file(folder).read_text()))
-    return FinishedMark(RunMetrics.read(folder).seconds)
+    seconds, origins = RunMetrics.read(folder).seconds, read_origins(RunFolder(folder))
+    return FinishedMark(seconds) if not origins else _mark(seconds, None, origins[-1])
+
+
+def _mark(seconds: float, command: str | None, origin: Origin, members: int = 1) -> FinishedMark:
+    return FinishedMark(seconds, command, origin.versions, origin.hardware, origin.code, members)
 
 
 def state_of(folder: Path, wanted: TrainConfig) -> CellState:
@@ -221,7 +226,7 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
                 config = dataclasses.replace(found, actors=config.actors, address=config.address)
             train(config, folder, show_progress=False, resume=True)
         seconds = RunMetrics.read(folder).seconds if resumed else time.perf_counter() - start
-        write_mark(folder, FinishedMark(seconds, command, versions(_PACKAGES), hardware()))
+        write_mark(folder, _mark(seconds, command, Origin.here(config.device)))
 
 
 def run_cells(
@@ -254,13 +259,12 @@ def run_cells(
         start = time.perf_counter()
         failures = train_population(own, [folders[i] for i in left])
         elapsed = time.perf_counter() - start
-        for i, failure in zip(left, failures, strict=True):
+        for k, (i, failure) in enumerate(zip(left, failures, strict=True)):
             if failure is not None:
                 log_file(folders[i]).write_text(f"{type(failure).__name__}: {failure}\n")
                 continue
             seconds = RunMetrics.read(folders[i]).seconds if states[i] is CellState.UNFINISHED else elapsed
-            mark = FinishedMark(seconds / len(left), command, versions(_PACKAGES), hardware(), members=len(left))
-            write_mark(folders[i], mark)
+            write_mark(folders[i], _mark(seconds / len(left), command, Origin.here(own[k].device), len(left)))
 
 
 def train_reference(config: TrainConfig, path: Path) -> A2C:
@@ -274,6 +278,7 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
     path.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(config.threads)
     folder.write_config(config)
+    record_origin(folder, config.device, 0)
     model = A2C(config.policy, training_environments(config), seed=config.seed, device=config.device)
     model.set_logger(Logger(str(path), [ProgressLog(folder.progress_file)]))
     batch = model.n_steps * model.n_envs

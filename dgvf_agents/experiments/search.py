@@ -7,6 +7,8 @@ searches it on discovered questions, with what the first stage chose on A2C.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
@@ -31,6 +33,21 @@ class Choice(NamedTuple):
     """Mean over its seeds."""
     average_return: float
     """Mean over its seeds."""
+
+
+@final
+@dataclass(frozen=True)
+class Stages:
+    """A search in two stages: trials, then what they lead to run."""
+
+    first: Callable[[SearchGrid, str], list[Setting]]
+    """The trials on a world."""
+    second: Callable[[SearchGrid, str, pd.DataFrame], list[Setting]]
+    """What is run on a world given the cells of its trials."""
+    choices: Callable[[pd.DataFrame], list[Choice]]
+    """What the cells of one world lead to choose."""
+    fresh_seeds: bool = False
+    """Whether the second stage has seeds of its own: the best of many trials was lucky too."""
 
 
 def best_setting(cells: pd.DataFrame) -> Choice:
@@ -59,7 +76,7 @@ def first_stage(grid: SearchGrid, world: str) -> list[Setting]:
             world,
             "a2c",
             learning_rate=rate,
-            ent_coef=_initial_entropy(world, entropy),
+            ent_coef=initial_entropy(world, entropy),
             final_ent_coef=entropy,
         )
         for rate in grid.learning_rates
@@ -90,7 +107,7 @@ def choices(cells: pd.DataFrame) -> list[Choice]:
     return [best_setting(stages[m])._replace(searched=searched[m]) for m in searched if len(stages[m])]
 
 
-def _initial_entropy(world: str, final_ent_coef: float) -> float:
+def initial_entropy(world: str, final_ent_coef: float) -> float:
     """The initial entropy coefficient with the preset's ratio to the final one."""
     usual = setting(world, "a2c").preset
     ratio = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
@@ -99,3 +116,7 @@ def _initial_entropy(world: str, final_ent_coef: float) -> float:
 
 def _of(method: str, cells: pd.DataFrame) -> pd.DataFrame:
     return cells[cells["setting"].map(method_in) == method]
+
+
+COEFFICIENT = Stages(first_stage, second_stage, choices)
+"""The auxiliary coefficient at the learning rate and entropy coefficient that A2C leads to choose."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, cast, final
 
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
@@ -11,8 +14,14 @@ from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.runs.atari_config import AtariMethod, atari_config
 from dgvf_agents.runs.config import Method, TrainConfig, World, preset
 
+Changes = Mapping[str, Any]
+"""Fields of `TrainConfig` and their values."""
+
 AnyMethod = AtariMethod | OwnTaskMethod
 """Method of any preset."""
+
+FRESH_SEED = 1_000
+"""What is added to the seed of a run on the questions of another run."""
 
 ScaleName = Literal["tiny", "small", "full"]
 
@@ -83,7 +92,7 @@ SCALES: dict[ScaleName, Scale] = {
 @final
 @dataclass(frozen=True)
 class SearchGrid:
-    """The values that the search for hyperparameters tries."""
+    """What the search for hyperparameters tries."""
 
     learning_rates: tuple[float, ...] = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
     """Of RMSProp (the paper's, which lists 1e-3 twice)."""
@@ -91,11 +100,18 @@ class SearchGrid:
     """Final entropy coefficients (the paper's); the initial ones have the preset's ratio to them."""
     coefficients: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Factors on the sum of the answer losses; the paper is silent."""
+    trials: int = 16
+    """Random trials of every method in `equal-budget`, between the smallest and the largest of these values."""
+    trial_seeds: int = 3
+    """Seeds of every trial in `paper` and `equal-budget`."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rates", "entropies", "coefficients"):
             if not getattr(self, name):
                 raise ValueError(f"{name} must have a value, got none")
+        for name in ("trials", "trial_seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
 
 
 @final
@@ -111,12 +127,21 @@ class Setting:
     """Name in an experiment's tables, unique on its world."""
     changes: tuple[tuple[str, Any], ...] = ()
     """Fields of `TrainConfig`, or entries of theirs such as `env_kwargs.max_episode_steps`, and their values."""
+    source: Setting | None = None
+    """The setting whose questions its runs take, seed by seed; see `TrainConfig.questions_from`."""
 
     def config(self, scale: Scale, seed: int) -> TrainConfig:
-        """The configuration of a run."""
+        """The configuration of a run.
+
+        A run on the questions of another has a seed of its own: its agent starts as no run that discovered questions.
+        """
         config = self.preset
         for name, value in self.changes:
             config = _with(config, name, value)
+        if self.source is not None:
+            source, own = (f"{setting.folder_name}/seed-{seed}" for setting in (self.source, self))
+            config = _with(config, "questions_from", Path(os.path.relpath(source, own)).as_posix())
+            seed += FRESH_SEED
         return dataclasses.replace(scale.apply(config), seed=seed)
 
     @property
@@ -134,7 +159,8 @@ class Setting:
         """`WORLD/METHOD`, then the differences from the preset: equal settings of two experiments share their runs."""
         usual = self.preset
         changes = [f",{name}={value}" for name, value in sorted(self.changes) if _with(usual, name, value) != usual]
-        return f"{self.world}/{self.method}{''.join(changes)}"
+        source = "" if self.source is None else f",questions={self.source.folder_name.partition('/')[2]}"
+        return f"{self.world}/{self.method}{''.join(changes)}{source}"
 
 
 def _with(config: TrainConfig, name: str, value: Any) -> TrainConfig:
@@ -143,14 +169,16 @@ def _with(config: TrainConfig, name: str, value: Any) -> TrainConfig:
     return dataclasses.replace(config, **{field: {**getattr(config, field), key: value} if key else value})
 
 
-def setting(world: str, method: AnyMethod, label: str | None = None, **changes: Any) -> Setting:
+def setting(
+    world: str, method: AnyMethod, label: str | None = None, source: Setting | None = None, /, **changes: Any
+) -> Setting:
     """A setting; if `label` is `None`, it is the method and the changes.
 
     That label leaves out the initial entropy coefficient where a final one is given: the first follows from the second.
     """
     shown = [name for name in changes if name != "ent_coef" or "final_ent_coef" not in changes]
     default = " ".join([method, *(f"{name}={changes[name]}" for name in shown)])
-    return Setting(world, method, default if label is None else label, tuple(changes.items()))
+    return Setting(world, method, default if label is None else label, tuple(changes.items()), source)
 
 
 def method_in(label: str) -> str:

@@ -1,10 +1,13 @@
 """Statistics over seeds, as Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice", advise.
 
-Samples come in strata, one array of returns per world; the bootstrap resamples seeds within each world.
+Samples come in strata, one array of returns per world; the bootstrap resamples seeds within each world. Its percentile
+intervals are too narrow for few seeds (for three they cover the mean in about 70 % of cases, not in 95 %): below
+`SEEDS_FOR_INTERVALS`, pages and pictures show every seed and a permutation test in their place.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
@@ -13,6 +16,12 @@ from scipy import stats
 
 RESAMPLES = 5_000
 CONFIDENCE = 0.95
+SEEDS_FOR_INTERVALS = 10
+"""Seeds of a setting from which on bootstrap intervals are shown."""
+SIGNIFICANCE = 0.05
+"""The p-value up to which a difference counts as found."""
+_PERMUTATIONS = 50_000
+"""At most; all divisions of two samples of nine are 48,620."""
 
 Statistic = Callable[..., np.ndarray]
 """`statistic(*strata, axis)`, over `axis` of arrays whose other axes are those of resamples."""
@@ -28,6 +37,18 @@ class Estimate(NamedTuple):
     """Lower end of the interval; NaN if a stratum has a single seed."""
     high: float
     """Upper end of the interval; NaN if a stratum has a single seed."""
+
+
+@final
+class DifferenceTest(NamedTuple):
+    """A two-sided permutation test of whether two means are equal."""
+
+    difference: float
+    """The first mean minus the second."""
+    p: float
+    """Share of the divisions of all seeds into two such samples whose means differ at least as much."""
+    smallest: float
+    """The smallest p-value that so many seeds allow: 2 / C(n + m, n)."""
 
 
 def mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -125,3 +146,32 @@ def bootstrap_interval(statistic: Statistic, strata: Sequence[np.ndarray]) -> tu
         rng=np.random.default_rng(0),
     ).confidence_interval
     return interval.low, interval.high
+
+
+def difference_test(first: np.ndarray, other: np.ndarray) -> DifferenceTest:
+    """Permutation test of the means of two samples, two-sided: exact with fewer than ten seeds each.
+
+    Larger samples are compared with random divisions, always the same ones.
+
+    Args:
+        first: [n ≥ 2] returns.
+        other: [m ≥ 2] returns.
+
+    Raises:
+        ValueError: a sample has fewer than two seeds.
+    """
+    if min(len(first), len(other)) < 2:
+        raise ValueError(f"samples must each have two seeds, got sizes {len(first)} and {len(other)}")
+    difference = float(np.mean(first) - np.mean(other))
+    smallest = 2.0 / math.comb(len(first) + len(other), len(first))
+    if np.ptp(np.concatenate([first, other])) == 0:
+        return DifferenceTest(0.0, 1.0, smallest)
+    found = stats.permutation_test(
+        (first, other),
+        lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
+        vectorized=True,
+        n_resamples=_PERMUTATIONS,
+        alternative="two-sided",
+        rng=np.random.default_rng(0),
+    )
+    return DifferenceTest(difference, float(found.pvalue), smallest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Any, Literal, final
 
 import pandas as pd
 
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.atomic import replacing, write_whole
 
 Quantity = Literal["final", "average"]
 """`final`: mean return over the last tenth of training; `average`: over all of it."""
@@ -30,11 +31,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "improvements": ("world", "setting", "score", "score_low", "score_high", "improvement", "low", "high"),
     "top_games": ("games", "setting", "statistic", "value", "low", "high"),
     "choices": ("world", "searched", "setting", "final_return", "average_return"),
+    "evaluations": ("world", "setting", "seed", "steps", "episode", "episode_return", "episode_length"),
 }
 """By table."""
 
 _TEXT = ("world", "setting", "measure", "quantity", "other", "searched", "statistic")
-_INTEGERS = ("seed", "seeds", "steps", "games")
+_INTEGERS = ("seed", "seeds", "steps", "games", "episode", "episode_length")
+_COMPRESSED = ("evaluations",)
+"""Tables that are large."""
 
 
 def _dtypes(table: str) -> dict[str, str]:
@@ -72,16 +76,21 @@ class Results:
     """Statistics of each setting over the first games of that order, with 95 % intervals."""
     choices: pd.DataFrame = field(default_factory=partial(make_table, "choices"))
     """What a search chose, with mean returns over seeds."""
+    evaluations: pd.DataFrame = field(default_factory=partial(make_table, "evaluations"))
+    """Every episode of every evaluation, of runs that recorded them; returns to seven digits."""
 
     def write(self, folder: Path, provenance: dict[str, Any]) -> None:
-        """Write `TABLE.csv` for each table that is not empty and `provenance.json`, each atomically."""
+        """Write `TABLE.csv` for each table that is not empty and `provenance.json`, each atomically.
+
+        `evaluations` is compressed, as `evaluations.csv.gz`.
+        """
         for name in COLUMNS:
-            file, table = folder / f"{name}.csv", getattr(self, name)
+            file, table = file_of(folder, name), getattr(self, name)
             if table.empty:
                 file.unlink(missing_ok=True)
                 continue
-            with replacing(file) as unfinished:
-                table.to_csv(unfinished, index=False, lineterminator="\n")
+            text = table.to_csv(index=False, lineterminator="\n").encode()
+            write_whole(file, gzip.compress(text, mtime=0) if name in _COMPRESSED else text)
         with replacing(folder / "provenance.json") as unfinished:
             unfinished.write_text(json.dumps(provenance, indent=1) + "\n")
 
@@ -94,7 +103,7 @@ class Results:
         """
         if not (folder / "cells.csv").is_file():
             raise FileNotFoundError(f"results must be a folder that `dgvf reproduce` wrote, got {folder}")
-        files = {name: folder / f"{name}.csv" for name in COLUMNS}
+        files = {name: file_of(folder, name) for name in COLUMNS}
         return cls(**{name: read_csv(file).astype(_dtypes(name)) for name, file in files.items() if file.is_file()})
 
     def worlds(self) -> list[str]:
@@ -106,8 +115,13 @@ class Results:
         return list(self.cells.loc[self.cells["world"] == world, "setting"].unique())
 
 
+def file_of(folder: Path, table: str) -> Path:
+    """The file of a table."""
+    return folder / f"{table}.csv{'.gz' if table in _COMPRESSED else ''}"
+
+
 def read_csv(path: Path) -> pd.DataFrame:
-    """A CSV file as text, NaN where a field is empty.
+    """A CSV file, compressed if its name ends in `.gz`, as text, NaN where a field is empty.
 
     Numbers are converted later, with correct rounding: not every version of pandas reads the float that it wrote. Nor
     is a label such as NA a missing value.

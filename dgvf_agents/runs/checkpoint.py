@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dgvf_agents.core.finite import check_finite
-from dgvf_agents.runs.algorithms import algorithm_of
+from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
 from dgvf_agents.storage.saving import networks_only
@@ -75,7 +75,7 @@ def load_checkpoint(
             damaged.append(path.name)
             continue
         if file.document["training"] is not None:
-            return algorithm_of(folder.read_config()).load(path, make_env(), device=device, **changes)
+            return load_model(folder.read_config(), path, make_env(), device, **changes)
     if folder.checkpoints():
         raise NothingToResumeError(
             f"run must have a checkpoint that training can continue from, got {folder.path}, where "

@@ -79,6 +79,12 @@ class TrainConfig:
     encoder_mode: EncoderMode | None = None
     """Losses that train the encoder: `auxiliary`: only that of the auxiliary task; `joint`: that of the main task too.
     None: `joint` for the task `none`, otherwise `auxiliary`, as in the paper's representation experiments."""
+    questions_from: str | None = None
+    """Folder of a finished run whose questions the task `random` takes, frozen; a relative path starts at this run's
+    own folder. None: questions of its own."""
+    principal_questions: int | None = None
+    """Number of principal questions to answer in place of all in `questions_from`: the directions along which their
+    cumulants vary most in the experience of the agent that discovered them. None: all questions."""
     questions: int = 128
     """D, number of questions (paper: 128)."""
     question_discount: float | None = 0.9
@@ -151,9 +157,34 @@ class TrainConfig:
             raise ValueError(f"actors must be 0 unless the algorithm is impala, got {self.actors!r}")
         if self.learners > 1 and self.algorithm != "impala":
             raise ValueError(f"learners must be 1 unless the algorithm is impala, got {self.learners!r}")
+        self._check_questions_from()
         if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
             given = self.env_kwargs or self.evaluation_kwargs
             raise ValueError(f"env_kwargs and evaluation_kwargs must be empty on Atari, got {given!r}")
+
+    def _check_questions_from(self) -> None:
+        taken, principal = self.questions_from is not None, self.principal_questions
+        for failed, message in (
+            (taken and self.task != "random", f"task must be 'random' with questions_from, got {self.task!r}"),
+            (
+                taken and self.question_encoder != "independent",
+                f"question_encoder must be 'independent' with questions_from, got {self.question_encoder!r}",
+            ),
+            (
+                principal is not None and not taken,
+                f"principal_questions must be None without questions_from, got {principal!r}",
+            ),
+            (
+                principal is not None and not 1 <= principal <= self.questions,
+                f"principal_questions must be in 1 ... {self.questions}, got {principal!r}",
+            ),
+            (
+                principal is not None and self.question_discount is None,
+                "question_discount must be a number with principal_questions, got None",
+            ),
+        ):
+            if failed:
+                raise ValueError(message)
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> TrainConfig:
@@ -210,6 +241,8 @@ _ADDED = {
     "envs_per_actor": None,
     "address": None,
     "learners": 1,
+    "questions_from": None,
+    "principal_questions": None,
 }
 """Fields that earlier runs do not have, and what they stand for in them."""
 

@@ -11,7 +11,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.execution.devices import evaluation_device, random_devices
-from dgvf_agents.runs.algorithms import algorithm_of
+from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.environments import evaluation_environments
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.synchronous import SynchronousAlgorithm
@@ -48,7 +48,7 @@ def evaluate(
     if as_trained:
         config = dataclasses.replace(config, evaluation_kwargs=config.env_kwargs)
     env = evaluation_environments(config, min(64, episodes), seed)
-    model = algorithm_of(config).load(folder.latest_checkpoint(), device=evaluation_device(device, config.device))
+    model = load_model(config, folder.latest_checkpoint(), device=evaluation_device(device, config.device))
     returns, _ = episodes_of(model, env, episodes, seed, deterministic)
     return float(np.mean(returns)), float(np.std(returns))
 

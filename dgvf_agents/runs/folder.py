@@ -1,7 +1,9 @@
 """The files of a training run.
 
 RUN/config.json         the configuration
+RUN/origin.json         commit of the code, versions and machine of every process that trained the run
 RUN/progress.csv        metrics, one row per log interval; TensorBoard events next to it
+RUN/evaluations.csv.gz  return and length of every evaluation episode
 RUN/checkpoints/        models by number of environment steps; the last few are complete, older ones hold networks only
 RUN/learning-curve.png
 RUN/.lock               held by the training process
@@ -51,6 +53,16 @@ class RunFolder:
     def progress_file(self) -> Path:
         """The metrics."""
         return self.path / "progress.csv"
+
+    @property
+    def origin_file(self) -> Path:
+        """Where the run comes from."""
+        return self.path / "origin.json"
+
+    @property
+    def evaluations_file(self) -> Path:
+        """All evaluation episodes."""
+        return self.path / "evaluations.csv.gz"
 
     @property
     def curve_file(self) -> Path:

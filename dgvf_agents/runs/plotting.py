@@ -9,12 +9,14 @@ from typing import final
 
 import numpy as np
 import pandas as pd
+from matplotlib import rc_context
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
 from dgvf_agents.runs.reference_returns import ReferenceReturns
@@ -96,7 +98,8 @@ class Line:
     label: str
     """Label in the legend."""
     band: np.ndarray
-    """`[N, 4]`: x, ascending; mean over seeds; lower and upper bound of its confidence interval, NaN if unknown."""
+    """`[N, 4]`: x, ascending; mean over seeds, or the median if the panel is logarithmic; lower and upper bound of the
+    mean's confidence interval, NaN if none is shown."""
     seeds: Sequence[np.ndarray]
     """`[M, 2]` each: x and return."""
     color: str = _RED
@@ -161,10 +164,10 @@ class HeatMap:
 
 
 def plot_curves(path: Path, panels: Sequence[Panel], title: str, columns: int = 3) -> None:
-    """Write learning curves as PNG, atomically: seeds as thin lines, the mean and its interval on top.
+    """Write learning curves: seeds as thin lines, the mean or median on top, and its interval if there is one.
 
     Args:
-        path: the file.
+        path: the file, a PNG; a PDF is written beside it. Each is written atomically.
         panels: the panels, in rows of `columns`.
         title: title of the figure.
         columns: maximum number of panels per row.
@@ -179,12 +182,19 @@ def plot_curves(path: Path, panels: Sequence[Panel], title: str, columns: int = 
             axes.plot(steps, mean, color=line.color, linewidth=1.9, label=line.label)
         _dress(axes, panel)
         _label_steps(axes, panel.frames_per_step)
-    _legend(figure, grid)
+    seed, several = Line2D([], [], color=_GRAY, linewidth=0.7), any(len(line.seeds) > 1 for line in _lines(panels))
+    _legend(figure, grid, _marks(panels, seed, several))
     _save(figure, path)
 
 
 def plot_studies(path: Path, panels: Sequence[Panel], parameter: str) -> None:
-    """Write parameter studies as PNG, atomically: seeds as faint points, the mean and its interval on top."""
+    """Write parameter studies: seeds as faint points, the mean or median on top, and its interval if there is one.
+
+    Args:
+        path: the file, a PNG; a PDF is written beside it. Each is written atomically.
+        panels: the panels.
+        parameter: label of the x axis.
+    """
     figure, grid = _figure(len(panels), None)
     for axes, panel in zip(grid, panels, strict=True):
         for line in panel.lines:
@@ -200,12 +210,14 @@ def plot_studies(path: Path, panels: Sequence[Panel], parameter: str) -> None:
         axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         axes.set_xticks([], minor=True)
         axes.set_xlabel(parameter)
-    _legend(figure, grid)
+    seed = Line2D([], [], color=_GRAY, linestyle="", marker="o", markersize=4, alpha=0.5)
+    several = any(len(seeds) > len(line.band) for line in _lines(panels) for seeds in line.seeds)
+    _legend(figure, grid, _marks(panels, seed, several))
     _save(figure, path)
 
 
 def plot_bars(path: Path, panels: Sequence[Bars], title: str, ylabel: str) -> None:
-    """Write bars with intervals as PNG, atomically, a panel per row. The scale is logarithmic beyond ±100 %."""
+    """Write bars with intervals as PNG and PDF, atomically, a panel per row. The scale is logarithmic beyond ±100 %."""
     figure, grid = _figure(len(panels), title, columns=1)
     figure.set_figwidth(max(figure.get_figwidth(), 0.2 * len(panels[0].names)))
     for axes, panel in zip(grid, panels, strict=True):
@@ -257,10 +269,10 @@ def _reached(values: np.ndarray, threshold: float | None) -> str:
 
 
 def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) -> None:
-    """Write heat maps as PNG, atomically.
+    """Write heat maps with color bars.
 
     Args:
-        path: the file.
+        path: the file, a PNG; a PDF is written beside it. Each is written atomically.
         maps: the heat maps, one panel each.
         across: label of the x axis.
         up: label of the y axis.
@@ -270,7 +282,7 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
         values, xs, ys = heat_map.values.to_numpy(), list(heat_map.values.columns), list(heat_map.values.index)
         low, high = float(np.nanmin(values)), float(np.nanmax(values))
         norm = SymLogNorm(_LINEAR_BELOW, vmin=low, vmax=high) if heat_map.logarithmic else Normalize(low, high)
-        axes.imshow(values, origin="lower", cmap="cividis", norm=norm, aspect="auto")
+        image = axes.imshow(values, origin="lower", cmap="cividis", norm=norm, aspect="auto")
         for j, i in zip(*np.nonzero(~np.isnan(values)), strict=True):
             color = "white" if norm(values[j, i]) < 0.55 else "black"
             axes.text(i, j, f"{values[j, i]:.4g}", ha="center", va="center", fontsize=7.5, color=color)
@@ -279,6 +291,8 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
         axes.set(title=heat_map.title, xlabel=across, ylabel=up)
         axes.set_xticks(range(len(xs)), [f"{x:g}" for x in xs])
         axes.set_yticks(range(len(ys)), [f"{y:g}" for y in ys])
+        plain = FuncFormatter(lambda value, _: f"{value:,g}")
+        figure.colorbar(image, ax=axes, label="mean return over seeds", format=plain)
     _save(figure, path)
 
 
@@ -305,21 +319,51 @@ def _dress(axes: Axes, panel: Panel) -> None:
     axes.grid(alpha=0.25)
 
 
-_INCHES_OF_AN_ENTRY = 2.6
+_INCHES_OF_AN_ENTRY = 2.9
 """Width of the longest legend entry."""
 
 
-def _legend(figure: Figure, grid: Sequence[Axes]) -> None:
-    """One legend for all panels, below them."""
+def _lines(panels: Sequence[Panel]) -> list[Line]:
+    return [line for panel in panels for line in panel.lines]
+
+
+def _marks(panels: Sequence[Panel], seed: Line2D, several: bool) -> dict[str, Artist]:
+    """Legend entries on how seeds, their center and its interval are drawn.
+
+    Args:
+        panels: the panels.
+        seed: how a seed is drawn.
+        several: whether some line has several seeds.
+    """
+    marks: dict[str, Artist] = {"one seed": seed} if any(len(line.seeds) for line in _lines(panels)) else {}
+    if several:
+        scales = {panel.logarithmic for panel in panels}
+        center = "mean; on logarithmic axes median" if len(scales) > 1 else _CENTERS[scales.pop()]
+        marks[center] = Line2D([], [], color=_GRAY, linewidth=1.9)
+    if any(np.isfinite(line.band[:, 2]).any() for line in _lines(panels)):
+        marks["95 % bootstrap interval"] = Patch(color=_GRAY, alpha=0.15, linewidth=0)
+    return marks
+
+
+_CENTERS = {False: "mean of the seeds", True: "median seed"}
+"""What the thick line is, by whether the axis is logarithmic."""
+
+
+def _legend(figure: Figure, grid: Sequence[Axes], marks: Mapping[str, Artist]) -> None:
+    """One legend for all panels, below them: lines, then how they are drawn."""
     entries: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
+    entries |= marks
     fitting = max(1, int(figure.get_figwidth() / _INCHES_OF_AN_ENTRY))
     columns = min(len(entries), fitting)
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
 
 
 def _save(figure: Figure, path: Path) -> None:
+    """PNG for pages, and PDF beside it for print, with fonts that publishers take."""
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=130)
+    with replacing(path.with_suffix(".pdf")) as unfinished, rc_context({"pdf.fonttype": 42}):
+        figure.savefig(unfinished, metadata={"CreationDate": None})  # equal tables give equal files

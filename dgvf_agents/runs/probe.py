@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator
 from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.execution.devices import evaluation_device
-from dgvf_agents.runs.algorithms import algorithm_of
+from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.checkpoint import complete_checkpoints
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
@@ -67,7 +67,7 @@ def _loaded(file: Path, config: TrainConfig, seed: int, device: torch.device) ->
     """The model of a checkpoint; of several learners, as one with the environments of all."""
     alone: dict[str, Any] = {"learners": 1, "force_reset": True} if config.learners > 1 else {}
     env = training_environments(dataclasses.replace(config, n_envs=config.n_envs * config.learners), seed)
-    return algorithm_of(config).load(file, env, device=device, compile=False, **alone)
+    return load_model(config, file, env, device, compile=False, **alone)
 
 
 def measure(model: SynchronousAlgorithm) -> Stability:

@@ -1,4 +1,4 @@
-"""What is recorded of a training run: metrics, evaluations, checkpoints and the learning curve."""
+"""What is recorded of a training run: metrics, evaluation episodes, checkpoints and the learning curve."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from dgvf_agents.runs.checkpoint import write_checkpoint
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import evaluation_environments
 from dgvf_agents.runs.evaluate import episodes_of
+from dgvf_agents.runs.evaluations import Evaluation, EvaluationLog
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError
 from dgvf_agents.runs.plotting import plot_learning_curve
@@ -65,6 +66,7 @@ class RunRecorder(BaseCallback):
 
     def _on_training_start(self) -> None:
         config, done = self._config, self.num_timesteps
+        self._evaluations = EvaluationLog(self._folder.evaluations_file, done)
         self.model.compilation.tell = self._bar.console.print
         self._next_checkpoint = _next(done, config.checkpoint_every)
         self._next_evaluation = _next(done, config.evaluate_every)
@@ -113,10 +115,14 @@ class RunRecorder(BaseCallback):
         return steps // self._config.steps_per_update
 
     def _evaluate(self) -> None:
-        """Log an evaluation under Stable-Baselines3's names. All evaluations use the same seed, for comparison."""
+        """Record the episodes of an evaluation, and log their means under Stable-Baselines3's names.
+
+        All evaluations use the same seed, for comparison.
+        """
         returns, lengths = episodes_of(
             self.model, self._evaluation_env, self._config.evaluation_episodes, _EVALUATION_SEED
         )
+        self._evaluations.append(Evaluation(self.num_timesteps, returns, lengths))
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))
 

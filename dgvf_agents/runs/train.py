@@ -18,12 +18,14 @@ from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_me
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.settings import ActorSettings
-from dgvf_agents.runs.algorithms import algorithm_of
+from dgvf_agents.runs.algorithms import algorithm_of, task_of
 from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import environments_of_run
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.frozen_questions import frozen_eta
 from dgvf_agents.runs.interrupts import StopRequest, stop_requests
+from dgvf_agents.runs.origin import record_origin
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.runs.recorder import RunRecorder
 from dgvf_agents.sb3.schedules import geometric, linear
@@ -31,13 +33,13 @@ from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
-    """Train a model; write the configuration, metrics, checkpoints and the learning curve.
+    """Train a model; write the configuration, metrics, evaluation episodes, checkpoints and the learning curve.
 
     A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
     bitwise equal to an uninterrupted one if the environments can save their state, as those of `dgvf_envs` can. Metrics
-    after the checkpoint are removed and written again; only the times differ, and these keep counting. A run is
-    finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not change. If
-    its last checkpoint is damaged, the run continues from the one before.
+    and evaluations after the checkpoint are removed and written again; only the times differ, and these keep counting.
+    A run is finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not
+    change. If its last checkpoint is damaged, the run continues from the one before.
 
     Ctrl-C finishes the update and writes a checkpoint. An error before the first step leaves no run folder behind.
 
@@ -53,6 +55,7 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
 
     Raises:
         FileExistsError: `path` holds a run, and `resume` is false.
+        FileNotFoundError: `config.questions_from` names no run.
         ValueError: the run at `path` has a different configuration, another process is training it, all checkpoints
             that training could continue from are damaged, or `config.device` is unavailable.
         NotFiniteError: training has diverged.
@@ -107,6 +110,7 @@ class OpenRun:
         found = self.folder.read_config() if self.folder.config_file.exists() else None
         if found != self.config:
             self.folder.write_config(self.config)  # also for a new device, which the next resume must find
+        record_origin(self.folder, self.config.device, self.model.num_timesteps if self.resumed else 0)
         progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
         path = str(self.folder.path)
         self.model.set_logger(Logger(path, [progress, TensorBoardOutputFormat(path)]))
@@ -140,7 +144,7 @@ def open_run(
                 raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
             try:
                 loaded = _loaded(config, folder, device)
-                model = loaded or build(config)
+                model = loaded or _new(config, path)
                 set_up_actors(model, config, path)
                 with RunRecorder(config, folder, show_progress, stop) as recorder:
                     yield OpenRun(config, folder, model, recorder, loaded is not None)
@@ -186,6 +190,23 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
         raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
+def _new(config: TrainConfig, path: Path) -> SynchronousAlgorithm:
+    """The untrained model of a run, with the questions of another run if it names one.
+
+    Raises:
+        FileNotFoundError: see `frozen_eta`.
+        ValueError: see `frozen_eta`, or question networks have other shapes.
+    """
+    eta = frozen_eta(config, path)  # first, since loading a model seeds the global generators
+    model = build(config)
+    if eta is not None:
+        try:
+            model.learner.set_eta({name: value.to(model.device) for name, value in eta.items()})
+        except ValueError as error:
+            raise ValueError(f"questions_from must fit this run, got {config.questions_from}: {error}") from error
+    return model
+
+
 def build(config: TrainConfig) -> SynchronousAlgorithm:
     """The untrained model of a configuration."""
     kind: Any = algorithm_of(config)
@@ -222,7 +243,7 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
         "learning_rate": linear(config.learning_rate, config.final_learning_rate),
         "ent_coef": geometric(config.ent_coef, config.final_ent_coef),
         "meta_learning_rate": linear(config.meta_learning_rate, config.final_meta_learning_rate),
-        "auxiliary_task": config.task,
+        "auxiliary_task": task_of(config),
         "encoder_mode": config.encoder_mode_of_task,
         **(_of_impala(config) if config.algorithm == "impala" else _of_a2c(config)),
     }

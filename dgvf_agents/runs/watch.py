@@ -11,7 +11,7 @@ import pygame
 from gymnasium.wrappers import RecordVideo
 
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.runs.algorithms import algorithm_of
+from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import window
 from dgvf_agents.runs.folder import RunFolder
@@ -53,7 +53,7 @@ def watch(
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    model: Any = algorithm_of(config).load(folder.latest_checkpoint(), device="cpu")
+    model: Any = load_model(config, folder.latest_checkpoint())
     if make_overlay is not None and config.atari is not None:
         raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
     env, frames = window(config) if video is None else _recorded(config, video), 1

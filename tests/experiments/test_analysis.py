@@ -161,7 +161,7 @@ COMMITTED = sorted(path.parent for path in (Path(__file__).parents[2] / "docs" /
 @pytest.mark.parametrize("folder", COMMITTED, ids=lambda folder: folder.name)
 def test_committed_tables_are_rewritten_byte_for_byte(folder: Path, tmp_path: Path) -> None:
     Results.read(folder).write(tmp_path, read_provenance(folder))
-    files = [*folder.glob("*.csv"), folder / "provenance.json"]
+    files = [*folder.glob("*.csv*"), folder / "provenance.json"]
     assert {file.name for file in tmp_path.iterdir()} == {file.name for file in files}
     for file in files:
         assert (tmp_path / file.name).read_bytes() == file.read_bytes(), file.name
@@ -172,20 +172,21 @@ def test_committed_statistics_follow_from_the_committed_runs(figure: str) -> Non
     """Bands, summary, comparisons and choices, up to the rounding of another processor."""
     (folder,) = (folder for folder in COMMITTED if folder.name == figure)
     committed = Results.read(folder)
-    found = analyze(FIGURES[figure], [], Results(committed.cells, committed.curves))
+    found = analyze(FIGURES[figure], [], Results(committed.cells, committed.curves, evaluations=committed.evaluations))
     for name in COLUMNS:
         pd.testing.assert_frame_equal(getattr(found, name), getattr(committed, name), rtol=1e-5, obj=name)
 
 
 def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
     cells = cells_with_runs("meta-objective", "collect-objects", tmp_path, seeds=2)
-    write_mark(cells[1].folder, FinishedMark(5.0, "dgvf reproduce", {"torch": "2"}, {"cores": 4}))
+    write_mark(cells[1].folder, FinishedMark(5.0, "dgvf reproduce", {"torch": "2"}, {"cores": 4}, "abc"))
     told = provenance("dgvf reproduce meta-objective", cells[:3], cells[3:])
     assert told["wall_seconds"] == pytest.approx(60.0 + 5.0 + 60.0)
     assert told["made_with"] == [
-        {"versions": None, "hardware": None, "runs": 2},
-        {"versions": {"torch": "2"}, "hardware": {"cores": 4}, "runs": 1},
+        {"code": None, "versions": None, "hardware": None, "runs": 2},
+        {"code": "abc", "versions": {"torch": "2"}, "hardware": {"cores": 4}, "runs": 1},
     ]
+    assert [run["made_with"] for run in told["runs"]] == [0, 1, 0]
     assert told["missing"] == [cells[3].name]
     assert told["configurations"]["collect-objects/discovered,objective=end"]["objective"] == "end"
 
@@ -196,7 +197,11 @@ DRAWN = ("gridworlds", "learning-rate", "collapses", "own-tasks", "atari-represe
 
 @pytest.mark.parametrize(
     "figure",
-    [pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow]) for name in FIGURES if name != "search"],
+    [
+        pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow])
+        for name, figure in FIGURES.items()
+        if figure.grid is None
+    ],
 )
 def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
     usual = FIGURES[figure].worlds if figure == "collapses" else ("collect-objects-small", "puddle-world")
@@ -208,6 +213,7 @@ def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> No
     picture = draw(figure, tmp_path / "tables")
     assert picture == tmp_path / "tables" / f"{figure}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
+    assert picture.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_every_seed_is_drawn_beside_what_counts_as_solved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,6 +319,7 @@ def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
     told = read_provenance(folder)
     assert sorted(run["run"] for run in told["runs"]) == sorted(cell.name for cell in whole)
     assert sum(made["runs"] for made in told["made_with"]) == len(whole)
+    assert {run["made_with"] for run in told["runs"]} == set(range(len(told["made_with"])))
     with pytest.raises(ValueError, match=r"must not hold these runs already, got .* seed 2 in both"):
         reproduce(given, Console(quiet=True))
     other = {name: {**config, "gamma": 0.5} for name, config in told["configurations"].items()}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
+    difference_test,
     estimate,
     interquartile_mean,
     mean,
@@ -152,3 +155,47 @@ def test_one_seed_has_no_interval_and_none_no_value() -> None:
 def test_intervals_are_the_same_every_time() -> None:
     sample = np.random.default_rng(3).normal(size=7)
     assert estimate(mean, [sample]) == estimate(mean, [sample])
+
+
+@pytest.mark.parametrize(
+    ("first", "other"),
+    [
+        ([5.0, 6.0, 7.0], [1.0, 2.0, 4.0]),
+        ([1.0, 2.0, 4.0], [5.0, 6.0, 7.0]),
+        ([5.0, 3.0, 7.0], [1.0, 2.0, 6.0, 4.0]),
+        ([-44.0, -43.0, -1364.6, -146.5, -47.5], [-120.0, -117.0, -127.0, -118.0, -119.0]),
+        ([1.0, 1.0, 2.0], [1.0, 2.0, 2.0]),
+    ],
+)
+def test_the_permutation_test_counts_every_division_of_the_seeds(first: list[float], other: list[float]) -> None:
+    seeds, n = first + other, len(first)
+    differences = []
+    for chosen in itertools.combinations(range(len(seeds)), n):
+        ours = [seeds[i] for i in chosen]
+        differences.append(sum(ours) / n - (sum(seeds) - sum(ours)) / len(other))
+    observed = sum(first) / n - sum(other) / len(other)
+    above, below = (sum(sign * d >= sign * observed - 1e-9 for d in differences) for sign in (1, -1))
+    found = difference_test(np.array(first), np.array(other))
+    assert found.difference == pytest.approx(observed)
+    assert found.p == pytest.approx(min(1.0, 2 * min(above, below) / len(differences)))
+    assert found.smallest == 2 / math.comb(len(seeds), n)
+
+
+def test_samples_that_do_not_overlap_have_the_smallest_p() -> None:
+    for n, m in ((3, 3), (5, 5), (9, 9), (2, 7)):
+        found = difference_test(np.arange(float(n)) + 100, np.arange(float(m)))
+        assert found.p == pytest.approx(found.smallest)
+    assert difference_test(np.zeros(5), np.zeros(5)) == (0.0, 1.0, 2 / 252)
+
+
+def test_large_samples_are_compared_with_random_divisions() -> None:
+    random = np.random.default_rng(0)
+    x, y = random.normal(0.9, 1.0, 12), random.normal(0.0, 1.0, 12)
+    found = difference_test(x, y)
+    assert found == difference_test(x, y)
+    assert found.p == pytest.approx(stats.ttest_ind(x, y).pvalue, abs=0.01)
+
+
+def test_a_permutation_test_needs_two_seeds_each() -> None:
+    with pytest.raises(ValueError, match="samples must each have two seeds, got sizes 1 and 5"):
+        difference_test(np.zeros(1), np.zeros(5))

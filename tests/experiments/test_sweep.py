@@ -32,6 +32,7 @@ from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, where
 from dgvf_agents.runs.config import METHODS
+from dgvf_agents.runs.origin import code_version
 from tests.run_folders import write_run
 
 TINY = ["reproduce", "gridworlds", "--scale", "tiny", "--jobs", "2"]
@@ -98,6 +99,15 @@ def test_tables_hold_what_the_run_folders_hold(swept: Path) -> None:
         assert list(points["mean_return"]) == pytest.approx(list(curve.returns), rel=1e-5)
 
 
+def test_curves_follow_from_the_episodes(swept: Path) -> None:
+    results = Results.read(swept / "results" / "gridworlds")
+    run = ["world", "setting", "seed", "steps"]
+    episodes = results.evaluations.groupby(run, sort=False)["episode_return"]
+    assert set(episodes.size()) == {16}
+    expected = results.curves.set_index(run)["mean_return"]
+    assert episodes.mean().reindex(expected.index).to_numpy() == pytest.approx(expected.to_numpy(), rel=1e-5)
+
+
 def test_a_run_of_a_sweep_is_an_ordinary_run(swept: Path, tmp_path: Path) -> None:
     from dgvf_agents.runs.evaluate import evaluate
     from dgvf_agents.runs.train import train
@@ -114,6 +124,7 @@ def test_provenance_names_command_versions_hardware_and_wall_time(swept: Path) -
     (made,) = told["made_with"]
     assert made["runs"] == len(told["runs"]) == 16
     assert {"python", "torch", "numpy", "dgvf"} <= set(made["versions"])
+    assert made["code"] == code_version()
     assert made["hardware"]["cores"] == os.cpu_count()
     assert told["wall_seconds"] == pytest.approx(sum(run["wall_seconds"] for run in told["runs"]))
     assert str(swept) not in json.dumps(told)
@@ -126,8 +137,8 @@ def test_a_finished_sweep_is_only_analyzed_again(
     main([*BOTH, "--out", str(swept), "--results", str(tmp_path)])
     assert "16 of 16 cells are finished already" in capsys.readouterr().out
     assert {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")} == before
-    for name in ("cells", "curves", "bands", "summary", "comparisons"):
-        table = Path("gridworlds") / f"{name}.csv"
+    for name in ("cells.csv", "curves.csv", "bands.csv", "summary.csv", "comparisons.csv", "evaluations.csv.gz"):
+        table = Path("gridworlds") / name
         assert (tmp_path / table).read_bytes() == (swept / "results" / table).read_bytes()
 
 

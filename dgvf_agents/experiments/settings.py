@@ -135,14 +135,13 @@ class Setting:
 
         A run on the questions of another has a seed of its own: its agent starts as no run that discovered questions.
         """
-        config = self.preset
-        for name, value in self.changes:
-            config = _with(config, name, value)
+        usual = self.preset
+        fields = _fields(usual, self.changes)
         if self.source is not None:
             source, own = (f"{setting.folder_name}/seed-{seed}" for setting in (self.source, self))
-            config = _with(config, "questions_from", Path(os.path.relpath(source, own)).as_posix())
+            fields["questions_from"] = Path(os.path.relpath(source, own)).as_posix()
             seed += FRESH_SEED
-        return dataclasses.replace(scale.apply(config), seed=seed)
+        return dataclasses.replace(scale.apply(dataclasses.replace(usual, **fields)), seed=seed)
 
     @property
     def preset(self) -> TrainConfig:
@@ -158,15 +157,21 @@ class Setting:
     def folder_name(self) -> str:
         """`WORLD/METHOD`, then the differences from the preset: equal settings of two experiments share their runs."""
         usual = self.preset
-        changes = [f",{name}={value}" for name, value in sorted(self.changes) if _with(usual, name, value) != usual]
+        changed = [
+            change for change in sorted(self.changes) if not _fields(usual, [change]).items() <= vars(usual).items()
+        ]
+        changes = [f",{name}={value}" for name, value in changed]
         source = "" if self.source is None else f",questions={self.source.folder_name.partition('/')[2]}"
         return f"{self.world}/{self.method}{''.join(changes)}{source}"
 
 
-def _with(config: TrainConfig, name: str, value: Any) -> TrainConfig:
-    """The configuration with another value of a field, or of an entry of it, `FIELD.KEY`."""
-    field, _, key = name.partition(".")
-    return dataclasses.replace(config, **{field: {**getattr(config, field), key: value} if key else value})
+def _fields(usual: TrainConfig, changes: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Fields and their values from changes of fields, and of entries of fields, `FIELD.KEY`."""
+    fields: dict[str, Any] = {}
+    for name, value in changes:
+        field, _, key = name.partition(".")
+        fields[field] = {**fields.get(field, getattr(usual, field)), key: value} if key else value
+    return fields
 
 
 def setting(

@@ -34,6 +34,8 @@ TITLES = {
     "meta-objective": "Summed or end meta-loss",
     "joint": "Main task and questions together",
     "question-transfer": "Fresh agents on frozen questions",
+    "algorithms": "A2C and IMPALA",
+    "collapses": "What keeps PuddleWorld's optimum",
     "convention": "Exact and surrogate meta-gradients",
     "search": "The search for hyperparameters",
     "paper": "Hyperparameters chosen on A2C",

@@ -182,8 +182,8 @@ def plot_curves(path: Path, panels: Sequence[Panel], title: str, columns: int = 
             axes.plot(steps, mean, color=line.color, linewidth=1.9, label=line.label)
         _dress(axes, panel)
         _label_steps(axes, panel.frames_per_step)
-    seed, several = Line2D([], [], color=_GRAY, linewidth=0.7), any(len(line.seeds) > 1 for line in _lines(panels))
-    _legend(figure, grid, _marks(panels, seed, several))
+    mark, several = Line2D([], [], color=_GRAY, linewidth=0.7), any(len(line.seeds) > 1 for line in _lines(panels))
+    _legend(figure, grid, _marks(panels, mark, several))
     _save(figure, path)
 
 
@@ -210,9 +210,9 @@ def plot_studies(path: Path, panels: Sequence[Panel], parameter: str) -> None:
         axes.set_xticks(ticks, [f"{value:g}" for value in ticks])
         axes.set_xticks([], minor=True)
         axes.set_xlabel(parameter)
-    seed = Line2D([], [], color=_GRAY, linestyle="", marker="o", markersize=4, alpha=0.5)
+    mark = Line2D([], [], color=_GRAY, linestyle="", marker="o", markersize=4, alpha=0.5)
     several = any(len(seeds) > len(line.band) for line in _lines(panels) for seeds in line.seeds)
-    _legend(figure, grid, _marks(panels, seed, several))
+    _legend(figure, grid, _marks(panels, mark, several))
     _save(figure, path)
 
 

@@ -14,7 +14,10 @@ from dgvf_agents.runs.config import Method, TrainConfig, World, preset
 AnyMethod = AtariMethod | OwnTaskMethod
 """Method of any preset."""
 
-ScaleName = Literal["tiny", "small", "full"]
+ScaleName = Literal["tiny", "demo", "small", "full"]
+
+SMOKE_TEST_STEPS = 10_000
+"""Runs with fewer environment steps learn nothing: they only show that everything runs."""
 
 _TINY: dict[str, Any] = {
     "log_every": 240,
@@ -42,6 +45,10 @@ class Scale:
     """Environment steps; the fraction applies if `None`."""
     seeds: int | None = None
     """Seeds per setting; the figure's if `None`."""
+    worlds: tuple[World, ...] | None = None
+    """Worlds of an experiment that has them; the figure's if `None`."""
+    evaluate_every: int | None = None
+    """Environment steps between evaluations; the preset's if `None`."""
     actors: int = 0
     """Distributed actors of every run, IMPALA only."""
     address: str | None = None
@@ -54,9 +61,15 @@ class Scale:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value!r}")
 
+    def worlds_of(self, worlds: tuple[str, ...]) -> tuple[str, ...]:
+        """The worlds at this scale of an experiment on `worlds`."""
+        return tuple(world for world in worlds if world in (self.worlds or ())) or worlds
+
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
+        if self.evaluate_every is not None:
+            config = dataclasses.replace(config, evaluate_every=self.evaluate_every)
         config = dataclasses.replace(config, actors=self.actors, address=self.address)
         config = dataclasses.replace(config, steps=steps, compile=True)  # runs share what the first one compiled
         if not self.tiny:
@@ -74,10 +87,11 @@ class Scale:
 
 SCALES: dict[ScaleName, Scale] = {
     "tiny": Scale(steps=960, seeds=2, tiny=True),
+    "demo": Scale(steps=160_000, seeds=2, worlds=("collect-objects-small",), evaluate_every=8_000),
     "small": Scale(fraction=0.25, seeds=2),
     "full": Scale(),
 }
-"""`full`: the presets' size; `tiny`: a smoke test."""
+"""`full`: the presets' size; `demo`: minutes, on the smallest world; `tiny`: a smoke test."""
 
 
 @final

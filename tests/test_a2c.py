@@ -121,7 +121,7 @@ def test_a_vector_env_that_cannot_reset_in_part_is_made_anew_with_its_arguments(
     model.learn(4 * 5 * 8)
     assert model.n_envs == 4
     assert max(info["l"] for info in model.ep_info_buffer) == 8
-    with pytest.raises(ValueError, match="^env must autoreset"):
+    with pytest.raises(ValueError, match=r"^env must autoreset"):
         DGVFA2C("MlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4)))
 
 

@@ -1,4 +1,4 @@
-"""Step many environments as one batch: `python examples/vector_env.py --num-envs 256`."""
+"""Step many environments as one batch: `python examples/vector_env.py --num-envs 64`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def main(
         running += rewards
         done = terminated | truncated
         if done.any():
-            # Where an episode ended, `observations` has the first one of the next episode.
+            # Where an episode ended, `observations` belongs to the next one.
             last = np.stack(infos["final_obs"][infos["_final_obs"]])
             assert last.shape == (done.sum(), *observations.shape[1:])
             ended += running[done].tolist()

@@ -46,9 +46,7 @@ class KeyRoom(Dynamics[KeyRoomState]):
         cell = (uniforms[:, 0] * CELLS).astype(np.int64)
         return KeyRoomState(cell, cell == KEY)
 
-    def step(
-        self, state: KeyRoomState, action: np.ndarray, uniforms: np.ndarray
-    ) -> Transition:
+    def step(self, state: KeyRoomState, action: np.ndarray, uniforms: np.ndarray) -> Transition:
         place = np.stack(np.divmod(state.cell, SIDE), axis=-1) + MOVES[action]
         cell = np.clip(place, 0, SIDE - 1) @ (SIDE, 1)
         has_key = state.has_key | (cell == KEY)
@@ -71,9 +69,7 @@ class KeyRoomView(View[KeyRoomState]):
     def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
         canvas.image(overlay.image(), canvas.map, smooth=False)
 
-    def draw_objects(
-        self, canvas: Canvas, state: KeyRoomState, size: float = 1.0
-    ) -> None:
+    def draw_objects(self, canvas: Canvas, state: KeyRoomState, size: float = 1.0) -> None:
         for cell, name in ((DOOR, "door"), (KEY, "" if state.has_key else "key")):
             x, y = self.center(canvas, KeyRoomState(cell, False))
             canvas.text(name, x, y, 7.0 * size, align="center")
@@ -84,9 +80,7 @@ class KeyRoomView(View[KeyRoomState]):
         x = canvas.map.left + (column + 0.5) * width
         return x, canvas.map.top + (row + 0.5) * width
 
-    def draw_actors(
-        self, canvas: Canvas, snapshot: EpisodeSnapshot[KeyRoomState]
-    ) -> None:
+    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[KeyRoomState]) -> None:
         self.draw_objects(canvas, snapshot.state)
         canvas.disc(AGENT, *self.center(canvas, snapshot.state), 4.0 * canvas.unit)
 

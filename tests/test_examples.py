@@ -1,5 +1,6 @@
 """Every example runs, with tiny settings."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pygame
 import pytest
+from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -30,6 +32,7 @@ def test_every_example_is_tested():
         "discovery_in_one_file",
         "overlay",
         "own_task",
+        "own_world",
         "play",
         "train_discovered",
         "train_sb3_a2c",
@@ -79,6 +82,29 @@ def test_own_task():
     """The answer loss after forty updates is a fraction of that of the first."""
     first, last = (example("own_task")(steps=steps, compile=False) for steps in (80, 40 * 80))
     assert 0.0 < last < 0.2 * first
+
+
+def test_own_world(tmp_path):
+    """Its questions and answers lie on two maps, and the world is what the page says."""
+    from dgvf_agents.atlas.domain import domain_of
+
+    names = runpy.run_path(str(ROOT / "examples" / "own_world.py"))
+    tiny = {"steps": 1_600, "questions": 4, "compile": False, "evaluation_episodes": 4}
+    page = names["main"](tmp_path / "run", **tiny)
+    record = json.loads((page.parent / "atlas.json").read_text())
+    assert len(record["questions"]) == 4
+    domain = domain_of(names["KeyRoom"]())
+    assert domain.observations.shape == (50, 26)
+    assert (domain.arriving.sum(), domain.acting.sum()) == (49, 48)
+    assert domain.name(names["CELLS"] + names["DOOR"]) == "row 4, column 0, with the key"
+
+    env = gym.make("KeyRoom-v0", render_mode="rgb_array")
+    check_env(env.unwrapped, skip_render_check=True)
+    env.reset(seed=0)
+    up_right_down_left = [0] * 4 + [3] * 4 + [1] * 4 + [2] * 4
+    steps = [env.step(action)[1:3] for action in up_right_down_left]
+    assert steps == [(0.0, False)] * 15 + [(1.0, True)]
+    assert env.render().shape == (600, 852, 3)
 
 
 def test_train_discovered(tmp_path):

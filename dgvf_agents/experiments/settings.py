@@ -49,6 +49,8 @@ class Scale:
     """Worlds of an experiment that has them; the figure's if `None`."""
     evaluate_every: int | None = None
     """Environment steps between evaluations; the preset's if `None`."""
+    compiled: bool = True
+    """Whether updates run compiled: runs share what the first one compiled, but minutes of training end before that."""
     actors: int = 0
     """Distributed actors of every run, IMPALA only."""
     address: str | None = None
@@ -71,7 +73,7 @@ class Scale:
         if self.evaluate_every is not None:
             config = dataclasses.replace(config, evaluate_every=self.evaluate_every)
         config = dataclasses.replace(config, actors=self.actors, address=self.address)
-        config = dataclasses.replace(config, steps=steps, compile=True)  # runs share what the first one compiled
+        config = dataclasses.replace(config, steps=steps, compile=self.compiled)
         if not self.tiny:
             return config
         if config.atari is not None:
@@ -87,7 +89,7 @@ class Scale:
 
 SCALES: dict[ScaleName, Scale] = {
     "tiny": Scale(steps=960, seeds=2, tiny=True),
-    "demo": Scale(steps=160_000, seeds=2, worlds=("collect-objects-small",), evaluate_every=8_000),
+    "demo": Scale(steps=160_000, seeds=2, worlds=("collect-objects-small",), evaluate_every=8_000, compiled=False),
     "small": Scale(fraction=0.25, seeds=2),
     "full": Scale(),
 }

@@ -30,9 +30,9 @@ def example(name):
 def test_every_example_is_tested():
     tested = {
         "discovery_in_one_file",
+        "key_room",
         "overlay",
         "own_task",
-        "own_world",
         "play",
         "train_discovered",
         "train_sb3_a2c",
@@ -84,11 +84,11 @@ def test_own_task():
     assert 0.0 < last < 0.2 * first
 
 
-def test_own_world(tmp_path):
+def test_key_room(tmp_path):
     """Its questions and answers lie on two maps, and the world is what the page says."""
     from dgvf_agents.atlas.domain import domain_of
 
-    names = runpy.run_path(str(ROOT / "examples" / "own_world.py"))
+    names = runpy.run_path(str(ROOT / "examples" / "key_room.py"))
     tiny = {"steps": 1_600, "questions": 4, "compile": False, "evaluation_episodes": 4}
     page = names["main"](tmp_path / "run", **tiny)
     record = json.loads((page.parent / "atlas.json").read_text())

@@ -56,7 +56,7 @@ def _outputs(source: str, namespace: dict[str, Any], count: int) -> list[dict[st
     figures = [_png(number) for number in pyplot.get_fignums()]
     pyplot.close("all")
     outputs += [{"output_type": "display_data", "metadata": {}, "data": {"image/png": png}} for png in figures]
-    if value is not None and not figures:
+    if value is not None and not source.rstrip().endswith(";"):
         shown = {"text/plain": _lines(repr(value))}
         outputs.append({"output_type": "execute_result", "execution_count": count, "metadata": {}, "data": shown})
     return outputs

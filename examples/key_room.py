@@ -46,7 +46,12 @@ class KeyRoom(Dynamics[KeyRoomState]):
         cell = (uniforms[:, 0] * CELLS).astype(np.int64)
         return KeyRoomState(cell, cell == KEY)
 
-    def step(self, state: KeyRoomState, action: np.ndarray, uniforms: np.ndarray) -> Transition:
+    def step(
+        self,
+        state: KeyRoomState,
+        action: np.ndarray,
+        uniforms: np.ndarray,
+    ) -> Transition:
         place = np.stack(np.divmod(state.cell, SIDE), axis=-1) + MOVES[action]
         cell = np.clip(place, 0, SIDE - 1) @ (SIDE, 1)
         has_key = state.has_key | (cell == KEY)
@@ -69,7 +74,12 @@ class KeyRoomView(View[KeyRoomState]):
     def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
         canvas.image(overlay.image(), canvas.map, smooth=False)
 
-    def draw_objects(self, canvas: Canvas, state: KeyRoomState, size: float = 1.0) -> None:
+    def draw_objects(
+        self,
+        canvas: Canvas,
+        state: KeyRoomState,
+        size: float = 1.0,
+    ) -> None:
         for cell, name in ((DOOR, "door"), (KEY, "" if state.has_key else "key")):
             x, y = self.center(canvas, KeyRoomState(cell, False))
             canvas.text(name, x, y, 7.0 * size, align="center")
@@ -80,7 +90,11 @@ class KeyRoomView(View[KeyRoomState]):
         x = canvas.map.left + (column + 0.5) * width
         return x, canvas.map.top + (row + 0.5) * width
 
-    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[KeyRoomState]) -> None:
+    def draw_actors(
+        self,
+        canvas: Canvas,
+        snapshot: EpisodeSnapshot[KeyRoomState],
+    ) -> None:
         self.draw_objects(canvas, snapshot.state)
         canvas.disc(AGENT, *self.center(canvas, snapshot.state), 4.0 * canvas.unit)
 
@@ -103,28 +117,27 @@ class KeyRoomDomain(Domain):
 
     def __init__(self, world: KeyRoom) -> None:
         cell, has_key = np.tile(np.arange(CELLS), 2), np.repeat([False, True], CELLS)
-        states, grid = KeyRoomState(cell, has_key), np.arange(CELLS).reshape(SIDE, SIDE)
+        reachable = has_key | (cell != KEY)
+        number = np.where(reachable, np.cumsum(reachable) - 1, -1)  # -1: no such state
+        without, with_key = number.reshape(2, SIDE, SIDE)
         panels = (
-            Panel("without the key", grid, KeyRoomState(0, False)),
-            Panel("with the key", CELLS + grid, KeyRoomState(0, True)),
+            Panel("without the key", without, KeyRoomState(0, False)),
+            Panel("with the key", with_key, KeyRoomState(0, True)),
         )
-        self.layout = Maps(KeyRoomView(), states, panels, MOVES[:, ::-1] / SIDE)
-        self.observations = world.observe(states)
-        self.reachable = has_key | (cell != KEY)
-        self.acting = self.reachable & ~(has_key & (cell == DOOR))
+        cell, has_key = cell[reachable], has_key[reachable]
+        self.states = KeyRoomState(cell, has_key)
+        self.layout = Maps(KeyRoomView(), self.states, panels, MOVES[:, ::-1] / SIDE)
+        self.observations = world.observe(self.states)
+        self.acting = ~(has_key & (cell == DOOR))
         self.landmarks = (
             Landmark(has_key * 1.0, "have the key", "be without the key"),
             Landmark((cell == KEY) * 1.0, "be at the key", "be away from the key"),
             Landmark((cell == DOOR) * 1.0, "be at the door", "be away from the door"),
         )
 
-    @property
-    def arriving(self) -> np.ndarray:
-        return self.reachable
-
     def name(self, point: int) -> str:
-        row, column = divmod(point % CELLS, SIDE)
-        key = "with" if point >= CELLS else "without"
+        row, column = divmod(int(self.states.cell[point]), SIDE)
+        key = "with" if self.states.has_key[point] else "without"
         return f"row {row}, column {column}, {key} the key"
 
     def panel_of(self, state: KeyRoomState) -> Panel:

@@ -14,7 +14,7 @@ def main(
     questions: int = 128,
     compile: bool = True,
 ) -> float:
-    """Train an encoder by discovered questions alone; returns the mean return, 3 at best."""
+    """Train an encoder by discovered questions alone; returns the mean return."""
     model = DGVFA2C(
         "CnnPolicy",
         "CollectObjectsSmall-v0",

@@ -1,4 +1,4 @@
-"""Step many environments as one batch: `python examples/vector_env.py --num-envs 64`."""
+"""Step many environments as one batch."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_a_vector_env_that_cannot_reset_in_part_is_made_anew_with_its_arguments(
     assert model.n_envs == 4
     assert max(info["l"] for info in model.ep_info_buffer) == 8
     with pytest.raises(ValueError, match=r"^env must autoreset"):
-        DGVFA2C("MlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4)))
+        DGVFA2C("MlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4), -1.0, 1.0))
 
 
 def test_a_saved_model_acts_and_learns_on_like_the_original(tmp_path: Path) -> None:

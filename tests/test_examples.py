@@ -94,9 +94,10 @@ def test_key_room(tmp_path):
     record = json.loads((page.parent / "atlas.json").read_text())
     assert len(record["questions"]) == 4
     domain = domain_of(names["KeyRoom"]())
-    assert domain.observations.shape == (50, 26)
-    assert (domain.arriving.sum(), domain.acting.sum()) == (49, 48)
-    assert domain.name(names["CELLS"] + names["DOOR"]) == "row 4, column 0, with the key"
+    assert domain.observations.shape == (49, 26)
+    terminal = np.flatnonzero(~domain.acting)
+    assert [domain.name(state) for state in terminal] == ["row 4, column 0, with the key"]
+    assert [(panel.layout >= 0).sum() for panel in domain.layout.panels] == [24, 25]
 
     env = gym.make("KeyRoom-v0", render_mode="rgb_array")
     check_env(env.unwrapped, skip_render_check=True)

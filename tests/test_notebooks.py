@@ -70,7 +70,7 @@ def test_a_notebook_is_as_jupyter_writes_it(path: Path, pages: ModuleType) -> No
 
 
 def test_cells_leave_outputs_as_in_jupyter(pages: ModuleType) -> None:
-    sources = ["n = 1", "print(n)\nn + 1", "from matplotlib import pyplot\npyplot.figure()\npyplot.plot([n])", "n = 3;"]
+    sources = ["n = 1", "print(n)\nn + 1", "from matplotlib import pyplot\npyplot.figure()\npyplot.plot([n]);", "n;"]
     cells = [{"cell_type": "code", "metadata": {}, "source": [source]} for source in sources]
     cells[0]["metadata"] = {"tags": ["parameters"]}
     pages.run({"cells": cells}, {"n": 5})

@@ -89,7 +89,7 @@ class Scale:
 
 SCALES: dict[ScaleName, Scale] = {
     "tiny": Scale(steps=960, seeds=2, tiny=True),
-    "demo": Scale(steps=160_000, seeds=2, worlds=("collect-objects-small",), evaluate_every=8_000, compiled=False),
+    "demo": Scale(steps=200_000, seeds=2, worlds=("collect-objects-small",), evaluate_every=8_000, compiled=False),
     "small": Scale(fraction=0.25, seeds=2),
     "full": Scale(),
 }

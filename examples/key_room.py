@@ -149,7 +149,7 @@ register(KeyRoom, KeyRoomDomain)
 
 def main(run: Path = Path("runs/key-room"), **settings: Any) -> Path:
     """Train an agent, its encoder by discovered questions alone; returns its atlas."""
-    defaults = {"steps": 200_000, "learning_rate": 1e-3, "evaluate_every": 20_000}
+    defaults = {"steps": 100_000, "learning_rate": 1e-3, "evaluate_every": 20_000}
     config = TrainConfig(env="KeyRoom-v0", policy="MlpPolicy", **(defaults | settings))
     train(config, run)
     return write_atlas(run)

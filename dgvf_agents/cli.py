@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
+from dgvf_agents.command_names import check_names
 from dgvf_agents.exit_status import exit_on_error
 
 
@@ -17,24 +18,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: list[str]) -> None:
+    check_names(given)
     if given[:1] == ["--version"]:
         print(f"dgvf {version('dgvf')}")
-    elif given[:1] and given[0] in COMMANDS:
+    elif given[:1] and given[0].replace("_", "-") in COMMANDS:
         from dgvf_agents.commands import run
 
         run(given)
     else:
-        _overview(given)
+        from dgvf_agents.command_tree import show_overview
 
-
-def _overview(given: list[str]) -> None:
-    """The list of commands, or what is wrong with the one that is given."""
-    from tyro.extras import SubcommandApp
-
-    app = SubcommandApp()
-    for name, summary in COMMANDS.items():
-        app.command(name=name, help=summary)(lambda: None)
-    app.cli(prog="dgvf", description=DESCRIPTION, args=given)
+        show_overview(COMMANDS, "dgvf", given, DESCRIPTION)
 
 
 if __name__ == "__main__":

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 from rich.table import Table
-from tyro.extras import SubcommandApp
 
 from dgvf_agents.bench.commands import bench
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
+from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import FigureName, Reproduction
@@ -34,7 +34,7 @@ ATARI = "atari"
 IMPALA = "impala"
 """Likewise, for IMPALA on an Atari game."""
 
-app = SubcommandApp()
+app = CommandGroup()
 
 
 def _train_command(config: TrainConfig) -> Callable[..., None]:
@@ -173,43 +173,33 @@ def _resume(run: Run, device: str | None = None) -> None:
     _train(config if device is None else dataclasses.replace(config, device=device), run, resume=True)
 
 
-def _train_app() -> SubcommandApp:
+def _train_app() -> CommandGroup:
     """`dgvf train WORLD METHOD`, one command per preset; `dgvf train atari METHOD --game GAME`, and `impala`."""
-    worlds = SubcommandApp()
+    worlds = CommandGroup()
     for world in train_config.WORLDS:
-        methods = SubcommandApp()
+        methods = worlds.command(world, f"Train on {train_config.preset(world, 'a2c').env}.")(CommandGroup())
         for method in train_config.METHODS:
             config = train_config.preset(world, method)
-            register = methods.command(name=method, help=f"Train {method} on {config.env}.")
-            register(_train_command(config))
-        worlds.command(methods, name=world, help=f"Train on {config.env}.")
-    worlds.command(
-        _games_app(atari_config),
-        name=ATARI,
-        help="Train on an Atari game; discovered questions unless a method is named.",
-    )
-    worlds.command(
-        _games_app(impala_config),
-        name=IMPALA,
-        help="Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",
-    )
-    worlds.command(name="resume")(_resume)
+            methods.command(method, f"Train {method} on {config.env}.")(_train_command(config))
+    games, jointly = "Train on an Atari game", "Train IMPALA on an Atari game, jointly with discovered questions"
+    worlds.command(ATARI, f"{games}; discovered questions unless a method is named.")(_games_app(atari_config))
+    worlds.command(IMPALA, f"{jointly} unless a method is named.")(_games_app(impala_config))
+    worlds.command("resume")(_resume)
     return worlds
 
 
-def _games_app(configured: Callable[..., TrainConfig]) -> SubcommandApp:
+def _games_app(configured: Callable[..., TrainConfig]) -> CommandGroup:
     """One command per method."""
-    games = SubcommandApp()
+    games = CommandGroup()
     for method in ATARI_METHODS:
-        register = games.command(name=method, help=f"Train {method} on an Atari game.")
-        register(_train_atari_command(method, configured))
+        games.command(method, f"Train {method} on an Atari game.")(_train_atari_command(method, configured))
     return games
 
 
-app.command(_train_app(), name="train", help=COMMANDS["train"])
+app.command("train", COMMANDS["train"])(_train_app())
 
 
-@app.command(name="warm-up")
+@app.command("warm-up")
 def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Method, tyro.conf.Positional]) -> None:
     """Compile what training on a world with a method needs, into the cache that all processes share."""
     from dgvf_agents.runs.warm_up import warm_up
@@ -218,7 +208,7 @@ def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Me
     Console().print("Training starts compiled now.")
 
 
-@app.command(name="evaluate")
+@app.command("evaluate")
 def _evaluate(
     run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
 ) -> None:
@@ -238,7 +228,7 @@ def _evaluate(
         Console().print(f"human-normalized {normalized:.3f} (0 random, 1 human; Wang et al. 2016)")
 
 
-@app.command(name="watch")
+@app.command("watch")
 def _watch(
     run: Run,
     episodes: int = 10,
@@ -269,7 +259,7 @@ def _watch(
         sys.exit(INTERRUPTED)
 
 
-@app.command(name="atlas")
+@app.command("atlas")
 def _atlas(
     run: Run,
     beside: tuple[Path, ...] = (),
@@ -298,7 +288,7 @@ def _atlas(
     Console().print(f"The atlas is [bold]{page}[/bold].")
 
 
-@app.command(name="probe")
+@app.command("probe")
 def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
     from dgvf_agents.runs.probe import probe
@@ -309,7 +299,7 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     Console().print(table)
 
 
-@app.command(name="reproduce")
+@app.command("reproduce")
 def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
     """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
     from dgvf_agents.experiments.reproduce import reproduce
@@ -331,7 +321,7 @@ def _train_all(train: Callable[[], list[Any]]) -> None:
         sys.exit(1)
 
 
-@app.command(name="sweep")
+@app.command("sweep")
 def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
     """Train a method with every combination of settings, for several seeds; write a table and a picture."""
     from dgvf_agents.experiments.grid_sweep import sweep
@@ -339,7 +329,7 @@ def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
     _train_all(lambda: sweep(grid))
 
 
-@app.command(name="aggregate")
+@app.command("aggregate")
 def _aggregate(file: Run) -> None:
     """Median, interquartile mean and mean of human-normalized scores on Atari, from a table of anyone's scores.
 
@@ -360,7 +350,7 @@ def _aggregate(file: Run) -> None:
     Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
 
 
-@app.command(name="draw")
+@app.command("draw")
 def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: Run) -> None:
     """Draw an experiment's picture from the folder with its tables alone."""
     from dgvf_agents.experiments.reproduce import draw
@@ -368,7 +358,7 @@ def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: Run) -> 
     Console().print(f"The picture is [bold]{draw(figure, results)}[/bold].")
 
 
-app.command(bench, name="bench", help=COMMANDS["bench"])
+app.command("bench", COMMANDS["bench"])(bench)
 
 
 def run(arguments: list[str]) -> None:

@@ -22,7 +22,7 @@ from dgvf_agents.sb3.extractors import check_observation_space
 from dgvf_agents.sb3.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy
 from dgvf_agents.sb3.schedules import checked_value_at
 from dgvf_agents.storage.persistence import PersistentAlgorithm
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec, resetting_in_part
 
 Self = TypeVar("Self", bound="SynchronousAlgorithm")
 
@@ -165,7 +165,7 @@ class SynchronousAlgorithm(PersistentAlgorithm, ABC):
 def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
     if not isinstance(env, VectorEnv):
         return env
-    adapted = GymnasiumVecEnv(env)
+    adapted = GymnasiumVecEnv(resetting_in_part(env))
     is_monitored = adapted.env_is_wrapped(Monitor)[0]  # its environments may be
     return adapted if is_monitored else VecMonitor(adapted)
 

@@ -285,6 +285,27 @@ def make_vec(
     return VecMonitor(venv, None if monitor_dir is None else os.path.join(monitor_dir, "monitor.csv"))
 
 
+def resetting_in_part(env: VectorEnv) -> VectorEnv:
+    """`env`, or with a warning new environments of its id, if `env` cannot reset one environment without the others.
+
+    Some vector environments of Gymnasium, such as that of CartPole-v1, spend a step of their own on the reset.
+    Stable-Baselines3 cannot skip that step.
+    """
+    unwrapped, mode = env.unwrapped, (env.metadata or {}).get("autoreset_mode")
+    spec = unwrapped.spec
+    if mode is AutoresetMode.SAME_STEP or _supports_reset_mask(unwrapped):
+        return env
+    if env is not unwrapped or spec is None or spec.entry_point is None:
+        return env
+    warnings.warn(
+        f"{type(env).__name__} cannot reset one environment without the others, so SyncVectorEnv is used for {spec.id}",
+        stacklevel=6,  # where the user makes a model
+    )
+    arguments = {name: value for name, value in spec.kwargs.items() if name not in ("num_envs", "vectorization_mode")}
+    same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
+    return gym.make_vec(spec.id, num_envs=env.num_envs, vectorization_mode="sync", vector_kwargs=same_step, **arguments)
+
+
 def default_num_envs(env_id: str) -> int:
     """The agents' default number of environments: 16 for those of this package, as in the paper; 1 for others."""
     return 16 if _of_this_package(_spec(env_id)) else 1

@@ -43,7 +43,8 @@ envs = make_atari_vec("Breakout", 16, preset="paper")
 print(envs.preset.describe())
 observations, infos = envs.reset(seed=0)
 
-env = make_atari("Breakout", preset="modern", render_mode="human")  # a window, with sound, in real time
+# a window, with sound, in real time
+env = make_atari("Breakout", preset="modern", render_mode="human")
 ```
 
 ## Presets

@@ -1,7 +1,8 @@
 """Draw values over the map: `python examples/overlay.py --output overlay.png`.
 
-An overlay is a function without arguments that returns an `Overlay` or `None`; it is called for every frame, so what it
-draws may change while an agent learns. Here the values are planned: an agent would show its own.
+An overlay is a function without arguments that returns an `Overlay` or `None`. It is
+called for every frame, so what it draws may change while an agent learns. Here the
+values are planned. An agent would show its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from dgvf_envs.rendering import Overlay
 def values_of(world: CollectObjects | PuddleWorld) -> Overlay:
     """What is worth where, for an agent that acts well."""
     if isinstance(world, PuddleWorld):
-        values = plan_puddle_world(world).values  # first axis x; an overlay has y first, from the bottom
+        # The first axis is x; an overlay has y first, from the bottom.
+        values = plan_puddle_world(world).values
         return Overlay(values.T, label="optimal return", low=-60.0, high=0.0)
     discounted = np.full(world.map.shape, np.nan)  # walls stay as they are
     discounted[world.map.free] = 0.9 ** world.map.distances[:, world.first_cell]
@@ -31,7 +33,11 @@ def values_of(world: CollectObjects | PuddleWorld) -> Overlay:
 
 
 def main(
-    env_id: str = "CollectObjects-v0", steps: int = 10, seed: int = 0, size: int = 600, output: Path | None = None
+    env_id: str = "CollectObjects-v0",
+    steps: int = 10,
+    seed: int = 0,
+    size: int = 600,
+    output: Path | None = None,
 ) -> np.ndarray:
     """Take random steps and draw the picture.
 

@@ -1,4 +1,4 @@
-"""A task of your own for the encoder: predict how far the next observation is from this one."""
+"""A task of your own for the encoder: predict the distance to the next observation."""
 
 import torch
 from torch import Tensor
@@ -16,13 +16,19 @@ class DistanceTask(AuxiliaryTask):
     def num_answers(self) -> int:
         return 1
 
-    def loss(self, answers: Tensor, bootstraps: Tensor, eta: Params, rollout: Rollout) -> Tensor:
+    def loss(
+        self,
+        answers: Tensor,
+        bootstraps: Tensor,
+        eta: Params,
+        rollout: Rollout,
+    ) -> Tensor:
         moved = (rollout.next_observations - rollout.observations).to(torch.float32)
         return regression_loss(answers, moved.flatten(2).norm(dim=-1, keepdim=True))
 
 
 def main(steps: int = 100_000, compile: bool = True) -> float:
-    """Train PuddleWorld with the encoder learning from that task alone; returns the answer loss at the end."""
+    """Train the encoder on PuddleWorld by that task alone; returns the answer loss."""
     model = DGVFA2C(
         "MlpPolicy",
         "PuddleWorld-v0",

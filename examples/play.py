@@ -1,4 +1,7 @@
-"""Play with the keyboard: `python examples/play.py --env-id PuddleWorld-v0`. Escape ends the game."""
+"""Play with the keyboard: `python examples/play.py --env-id PuddleWorld-v0`.
+
+Escape ends the game.
+"""
 
 from __future__ import annotations
 

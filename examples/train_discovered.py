@@ -1,4 +1,4 @@
-"""Discovered questions as a Stable-Baselines3 algorithm: train, save, load, evaluate."""
+"""Discovered questions in Stable-Baselines3's style: train, save, load, evaluate."""
 
 from pathlib import Path
 
@@ -9,9 +9,12 @@ from dgvf_envs.sb3_adapter import make_vec
 
 
 def main(
-    steps: int = 1_000_000, file: Path = Path("discovered.zip"), questions: int = 128, compile: bool = True
+    steps: int = 1_000_000,
+    file: Path = Path("discovered.zip"),
+    questions: int = 128,
+    compile: bool = True,
 ) -> float:
-    """Train on the small four rooms, the encoder by discovered questions alone; returns the mean return, 3 at best."""
+    """Train an encoder by discovered questions alone; returns the mean return."""
     model = DGVFA2C(
         "CnnPolicy",
         "CollectObjectsSmall-v0",
@@ -31,7 +34,8 @@ def main(
     model.save(file)
 
     model = DGVFA2C.load(file)
-    mean, _ = evaluate_policy(model, make_vec("CollectObjectsSmall-v0", 16, seed=1), n_eval_episodes=100)
+    envs = make_vec("CollectObjectsSmall-v0", 16, seed=1)
+    mean, _ = evaluate_policy(model, envs, n_eval_episodes=100)
     return float(mean)
 
 

@@ -1,4 +1,4 @@
-"""Train Stable-Baselines3's A2C on a vector environment: `python examples/train_sb3_a2c.py`."""
+"""Train Stable-Baselines3's A2C on a vector environment."""
 
 from __future__ import annotations
 
@@ -29,12 +29,25 @@ def main(
         The mean return of the evaluation episodes.
     """
     envs = make_vec(env_id, n_envs=n_envs, seed=seed)
-    model = A2C("MlpPolicy", envs, learning_rate=1e-3, ent_coef=0.03, seed=seed, device="cpu", verbose=1)
+    model = A2C(
+        "MlpPolicy",
+        envs,
+        learning_rate=1e-3,
+        ent_coef=0.03,
+        seed=seed,
+        device="cpu",
+        verbose=1,
+    )
     model.learn(steps, log_interval=1000)
     envs.close()
 
     fresh = make_vec(env_id, n_envs=n_envs, seed=seed + n_envs)
-    mean, deviation = evaluate_policy(model, fresh, n_eval_episodes=episodes, deterministic=False)
+    mean, deviation = evaluate_policy(
+        model,
+        fresh,
+        n_eval_episodes=episodes,
+        deterministic=False,
+    )
     fresh.close()
     print(f"mean return {mean:.2f}, standard deviation {deviation:.2f}")
     return float(mean)

@@ -8,7 +8,12 @@ import tyro
 import dgvf_envs  # noqa: F401, registers the environments
 
 
-def main(env_id: str = "CollectObjects-v0", episodes: int = 3, steps: int = 200, seed: int = 0) -> list[float]:
+def main(
+    env_id: str = "CollectObjects-v0",
+    episodes: int = 3,
+    steps: int = 200,
+    seed: int = 0,
+) -> list[float]:
     """Show episodes of a random agent in a window.
 
     Args:

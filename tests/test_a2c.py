@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import ClipReward
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -111,6 +112,17 @@ def test_any_kind_of_environment_can_be_learned_in(kind: str) -> None:
     model = _model(env).learn(60)
     assert model.num_timesteps >= 60
     assert model.n_envs == {"id": 4, "gymnasium env": 1, "DummyVecEnv": 1}.get(kind, 3)
+
+
+def test_a_vector_env_that_cannot_reset_in_part_is_made_anew_with_its_arguments() -> None:
+    envs = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=8)
+    with pytest.warns(UserWarning, match=r"^CartPoleVectorEnv cannot reset .* SyncVectorEnv is used for CartPole-v1$"):
+        model = DGVFA2C("MlpPolicy", envs, questions=4, compile=False, seed=0)
+    model.learn(4 * 5 * 8)
+    assert model.n_envs == 4
+    assert max(info["l"] for info in model.ep_info_buffer) == 8
+    with pytest.raises(ValueError, match=r"^env must autoreset"):
+        DGVFA2C("MlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4), -1.0, 1.0))
 
 
 def test_a_saved_model_acts_and_learns_on_like_the_original(tmp_path: Path) -> None:

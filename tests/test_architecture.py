@@ -28,6 +28,8 @@ LEVELS = {
     "dgvf_agents.bench": 7,
     "dgvf_agents.zoo": 7,
     "dgvf_agents.command_help": 0,
+    "dgvf_agents.command_names": 0,
+    "dgvf_agents.command_tree": 0,
     "dgvf_agents.exit_status": 0,
     "dgvf_agents.commands": 8,
     "dgvf_agents.cli": 9,

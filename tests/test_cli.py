@@ -21,7 +21,10 @@ from dgvf_agents.atlas import page
 from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import main
 from dgvf_agents.command_help import COMMANDS
+from dgvf_agents.command_names import NAMES, Names, check_names
+from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
+from dgvf_agents.experiments.catalogue import FIGURES
 from dgvf_agents.runs import recorder, train
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
@@ -224,6 +227,54 @@ def test_first_steps_do_not_wait_for_pytorch(program: str) -> None:
     told = f"import sys, atexit; atexit.register(lambda: print('torch' in sys.modules)); {program}"
     done = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.endswith("False\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["trian"], "dgvf must be followed by one of train, warm-up, evaluate,"),
+        (["train", "puddleworld", "a2c"], "dgvf train must be followed by"),
+        (["train", "puddle-world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
+        (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
+        (["reproduce", "gridworld"], "got gridworld; did you mean gridworlds?"),
+    ],
+)
+def test_a_mistyped_word_is_answered_without_pytorch(given: list[str], expected: str) -> None:
+    told = "import sys, atexit; atexit.register(lambda: print('torch' in sys.modules))"
+    program = [sys.executable, "-c", f"{told}; from dgvf_agents.cli import main; main({given!r})"]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    assert expected in " ".join(done.stderr.split())
+    assert (done.returncode, done.stdout) == (2, "False\n")
+
+
+def test_the_words_that_are_known_are_those_of_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    def words(group: CommandGroup) -> Names:
+        return {name: words(to) if isinstance(to, CommandGroup) else {} for name, to in group.targets.items()}
+
+    with pytest.raises(SystemExit):
+        main(["bench", "--help"])
+    benchmarks = re.findall(r"\u2022 (\S+)", capsys.readouterr().out)
+    on_worlds = {world: {method: {} for method in METHODS} for world in WORLDS}
+    figures: Names = {figure: {} for figure in FIGURES}
+    positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": figures, "draw": figures}
+    assert {**words(commands.app), **positional, "bench": {name: {} for name in benchmarks}} == NAMES
+    check_names(["train", "puddle_world", "a2c", "anything"])
+    check_names(["train", "--resume", "run"])
+
+
+def test_a_mistyped_option_is_answered_with_options_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["train", "puddle-world", "a2c", "--help"])
+    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "puddle-world", "a2c", "--learning-rat", "0.1"])
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    suggested = set(re.findall(r"--[a-z-]+", error)) - {"--learning-rat", "--help"}
+    assert "--learning-rate" in suggested
+    assert suggested <= known
+    assert "--learning-rates" not in suggested  # of `dgvf reproduce`
+    assert "dgvf train puddle-world a2c --help" in " ".join(error.replace("\u2502", " ").split())
 
 
 def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.metrics import Curve
-from dgvf_agents.experiments.settings import changes_in, method_in
+from dgvf_agents.experiments.settings import SMOKE_TEST_STEPS, changes_in, method_in
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
@@ -73,6 +73,11 @@ _OTHER_COLORS = ("#e08a1e", "#16a2b8", "#d6619e", "#8a9a2b", "#8c5a3c", "#5d6d7e
 
 _MEASURES = {"evaluation": "mean return in evaluation", "training": "mean return of the last 100 training episodes"}
 _GAME_MEASURES = {"evaluation": "mean score in evaluation", "training": "mean score of the last 100 games of training"}
+
+
+def is_smoke_test(cells: pd.DataFrame) -> bool:
+    """Whether all of these runs are too short to learn anything."""
+    return bool((cells["steps"] < SMOKE_TEST_STEPS).all())
 
 
 def draw_curves(results: Results, path: Path, title: str) -> None:
@@ -165,7 +170,8 @@ def draw_improvements(results: Results, path: Path, title: str) -> None:
             bars.append(Bars(NAMES.get(label, label), games, rows[["improvement", "low", "high"]].to_numpy(), color))
         band = where(results.top_games, setting=label, statistic="median")[["games", "value", "low", "high"]]
         lines.append(Line(NAMES.get(label, label), band.to_numpy(float), [], color))
-    plot_bars(path, bars, title, "improvement over plain IMPALA")
+    mark = ", smoke test" if is_smoke_test(results.cells) else ""
+    plot_bars(path, bars, f"{title}{mark}", "improvement over plain IMPALA")
     panel = Panel("Games that gain most from pixel control", "median human-normalized score", lines, None)
     plot_studies(path.with_name(f"{path.stem}-median{path.suffix}"), [panel], "number of games")
 
@@ -242,8 +248,8 @@ def _heat_map(results: Results, world: str, quantity: Quantity) -> HeatMap:
     values = table.pivot(index="final_ent_coef", columns="learning_rate", values="mean")
     chosen = table.loc[where(results.choices, world=world)["setting"].iloc[0]]
     marked = float(chosen["learning_rate"]), float(chosen["final_ent_coef"])
-    reference = reference_of(world)
-    return HeatMap(f"{reference.env}, {quantity} return of A2C", values, marked, reference.logarithmic)
+    logarithmic = reference_of(world).logarithmic
+    return HeatMap(f"{_env(results, world)}, {quantity} return of A2C", values, marked, logarithmic)
 
 
 def _title(results: Results, world: str, labels: Sequence[str] | None = None) -> str:
@@ -260,10 +266,16 @@ def _title(results: Results, world: str, labels: Sequence[str] | None = None) ->
     seeds = f"{low if low == high else f'{low} to {high}'} seed{'' if high == 1 else 's'}"
     reference = reference_of(world)
     if reference.frames_per_step is None:
-        return f"{reference.env}, {seeds}"
+        return f"{_env(results, world)}, {seeds}"
     steps = where(results.cells, world=world)["steps"]
     frames = [_count(number * reference.frames_per_step) for number in dict.fromkeys((steps.min(), steps.max()))]
-    return f"{reference.env}, {seeds}, {' to '.join(frames)} frames (paper: {_count(PAPER_TABLE.frames)})"
+    return f"{_env(results, world)}, {seeds}, {' to '.join(frames)} frames (paper: {_count(PAPER_TABLE.frames)})"
+
+
+def _env(results: Results, world: str) -> str:
+    """The environment, and whether its runs are a smoke test."""
+    mark = ", smoke test" if is_smoke_test(where(results.cells, world=world)) else ""
+    return f"{reference_of(world).env}{mark}"
 
 
 def _count(number: int) -> str:

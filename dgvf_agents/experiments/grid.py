@@ -38,7 +38,7 @@ class Grid:
     first_seed: int = 0
     """The lowest seed."""
     scale: ScaleName = "full"
-    """`full` as in the preset, `small` a quarter of the steps, `tiny` a smoke test."""
+    """`full` as in the preset, `small` a quarter of the steps, `demo` minutes, `tiny` a smoke test."""
     steps: int | None = None
     """Environment steps of every run; those of the preset and the scale if `None`."""
     jobs: int = os.cpu_count() or 1

@@ -18,6 +18,7 @@ from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES, Figure
 from dgvf_agents.experiments.evidence import interval, returns_of
+from dgvf_agents.experiments.figures import is_smoke_test
 from dgvf_agents.experiments.protocols import EQUAL_BUDGET, edge_warnings
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
@@ -47,7 +48,7 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
     figure = FIGURES[reproduction.figure]
     if figure.grid is not None:
         figure = dataclasses.replace(figure, grid=reproduction.search)
-    worlds = list(dict.fromkeys(reproduction.game_worlds or reproduction.tasks or reproduction.worlds or figure.worlds))
+    worlds = _worlds(reproduction, figure)
     if figure.first is not None:
         _train(reproduction, figure, [s for world in worlds for s in figure.first(world)], console)
     settings = _wanted(reproduction, [s for world in worlds for s in figure.settings(world)])
@@ -67,6 +68,12 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
         _warn_of_edges(figure, results, console)
         console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
     return missing
+
+
+def _worlds(reproduction: Reproduction, figure: Figure) -> list[str]:
+    """Those that the command names, or those of the experiment at its scale."""
+    named = reproduction.game_worlds or reproduction.tasks or reproduction.worlds
+    return list(dict.fromkeys(named or SCALES[reproduction.scale].worlds_of(figure.worlds)))
 
 
 def draw(figure: str, results: Path) -> Path:
@@ -171,6 +178,8 @@ def print_summary(results: Results, console: Console) -> None:
         console.print("\n", table)
     for choice in results.choices.itertuples():
         console.print(f"chosen on {choice.world}: {choice.setting}", markup=False, highlight=False)
+    if is_smoke_test(results.cells):
+        console.print("This was a smoke test: everything runs, but nothing is learned in so few steps.")
 
 
 def _in_words(results: Results, row: Any) -> str:

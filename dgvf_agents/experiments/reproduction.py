@@ -48,7 +48,8 @@ class Reproduction:
     figure: Annotated[FigureName, tyro.conf.Positional]
     """Which one."""
     scale: ScaleName = "full"
-    """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `tiny` a smoke test."""
+    """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `demo` minutes on the smallest world,
+    `tiny` a smoke test."""
     seeds: int | None = None
     """Seeds per setting; those of the figure and the scale if `None`."""
     first_seed: int = 0

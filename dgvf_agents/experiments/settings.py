@@ -23,7 +23,10 @@ AnyMethod = AtariMethod | OwnTaskMethod
 FRESH_SEED = 1_000
 """What is added to the seed of a run on the questions of another run."""
 
-ScaleName = Literal["tiny", "small", "full"]
+ScaleName = Literal["tiny", "demo", "small", "full"]
+
+SMOKE_TEST_STEPS = 10_000
+"""Runs with fewer environment steps learn nothing: they only show that everything runs."""
 
 _TINY: dict[str, Any] = {
     "log_every": 240,
@@ -51,6 +54,12 @@ class Scale:
     """Environment steps; the fraction applies if `None`."""
     seeds: int | None = None
     """Seeds per setting; the figure's if `None`."""
+    worlds: tuple[World, ...] | None = None
+    """Worlds of an experiment that has them; the figure's if `None`."""
+    evaluate_every: int | None = None
+    """Environment steps between evaluations; the preset's if `None`."""
+    compiled: bool = True
+    """Whether updates run compiled: runs share what the first one compiled, but minutes of training end before that."""
     actors: int = 0
     """Distributed actors of every run, IMPALA only; the setting's own if 0."""
     address: str | None = None
@@ -63,11 +72,17 @@ class Scale:
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be >= 1, got {value!r}")
 
+    def worlds_of(self, worlds: tuple[str, ...]) -> tuple[str, ...]:
+        """The worlds at this scale of an experiment on `worlds`."""
+        return tuple(world for world in worlds if world in (self.worlds or ())) or worlds
+
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
+        if self.evaluate_every is not None:
+            config = dataclasses.replace(config, evaluate_every=self.evaluate_every)
         config = dataclasses.replace(config, actors=self.actors or config.actors, address=self.address)
-        config = dataclasses.replace(config, steps=steps, compile=True)  # runs share what the first one compiled
+        config = dataclasses.replace(config, steps=steps, compile=self.compiled)
         if not self.tiny:
             return config
         if config.atari is not None:
@@ -83,10 +98,11 @@ class Scale:
 
 SCALES: dict[ScaleName, Scale] = {
     "tiny": Scale(steps=960, seeds=2, tiny=True),
+    "demo": Scale(steps=200_000, seeds=2, worlds=("collect-objects-small",), evaluate_every=8_000, compiled=False),
     "small": Scale(fraction=0.25, seeds=2),
     "full": Scale(),
 }
-"""`full`: the presets' size; `tiny`: a smoke test."""
+"""`full`: the presets' size; `demo`: minutes, on the smallest world; `tiny`: a smoke test."""
 
 
 @final

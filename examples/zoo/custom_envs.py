@@ -1,4 +1,4 @@
-"""Lets `python -m rl_zoo3.train --algo dgvf` work in the folder that this lies in: the zoo imports `custom_envs`."""
+"""Register `dgvf` for `python -m rl_zoo3.train`, which imports `custom_envs`."""
 
 from dgvf_agents.zoo import register
 

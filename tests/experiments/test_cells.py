@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
+from rich.console import Console
 
 from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.reproduce import reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import (
     Cell,
@@ -25,7 +28,7 @@ from dgvf_agents.experiments.runs import (
 )
 from dgvf_agents.experiments.settings import SCALES, Scale, SearchGrid, setting
 from dgvf_agents.experiments.worlds import REFERENCES
-from dgvf_agents.runs.config import WORLDS, TrainConfig, preset
+from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
 from dgvf_agents.runs.folder import RunFolder
 from tests.run_folders import write_run
 
@@ -108,6 +111,20 @@ def test_scales_shrink_steps_and_seeds() -> None:
     assert (tiny.steps, tiny.compile) == (960, False)
     assert tiny.env_kwargs["reward_scale"] == config.env_kwargs["reward_scale"]
     assert tiny.evaluation_kwargs == {**config.evaluation_kwargs, "max_episode_steps": 40}
+
+
+def test_the_demo_runs_on_the_smallest_world_and_is_evaluated_often(tmp_path: Path) -> None:
+    demo, usual = SCALES["demo"], preset("collect-objects-small", "random")
+    assert demo.worlds_of(("CartPole-v1",)) == ("CartPole-v1",)
+    assert FULL.worlds_of(WORLDS) == WORLDS
+    assert demo.apply(usual).steps >= 20 * demo.apply(usual).evaluate_every
+    assert FULL.apply(usual).evaluate_every == usual.evaluate_every
+    waiting = reproduce(Reproduction("gridworlds", "demo", out=tmp_path, run=False), Console(file=io.StringIO()))
+    assert [(cell.setting.world, cell.seed) for cell in waiting] == [
+        ("collect-objects-small", seed) for seed in (0, 1) for _ in METHODS
+    ]
+    asked = Reproduction("gridworlds", "demo", worlds=("puddle-world",), out=tmp_path, run=False)
+    assert {cell.setting.world for cell in reproduce(asked, Console(file=io.StringIO()))} == {"puddle-world"}
 
 
 def test_the_first_seed_of_all_settings_comes_first(tmp_path: Path) -> None:

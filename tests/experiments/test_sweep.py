@@ -24,6 +24,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from dgvf_agents.cli import main
+from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.catalogue import FIGURES
 from dgvf_agents.experiments.metrics import RunMetrics
 from dgvf_agents.experiments.runs import Cell, CellState, cells_of, run_cell, state_of
@@ -135,11 +136,24 @@ def test_a_finished_sweep_is_only_analyzed_again(
 ) -> None:
     before = {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")}
     main([*BOTH, "--out", str(swept), "--results", str(tmp_path)])
-    assert "16 of 16 cells are finished already" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "16 of 16 cells are finished already" in shown
+    assert "This was a smoke test" in shown
     assert {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")} == before
     for name in ("cells.csv", "curves.csv", "bands.csv", "summary.csv", "comparisons.csv", "evaluations.csv.gz"):
         table = Path("gridworlds") / name
         assert (tmp_path / table).read_bytes() == (swept / "results" / table).read_bytes()
+
+
+def test_a_picture_says_that_its_runs_are_a_smoke_test(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[str] = []
+    monkeypatch.setattr(figures, "plot_curves", lambda path, panels, title: shown.extend(p.title for p in panels))
+    main(["draw", "gridworlds", str(swept / "results" / "gridworlds")])
+    assert shown == ["CollectObjectsSmall-v0, smoke test, 2 seeds", "PuddleWorld-v0, smoke test, 2 seeds"]
+    results = Results.read(swept / "results" / "gridworlds")
+    long = dataclasses.replace(results, cells=results.cells.assign(steps=figures.SMOKE_TEST_STEPS))
+    figures.draw_curves(long, swept, "")
+    assert shown[2:] == ["CollectObjectsSmall-v0, 2 seeds", "PuddleWorld-v0, 2 seeds"]
 
 
 def test_another_experiment_uses_the_runs_that_it_shares(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:

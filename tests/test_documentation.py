@@ -1,0 +1,202 @@
+"""What the README and the documentation show: code runs, commands parse, names and files exist."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import importlib.util
+import re
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dgvf_agents import commands
+from dgvf_agents.bench.harness import Benchmark
+from dgvf_agents.cli import main
+from dgvf_agents.command_tree import CommandGroup
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+COLUMNS = 88
+"""What the column of a page shows without scrolling."""
+PAGES = [
+    ROOT / "README.md",
+    *(path for path in sorted(DOCS.rglob("*.md")) if not {"_build", "notebooks"} & set(path.relative_to(DOCS).parts)),
+]
+"""All but the notebooks, which run as a whole in `test_notebooks.py`."""
+TOOLS = {"cd", "git", "pip", "ray", "sbatch", "torchrun"}
+"""Commands in blocks of shell whose arguments are not checked."""
+
+FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)$", re.M | re.S)
+REASON = re.compile(r"<!-- not run: (?P<reason>[^\n]+) -->\n\Z")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block."""
+
+    page: Path
+    language: str
+    body: str
+    reason: str | None
+    """Why it is not run, given by `<!-- not run: REASON -->` on the line above."""
+
+    def __str__(self) -> str:
+        lines = self.body.splitlines()
+        return f"{self.page.relative_to(ROOT)}: {lines[0] if lines else ''}"
+
+
+def blocks() -> Iterator[Block]:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for fence in FENCE.finditer(text):
+            info, body = fence["info"].strip(), fence["body"]
+            if info.startswith("{code-block}"):
+                info, body = info.removeprefix("{code-block}").strip(), re.sub(r"\A(:.*\n)+\n*", "", body)
+            reason = REASON.search(text[: fence.start()])
+            yield Block(page, info, body, reason["reason"] if reason else None)
+
+
+BLOCKS = list(blocks())
+CODE = [block for block in BLOCKS if not block.language.startswith("{")]
+SHOWN = sorted({
+    (block.page.parent / block.language.split()[1]).resolve()
+    for block in BLOCKS
+    if block.language.startswith("{literalinclude}")
+})  # fmt: skip
+
+
+def test_blocks_are_of_known_languages_and_only_python_may_be_left_out() -> None:
+    assert len(CODE) > 30
+    for block in CODE:
+        assert block.language in ("python", "sh", "text"), block
+        assert block.language == "python" or block.reason is None, block
+
+
+@pytest.mark.parametrize("block", [b for b in CODE if b.language == "python" and b.reason is None], ids=str)
+def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block.body, "documentation", "exec"), {})
+
+
+@pytest.mark.parametrize("block", [b for b in CODE if b.language == "python" and b.reason is not None], ids=str)
+def test_python_that_is_not_run_is_python(block: Block) -> None:
+    compile(block.body, "documentation", "exec")
+
+
+@pytest.mark.parametrize("block", [b for b in CODE if b.language == "sh"], ids=str)
+def test_commands_exist(block: Block, parsed: list[str]) -> None:
+    for command in _commands_in(block.body):
+        _check_command(command, parsed)
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The commands of `dgvf` that were parsed without an error; none of them does anything."""
+    called: list[str] = []
+
+    def silence(group: CommandGroup) -> None:
+        for name, target in group.targets.items():
+            if isinstance(target, CommandGroup):
+                silence(target)
+            elif name != "bench":
+                monkeypatch.setitem(group.targets, name, _recorded(target, called))
+
+    silence(commands.app)
+    monkeypatch.setattr(Benchmark, "run", lambda self: called.append("bench"))
+    return called
+
+
+def _recorded(target: Callable[..., Any], called: list[str]) -> Callable[..., None]:
+    @functools.wraps(target)
+    def record(*arguments: Any, **options: Any) -> None:
+        called.append(target.__name__)
+
+    return record
+
+
+def _commands_in(script: str) -> list[list[str]]:
+    lines = script.replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+def _check_command(command: list[str], parsed: list[str]) -> None:
+    program, *arguments = command
+    program = program.removeprefix(".venv/bin/")
+    if ">" in arguments:
+        arguments = arguments[: arguments.index(">")]
+    if program == "dgvf":
+        before = len(parsed)
+        main(arguments)
+        assert len(parsed) == before + 1
+    elif program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
+        assert set(arguments) <= set(targets)
+    elif program == "python" and arguments[0] == "-m":
+        assert importlib.util.find_spec(arguments[1]) is not None
+    elif program == "python":
+        assert (ROOT / arguments[0]).is_file()
+    else:
+        assert program in TOOLS, f"{program} is neither known nor in TOOLS"
+
+
+def test_a_command_that_is_wrong_is_noticed(parsed: list[str]) -> None:
+    for command in ("dgvf train puddle-world a2c --no-such-option", "dgvf reproduce joint --jobs 0"):
+        with pytest.raises(SystemExit):
+            _check_command(shlex.split(command), parsed)
+    for command in ("make nothing", "python examples/nothing.py", "python -m dgvf_agents.nothing", "frobnicate"):
+        with pytest.raises(AssertionError):
+            _check_command(shlex.split(command), parsed)
+
+
+@pytest.mark.parametrize("block", CODE, ids=str)
+def test_code_fits_its_column(block: Block) -> None:
+    assert max(map(len, block.body.splitlines())) <= COLUMNS
+
+
+@pytest.mark.parametrize("path", [path for path in SHOWN if path.name != "discovery_in_one_file.py"], ids=str)
+def test_included_code_fits_its_column(path: Path) -> None:
+    """The algorithm in one file has at most 250 lines, which are as long as those of the packages."""
+    shown = path.read_text(encoding="utf-8").splitlines()
+    assert [line for line in shown if len(line) > COLUMNS and not line.startswith("#")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_of_python_exist_and_have_a_page(page: Path) -> None:
+    """What Sphinx does not check: a role that leads nowhere is shown as plain text."""
+    for name in re.findall(r"\{py:[a-z]+\}`~?([\w.]+)`", page.read_text(encoding="utf-8")):
+        module = _module_of(name)
+        found: Any = importlib.import_module(module)
+        for part in name.removeprefix(module).strip(".").split(".") if name != module else ():
+            found = getattr(found, part)
+        assert module in DOCUMENTED, f"{module} has no page in docs/api"
+
+
+DOCUMENTED = {
+    name
+    for page in (DOCS / "api").glob("*.md")
+    for name in re.findall(r"^\.\. automodule:: ([\w.]+)", page.read_text(encoding="utf-8"), re.M)
+}
+
+
+def _module_of(name: str) -> str:
+    """The longest beginning of a dotted name that is a module."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        module = ".".join(parts[:end])
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(module)
+            return module
+    raise AssertionError(f"{name} must begin with a module")
+
+
+def test_links_of_the_readme_lead_to_files() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    linked = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
+    assert len(linked) > 10
+    assert [path for path in linked if not (ROOT / path).exists()] == []

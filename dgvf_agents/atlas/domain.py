@@ -66,8 +66,6 @@ class Wording(NamedTuple):
 
     everywhere: str = "everywhere"
     """Completes "the cumulant is the same"."""
-    unnamed: str = "No one place or object names it"
-    """Introduces a question that landmarks explain too little of."""
     number: str = "+.2f"
     """Format of cumulants."""
     points: str = "states"
@@ -78,8 +76,6 @@ class Wording(NamedTuple):
     """A sentence on the task."""
     maps: str = ""
     """A sentence on how the maps belong together."""
-    axes: str = ""
-    """A sentence on how positions are counted."""
 
 
 class Domain(ABC):

@@ -12,9 +12,9 @@ import gymnasium as gym
 import numpy as np
 
 from dgvf_agents.atlas import metrics
-from dgvf_agents.atlas.captions import Caption, describe_question
+from dgvf_agents.atlas.captions import Caption, describe_question, name
 from dgvf_agents.atlas.domain import Domain, domain_of
-from dgvf_agents.atlas.metrics import Ranking, rank
+from dgvf_agents.atlas.metrics import Principal, Ranking, principal_questions, rank
 from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
 from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
 from dgvf_agents.core.tasks import GVFTask
@@ -49,6 +49,10 @@ class Questions:
     """`[D]`: share of the outcomes' variance that answers explain; `None` without outcomes."""
     captions: tuple[Caption, ...]
     """`[D]`: what each asks."""
+    principal: Principal
+    """What they have in common."""
+    principal_names: tuple[Caption, ...]
+    """`[K]`: names of the principal questions."""
 
 
 @final
@@ -142,8 +146,13 @@ def questions_of(model: SynchronousAlgorithm, domain: Domain, agent: AgentValues
         describe_question(cumulant, discount, domain, None if truth is None else float(truth[i]))
         for i, (cumulant, discount) in enumerate(zip(values.cumulants.T, values.discounts.T, strict=True))
     )
-    ranking = rank(values.cumulants[domain.counted], relied_on.policy)
-    return Questions(values, relied_on, ranking, truth, tuple(captions))
+    cumulants = values.cumulants[domain.counted]
+    ranking, found = rank(cumulants, relied_on.policy), principal_questions(cumulants)
+    names = tuple(name(one, domain) for one in found.values.T)
+    everywhere = np.full((len(domain.counted), len(found.shares)), np.nan)
+    everywhere[domain.counted] = found.values
+    principal = found._replace(values=everywhere)
+    return Questions(values, relied_on, ranking, truth, tuple(captions), principal, names)
 
 
 def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, untrained: bool = True) -> RunReport:

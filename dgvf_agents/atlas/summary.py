@@ -14,7 +14,7 @@ def lead(report: RunReport) -> str:
     questions, wording = report.asked(), report.domain.wording
     principal = questions.principal
     count, kinds = len(questions.captions), len(questions.ranking.kinds)
-    sentences = [f"This agent asks {count} questions of {_number(kinds, 'kind')}."]
+    sentences = [f"This agent asks {_number(count, 'question')} of {_number(kinds, 'kind')}."]
     if not len(principal.shares):
         return f"{sentences[0]} Their cumulants are the same {wording.everywhere}: it asks nothing."
     sentences.append(_common(report.history[-1].distinct, principal))

@@ -86,7 +86,7 @@ def usable(reader: Reader) -> None:
     assert any(found.get("content") == "width=device-width, initial-scale=1" for found in reader.attributes)
     assert all(found.get("alt") for tag, found in elements if tag == "img")
     assert all(found.get("scope") in ("col", "row") for tag, found in elements if tag == "th")
-    for tag, found in elements:
+    for found in reader.attributes:
         if found.get("class") in ("map", "strip", "card table"):
             assert found["tabindex"] == "0"
         if "tabindex" in found and found.get("id") != "main":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, final
 
@@ -15,7 +15,7 @@ from dgvf_agents.atlas.charts import HEIGHT, chart, rounded
 from dgvf_agents.atlas.following import follow
 from dgvf_agents.atlas.maps import Maps, Picture, scale_of
 from dgvf_agents.atlas.probe import lines_of
-from dgvf_agents.atlas.report import Checkpoint, RunReport
+from dgvf_agents.atlas.report import RunReport
 
 COLORS = ("#c0392b", "#2c69b0", "#7a54be", "#3a945c", "#b7791f", "#26282c")
 """Of the agents, in their order."""
@@ -37,7 +37,6 @@ class MapFigures:
         assert isinstance(report.domain.layout, Maps)
         self._report, self.maps = report, report.domain.layout
         self._questions, self._agents = report.asked(), [report, *others]
-        self._value = np.where(report.domain.acting, report.agent.values, np.nan)
         values, draw = self._questions.values, self.maps.draw
         self.cumulants, self.answers = (
             [draw(name, one) for one in part.T]
@@ -47,7 +46,7 @@ class MapFigures:
         self.principal = [draw("cumulant", one) for one in self._questions.principal.values.T]
         self.strips = {kind.leader: self._strip(kind.leader) for kind in self._questions.ranking.kinds[:kinds]}
         self.world = self.maps.draw_world()
-        self.policy = self.maps.draw_policy(self._value, np.exp(report.agent.log_policy))
+        self.policy = self.maps.draw_policy(report.values, np.exp(report.agent.log_policy))
         self.curves = curves_png(self._agents)
         self._followed = follow(report.model, report.config, report.domain)
 
@@ -100,13 +99,13 @@ class MapFigures:
             "answer": values.answers,
             "discount": values.discounts if any(self.discounts) else values.discounts[:, :0],
             "principal": self._questions.principal.values,
-            "value": self._value[:, None],
+            "value": self._report.values[:, None],
         }
         lines = lines_of(self._followed.values, self._questions.ranking.kinds_first[0])
         return {
             "x": rounded(self.maps.positions[:, 1]),
             "y": rounded(self.maps.positions[:, 2]),
-            "names": [self._report.domain.name(i) for i in range(len(self._value))],
+            "names": [self._report.domain.name(i) for i in range(len(self._report.values))],
             "values": {name: [rounded(one, 3) for one in part.T] for name, part in quantities.items()},
             "points": self._followed.points.tolist(),
             "rewards": episode.rewards.tolist(),
@@ -115,7 +114,18 @@ class MapFigures:
 
     def record(self) -> dict[str, Any]:
         """The fields of `atlas.json` that only this page has."""
-        return {"agents": [_agent_record(agent) for agent in self._agents]}
+        return {
+            "agents": [
+                {
+                    "task": agent.config.task,
+                    "seed": agent.config.seed,
+                    "steps": agent.steps,
+                    "expected_return": agent.exact_return,
+                    "moments": [one.numbers(agent.history[-1]) for one in agent.history],
+                }
+                for agent in self._agents
+            ]
+        }
 
     def question_record(self, question: int) -> dict[str, Any]:
         """The same for one question."""
@@ -139,48 +149,26 @@ class MapFigures:
         return [(one, self.maps.draw("cumulant", questions.values.cumulants[:, one])) for one in leaders]
 
 
-def _agent_record(agent: RunReport) -> dict[str, Any]:
-    moments = []
-    for one in agent.history:
-        record: dict[str, Any] = {"steps": one.steps, "effective_rank": one.effective_rank, "srank": one.srank}
-        record |= one.decoded
-        if one.cumulants is not None:
-            record |= {"variation": one.variation, "effective_questions": one.distinct}
-        moments.append(record)
-    return {
-        "task": agent.config.task,
-        "seed": agent.config.seed,
-        "steps": agent.steps,
-        "expected_return": agent.exact_return,
-        "moments": moments,
-    }
-
-
-_Number = Callable[[Checkpoint, Checkpoint], float]
-_CURVES: tuple[tuple[str, _Number], ...] = (
-    ("how much cumulants vary over states", lambda now, last: now.variation),
-    ("effective number of questions", lambda now, last: now.distinct),
-    ("likeness of the questions to the last ones", lambda now, last: now.likeness(last)),
-    ("effective rank of the features", lambda now, last: now.effective_rank),
-)
-"""A title and the number of a checkpoint, given the last one of its run."""
-
-
-def _decoded(key: str) -> _Number:
-    return lambda now, last: now.decoded[key]
+_CURVES = {
+    "variation": "how much cumulants vary over states",
+    "effective_questions": "effective number of questions",
+    "likeness": "likeness of the questions to the last ones",
+    "effective_rank": "effective rank of the features",
+}
+"""Titles of numbers of a checkpoint."""
 
 
 def curves_png(agents: Sequence[RunReport]) -> bytes:
     """Numbers over training, a line for each agent, as PNG."""
     targets = [target for target in agents[0].domain.targets if target.values.dtype != bool]
-    curves = [*_CURVES, *((f"{one.title} decoded linearly (R²)", _decoded(one.key)) for one in targets)]
+    curves = _CURVES | {one.key: f"{one.title} decoded linearly (R²)" for one in targets}
     figure = Figure(figsize=(11.0, 2.7 * -(-len(curves) // 3)), layout="constrained", facecolor="white")
     grid = figure.subplots(-(-len(curves) // 3), 3).ravel()
-    for axes, (title, number) in zip(grid, curves, strict=False):
+    for axes, (key, title) in zip(grid, curves.items(), strict=False):
         for agent, color in zip(agents, cycle(COLORS)):
-            steps = [one.steps for one in agent.history]
-            numbers = [number(one, agent.history[-1]) for one in agent.history]
-            axes.plot(steps, numbers, color=color, marker="o", markersize=3.5, linewidth=1.7, label=agent.label)
+            moments = [one.numbers(agent.history[-1]) for one in agent.history]
+            steps, values = (np.array([one[name] for one in moments], dtype=float) for name in ("steps", key))
+            axes.plot(steps, values, "o-", color=color, markersize=3.5, linewidth=1.7, label=agent.label)
         axes.set_title(title, fontsize=9.5, color=_INK, loc="left")
         axes.tick_params(labelsize=8.5, colors=_INK)
         axes.spines[["top", "right"]].set_visible(False)

@@ -11,7 +11,7 @@ from dgvf_agents.atlas.charts import HEIGHT, Chart, chart, rounded
 from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.maps import data_uri, png_of
 from dgvf_agents.atlas.probe import lines_of
-from dgvf_agents.atlas.report import Checkpoint, RunReport
+from dgvf_agents.atlas.report import RunReport
 from dgvf_agents.atlas.saliency import GRADIENT_MOMENTS, HEAT_LEVELS, gradients_of
 from dgvf_envs.rendering import DIVERGING, colors
 
@@ -46,14 +46,10 @@ class EpisodeFigures:
         self.heated = {
             one: [png_of(self._heated_at(one, moment)) for moment in moments] for one, moments in self.extremes.items()
         }
-        own, last = report.history, report.history[-1]
-        self.looks = [_look("this run", one, last) for one in own]
-        self.looks += [_look(f"{one.config.task}, seed {one.config.seed}", one.history[-1]) for one in others]
-
-    @property
-    def _agent_values(self) -> np.ndarray:
-        """`[T + 1]`: v, NaN at the last moment."""
-        return np.where(self._domain.acting, self._report.agent.values, np.nan)
+        self.looks = [{"label": "this run", **one.numbers(report.history[-1])} for one in report.history]
+        for other in others:
+            numbers = {**other.history[-1].numbers(other.history[-1]), "likeness": None}
+            self.looks.append({"label": f"{other.config.task}, seed {other.config.seed}", **numbers})
 
     def charts(self, question: int) -> dict[str, Chart]:
         """The lines of a question: cumulant, answer with outcome, and discount unless it is constant."""
@@ -78,7 +74,7 @@ class EpisodeFigures:
         episode = self.episode
         return {
             "episode": episode,
-            "value": chart(self._agent_values, first=episode.first),
+            "value": chart(self._report.values, first=episode.first),
             "charts_of_principal": [chart(one, first=episode.first) for one in self._questions.principal.values.T],
             "rewards": [(int(t) + 1, float(episode.rewards[t])) for t in np.flatnonzero(episode.rewards)],
             "ends": (np.flatnonzero(episode.terminated) + 1).tolist(),
@@ -121,7 +117,7 @@ class EpisodeFigures:
                 "rewards": episode.rewards.tolist(),
                 "terminated": episode.terminated.tolist(),
                 "actions": episode.actions.tolist(),
-                "values": rounded(self._agent_values),
+                "values": rounded(self._report.values),
             },
             "looks": self.looks,
         }
@@ -139,19 +135,6 @@ class EpisodeFigures:
     def _heated_at(self, question: int, moment: int) -> np.ndarray:
         found, frame = self.gradients[question], self.episode.frames[moment]
         return heated(frame, found.heat[found.moments.index(moment)], -(-_LARGE_FRAME // frame.shape[0]))
-
-
-def _look(label: str, now: Checkpoint, last: Checkpoint | None = None) -> dict[str, Any]:
-    """What an agent makes of the frames; `likeness` is that of its questions to its own latest ones."""
-    asks = now.cumulants is not None
-    return {
-        "label": label,
-        "steps": now.steps,
-        "variation": now.variation if asks else None,
-        "distinct": now.distinct if asks else None,
-        "likeness": now.likeness(last) if asks and last else None,
-        "effective_rank": now.effective_rank,
-    }
 
 
 def overview(cumulants: np.ndarray, first: int = 0) -> np.ndarray:

@@ -86,6 +86,18 @@ class Checkpoint(NamedTuple):
             return float("nan")
         return metrics.likeness(self.cumulants, last.cumulants)
 
+    def numbers(self, last: Checkpoint) -> dict[str, float | None]:
+        """What is told of it, by name, given the last one of its run; `None` without questions."""
+        found = {
+            "variation": self.variation,
+            "effective_questions": self.distinct,
+            "likeness": self.likeness(last),
+            "effective_rank": self.effective_rank,
+            "srank": self.srank,
+            **self.decoded,
+        }
+        return {"steps": self.steps, **{key: None if np.isnan(value) else value for key, value in found.items()}}
+
 
 @final
 @dataclass(frozen=True)
@@ -106,6 +118,11 @@ class RunReport:
     """Checkpoints, the latest last."""
     exact_return: float | None
     """Expected return of its policy, if the world is finite."""
+
+    @property
+    def values(self) -> np.ndarray:
+        """`[N]`: v, NaN where the agent does not act."""
+        return np.where(self.domain.acting, self.agent.values, np.nan)
 
     def asked(self) -> Questions:
         """Its questions, if there are some."""

@@ -65,11 +65,11 @@ def describe_question(
     facts.append(horizon)
     if truth is not None:
         facts.append(_truth(truth))
-    named = name(values, domain)
+    named = name_question(values, domain)
     return named._replace(facts=(*named.facts, *facts))
 
 
-def name(values: np.ndarray, domain: Domain) -> Caption:
+def name_question(values: np.ndarray, domain: Domain) -> Caption:
     """The name of a question, if landmarks explain most of its values at the points that count, and how much they do.
 
     Args:

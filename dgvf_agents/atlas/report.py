@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 
 from dgvf_agents.atlas import metrics
-from dgvf_agents.atlas.captions import Caption, describe_question, name
+from dgvf_agents.atlas.captions import Caption, describe_question, name_question
 from dgvf_agents.atlas.domain import Domain, domain_of
 from dgvf_agents.atlas.metrics import Principal, Ranking, principal_questions, rank
 from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
@@ -165,7 +165,7 @@ def questions_of(model: SynchronousAlgorithm, domain: Domain, agent: AgentValues
     )
     cumulants = values.cumulants[domain.counted]
     ranking, found = rank(cumulants, relied_on.policy), principal_questions(cumulants)
-    names = tuple(name(one, domain) for one in found.values.T)
+    names = tuple(name_question(one, domain) for one in found.values.T)
     everywhere = np.full((len(domain.counted), len(found.shares)), np.nan)
     everywhere[domain.counted] = found.values
     principal = found._replace(values=everywhere)

@@ -135,6 +135,7 @@ def opened(address: str, profile: Path) -> str:
             "--disable-dev-shm-usage",
             f"--user-data-dir={profile}",
             "--enable-logging=stderr",
+            "--virtual-time-budget=5000",
             "--dump-dom",
             address,
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dgvf_agents.atlas.captions import describe_question, explain, name
+from dgvf_agents.atlas.captions import describe_question, explain, name_question
 from dgvf_agents.atlas.rooms import Rooms
 from dgvf_agents.atlas.square import Square
 from tests.atlas.runs import domain
@@ -94,7 +94,7 @@ def test_a_name_explains_most_of_a_question(rooms: Rooms, share: float, named: b
     noise = np.random.default_rng(0).normal(size=len(signal))
     noise -= known @ np.linalg.lstsq(known, noise, rcond=None)[0]
     values = np.sqrt(share) * (signal - signal.mean()) / signal.std() + np.sqrt(1 - share) * noise / noise.std()
-    described = name(values, rooms)
+    described = name_question(values, rooms)
     assert described.named == named
     assert described.explained == pytest.approx(share)
     if named:
@@ -115,8 +115,8 @@ def test_a_second_landmark_is_part_of_a_name_only_if_it_is_in_it(rooms: Rooms) -
     noise -= known @ np.linalg.lstsq(known, noise, rcond=None)[0]
     signs = np.sign([np.dot(directions[:, 0], rooms.position[:, 1]), np.dot(directions[:, 1], rooms.position[:, 0])])
     values = directions @ (signs * np.sqrt([0.45, 0.06])) + np.sqrt(0.49) * noise / np.linalg.norm(noise)
-    assert not name(values, rooms).named
-    assert "45%" in name(values, rooms).headline
+    assert not name_question(values, rooms).named
+    assert "45%" in name_question(values, rooms).headline
 
 
 @pytest.mark.parametrize(

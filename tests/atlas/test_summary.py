@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgvf_agents.atlas.captions import describe_question, name
+from dgvf_agents.atlas.captions import describe_question, name_question
 from dgvf_agents.atlas.metrics import effective_number, principal_questions, rank
 from dgvf_agents.atlas.reliance import Reliance
 from dgvf_agents.atlas.report import Questions
@@ -34,7 +34,7 @@ def report(rooms: Rooms, cumulants: np.ndarray, policy: list[float], lost: list[
         truth=None,
         captions=tuple(describe_question(one, discounts, rooms) for one in cumulants.T),
         principal=found,
-        principal_names=tuple(name(one, rooms) for one in found.values.T),
+        principal_names=tuple(name_question(one, rooms) for one in found.values.T),
     )
     history = (SimpleNamespace(distinct=effective_number(cumulants)),)
     exact = None if lost is None else 3.0

@@ -64,10 +64,10 @@ class MapFigures:
     def context(self) -> dict[str, Any]:
         """What only this page shows."""
         rows = [
-            (agent.label, color, agent.history[-1], agent.exact_return)
+            (agent.label, color, agent.history[-1].numbers, agent.exact_return)
             for agent, color in zip(self._agents, cycle(COLORS))
         ]
-        untrained = (f"{self._report.label}, untrained", "#888c94", self._report.history[0], None)
+        untrained = (f"{self._report.label}, untrained", "#888c94", self._report.history[0].numbers, None)
         return {
             "maps": self.maps,
             "panels": self.maps.panels,
@@ -121,7 +121,7 @@ class MapFigures:
                     "seed": agent.config.seed,
                     "steps": agent.steps,
                     "expected_return": agent.exact_return,
-                    "moments": [one.numbers(agent.history[-1]) for one in agent.history],
+                    "moments": [one.numbers for one in agent.history],
                 }
                 for agent in self._agents
             ]
@@ -166,8 +166,10 @@ def curves_png(agents: Sequence[RunReport]) -> bytes:
     grid = figure.subplots(-(-len(curves) // 3), 3).ravel()
     for axes, (key, title) in zip(grid, curves.items(), strict=False):
         for agent, color in zip(agents, cycle(COLORS)):
-            moments = [one.numbers(agent.history[-1]) for one in agent.history]
-            steps, values = (np.array([one[name] for one in moments], dtype=float) for name in ("steps", key))
+            steps, values = (
+                np.array([one.numbers[name] for one in agent.history], dtype=float)  # None becomes NaN
+                for name in ("steps", key)
+            )
             axes.plot(steps, values, "o-", color=color, markersize=3.5, linewidth=1.7, label=agent.label)
         axes.set_title(title, fontsize=9.5, color=_INK, loc="left")
         axes.tick_params(labelsize=8.5, colors=_INK)

@@ -46,10 +46,10 @@ class EpisodeFigures:
         self.heated = {
             one: [png_of(self._heated_at(one, moment)) for moment in moments] for one, moments in self.extremes.items()
         }
-        self.looks = [{"label": "this run", **one.numbers(report.history[-1])} for one in report.history]
-        for other in others:
-            numbers = {**other.history[-1].numbers(other.history[-1]), "likeness": None}
-            self.looks.append({"label": f"{other.config.task}, seed {other.config.seed}", **numbers})
+        self.looks: list[dict[str, Any]] = [{"label": "this run", **one.numbers} for one in report.history]
+        for one in others:
+            last = {**one.history[-1].numbers, "likeness": None}
+            self.looks.append({"label": f"{one.config.task}, seed {one.config.seed}", **last})
 
     def charts(self, question: int) -> dict[str, Chart]:
         """The lines of a question: cumulant, answer with outcome, and discount unless it is constant."""

@@ -63,40 +63,9 @@ class Checkpoint(NamedTuple):
     """Environment steps; 0 is an untrained agent."""
     cumulants: np.ndarray | None
     """`[N, D]` at the points that count; `None` if the agent has no questions."""
-    effective_rank: float
-    """`metrics.effective_rank` of the features."""
-    srank: int
-    """`metrics.srank` of the features."""
-    decoded: dict[str, float]
-    """How well each of the domain's targets is decoded from the features, by its key."""
-
-    @property
-    def variation(self) -> float:
-        """Standard deviation of the cumulants over the points, mean over questions; NaN without questions."""
-        return float("nan") if self.cumulants is None else float(self.cumulants.std(axis=0).mean())
-
-    @property
-    def distinct(self) -> float:
-        """Effective number of questions; NaN without any."""
-        return float("nan") if self.cumulants is None else metrics.effective_number(self.cumulants)
-
-    def likeness(self, last: Checkpoint) -> float:
-        """Mean correlation of each question's cumulant with what it becomes; NaN without questions."""
-        if self.cumulants is None or last.cumulants is None:
-            return float("nan")
-        return metrics.likeness(self.cumulants, last.cumulants)
-
-    def numbers(self, last: Checkpoint) -> dict[str, float | None]:
-        """What is told of it, by name, given the last one of its run; `None` without questions."""
-        found = {
-            "variation": self.variation,
-            "effective_questions": self.distinct,
-            "likeness": self.likeness(last),
-            "effective_rank": self.effective_rank,
-            "srank": self.srank,
-            **self.decoded,
-        }
-        return {"steps": self.steps, **{key: None if np.isnan(value) else value for key, value in found.items()}}
+    numbers: dict[str, float | None]
+    """What is told of it: its steps, the variation, effective number of and likeness to the last ones of its questions
+    (`None` without any), both ranks of the features, and how well each of the domain's targets is decoded, by its key."""
 
 
 @final
@@ -188,6 +157,9 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
     for steps, model in _agents(folder, config, checkpoints, untrained):  # the last one stays
         agent = agent_values(model, domain.observations)
         history.append(_checkpoint(steps, model, agent, domain))
+    for one in history:
+        if one.cumulants is not None and history[-1].cumulants is not None:
+            one.numbers["likeness"] = metrics.likeness(one.cumulants, history[-1].cumulants)
     return RunReport(
         config=config,
         model=model,
@@ -213,13 +185,18 @@ def _agents(
 
 
 def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
-    asks = isinstance(model.task, GVFTask)
-    rows = domain.evaluated
+    rows, cumulants = domain.evaluated, None
     features, groups = agent.features[rows], domain.groups[rows]
-    return Checkpoint(
-        steps,
-        question_values(model, domain).cumulants[domain.counted] if asks else None,
-        metrics.effective_rank(features),
-        metrics.srank(features),
-        {target.key: metrics.decoded(features, target.values[rows], groups) for target in domain.targets},
-    )
+    numbers: dict[str, float | None] = {
+        "steps": steps,
+        "variation": None,
+        "effective_questions": None,
+        "likeness": None,
+    }
+    if isinstance(model.task, GVFTask):
+        cumulants = question_values(model, domain).cumulants[domain.counted]
+        numbers["variation"] = float(cumulants.std(axis=0).mean())
+        numbers["effective_questions"] = metrics.effective_number(cumulants)
+    numbers |= {"effective_rank": metrics.effective_rank(features), "srank": metrics.srank(features)}
+    numbers |= {one.key: metrics.decoded(features, one.values[rows], groups) for one in domain.targets}
+    return Checkpoint(steps, cumulants, numbers)

@@ -17,17 +17,17 @@ def lead(report: RunReport) -> str:
     sentences = [f"This agent asks {_number(count, 'question')} of {_number(kinds, 'kind')}."]
     if not len(principal.shares):
         return f"{sentences[0]} Their cumulants are the same {wording.everywhere}: it asks nothing."
-    sentences.append(_common(report.history[-1].distinct, principal))
+    sentences.append(_common(report.history[-1].numbers["effective_questions"], principal))
     sentences.append(_names(questions))
     sentences.append(_reliance(report, questions))
     return " ".join(sentences)
 
 
-def _common(distinct: float, principal: Principal) -> str:
+def _common(effective: float | None, principal: Principal) -> str:
     first, total, count = principal.shares[0], principal.shares.sum(), len(principal.shares)
     rest = f", and the first {count} hold {total:.0%}" if count > 1 else ""
     return (
-        f"They vary as {distinct:.1f} independent ones would: one principal question holds {first:.0%} of the variance"
+        f"They vary as {effective:.1f} independent ones would: one principal question holds {first:.0%} of the variance"
         f"{rest}."
     )
 

@@ -298,8 +298,8 @@ class TestHistory:
         assert [moment.steps for moment in moments] == [0, 80, 160, 240]
         for moment in moments:
             np.testing.assert_array_equal(moment.cumulants, moments[-1].cumulants)
-            assert moment.likeness(moments[-1]) == pytest.approx(1.0)
-        assert moments[0].decoded != moments[-1].decoded
+            assert moment.numbers["likeness"] == pytest.approx(1.0)
+        assert moments[0].numbers["distance"] != moments[-1].numbers["distance"]
 
     def test_discovered_questions_change(self, runs: dict[str, Path]) -> None:
         moments = history(runs["discovered"])
@@ -307,14 +307,15 @@ class TestHistory:
         assert first is not None
         assert last is not None
         assert np.abs(first - last).max() > 1e-3
-        assert moments[0].variation == pytest.approx(first.std(axis=0).mean())
-        assert 1.0 <= moments[-1].distinct <= QUESTIONS
+        assert moments[0].numbers["variation"] == pytest.approx(first.std(axis=0).mean())
+        assert 1.0 <= moments[-1].numbers["effective_questions"] <= QUESTIONS
+        assert moments[0].numbers["likeness"] < moments[-1].numbers["likeness"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize(("count", "expected"), [(1, [240]), (2, [80, 240]), (3, [80, 160, 240])])
     def test_takes_as_many_checkpoints_as_asked(self, runs: dict[str, Path], count: int, expected: list[int]) -> None:
         moments = history(runs["prediction"], count)
         assert [moment.steps for moment in moments[1:]] == expected
-        assert all(moment.cumulants is None and np.isnan(moment.variation) for moment in moments)
+        assert all(moment.cumulants is None and moment.numbers["variation"] is None for moment in moments)
 
 
 class TestFollowing:

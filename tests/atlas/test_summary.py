@@ -36,7 +36,7 @@ def report(rooms: Rooms, cumulants: np.ndarray, policy: list[float], lost: list[
         principal=found,
         principal_names=tuple(name_question(one, rooms) for one in found.values.T),
     )
-    history = (SimpleNamespace(distinct=effective_number(cumulants)),)
+    history = (SimpleNamespace(numbers={"effective_questions": effective_number(cumulants)}),)
     exact = None if lost is None else 3.0
     return SimpleNamespace(asked=lambda: questions, domain=rooms, history=history, exact_return=exact)
 

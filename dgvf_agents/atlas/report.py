@@ -64,8 +64,8 @@ class Checkpoint(NamedTuple):
     cumulants: np.ndarray | None
     """`[N, D]` at the points that count; `None` if the agent has no questions."""
     numbers: dict[str, float | None]
-    """What is told of it: its steps, the variation, effective number of and likeness to the last ones of its questions
-    (`None` without any), both ranks of the features, and how well each of the domain's targets is decoded, by its key."""
+    """What is told of it: its steps; of its questions (`None` without any) the variation, the effective number and the
+    likeness to the last ones; both ranks of the features; how well each of the domain's targets is decoded, by key."""
 
 
 @final

@@ -187,12 +187,8 @@ def _agents(
 def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
     rows, cumulants = domain.evaluated, None
     features, groups = agent.features[rows], domain.groups[rows]
-    numbers: dict[str, float | None] = {
-        "steps": steps,
-        "variation": None,
-        "effective_questions": None,
-        "likeness": None,
-    }
+    numbers: dict[str, float | None] = dict.fromkeys(("variation", "effective_questions", "likeness"))
+    numbers["steps"] = steps
     if isinstance(model.task, GVFTask):
         cumulants = question_values(model, domain).cumulants[domain.counted]
         numbers["variation"] = float(cumulants.std(axis=0).mean())

@@ -238,11 +238,8 @@ class TestPictures:
             alone = np.where(np.arange(len(layout.positions)) == state, 1.0, 0.0)
             pixels = decoded(layout.draw("cumulant", alone).png).astype(int)
             column, row = (min(int(share / 100 * size), size - 1) for share, size in ((x, layout.width), (y, SIDE)))
-            warmth = pixels[max(row - 3, 0) : row + 4, max(column - 3, 0) : column + 4]
             objects = decoded(layout.draw("cumulant", np.zeros(len(alone))).png).astype(int)
-            assert (pixels[..., 0] - pixels[..., 2] - (objects[..., 0] - objects[..., 2])).max() > 100
             changed = np.argwhere((pixels != objects).any(axis=-1)).mean(axis=0)
-            assert warmth.size
             assert abs(changed - [row, column]).max() < 0.06 * SIDE
 
     @pytest.mark.parametrize("env_id", [SMALL, "CollectObjects-v0", SQUARE])
@@ -406,7 +403,7 @@ class TestPage:
         np.testing.assert_allclose(data["x"], states.layout.positions[:, 1], rtol=1e-4)
         for found in Reader(page.read_text()).attributes:
             if found.get("class") == "map":
-                assert len(data["values"][found["data-quantity"]][int(found["data-number"])]) == len(states.acting)
+                assert len(data["values"][found["data-quantity"]][int(found["data-row"])]) == len(states.acting)
 
     def test_marks_the_extremes_of_its_maps(self, page: Path, runs: dict[str, Path]) -> None:
         states = domain(SMALL)

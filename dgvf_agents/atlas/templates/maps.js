@@ -32,7 +32,7 @@
     cursor.style.left = `${record.x[state]}%`;
     cursor.style.top = `${record.y[state]}%`;
     map.dataset.state = String(state);
-    const value = record.values[map.dataset.quantity][map.dataset.number][state];
+    const value = record.values[map.dataset.quantity][map.dataset.row][state];
     map.closest(".plot").querySelector(".readout").textContent = `${record.names[state]}: ${number(value)}`;
   }
 

@@ -57,8 +57,8 @@ def test_the_numbers_are_told_in_words(rooms: Rooms) -> None:
     assert told == (
         f"This agent asks 3 questions of 2 kinds. They vary as {effective:.1f} independent ones would: one principal "
         "question holds 91% of the variance, and the first 2 hold 100%. 2 of them have a name: landmarks explain at "
-        "least 50% of how each varies. The first of these is question 0, “Will I have object 1?” The task relies most on "
-        "question 1: without its answer the agent's expected return falls from 3.00 to 1.50."
+        "least 50% of how each varies. The first of these is question 0, “Will I have object 1?” The task relies most "
+        "on question 1: without its answer the agent's expected return falls from 3.00 to 1.50."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import NamedTuple, final
 
 import numpy as np
@@ -10,10 +11,10 @@ import numpy as np
 from dgvf_agents.atlas.domain import Domain, Landmark
 from dgvf_agents.atlas.metrics import correlations
 
-CLEAR = 0.5
-"""Share of a cumulant's variance from which on landmarks may stand for it in a headline."""
+NAMED = 0.5
+"""A question has a name if at most two landmarks explain at least this share of its cumulant's variance."""
 ALSO = 0.08
-"""Share of the variance from which on a second landmark is named there too."""
+"""Share of the variance from which on a second landmark is part of the name."""
 
 
 @final
@@ -31,9 +32,16 @@ class Caption(NamedTuple):
     """A description of one question."""
 
     headline: str
-    """The question, as one would ask it."""
+    """The question, as one would ask it; or that it has no name, and what it correlates with."""
     facts: tuple[str, ...]
     """What else can be said of it."""
+    explained: float = 0.0
+    """Share of the cumulant's variance that the landmarks of a name explain together."""
+
+    @property
+    def named(self) -> bool:
+        """Whether the headline is a name."""
+        return self.explained >= NAMED
 
 
 def describe_question(
@@ -47,22 +55,39 @@ def describe_question(
         domain: the points.
         truth: share of the outcomes' variance that its answers explain, NaN if it is zero; `None` without outcomes.
     """
-    counted, wording = domain.counted, domain.wording
-    values = cumulant[counted]
+    wording, values, horizon = domain.wording, cumulant[domain.counted], _horizon(discount[domain.counted])
     if np.ptp(values) < 1e-3:
         fact = f"Its value is {format(values.mean(), wording.number)}."
-        return Caption(f"Nothing: the cumulant is the same {wording.everywhere}.", (fact, _horizon(discount[counted])))
+        return Caption(f"Nothing: the cumulant is the same {wording.everywhere}.", (fact, horizon))
     facts = [_extremes(cumulant, domain), *domain.facts(cumulant)]
     if domain.distance is not None:
-        facts += _trend(values, domain.distance[counted])
-    facts.append(_horizon(discount[counted]))
+        facts += _trend(values, domain.distance[domain.counted])
+    facts.append(horizon)
     if truth is not None:
         facts.append(_truth(truth))
-    landmarks = [landmark._replace(values=landmark.values[counted]) for landmark in domain.landmarks]
-    if not landmarks:
-        return Caption(f"{wording.unnamed}.", tuple(facts))
-    terms = explain(values, landmarks)
-    return Caption(_headline(terms, wording.unnamed), (_explanation(terms), *facts))
+    named = name_question(values, domain)
+    return named._replace(facts=(*named.facts, *facts))
+
+
+def name_question(values: np.ndarray, domain: Domain) -> Caption:
+    """The name of a question, if landmarks explain most of its values at the points that count, and how much they do.
+
+    Args:
+        values: of the cumulant, at the M points that count.
+        domain: the points.
+    """
+    if not domain.landmarks:
+        return Caption("No name.", ())
+    first, *others = explain(values, [one._replace(values=one.values[domain.counted]) for one in domain.landmarks])
+    fact = f"“{first.words[:1].upper()}{first.words[1:]}” explains {first.explained:.0%} of how it varies"
+    fact += "".join(f"; “{term.words}” {term.explained:.0%} more" for term in others) + "."
+    second = [term for term in others if term.explained >= ALSO]
+    explained = sum(term.explained for term in (first, *second))
+    headline = f"Will I {first.words}?" + "".join(f" And will I {term.words}?" for term in second)
+    if explained < NAMED:
+        share = f"explains only {first.explained:.0%} (r = {sqrt(first.explained):.2f})"
+        headline = f"No name: “{first.words}” comes closest, and {share}."
+    return Caption(headline, (fact,), explained)
 
 
 def explain(values: np.ndarray, landmarks: Sequence[Landmark]) -> list[Term]:
@@ -84,20 +109,6 @@ def explain(values: np.ndarray, landmarks: Sequence[Landmark]) -> list[Term]:
         directions = directions - np.outer(units[:, best], units[:, best] @ directions)
         residual = residual - units[:, best] * along[best]
     return terms
-
-
-def _headline(terms: list[Term], unnamed: str) -> str:
-    first, *others = terms
-    second = f" And will I {others[0].words}?" if others and others[0].explained >= ALSO else ""
-    if sum(term.explained for term in terms) < CLEAR:
-        return f"{unnamed}; nearest: will I {first.words}?{second}"
-    return f"Will I {first.words}?{second}"
-
-
-def _explanation(terms: list[Term]) -> str:
-    first, *others = terms
-    words = f"“{first.words[:1].upper()}{first.words[1:]}” explains {first.explained:.0%} of how it varies"
-    return words + "".join(f"; “{term.words}” {term.explained:.0%} more" for term in others) + "."
 
 
 def _extremes(cumulant: np.ndarray, domain: Domain) -> str:

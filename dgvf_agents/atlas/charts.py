@@ -24,38 +24,19 @@ class Chart(NamedTuple):
     """Value at the top."""
 
 
-def chart(*lines: np.ndarray, columns: int = 600, first: int = 0) -> Chart:
-    """Lines `[T + 1]` on a common scale; NaN leaves a gap.
-
-    Args:
-        lines: the values at each moment.
-        columns: where there are more moments, each of so many columns shows its first, least, greatest and last value.
-        first: the moment from which on values decide the scale.
-    """
+def chart(*lines: np.ndarray, first: int = 0) -> Chart:
+    """Lines `[T + 1]` on a common scale, which values from moment `first` on decide; NaN leaves a gap."""
     low, high = limits_of(np.concatenate([line[first:] for line in lines]))
-    return Chart(tuple(_path(line, low, high, columns) for line in lines), low, high)
+    return Chart(tuple(_path(HEIGHT * (high - line) / (high - low)) for line in lines), low, high)
 
 
-def _path(line: np.ndarray, low: float, high: float, columns: int) -> str:
-    height = (HEIGHT * (high - line) / (high - low)).tolist()
-    words, drawing = [], False
-    for moment in _kept(line, columns):
-        if np.isnan(line[moment]):
-            drawing = False
-            continue
-        words.append(f"{'L' if drawing else 'M'}{moment} {height[moment]:.1f}".replace(".0", ""))
-        drawing = True
-    return "".join(words)
+def _path(heights: np.ndarray) -> str:
+    drawn = ~np.isnan(heights)
+    begins = drawn & ~np.append(False, drawn[:-1])
+    moments = np.flatnonzero(drawn).tolist()
+    return "".join(f"{'M' if begins[t] else 'L'}{t} {heights[t]:.1f}".removesuffix(".0") for t in moments)
 
 
-def _kept(line: np.ndarray, columns: int) -> list[int]:
-    """The moments that are drawn."""
-    if len(line) <= 2 * columns:
-        return list(range(len(line)))
-    kept: set[int] = set()
-    for part in np.array_split(np.arange(len(line)), columns):
-        there = part[~np.isnan(line[part])]
-        kept |= {int(part[0]), int(part[-1])}
-        if len(there):
-            kept |= {int(there[line[there].argmin()]), int(there[line[there].argmax()])}
-    return sorted(kept)
+def rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
+    """Values `[T]` for JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(f"{value:.{digits}g}") for value in values.tolist()]

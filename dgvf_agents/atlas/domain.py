@@ -1,20 +1,7 @@
 """What the atlas needs to know of a world: where to ask questions, and how to name and draw values there.
 
 Collect-Objects, PuddleWorld and games on images have their domains. Write one for a world of your own, and register it
-for the world's dynamics in the module that defines them::
-
-    class CorridorDomain(Domain):
-        def __init__(self, world: Corridor) -> None:
-            cells = np.arange(world.length)
-            moves = np.array([(-1, 0), (1, 0)]) / world.length
-            panel = Panel("the corridor", cells[None, :], CorridorState(0))
-            self.layout = Maps(CorridorView(world), CorridorState(cells), (panel,), moves)
-            self.observations = world.observe(CorridorState(cells))
-            self.acting = cells < world.length - 1
-            self.landmarks = (Landmark(cells, "be further right", "be further left"),)
-
-        def name(self, point: int) -> str:
-            return f"cell {point}"
+for the world's dynamics in the module that defines them, as `examples/own_world.py` does::
 
     register(Corridor, CorridorDomain)
 
@@ -66,8 +53,6 @@ class Wording(NamedTuple):
 
     everywhere: str = "everywhere"
     """Completes "the cumulant is the same"."""
-    unnamed: str = "No one place or object names it"
-    """Introduces a question that landmarks explain too little of."""
     number: str = "+.2f"
     """Format of cumulants."""
     points: str = "states"
@@ -78,8 +63,6 @@ class Wording(NamedTuple):
     """A sentence on the task."""
     maps: str = ""
     """A sentence on how the maps belong together."""
-    axes: str = ""
-    """A sentence on how positions are counted."""
 
 
 class Domain(ABC):

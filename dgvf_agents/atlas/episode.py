@@ -28,7 +28,8 @@ class Episode:
     observations: np.ndarray
     """`[T + 1, C, H, W]` uint8: o_t, what the agent saw."""
     frames: np.ndarray
-    """`[T + 1, height, width, 3]` uint8: the same moments for people, with the same field of view."""
+    """`[T + 1, height, width, 3]` uint8: the same moments for people, with the same field of view; no pixels if no
+    pictures were recorded."""
     actions: np.ndarray
     """`[T]` integer: a_t, taken at o_t."""
     rewards: np.ndarray
@@ -78,7 +79,12 @@ def first_full_moment(config: TrainConfig) -> int:
 
 
 def record(
-    model: SynchronousAlgorithm, env: gym.Env[Any, Any], seed: int = 0, max_steps: int = 1000, first: int = 1
+    model: SynchronousAlgorithm,
+    env: gym.Env[Any, Any],
+    seed: int = 0,
+    max_steps: int = 1000,
+    first: int = 1,
+    pictures: bool = True,
 ) -> Episode:
     """Record an agent playing one game, at most its first `max_steps` steps.
 
@@ -86,17 +92,19 @@ def record(
 
     Args:
         model: the agent.
-        env: an environment with images, wrapped in a `Monitor` below whatever changes rewards or ends episodes within a
-            game (as `recorded_env` is).
+        env: the environment, wrapped in a `Monitor` below whatever changes rewards or ends episodes within a game (as
+            `recorded_env` is).
         seed: of the environment and the actions.
         max_steps: steps after which the recording stops ≥ 1.
         first: the moment ≥ 1 from which on the game counts, if it lasts that long.
+        pictures: whether frames are recorded, for which observations must be images.
 
     Raises:
-        ValueError: observations are no images of bytes, or actions are not discrete.
+        ValueError: observations are no images of bytes though pictures are asked for, or actions are not discrete.
     """
     space = model.observation_space
-    if not isinstance(space, gym.spaces.Box) or len(space.shape) != 3 or space.dtype != np.uint8:
+    images = isinstance(space, gym.spaces.Box) and len(space.shape) == 3 and space.dtype == np.uint8
+    if pictures and not images:
         raise ValueError(
             "run must be on a world with a registered domain or on images (channels, height, width) of bytes, "
             f"got observations of {space}"
@@ -109,7 +117,7 @@ def record(
 
     def look(observation: np.ndarray) -> None:
         seen.append(np.array(maybe_transpose(np.asarray(observation), space)))
-        shown.append(_frame(env, seen[-1]))
+        shown.append(_frame(env, seen[-1]) if pictures else np.zeros((0, 0, 3), np.uint8))
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

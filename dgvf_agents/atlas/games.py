@@ -15,16 +15,17 @@ from dgvf_agents.core.returns import bootstrapped_returns
 
 @final
 class Game(Domain):
-    """The T + 1 moments of a game; those from `Episode.first` on count."""
+    """The T + 1 moments of an episode; those from `Episode.first` on count. Landmarks are read from its frames."""
 
-    wording = Wording(everywhere="throughout the game", unnamed="No event names it", number="+.3g", points="moments")
+    wording = Wording(everywhere="throughout the game", number="+.3g", points="moments", landmarks="events")
 
     def __init__(self, episode: Episode) -> None:
         self.layout: Episode = episode
         self.observations = episode.observations
         self.moments = np.arange(episode.steps + 1)
         self.acting = self.moments < episode.steps
-        self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values[self.counted]) > 1e-6)
+        if episode.frames.size:
+            self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values[self.counted]) > 1e-6)
 
     def name(self, point: int) -> str:
         return f"step {point}"

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from dgvf_agents.atlas.domain import Domain
-from dgvf_agents.atlas.maps import Maps, limits_of
+from dgvf_agents.atlas.maps import Maps, scale_of
 from dgvf_agents.atlas.probe import agent_values
 from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
 from dgvf_agents.runs.config import TrainConfig
@@ -16,6 +16,7 @@ from dgvf_envs.rendering import LiveOverlay, Overlay
 
 QUANTITIES = ("cumulant", "answer", "discount")
 """What may be drawn of a question."""
+_KEYS = "Keys: left and right for the question, up and down for cumulant, answer and discount."
 
 
 def live_questions(model: SynchronousAlgorithm, config: TrainConfig) -> LiveQuestions:
@@ -57,16 +58,16 @@ class LiveQuestions(LiveOverlay[Any]):
 
     @property
     def caption(self) -> str:
-        headline = self._questions.captions[self.question].headline
-        position = f"{self._index + 1} of {len(self._order)}"
-        return f"{self.quantity} of question {self.question} ({position}): {headline}  [left, right, up, down]"
+        return f"{self.quantity} of question {self.question} ({self._index + 1} of {len(self._order)})"
 
     def values(self, state: Any) -> Overlay:
         values: np.ndarray = getattr(self._questions.values, f"{self.quantity}s")
         shown = values[:, self.question]
-        low, high = limits_of(shown)
-        label = f"question {self.question}\n{self.quantity}"
-        return Overlay(self._domain.panel_of(state).spread(shown), label, low, high)
+        scale = scale_of(self.quantity, shown)
+        headline = self._questions.captions[self.question].headline
+        label = f"{self.caption}: {headline}\n{_KEYS}\n{self.quantity}"
+        on_map = self._domain.panel_of(state).spread(shown)
+        return Overlay(on_map, label, scale.low, scale.high, scale=scale.colors)
 
     def on_key(self, key: int) -> None:
         import pygame

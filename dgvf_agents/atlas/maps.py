@@ -6,11 +6,12 @@ import base64
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from dgvf_envs.rendering import PAPER, Arrow, Overlay, View, map_picture
+from dgvf_envs.rendering import DIVERGING, PAPER, SEQUENTIAL, Arrow, Canvas, Color, Overlay, View, map_picture
 
 SIDE = 200
 """Height of one map in pixels."""
@@ -21,16 +22,59 @@ _ARROWS = 12
 
 
 @final
+class Scale(NamedTuple):
+    """Which color stands for which value."""
+
+    low: float
+    """Value of the first color."""
+    high: float
+    """Value of the last color."""
+    colors: Sequence[Color]
+    """Evenly spaced, lowest value first."""
+
+
+def scale_of(quantity: str, values: np.ndarray) -> Scale:
+    """The color scale of a quantity: discounts from 0 to 1, cumulants around zero, anything else over its range.
+
+    Args:
+        quantity: `"cumulant"`, `"discount"`, or another name.
+        values: all that are drawn on this scale; NaN is ignored.
+    """
+    low, high = limits_of(values)
+    if quantity == "discount":
+        return Scale(0.0, 1.0, SEQUENTIAL)
+    if quantity == "cumulant":
+        reach = max(-low, high)
+        return Scale(-reach, reach, DIVERGING)
+    return Scale(low, high, SEQUENTIAL)
+
+
+def limits_of(values: np.ndarray) -> tuple[float, float]:
+    """The least and the largest finite value; half a unit around it if all are the same."""
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    return (low, high) if high - low > 1e-9 else (low - 0.5, high + 0.5)
+
+
+@final
 class Picture(NamedTuple):
-    """A PNG and what its colors mean."""
+    """A PNG, what its colors mean, and where its extremes are."""
 
     png: bytes
-    low: float
-    """Value of the coldest color."""
-    high: float
-    """Value of the warmest color."""
+    scale: Scale
     width: int
     height: int
+    extremes: tuple[int, int] | None = None
+    """The states with the greatest and the least value; `None` if nothing is drawn or nothing varies."""
+
+
+@final
+class Axis(NamedTuple):
+    """How positions along one side of a map are counted."""
+
+    name: str
+    ticks: tuple[tuple[float, str], ...]
+    """Distance from the left or the top as a share of the side, and label."""
 
 
 @final
@@ -62,37 +106,72 @@ class Maps:
     """Every state is on exactly one."""
     moves: np.ndarray
     """`[A, 2]`: how far each action leads to the right and downward on the map, as shares of its side."""
+    axes: tuple[Axis, ...] = ()
+    """The horizontal and the vertical axis; no labels if empty."""
+
+    @property
+    def width(self) -> int:
+        """Pixels of all maps side by side, each `SIDE` pixels wide."""
+        return len(self.panels) * (SIDE + _GAP) - _GAP
+
+    @cached_property
+    def positions(self) -> np.ndarray:
+        """`[N, 3]`: the panel of each state, and where it is in a picture, in percent from the left and the top."""
+        canvas, found = Canvas.of_map(SIDE), np.zeros((sum((one.layout >= 0).sum() for one in self.panels), 3))
+        for number, panel in enumerate(self.panels):
+            for state in panel.layout[panel.layout >= 0].tolist():
+                x, y = self.view.center(canvas, self.state(state))
+                found[state] = number, 100.0 * (x + number * (SIDE + _GAP)) / self.width, 100.0 * y / SIDE
+        return found
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Labels of the horizontal axis on all maps: percent from the left of a picture, and label."""
+        lefts = np.arange(len(self.panels)) * (SIDE + _GAP)
+        return [(100.0 * (left + x * SIDE) / self.width, name) for left in lefts for x, name in self.axes[0].ticks]
+
+    def path(self, states: Sequence[int]) -> str:
+        """The `d` of an SVG path through states, in percent of a picture; a new line begins on another map."""
+        words, last = [], -1
+        for panel, x, y in self.positions[list(states)].tolist():
+            words.append(f"{'L' if panel == last else 'M'}{x:.1f} {y:.1f}")
+            last = panel
+        return "".join(words)
 
     def draw(
         self,
+        quantity: str,
         values: np.ndarray,
-        limits: tuple[float, float] | None = None,
+        scale: Scale | None = None,
         side: int = SIDE,
         mean_moves: np.ndarray | None = None,
     ) -> Picture:
         """Values over all maps, side by side on one color scale.
 
         Args:
+            quantity: what they are, which decides the color scale.
             values: `[N]`; NaN is not drawn.
-            limits: values of the coldest and the warmest color; `limits_of(values)` if `None`.
+            scale: another color scale; that of the quantity if `None`.
             side: height in pixels.
             mean_moves: `[N, 2]` to the right and downward, drawn as arrows; none if `None`.
         """
-        low, high = limits_of(values) if limits is None else limits
+        scale = scale or scale_of(quantity, values)
         drawn, opacity = [], 1.0 if mean_moves is None else 0.8
         for panel in self.panels:
             arrows = [] if mean_moves is None else self._arrows(panel, mean_moves)
-            overlay = Overlay(panel.spread(values), "", low, high, opacity)
+            overlay = Overlay(panel.spread(values), "", scale.low, scale.high, opacity, scale.colors)
             drawn.append(map_picture(self.view, panel.example, overlay, side, arrows))
-        return _side_by_side(drawn, low, high)
+        varies = np.isfinite(values).any() and np.nanmax(values) > np.nanmin(values)
+        extremes = (int(np.nanargmax(values)), int(np.nanargmin(values))) if varies else None
+        return _side_by_side(drawn, scale, extremes)
 
     def draw_policy(self, values: np.ndarray, policy: np.ndarray, side: int = 2 * SIDE) -> Picture:
         """State values `[N]`, NaN where the agent does not act, and the mean move of its policy `[N, A]` as arrows."""
-        return self.draw(values, None, side, np.where(np.isnan(values)[:, None], 0.0, policy @ self.moves))
+        return self.draw("value", values, None, side, np.where(np.isnan(values)[:, None], 0.0, policy @ self.moves))
 
     def draw_world(self) -> Picture:
         """The world at the start of an episode, without the agent."""
-        return _side_by_side([map_picture(self.view, self.panels[0].example, None, 2 * SIDE)], 0.0, 1.0)
+        picture = map_picture(self.view, self.panels[0].example, None, 2 * SIDE)
+        return _side_by_side([picture], Scale(0.0, 1.0, SEQUENTIAL))
 
     def _arrows(self, panel: Panel, mean_move: np.ndarray) -> list[Arrow[Any]]:
         """One at every position, or a coarser grid of them."""
@@ -111,17 +190,10 @@ class Maps:
         return type(self.states)(*(field[index].item() for field in self.states))
 
 
-def _side_by_side(maps: Sequence[np.ndarray], low: float, high: float) -> Picture:
-    gap = np.full((maps[0].shape[0], _GAP, 3), PAPER, np.uint8)
+def _side_by_side(maps: Sequence[np.ndarray], scale: Scale, extremes: tuple[int, int] | None = None) -> Picture:
+    gap = np.full((maps[0].shape[0], _GAP * maps[0].shape[0] // SIDE, 3), PAPER, np.uint8)
     pixels = np.concatenate([part for one in maps for part in (one, gap)][:-1], axis=1)
-    return Picture(png_of(pixels), low, high, pixels.shape[1], pixels.shape[0])
-
-
-def limits_of(values: np.ndarray) -> tuple[float, float]:
-    """The least and the largest finite value; half a unit around it if all are the same."""
-    finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
-    return (low, high) if high - low > 1e-9 else (low - 0.5, high + 0.5)
+    return Picture(png_of(pixels), scale, pixels.shape[1], pixels.shape[0], extremes)
 
 
 def png_of(pixels: np.ndarray, palette: np.ndarray | None = None) -> bytes:

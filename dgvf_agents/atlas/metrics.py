@@ -1,4 +1,4 @@
-"""Numbers that describe questions and features: order and kinds of questions, ranks, linear decoding."""
+"""Numbers that describe questions and features: order and kinds, principal questions, ranks, linear decoding."""
 
 from __future__ import annotations
 
@@ -106,19 +106,36 @@ def _shares(matrix: np.ndarray) -> np.ndarray:
     return values / values.sum() if values.sum() > 0 else values
 
 
+@final
+class Principal(NamedTuple):
+    """The first K principal components of D questions: what their cumulants have in common."""
+
+    shares: np.ndarray
+    """`[K]`: of the variance of all cumulants, descending."""
+    values: np.ndarray
+    """`[N, K]`: each component at the points; mean 0, standard deviation 1."""
+    nearest: np.ndarray
+    """`[K]` integer: the question whose cumulant correlates most with the component; positively, by choice of sign."""
+    correlations: np.ndarray
+    """`[K]`: of that question with the component."""
+
+
+def principal_questions(cumulants: np.ndarray, count: int = 4, least: float = 0.01) -> Principal:
+    """At most `count` principal components of cumulants `[N, D]`, those with at least the share `least`."""
+    u, sigma, _ = np.linalg.svd(cumulants - cumulants.mean(axis=0), full_matrices=False)
+    shares = np.square(sigma) / max(float(np.square(sigma).sum()), 1e-30)
+    kept = int((shares[:count] >= least).sum())
+    values = u[:, :kept] * np.sqrt(len(u))
+    correlation = correlations(cumulants, values)
+    nearest = np.abs(correlation).argmax(axis=0)
+    signed = correlation[nearest, np.arange(kept)]
+    return Principal(shares[:kept], values * np.sign(signed), nearest, np.abs(signed))
+
+
 def effective_number(cumulants: np.ndarray) -> float:
     """As how many questions cumulants `[N, D]` vary: exp(-Σ p_i log p_i) for the variances of principal components."""
-    return effective_rank(_scatter(cumulants))  # its singular values are variances
-
-
-def first_share(cumulants: np.ndarray) -> float:
-    """The largest share of the variance of cumulants `[N, D]` that lies along one principal component."""
-    return float(_shares(_scatter(cumulants))[0])
-
-
-def _scatter(cumulants: np.ndarray) -> np.ndarray:
     deviation = cumulants - cumulants.mean(axis=0)
-    return deviation.T @ deviation
+    return effective_rank(deviation.T @ deviation)  # its singular values are variances
 
 
 def likeness(cumulants: np.ndarray, last: np.ndarray) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
 from dgvf_agents.atlas.figures import MapFigures
@@ -17,7 +18,8 @@ from dgvf_agents.atlas.games import Game
 from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
-from dgvf_agents.atlas.report import RunReport, evaluated_world, read_run
+from dgvf_agents.atlas.report import Questions, RunReport, evaluated_world, read_run
+from dgvf_agents.atlas.summary import lead
 from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
@@ -103,6 +105,9 @@ def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int)
         figures=figures,
         wording=report.domain.wording,
         same_kind=SAME_KIND,
+        named=NAMED,
+        lead=lead(report),
+        principal=questions.principal,
         **figures.context(),
     )
 
@@ -124,8 +129,10 @@ def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str
     questions, ranking = report.asked(), report.asked().ranking
     return {
         "env": report.config.env,
+        "lead": lead(report),
         **figures.record(),
         "kinds": [kind._asdict() for kind in ranking.kinds],
+        "principal": _principal_record(questions),
         "questions": [
             {
                 "question": i,
@@ -139,3 +146,12 @@ def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str
             for i in ranking.order.tolist()
         ],
     }
+
+
+def _principal_record(questions: Questions) -> list[dict[str, Any]]:
+    shares, _, nearest, r = questions.principal
+    columns = zip(shares.tolist(), nearest.tolist(), r.tolist(), questions.principal_names, strict=True)
+    return [
+        {"share": share, "nearest": question, "correlation": correlation, "headline": caption.headline}
+        for share, question, correlation, caption in columns
+    ]

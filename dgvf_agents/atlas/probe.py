@@ -35,6 +35,11 @@ class QuestionValues(NamedTuple):
     """`[N, D]`: the returns G that answers predict, if the points are a sample of experience."""
 
 
+def lines_of(values: QuestionValues, question: int) -> list[np.ndarray]:
+    """Cumulant, discount, answer and outcome (if there is one) of a question, `[N]` each."""
+    return [part[:, question] for part in values if part is not None]
+
+
 @final
 class AgentValues(NamedTuple):
     """The rest of the agent at N points."""

@@ -12,9 +12,9 @@ import gymnasium as gym
 import numpy as np
 
 from dgvf_agents.atlas import metrics
-from dgvf_agents.atlas.captions import Caption, describe_question
+from dgvf_agents.atlas.captions import Caption, describe_question, name_question
 from dgvf_agents.atlas.domain import Domain, domain_of
-from dgvf_agents.atlas.metrics import Ranking, rank
+from dgvf_agents.atlas.metrics import Principal, Ranking, principal_questions, rank
 from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
 from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
 from dgvf_agents.core.tasks import GVFTask
@@ -49,6 +49,10 @@ class Questions:
     """`[D]`: share of the outcomes' variance that answers explain; `None` without outcomes."""
     captions: tuple[Caption, ...]
     """`[D]`: what each asks."""
+    principal: Principal
+    """What they have in common."""
+    principal_names: tuple[Caption, ...]
+    """`[K]`: names of the principal questions."""
 
 
 @final
@@ -59,28 +63,9 @@ class Checkpoint(NamedTuple):
     """Environment steps; 0 is an untrained agent."""
     cumulants: np.ndarray | None
     """`[N, D]` at the points that count; `None` if the agent has no questions."""
-    effective_rank: float
-    """`metrics.effective_rank` of the features."""
-    srank: int
-    """`metrics.srank` of the features."""
-    decoded: dict[str, float]
-    """How well each of the domain's targets is decoded from the features, by its key."""
-
-    @property
-    def variation(self) -> float:
-        """Standard deviation of the cumulants over the points, mean over questions; NaN without questions."""
-        return float("nan") if self.cumulants is None else float(self.cumulants.std(axis=0).mean())
-
-    @property
-    def distinct(self) -> float:
-        """Effective number of questions; NaN without any."""
-        return float("nan") if self.cumulants is None else metrics.effective_number(self.cumulants)
-
-    def likeness(self, last: Checkpoint) -> float:
-        """Mean correlation of each question's cumulant with what it becomes; NaN without questions."""
-        if self.cumulants is None or last.cumulants is None:
-            return float("nan")
-        return metrics.likeness(self.cumulants, last.cumulants)
+    numbers: dict[str, float | None]
+    """What is told of it: its steps; of its questions (`None` without any) the variation, the effective number and the
+    likeness to the last ones; both ranks of the features; how well each of the domain's targets is decoded, by key."""
 
 
 @final
@@ -102,6 +87,11 @@ class RunReport:
     """Checkpoints, the latest last."""
     exact_return: float | None
     """Expected return of its policy, if the world is finite."""
+
+    @property
+    def values(self) -> np.ndarray:
+        """`[N]`: v, NaN where the agent does not act."""
+        return np.where(self.domain.acting, self.agent.values, np.nan)
 
     def asked(self) -> Questions:
         """Its questions, if there are some."""
@@ -142,8 +132,13 @@ def questions_of(model: SynchronousAlgorithm, domain: Domain, agent: AgentValues
         describe_question(cumulant, discount, domain, None if truth is None else float(truth[i]))
         for i, (cumulant, discount) in enumerate(zip(values.cumulants.T, values.discounts.T, strict=True))
     )
-    ranking = rank(values.cumulants[domain.counted], relied_on.policy)
-    return Questions(values, relied_on, ranking, truth, tuple(captions))
+    cumulants = values.cumulants[domain.counted]
+    ranking, found = rank(cumulants, relied_on.policy), principal_questions(cumulants)
+    names = tuple(name_question(one, domain) for one in found.values.T)
+    everywhere = np.full((len(domain.counted), len(found.shares)), np.nan)
+    everywhere[domain.counted] = found.values
+    principal = found._replace(values=everywhere)
+    return Questions(values, relied_on, ranking, truth, tuple(captions), principal, names)
 
 
 def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, untrained: bool = True) -> RunReport:
@@ -162,6 +157,9 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
     for steps, model in _agents(folder, config, checkpoints, untrained):  # the last one stays
         agent = agent_values(model, domain.observations)
         history.append(_checkpoint(steps, model, agent, domain))
+    for one in history:
+        if one.cumulants is not None and history[-1].cumulants is not None:
+            one.numbers["likeness"] = metrics.likeness(one.cumulants, history[-1].cumulants)
     return RunReport(
         config=config,
         model=model,
@@ -187,13 +185,14 @@ def _agents(
 
 
 def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
-    asks = isinstance(model.task, GVFTask)
-    rows = domain.evaluated
+    rows, cumulants = domain.evaluated, None
     features, groups = agent.features[rows], domain.groups[rows]
-    return Checkpoint(
-        steps,
-        question_values(model, domain).cumulants[domain.counted] if asks else None,
-        metrics.effective_rank(features),
-        metrics.srank(features),
-        {target.key: metrics.decoded(features, target.values[rows], groups) for target in domain.targets},
-    )
+    numbers: dict[str, float | None] = dict.fromkeys(("variation", "effective_questions", "likeness"))
+    numbers["steps"] = steps
+    if isinstance(model.task, GVFTask):
+        cumulants = question_values(model, domain).cumulants[domain.counted]
+        numbers["variation"] = float(cumulants.std(axis=0).mean())
+        numbers["effective_questions"] = metrics.effective_number(cumulants)
+    numbers |= {"effective_rank": metrics.effective_rank(features), "srank": metrics.srank(features)}
+    numbers |= {one.key: metrics.decoded(features, one.values[rows], groups) for one in domain.targets}
+    return Checkpoint(steps, cumulants, numbers)

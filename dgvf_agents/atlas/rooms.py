@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import dijkstra
 
 from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, register
-from dgvf_agents.atlas.maps import Maps, Panel
+from dgvf_agents.atlas.maps import Axis, Maps, Panel
 from dgvf_agents.atlas.metrics import correlations
 from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
 from dgvf_envs.collect_objects.grid_map import MOVES
@@ -30,16 +28,13 @@ class Rooms(Domain):
         landmarks="rooms, doorways, objects, distances, whether object 1 is taken",
         task="Take object 1, then object 2.",
         maps="The cell of an object that is next to be taken belongs to the other map: arriving there takes it.",
-        axes="Rows and columns count from the top left, the outer wall being row and column 0.",
     )
 
     def __init__(self, world: CollectObjects) -> None:
         table = transition_table(world)
         terminal = np.zeros(len(table.start), dtype=bool)
         terminal[table.next_state[table.terminated]] = True
-        onward = _graph(table, ~terminal[:, None] & np.ones_like(table.terminated))
-        starts = np.flatnonzero(table.start)
-        reached = np.isfinite(dijkstra(onward, indices=starts, unweighted=True, min_only=True))
+        reached = _reached(table, terminal)
         states = CollectObjectsState(*(np.asarray(field)[reached] for field in world.states()))
         self.world, self.states, self.acting = world, states, ~terminal[reached]
         self.table: TransitionTable = _restricted(table, reached, terminal)
@@ -48,7 +43,8 @@ class Rooms(Domain):
         self.holds_first = ~states.first
         self.distance: np.ndarray = np.where(self.acting, _moves_to_end(self.table), 0.0)
         moves = np.array([(column, row) for row, column in MOVES]) / max(world.map.shape)
-        self.layout: Maps = Maps(CollectObjectsView(world), states, self._panels(), moves)
+        axes = _axes(*world.map.shape)
+        self.layout: Maps = Maps(CollectObjectsView(world), states, self._panels(), moves, axes)
         self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values) > 0)
         self.targets = (
             Target("position", "position", self.position),
@@ -158,11 +154,21 @@ def rooms(world: CollectObjects) -> list[tuple[str, np.ndarray]]:
     return found
 
 
-def _graph(table: TransitionTable, kept: np.ndarray) -> csr_matrix:
-    """The kept `[S, A]` transitions as a graph over the states."""
-    source, action = np.nonzero(kept)
-    size = len(table.start)
-    return csr_matrix((np.ones(len(source)), (source, table.next_state[source, action])), shape=(size, size))
+def _axes(rows: int, columns: int) -> tuple[Axis, Axis]:
+    """Every second row and column by number; the shorter side of a map is in the middle of the square."""
+    side = max(rows, columns)
+    horizontal, vertical = (
+        tuple(((i + 0.5 + (side - count) / 2) / side, str(i)) for i in range(1, count, 2)) for count in (columns, rows)
+    )
+    return Axis("column", horizontal), Axis("row", vertical)
+
+
+def _reached(table: TransitionTable, terminal: np.ndarray) -> np.ndarray:
+    """`[S]` boolean: some episode visits the state."""
+    reached = table.start > 0
+    while not reached[following := table.next_state[reached & ~terminal]].all():
+        reached[following] = True
+    return reached
 
 
 def _restricted(table: TransitionTable, kept: np.ndarray, terminal: np.ndarray) -> TransitionTable:
@@ -177,6 +183,8 @@ def _restricted(table: TransitionTable, kept: np.ndarray, terminal: np.ndarray) 
 
 def _moves_to_end(table: TransitionTable) -> np.ndarray:
     """The fewest moves to a rewarded end `[S]`, infinity if there is no way."""
-    last = (table.terminated & (table.reward > 0)).any(axis=1)
-    backward = _graph(table, ~table.terminated).T
-    return 1.0 + dijkstra(backward, indices=np.flatnonzero(last), unweighted=True, min_only=True)
+    moves = np.where((table.terminated & (table.reward > 0)).any(axis=1), 1.0, np.inf)
+    for _ in range(len(moves)):
+        onward = np.where(table.terminated, np.inf, moves[table.next_state]).min(axis=1)
+        moves = np.minimum(moves, 1.0 + onward)
+    return moves

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, register
-from dgvf_agents.atlas.maps import Maps, Panel
+from dgvf_agents.atlas.maps import Axis, Maps, Panel
 from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
 from dgvf_envs.puddle_world.view import PuddleWorldView
 
@@ -36,7 +36,8 @@ class Square(Domain):
         self.distance = np.maximum(abs(world.goal[0] - x) + abs(world.goal[1] - y) - world.goal_threshold, 0.0)
         panel = Panel("the square", np.arange(GRID * GRID).reshape(GRID, GRID), PuddleWorldState(0.0, 0.0))
         moves = np.stack([world.constants.move_x, -world.constants.move_y], axis=1)
-        self.layout = Maps(PuddleWorldView(world), states, (panel,), moves)
+        axes = Axis("x", ((0.0, "0"), (0.5, "0.5"), (1.0, "1"))), Axis("y", ((0.0, "1"), (0.5, "0.5"), (1.0, "0")))
+        self.layout = Maps(PuddleWorldView(world), states, (panel,), moves, axes)
         self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values) > 0)
         self.targets = (
             Target("position", "position", self.position),

@@ -4,7 +4,7 @@ A `View` draws one environment on a `Canvas`; the `Renderer` turns that into fra
 """
 
 from dgvf_envs.rendering.canvas import Canvas, font
-from dgvf_envs.rendering.colors import AGENT, DIVERGING, FAINT, GOAL, INK, LINE, PAPER, WATER, Color, colors
+from dgvf_envs.rendering.colors import AGENT, DIVERGING, FAINT, GOAL, INK, LINE, PAPER, SEQUENTIAL, WATER, Color, colors
 from dgvf_envs.rendering.overlay import LiveOverlay, Overlay, OverlayHook
 from dgvf_envs.rendering.renderer import Renderer
 from dgvf_envs.rendering.snapshot import EpisodeSnapshot
@@ -18,6 +18,7 @@ __all__ = [
     "INK",
     "LINE",
     "PAPER",
+    "SEQUENTIAL",
     "WATER",
     "Arrow",
     "Canvas",

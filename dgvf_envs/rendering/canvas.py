@@ -106,6 +106,12 @@ class Canvas:
         anchor = {"left": "midleft", "center": "center", "right": "midright"}[align]
         self.surface.blit(image, image.get_rect(**{anchor: (round(x), round(y))}))
 
+    def paragraph(self, content: str, top: float, size: float = 2.7, color: Color = INK) -> float:
+        """Write text in the panel, wrapped to its width; returns the y below it, in pixels."""
+        image = font(size * self.unit * 1.35).render(content, True, color, None, self.panel.width)
+        self.surface.blit(image, (self.panel.left, round(top)))
+        return top + image.get_height()
+
     def disc(self, color: Color, x: float, y: float, radius: float, rim: Color | None = PAPER) -> None:
         """Draw a filled circle with a thin rim; position and radius in pixels."""
         import pygame

@@ -20,6 +20,8 @@ WATER = ((250, 249, 246), (196, 222, 236), (110, 174, 214), (44, 105, 176), (16,
 """A sequential color scale, light to dark."""
 DIVERGING = ((33, 102, 172), (146, 197, 222), (247, 247, 247), (244, 165, 130), (178, 24, 43))
 """A diverging color scale for signed values, blue through white to red."""
+SEQUENTIAL = ((252, 251, 253), (218, 218, 235), (188, 189, 220), (158, 154, 200), (106, 81, 163))
+"""A sequential color scale for values without a natural zero, light to dark."""
 
 
 def colors(scale: Sequence[Color], fractions: np.ndarray) -> np.ndarray:

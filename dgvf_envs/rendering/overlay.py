@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, final
 
 import numpy as np
 
 from dgvf_envs.functional.dynamics import State
-from dgvf_envs.rendering.colors import DIVERGING, colors
+from dgvf_envs.rendering.colors import DIVERGING, Color, colors
 
 
 @final
 @dataclass(frozen=True)
 class Overlay:
-    """Values to draw over the map, on a diverging color scale.
+    """Values to draw over the map, as colors.
 
     Raises:
         ValueError: `values` is not two-dimensional, or `opacity` is out of range.
@@ -26,7 +26,7 @@ class Overlay:
     """`[rows, columns]`; NaN is transparent. Collect-Objects: one value per cell, row 0 at the top. PuddleWorld: any
     resolution, row 0 at y = 0."""
     label: str = ""
-    """Title of the color scale; may have several lines."""
+    """Title of the color scale. Lines before the last one are text above it, wrapped to the width of the panel."""
     low: float | None = None
     """Value at the cold end of the scale. If `None`: the smallest value, or minus the largest magnitude if the values
     have both signs."""
@@ -35,6 +35,8 @@ class Overlay:
     both signs."""
     opacity: float = 0.85
     """In [0, 1]: 0 is invisible, 1 hides the map."""
+    scale: Sequence[Color] = DIVERGING
+    """The color scale, lowest value first."""
 
     def __post_init__(self) -> None:
         if np.ndim(self.values) != 2:
@@ -59,7 +61,7 @@ class Overlay:
         values = np.asarray(self.values, dtype=np.float64)
         fractions = np.clip((np.nan_to_num(values, nan=low) - low) / (high - low), 0.0, 1.0)
         alpha = np.where(np.isnan(values), 0.0, 255.0 * self.opacity)
-        return np.dstack([colors(DIVERGING, fractions), alpha]).astype(np.uint8)
+        return np.dstack([colors(self.scale, fractions), alpha]).astype(np.uint8)
 
 
 class LiveOverlay(ABC, Generic[State]):

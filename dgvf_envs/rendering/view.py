@@ -11,7 +11,6 @@ import numpy as np
 
 from dgvf_envs.functional.dynamics import State
 from dgvf_envs.rendering.canvas import Canvas
-from dgvf_envs.rendering.colors import DIVERGING
 from dgvf_envs.rendering.overlay import Overlay
 from dgvf_envs.rendering.snapshot import EpisodeSnapshot
 
@@ -78,10 +77,12 @@ class View(ABC, Generic[State]):
 def _draw_overlay_legend(canvas: Canvas, overlay: Overlay) -> None:
     unit, (low, high) = canvas.unit, overlay.limits
     ticks = [(f, f"{low + f * (high - low):.3g}") for f in (0.0, 0.5, 1.0)]
-    *above, last = (overlay.label or "overlay").split("\n")
-    for i, line in enumerate(above):
-        canvas.text(line, canvas.panel.left, canvas.panel.bottom - (44 + 4 * (len(above) - i)) * unit, 3.0)
-    canvas.legend(DIVERGING, canvas.panel.bottom - 44 * unit, 42 * unit, last, ticks)
+    *above, title = (overlay.label or "overlay").split("\n")
+    height = 26.0 if above else 44.0
+    canvas.legend(overlay.scale, canvas.panel.bottom - height * unit, (height - 2.0) * unit, title, ticks)
+    top = canvas.panel.bottom - 56.0 * unit
+    for line in above:
+        top = canvas.paragraph(line, top) + unit
 
 
 @final

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import html
 import io
+import json
 import re
 import shutil
 import subprocess
@@ -29,20 +31,22 @@ class Reader(HTMLParser):
 
     VOID = ("meta", "link", "img", "br", "input")
 
-    def __init__(self, html: str) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.addresses: list[str] = []
         self.pictures: list[str] = []
         self.attributes: list[dict[str, str | None]] = []
+        self.tags: list[str] = []
         self.text = ""
-        self.feed(html)
+        self.feed(text)
         self.close()
         assert self.open == []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.attributes.append(found)
+        self.tags.append(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
         if tag == "img" and "src" in found:
             self.pictures.append(found["src"] or "")
@@ -51,6 +55,7 @@ class Reader(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.attributes.append(dict(attrs))
+        self.tags.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -61,12 +66,43 @@ class Reader(HTMLParser):
 
 def self_contained(page: Path) -> Reader:
     """The page, if its tags are balanced, it refers to nothing outside, and its pictures can be decoded."""
-    html = page.read_text()
-    reader = Reader(html)
+    text = page.read_text()
+    reader = Reader(text)
     assert all(address.startswith(("data:", "#")) for address in reader.addresses)
-    assert not re.search(r"https?://|@import|url\(", html)
+    assert not re.search(r"https?://|@import|url\(", text)
     assert all(picture(address).size > 0 for address in filter(None, reader.pictures))
     return reader
+
+
+def usable(reader: Reader) -> None:
+    """Check what keyboards, screen readers and small screens need of a page."""
+    elements = list(zip(reader.tags, reader.attributes, strict=True))
+    ids = [found["id"] for found in reader.attributes if found.get("id")]
+    assert len(ids) == len(set(ids))
+    links = [found["href"] or "" for tag, found in elements if tag == "a"]
+    assert all(link[1:] in ids for link in links)
+    assert links[0] == "#main"  # the first thing that the keyboard reaches skips the header
+    assert ("html", {"lang": "en"}) in elements
+    assert any(found.get("content") == "width=device-width, initial-scale=1" for found in reader.attributes)
+    assert all(found.get("alt") for tag, found in elements if tag == "img")
+    assert all(found.get("scope") in ("col", "row") for tag, found in elements if tag == "th")
+    for found in reader.attributes:
+        if found.get("class") in ("map", "strip", "card table"):
+            assert found["tabindex"] == "0"
+        if "tabindex" in found and found.get("id") != "main":
+            assert found["role"] == "group"
+            assert found["aria-label"]
+        if (found.get("class") or "").startswith("chart"):
+            assert found["aria-label"]
+    explained = {found["href"] for found in reader.attributes if found.get("class") == "term" and found.get("title")}
+    assert {f"#term-{key}" for key in ("policy", "value", "variation", "kind", "effective")} <= explained
+
+
+def record_of(page: Path) -> dict:
+    """The data of a page's script."""
+    found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page.read_text(), re.DOTALL)
+    assert found is not None
+    return json.loads(found.group(1))
 
 
 def picture(address: str) -> np.ndarray:
@@ -99,6 +135,7 @@ def opened(address: str, profile: Path) -> str:
             "--disable-dev-shm-usage",
             f"--user-data-dir={profile}",
             "--enable-logging=stderr",
+            "--virtual-time-budget=5000",
             "--dump-dom",
             address,
         ],
@@ -109,3 +146,31 @@ def opened(address: str, profile: Path) -> str:
     )
     assert "CONSOLE" not in shown.stderr
     return shown.stdout
+
+
+def acted(page: Path, folder: Path, script: str) -> list[str]:
+    """What a script on a page said, by `said.push(text)`."""
+    copy = folder / "acted.html"
+    addition = (
+        f"<script>{{ const said = []; {script}\ndocument.body.dataset.said = JSON.stringify(said); }}</script></body>"
+    )
+    copy.write_text(page.read_text().replace("</body>", addition))
+    shown = opened(copy.as_uri(), folder / "profile")
+    found = re.search(r'data-said="(.*?)"', shown)
+    assert found is not None
+    return json.loads(html.unescape(found.group(1)))
+
+
+def widths(page: Path, folder: Path, width: int) -> int:
+    """How wide a page is in a frame of this width: more, if one has to scroll sideways."""
+    send = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
+    inside = html.escape(page.read_text().replace("</body>", send))
+    around = folder / "around.html"
+    around.write_text(
+        "<!DOCTYPE html><body><script>"
+        'addEventListener("message", (event) => { document.body.dataset.width = event.data; });'
+        f'</script><iframe style="border: 0; width: {width}px; height: 900px" srcdoc="{inside}"></iframe>'
+    )
+    found = re.search(r'data-width="(\d+)"', opened(around.as_uri(), folder / "profile"))
+    assert found is not None
+    return int(found.group(1))

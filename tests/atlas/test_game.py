@@ -27,7 +27,18 @@ from dgvf_agents.runs.folder import RunFolder
 from dgvf_envs.atari import MODERN, PAPER, make_atari, make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run
-from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, picture, refusal, self_contained
+from tests.atlas.pages import (
+    CHROMIUM,
+    Reader,
+    decoded,
+    opened,
+    picture,
+    record_of,
+    refusal,
+    self_contained,
+    usable,
+    widths,
+)
 from tests.atlas.runs import model_of
 
 
@@ -289,12 +300,22 @@ class TestPage:
         assert record["looks"][0]["likeness"] < 1.0
         assert record["game"]["score"] == episode.score
 
+    def test_is_usable_without_a_mouse_and_on_small_screens(self, page: Path) -> None:
+        usable(Reader(page.read_text()))
+
+    def test_begins_with_words_and_principal_questions(self, page: Path) -> None:
+        record, text = json.loads((page.parent / "atlas.json").read_text()), Reader(page.read_text()).text
+        assert record["lead"] in text
+        assert record["principal"]
+        for one in record["principal"]:
+            assert f"{100 * one['share']:.1f}%" in text
+
     def test_pictures_lie_beside_it(self, page: Path) -> None:
         files = {file.name: file.read_bytes() for file in (page.parent / "pictures").iterdir()}
         assert "all-cumulants.png" in files
         for number in record_of(page)["questions"]:
             stem = f"question-{int(number):03d}"
-            assert {f"{stem}.png", f"{stem}-highest.png", f"{stem}-lowest.png"} <= files.keys()
+            assert {f"{stem}-highest.png", f"{stem}-lowest.png"} <= files.keys()
         assert all(decoded(png).size > 0 for png in files.values())
 
     def test_is_written_by_the_command_for_an_atari_run(self, tmp_path: Path) -> None:
@@ -332,6 +353,11 @@ class TestPage:
         assert record_of(write_atlas(run, kinds=1, checkpoints=1, game_steps=1))["steps"] == 1
 
     @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
+    @pytest.mark.parametrize("width", [400, 1400])
+    def test_fits_the_width_of_the_screen(self, page: Path, tmp_path: Path, width: int) -> None:
+        assert widths(page, tmp_path, width) <= width
+
+    @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
     def test_opens_in_a_browser_without_an_error(self, page: Path, tmp_path: Path) -> None:
         """The script runs too: an address that names a step shows it, with the first question's gradient over it."""
         shown = opened(f"{page.as_uri()}#step-3", tmp_path)
@@ -340,11 +366,6 @@ class TestPage:
         assert heat is not None
         assert "hidden" not in heat.group()
         record = record_of(page)
-        assert next(iter(record["questions"].values()))["heat"]["3"] in heat.group()
+        first = json.loads((page.parent / "atlas.json").read_text())["kinds"][0]["leader"]
+        assert record["questions"][str(first)]["heat"]["3"] in heat.group()
         assert record["frames"][3] in shown[: shown.index('class="heat"')]
-
-
-def record_of(page: Path) -> dict:
-    found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    return json.loads(found.group(1))

@@ -10,6 +10,7 @@ from dgvf_agents.atlas.metrics import (
     decoded,
     effective_rank,
     kinds_of,
+    principal_questions,
     rank,
     srank,
 )
@@ -56,6 +57,39 @@ def test_one_of_each_kind_comes_before_the_others() -> None:
     assert ranking.order.tolist() == [0, 1, 2, 3]
     assert [kind.leader for kind in ranking.kinds] == [0, 2]
     assert ranking.kinds_first == [0, 2, 1, 3]
+
+
+class TestPrincipalQuestions:
+    def test_are_what_the_questions_have_in_common(self) -> None:
+        a, b, c = waves(3).T
+        maps = np.stack([-3.0 * a, 2.0 * a + 7.0, 2.0 * b, 0.1 * c], axis=1)
+        found = principal_questions(maps, count=2)
+        np.testing.assert_allclose(found.shares, np.array([13.0, 4.0]) / 17.01)
+        np.testing.assert_allclose(found.values[:, 1], b, atol=1e-9)
+        assert np.abs(found.values[:, 0]) == pytest.approx(np.abs(a))
+        assert found.nearest.tolist() in ([0, 2], [1, 2])
+        assert correlations(maps, found.values)[found.nearest, [0, 1]] == pytest.approx([1.0, 1.0])
+        np.testing.assert_allclose(found.correlations, 1.0)
+
+    def test_are_those_of_the_covariance(self) -> None:
+        maps = np.random.default_rng(0).normal(size=(30, 6)) @ np.random.default_rng(1).normal(size=(6, 6))
+        found = principal_questions(maps, count=6, least=0.0)
+        variances, directions = np.linalg.eigh(np.cov(maps.T))
+        np.testing.assert_allclose(found.shares, variances[::-1] / variances.sum())
+        assert found.shares.sum() == pytest.approx(1.0)
+        projected = (maps - maps.mean(axis=0)) @ directions[:, ::-1]
+        np.testing.assert_allclose(np.abs(found.values), np.abs(projected / projected.std(axis=0)), atol=1e-9)
+        np.testing.assert_allclose(found.values.std(axis=0), 1.0)
+        best = correlations(maps, found.values)
+        np.testing.assert_array_equal(found.nearest, np.abs(best).argmax(axis=0))
+        np.testing.assert_allclose(found.correlations, best.max(axis=0), atol=1e-12)  # positive by choice of sign
+
+    def test_leave_out_what_hardly_varies(self) -> None:
+        a, b = waves(2).T
+        maps = np.stack([10.0 * a, 0.5 * b], axis=1)
+        assert len(principal_questions(maps).shares) == 1
+        assert len(principal_questions(maps, least=1e-4).shares) == 2
+        assert len(principal_questions(np.full((5, 3), 2.0)).shares) == 0
 
 
 def with_singular_values(values: list[float], rows: int = 12, columns: int = 9) -> np.ndarray:

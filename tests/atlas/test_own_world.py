@@ -1,12 +1,11 @@
-"""A world of one's own: with a domain it has a whole atlas."""
+"""A world of one's own, that of `examples/own_world.py`: with a domain it has a whole atlas."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -14,93 +13,19 @@ import pygame
 import pytest
 
 from dgvf_agents.atlas.captions import describe_question
-from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, domain_of, register
+from dgvf_agents.atlas.domain import Domain, Wording, domain_of, register
 from dgvf_agents.atlas.live import live_questions
-from dgvf_agents.atlas.maps import Maps, Panel
 from dgvf_agents.atlas.metrics import decoded as decoded_target
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import agent_values, question_values
 from dgvf_agents.runs.folder import RunFolder
-from dgvf_envs.functional.dynamics import Dynamics, Transition
-from dgvf_envs.functional.env import DynamicsEnv
-from dgvf_envs.planning import TransitionTable
-from dgvf_envs.rendering import Canvas, EpisodeSnapshot, Overlay, View
+from dgvf_envs.rendering import LINE
+from examples.own_world import LENGTH, Cells, Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.games import QUESTIONS, tiny_config, trained_run
 from tests.atlas.pages import Reader, decoded
 from tests.atlas.runs import model_of
 
-LENGTH, LIMIT = 6, 20
-
-
-class Cells(NamedTuple):
-    cell: Any
-
-
-@dataclass(frozen=True)
-class Corridor(Dynamics[Cells]):
-    """Walk to the right end, which is worth 1."""
-
-    observation_space = gym.spaces.Box(0.0, 1.0, (LENGTH,), np.float32)
-    action_space = gym.spaces.Discrete(2)
-    reset_draws, step_draws, constants = 0, 0, ()
-
-    def reset(self, uniforms: np.ndarray) -> Cells:
-        return Cells(np.zeros(len(uniforms), dtype=np.int64))
-
-    def step(self, state: Cells, action: np.ndarray, uniforms: np.ndarray) -> Transition:
-        cell = np.clip(state.cell + 2 * action - 1, 0, LENGTH - 1)
-        end = cell == LENGTH - 1
-        return Transition(Cells(cell), end.astype(float), end, end)
-
-    def observe(self, state: Cells) -> np.ndarray:
-        return np.eye(LENGTH, dtype=np.float32)[state.cell]
-
-
-class CorridorView(View[Cells]):
-    title = "Corridor"
-
-    def draw_map(self, canvas: Canvas, snapshot: EpisodeSnapshot[Cells]) -> None:
-        canvas.surface.fill((200, 200, 200))
-
-    def draw_overlay(self, canvas: Canvas, overlay: Overlay) -> None:
-        canvas.image(overlay.image(), canvas.map, smooth=False)
-
-    def center(self, canvas: Canvas, state: Cells) -> tuple[float, float]:
-        return canvas.map.left + (state.cell + 0.5) / LENGTH * canvas.map.width, canvas.map.centery
-
-    def draw_actors(self, canvas: Canvas, snapshot: EpisodeSnapshot[Cells]) -> None:
-        canvas.disc((0, 0, 0), *self.center(canvas, snapshot.state), 3)
-
-    def draw_panel(self, canvas: Canvas, snapshot: EpisodeSnapshot[Cells], top: float, overlaid: bool) -> None:
-        return
-
-
-class CorridorEnv(DynamicsEnv[Cells]):
-    def __init__(self, render_mode: str | None = None) -> None:
-        super().__init__(Corridor(), CorridorView(), render_mode)
-
-
-class CorridorDomain(Domain):
-    wording = Wording(points="cells of the corridor", landmarks="ends", task="Walk to the right.")
-
-    def __init__(self, world: Corridor) -> None:
-        cells = np.arange(LENGTH)
-        moves = np.array([(-1, 0), (1, 0)]) / LENGTH
-        self.layout = Maps(CorridorView(), Cells(cells), (Panel("the corridor", cells[None, :], Cells(0)),), moves)
-        self.observations = world.observe(Cells(cells))
-        self.acting = cells < LENGTH - 1
-        self.landmarks = (
-            Landmark(cells, "be further right", "be further left"),
-            Landmark((cells == LENGTH - 1) * 1.0, "arrive", "not arrive"),
-        )
-        self.distance = LENGTH - 1.0 - cells
-        self.targets = (Target("cell", "cell", cells.astype(float)), Target("half", "right half", cells >= LENGTH // 2))
-        following = np.stack([np.maximum(cells - 1, 0), np.minimum(cells + 1, LENGTH - 1)], axis=1)
-        end = following == LENGTH - 1
-        self.table = TransitionTable(following, end * 1.0, end, (cells == 0) * 1.0)
-
-    def name(self, point: int) -> str:
-        return f"cell {point}"
+LIMIT = 20
 
 
 @pytest.fixture(scope="module")
@@ -167,10 +92,10 @@ def test_pictures_are_drawn_by_its_own_view(page: Path) -> None:
     for number in range(QUESTIONS):
         assert {f"question-{number:03d}-cumulant.png", f"question-{number:03d}-answer.png"} <= files.keys()
     assert {"world.png", "policy.png", "evolution.png"} <= files.keys()
-    assert (files["world.png"] == 200).all()
+    assert (files["world.png"] == LINE).all()
     answer = files["question-000-answer.png"]
-    assert (answer[:, -20:] == 200).all()  # no answer in the last cell
-    assert (answer[:, :-40] != 200).any()
+    assert (answer[:, -20:] == LINE).all()  # no answer in the last cell
+    assert (answer[:, :-40] != LINE).any()
 
 
 def test_a_domain_may_be_passed_or_found_by_type(runs: list[Path], tmp_path: Path) -> None:
@@ -190,3 +115,24 @@ def test_a_question_is_drawn_over_the_map_of_a_window(page: Path, runs: list[Pat
     assert drawn.values.shape == (1, LENGTH)
     overlay.on_key(pygame.K_DOWN)
     assert np.isnan(overlay.values(Cells(2)).values[0, -1])  # answers: none in the last cell
+
+
+def test_a_domain_needs_no_more_than_its_points(runs: list[Path], tmp_path: Path) -> None:
+    """Without landmarks, targets, axes, distances and transitions there is a page, too; it claims less."""
+
+    class Bare(Domain):
+        def __init__(self) -> None:
+            whole = CorridorDomain(Corridor())
+            self.layout = dataclasses.replace(whole.layout, axes=())
+            self.observations, self.acting = whole.observations, whole.acting
+
+        def name(self, point: int) -> str:
+            return str(point)
+
+    page = write_atlas(runs[0], out=tmp_path, kinds=1, checkpoints=1, domain=Bare())
+    reader = Reader(page.read_text())
+    assert "No name" in reader.text
+    assert "return lost" not in reader.text
+    assert not any("ticks" in (found.get("class") or "") for found in reader.attributes)
+    record = json.loads((tmp_path / "atlas.json").read_text())
+    assert record["agents"][0]["expected_return"] is None

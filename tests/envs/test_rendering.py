@@ -16,7 +16,7 @@ from gymnasium.wrappers import HumanRendering, RenderCollection
 from gymnasium.wrappers.vector import HumanRendering as VectorHumanRendering
 from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 
-from dgvf_envs.rendering import AGENT, GOAL, Color, Overlay
+from dgvf_envs.rendering import AGENT, DIVERGING, GOAL, WATER, Canvas, Color, Overlay
 from tests.helpers import ENV_IDS, VARIANTS, WORLD_IDS
 
 SIZE = 192
@@ -468,6 +468,28 @@ class TestOverlay:
         assert (below == cold).all()
         assert alphas.tolist() == [127, 127, 127, 0, 127, 127]
         del nothing  # any color: it is transparent
+
+    def test_has_a_color_scale_of_its_own(self) -> None:
+        overlay = Overlay(np.array([[0.0, 0.5, 1.0]]), scale=[(0, 0, 0), (10, 20, 30)])
+        assert overlay.image()[0, :, :3].tolist() == [[0, 0, 0], [5, 10, 15], [10, 20, 30]]
+        values = np.zeros((13, 13))
+        frames = [
+            self.pictures("CollectObjects-v0", Overlay(values, "", 0.0, 1.0, 1.0, s))[1] for s in (DIVERGING, WATER)
+        ]
+        assert (frames[0] != frames[1])[:, SIZE:].any()  # the legend shows it, too
+
+    @each_world
+    def test_writes_text_above_the_scale_within_the_panel(self, env_id: str) -> None:
+        """The text of a question and its keys, which a title bar would cut."""
+        values, words = np.ones((13, 13)), "Will I be far from the end of the task? And will I be further right? " * 2
+        short, long = (self.pictures(env_id, Overlay(values, f"{text}\nscale"))[1] for text in ("W", words))
+        rows, columns = np.nonzero((short != long).any(axis=-1))
+        panel = Canvas.of_size(short.shape[1], short.shape[0]).panel
+        assert panel.left <= columns.min()
+        assert columns.max() < panel.right
+        assert panel.bottom - 0.6 * panel.height < rows.min()
+        assert rows.max() < panel.bottom - 0.26 * panel.height  # where the color scale begins
+        assert np.ptp(rows) > 0.1 * panel.height  # several lines
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -17,6 +17,7 @@ from dgvf_agents.atlas.live import LiveQuestions, live_questions
 from dgvf_agents.cli import main
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.watch import watch
+from dgvf_envs.rendering import DIVERGING, SEQUENTIAL
 from tests.atlas.runs import QUESTIONS, model_of, tiny_run
 
 
@@ -85,7 +86,7 @@ def test_left_and_right_go_through_the_questions(run: Path) -> None:
     assert sorted(questions) == list(range(QUESTIONS))
     assert all((one != other).any() for one, other in pairwise(pictures))
     for index, (question, caption) in enumerate(zip(questions, captions, strict=True)):
-        assert caption.startswith(f"cumulant of question {question} ({index + 1} of {QUESTIONS}): ")
+        assert caption == f"cumulant of question {question} ({index + 1} of {QUESTIONS})"
     np.testing.assert_array_equal(press(env, pygame.K_RIGHT), pictures[0])  # around
     np.testing.assert_array_equal(press(env, pygame.K_LEFT), pictures[-1])
     np.testing.assert_array_equal(press(env, pygame.K_LEFT, pygame.K_LEFT), pictures[-3])
@@ -121,7 +122,32 @@ def test_the_map_shows_the_current_phase(run: Path) -> None:
     assert not np.isnan(after.values[first])
     np.testing.assert_array_equal(over.values, after.values)
     assert (before.low, before.high) == (after.low, after.high)  # colors mean the same on both
-    assert before.label == f"question {overlay.question}\ncumulant"
+
+
+def test_the_panel_says_what_is_asked_and_which_keys_there_are(run: Path) -> None:
+    _, overlay = window(run)
+    state = overlay._domain.layout.state(0)
+    asked, keys, quantity = overlay.values(state).label.split("\n")
+    headline = overlay._questions.captions[overlay.question].headline
+    assert asked == f"cumulant of question {overlay.question} (1 of {QUESTIONS}): {headline}"
+    assert all(key in keys for key in ("left", "right", "up", "down"))
+    assert quantity == "cumulant"
+
+
+def test_cumulants_are_around_zero_answers_sequential_and_discounts_from_0_to_1(run: Path) -> None:
+    _, overlay = window(run)
+    state = overlay._domain.layout.state(0)
+    drawn = {}
+    for _ in range(3):
+        drawn[overlay.quantity] = overlay.values(state)
+        overlay.on_key(pygame.K_DOWN)
+    reach = np.abs(overlay._questions.values.cumulants[:, overlay.question]).max()
+    assert drawn["cumulant"].limits == pytest.approx((-reach, reach))
+    assert drawn["cumulant"].scale == DIVERGING
+    answers = overlay._questions.values.answers[:, overlay.question]
+    assert drawn["answer"].limits == pytest.approx((np.nanmin(answers), np.nanmax(answers)))
+    assert drawn["answer"].scale == drawn["discount"].scale == SEQUENTIAL
+    assert drawn["discount"].limits == (0.0, 1.0)
 
 
 def test_watching_with_questions_shows_states_longer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,9 +103,9 @@ def test_key_room(tmp_path):
     env = gym.make("KeyRoom-v0", render_mode="rgb_array")
     check_env(env.unwrapped, skip_render_check=True)
     env.reset(seed=0)
-    up_right_down_left = [0] * 4 + [3] * 4 + [1] * 4 + [2] * 4
-    steps = [env.step(action)[1:3] for action in up_right_down_left]
-    assert steps == [(0.0, False)] * 15 + [(1.0, True)]
+    to_the_door, to_the_key = [1] * 4 + [2] * 4, [0] * 4 + [3] * 4
+    steps = [env.step(action)[1:3] for action in [*to_the_door, *to_the_key, *to_the_door]]
+    assert steps == [(0.0, False)] * 23 + [(1.0, True)]
     assert env.render().shape == (600, 852, 3)
 
 

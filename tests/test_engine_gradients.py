@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dgvf_agents.core.inner_loop import InnerLoop
-from examples.engine import bootstrapped, intrinsic_reward, meta_discount, rooms, two_colors
+from examples.engine import bootstrapped, intrinsic_reward, meta_discount, rooms
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -68,36 +68,26 @@ def test_meta_gradients_in_the_rooms(module: Any) -> None:
 
 
 @pytest.mark.parametrize("method", ["bootstrapped", "meta-gradient"])
-def test_meta_gradients_on_the_grid(method: str) -> None:
-    settings = bootstrapped.Settings(num_envs=8, num_steps=6, learning_rate=0.05)
+def test_meta_gradients_of_the_bandit(method: str) -> None:
+    settings = bootstrapped.Settings(num_arms=4)
     torch.manual_seed(0)
-    grid, state, eta = two_colors.Grid(8, 400, 0), bootstrapped.initial_state(), bootstrapped.initial_eta(settings)
+    bandit, theta, eta = bootstrapped.Bandit(settings), {"logits": torch.randn(4)}, bootstrapped.initial_eta(settings)
     eta["w2"] = torch.randn(32)
-    theta = {name: value + 0.1 * torch.randn_like(value) for name, value in state.theta.items()}
-    moments = {name: torch.full_like(value, 0.1) for name, value in theta.items()}
-    state = bootstrapped.State(theta, {"second_moment": moments})
-    batches = [grid.collect(lambda o: bootstrapped.network(state.theta, o)[0], 6) for _ in range(4)]
-    target = torch.log_softmax(torch.randn(6, 8, 4), -1)
-
-    def final(eta: Any) -> bootstrapped.State:
-        current = state
-        for batch in batches[:3]:
-            current = bootstrapped.step(current, eta, batch, settings)
-        return current
-
-    held = final(eta).theta
-    arguments: dict[str, tuple[Any, ...]] = {
-        "bootstrapped": (bootstrapped.matching_loss, batches[3], target),
-        "meta-gradient": (bootstrapped.outer_loss, batches[3], settings),
-    }
+    batches = [bandit.pull(theta) for _ in range(4)]
+    target = {"logits": torch.randn(4)}
+    loss, data = {
+        "bootstrapped": (bootstrapped.matching_loss, target),
+        "meta-gradient": (bootstrapped.outer_loss, batches[3]),
+    }[method]
 
     def outer(eta: Any) -> Tensor:
-        if method == "bootstrapped":
-            return bootstrapped.matching_loss(final(eta), eta, batches[3], target)
-        return bootstrapped.rl_loss(final(eta).theta, held, 0.0, batches[3], settings)
+        current = theta
+        for batch in batches[:3]:
+            current = bootstrapped.step(current, eta, batch, settings)
+        return loss(current, eta, data)
 
-    loop = InnerLoop(state, eta)
+    loop = InnerLoop(theta, eta)
     for batch in batches[:3]:
         loop.step(bootstrapped.step, batch, settings)
-    loop.add_loss(*arguments[method])
+    loop.add_loss(loss, data)
     assert_is_the_derivative(loop.gradient(), outer, eta)

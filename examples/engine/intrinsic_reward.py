@@ -23,16 +23,18 @@ Params = dict[str, Tensor]
 @dataclass(frozen=True)
 class Settings:
     seed: int = 0
-    updates: int = 2_000  # updates of θ
+    updates: int = 800  # updates of θ
     output: Path | None = None  # file of the learning curve, CSV
     scale: float = 0.1  # largest intrinsic reward; 0: the plain actor-critic
     meta_learning_rate: float = 0.01  # of Adam on η
-    gamma: float = 0.98
-    lambda_: float = 0.9
+    gamma: float = 0.6  # of the agent, which is short-sighted
+    lambda_: float = 0.6
+    outer_gamma: float = 0.98  # of the outer loss
+    outer_lambda: float = 1.0
     learning_rate: float = 10.0  # of SGD on θ; large, since losses are means and θ is a table
     entropy_coef: float = 0.003
     num_envs: int = 32  # B
-    num_steps: int = 8  # T
+    num_steps: int = 16  # T
     unroll_length: int = 4  # L, updates of θ per update of η (paper: 1)
     log_every: int = 40  # updates
 
@@ -56,7 +58,7 @@ def inner_loss(theta: Params, held: Params, eta: Params, batch: Batch, settings:
     """The actor-critic's loss for both rewards. Returns depend on η, and on `held`, which is not differentiated in."""
     rewards = batch.rewards + intrinsic_rewards(eta, batch, settings)
     returns = returns_of(held["value"], rewards, batch, settings.gamma, settings.lambda_)
-    outer = returns_of(held["outer_value"], batch.rewards, batch, settings.gamma, settings.lambda_)
+    outer = returns_of(held["outer_value"], batch.rewards, batch, settings.outer_gamma, settings.outer_lambda)
     advantages = returns - held["value"][batch.states]
     errors = (returns - theta["value"][batch.states]) ** 2 + (outer - theta["outer_value"][batch.states]) ** 2
     return policy_loss(theta["policy"], advantages, batch, settings.entropy_coef) + 0.5 * errors.mean()
@@ -71,7 +73,7 @@ def step(theta: Params, eta: Params, batch: Batch, settings: Settings) -> Params
 def outer_loss(theta: Params, eta: Params, batch: Batch, settings: Settings) -> Tensor:
     """The policy gradient of θ′ for the environment's reward; its advantages are constants."""
     baseline = theta["outer_value"].detach()
-    returns = returns_of(baseline, batch.rewards, batch, settings.gamma, settings.lambda_)
+    returns = returns_of(baseline, batch.rewards, batch, settings.outer_gamma, settings.outer_lambda)
     return policy_loss(theta["policy"], returns - baseline[batch.states], batch)
 
 

@@ -23,7 +23,7 @@ Params = dict[str, Tensor]
 @dataclass(frozen=True)
 class Settings:
     seed: int = 0
-    updates: int = 2_000  # updates of θ
+    updates: int = 800  # updates of θ
     output: Path | None = None  # file of the learning curve, CSV
     gamma: float = 0.6  # γ at first
     lambda_: float = 0.6  # λ at first

@@ -28,7 +28,7 @@ from examples.engine.rooms import write_curve
 @dataclass(frozen=True)
 class Settings:
     seed: int = 0
-    steps: int = 300_000  # environment steps
+    steps: int = 100_000  # environment steps
     output: Path | None = None  # file of the learning curve, CSV
     task: Literal["predictions", "random", "none"] = "predictions"  # these; random GVFs; joint training without a task
     env: str = "CollectObjectsSmall-v0"
@@ -36,7 +36,7 @@ class Settings:
     depth: int = 8  # predictions per feature
     coefficient: float = 0.1  # weight of the auxiliary loss
     learning_rate: float = 1e-3
-    log_every: int = 10_000  # environment steps
+    log_every: int = 4_000  # environment steps
 
 
 class RandomPredictions(AuxiliaryTask):

@@ -38,6 +38,10 @@ class Example:
     panels: dict[str, str]
     """Labels of the columns that are drawn, over the steps."""
     seeds: int = 5
+    steps: str = "environment steps"
+    """Label of the horizontal axis."""
+    window: int = 1
+    """Rows that the curves of the first panel are averaged over."""
     lines: dict[str, float] = field(default_factory=dict)
     """Labels and heights of horizontal lines in the first panel."""
 
@@ -75,7 +79,10 @@ EXAMPLES = (
     ),
     Example(
         "intrinsic_reward",
-        {"learned intrinsic rewards": {}, "actor-critic": {"scale": 0.0}},
+        {
+            "learned intrinsic rewards": {},
+            "without": {"scale": 0.0},
+        },
         {"return": "mean return", "intrinsic_reward": "mean of |intrinsic reward|"},
         lines={"optimal": 3.0},
     ),
@@ -84,16 +91,18 @@ EXAMPLES = (
         {
             "bootstrapped": {},
             "meta-gradient": {"method": "meta-gradient"},
-            "fixed coefficient": {"method": "fixed"},
+            "fixed at 0.05": {"method": "fixed"},
+            "fixed at 0.2": {"method": "fixed", "entropy_coef": 0.2},
         },
-        {"reward": "mean reward per step", "entropy_coef": "entropy coefficient"},
+        {"reward": "mean reward", "entropy_coef": "entropy coefficient"},
+        steps="pulls",
+        window=18,  # two changes of the best arm
     ),
     Example(
         "random_predictions",
         {
             "random predictions": {},
             "random GVFs": {"task": "random"},
-            "actor-critic": {"task": "none"},
         },
         {"return": "mean return of 100 episodes"},
         lines={"optimal": 3.0},
@@ -162,10 +171,10 @@ def draw(example: Example) -> None:
     """A panel for each column: seeds as thin lines, their mean as a thick one."""
     figure = Figure(figsize=(4.2 * len(example.panels), 3.4), layout="constrained")
     all_axes = figure.subplots(1, len(example.panels), squeeze=False)[0]
-    for axes, (column, label) in zip(all_axes, example.panels.items(), strict=True):
+    for i, (axes, (column, label)) in enumerate(zip(all_axes, example.panels.items(), strict=True)):
         for variant, color in zip(example.variants, COLORS, strict=False):
-            draw_curves(axes, example.curves(variant), column, variant, color)
-        axes.set(xlabel="environment steps", ylabel=label)
+            draw_curves(axes, example.curves(variant), column, variant, color, 1 if i else example.window)
+        axes.set(xlabel=example.steps, ylabel=label)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25)
@@ -175,8 +184,14 @@ def draw(example: Example) -> None:
     figure.savefig(example.figure, dpi=130)
 
 
-def draw_curves(axes: Axes, curves: dict[str, np.ndarray], column: str, label: str, color: str) -> None:
-    steps, values = curves["steps"][0], curves[column]
+def draw_curves(
+    axes: Axes, curves: dict[str, np.ndarray], column: str, label: str, color: str, window: int = 1
+) -> None:
+    weights = np.full(window, 1.0 / window)
+    steps, values = (
+        np.stack([np.convolve(one, weights, "valid") for one in part]) for part in (curves["steps"], curves[column])
+    )
+    steps = steps[0]
     for one in values:
         axes.plot(steps, one, color=color, linewidth=0.6, alpha=0.35)
     axes.plot(steps, np.nanmean(values, axis=0), color=color, linewidth=2.0, label=label)

@@ -12,7 +12,6 @@ The learner does not depend on environments, files or Stable-Baselines3.
 
 from __future__ import annotations
 
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -23,7 +22,8 @@ from torch.utils._pytree import tree_leaves
 from dgvf_agents.core.finite import check_finite
 from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import InnerState
-from dgvf_agents.core.optimizers import OptimizerState, global_norm
+from dgvf_agents.core.meta_optimizer import MetaOptimizer
+from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
@@ -104,11 +104,7 @@ class DiscoveryLearner:
         self._functions, self._prepared = functions, False
         packed = functions.packed
         self._state = packed.packed(InnerState(theta, statistics))
-        self._eta = packed.eta.pack(eta)
-        self._meta_parameters = [value.clone().requires_grad_() for value in self._eta.values()]
-        self._meta_optimizer = (
-            torch.optim.Adam(self._meta_parameters, eps=meta_epsilon, fused=True) if self._meta_parameters else None
-        )
+        self._meta_optimizer = MetaOptimizer(packed.eta.pack(eta), epsilon=meta_epsilon)
         self._device = self._state.theta[KEY].device
         self._unroll: Unroll | None = None
         self._random_states: list[list[Tensor]] = []  # before each update of the unroll
@@ -136,7 +132,7 @@ class DiscoveryLearner:
             self._unrolled_update(rollout, rate)
         else:
             self._state, self.metrics = self._functions.inner_update(
-                self._state, self._eta, rollout, rate, self.updates
+                self._state, self.packed_eta, rollout, rate, self.updates
             )
         self.updates += 1
         assert self.metrics is not None
@@ -147,7 +143,7 @@ class DiscoveryLearner:
         if self._prepared or not self._functions.compilation.planned:
             return
         functions, recomputes = self._functions, self.settings.storage == "recompute"
-        arguments = (self._state, self._eta, rollout, learning_rate)
+        arguments = (self._state, self.packed_eta, rollout, learning_rate)
         scored = self.discovers and self.settings.sums_meta_losses and self.settings.horizon == "unrolled"
         update = functions.update_with_meta_loss if scored else functions.update
         for gradients in {False, True} if self.discovers and recomputes else {self.discovers}:
@@ -169,30 +165,20 @@ class DiscoveryLearner:
 
     def _meta_update(self, gradient: Params, learning_rate: float) -> None:
         """η ← η - α Adam(gradient), unless the meta-gradient is too large or not finite."""
-        assert self._meta_optimizer is not None
-        gradient = self._functions.over_learners(gradient)
-        norm = self.meta_gradient_norm = global_norm(gradient)
-        # Reading the norm synchronizes with the device, once per meta-update; the next action would do so anyway.
-        if not float(norm) <= self.settings.skip_norm:  # NaN compares false
-            self.meta_skipped += 1
-            return
-        maxima = (self.settings.max_grad_norm, self.settings.max_discount_grad_norm)
-        clipped = clip_meta_gradient(gradient, self._functions.packed.eta, *maxima)
-        for parameter, part in zip(self._meta_parameters, clipped.values(), strict=True):
-            parameter.grad = part
-        for group in self._meta_optimizer.param_groups:
-            group["lr"] = learning_rate
-        self._meta_optimizer.step()
-        self._publish_eta()
-        self.meta_updates += 1
+        settings, packing = self.settings, self._functions.packed.eta
 
-    def _publish_eta(self) -> None:
-        """Copy η from Adam's parameters, which are updated in place."""
-        self._eta = {name: p.detach().clone() for name, p in zip(self._eta, self._meta_parameters, strict=True)}
+        def clip(gradient: Params) -> Params:
+            return clip_meta_gradient(gradient, packing, settings.max_grad_norm, settings.max_discount_grad_norm)
+
+        gradient = self._functions.over_learners(gradient)
+        taken = self._meta_optimizer.step(gradient, learning_rate, skip_norm=settings.skip_norm, clip=clip)
+        self.meta_gradient_norm = self._meta_optimizer.norm
+        self.meta_updates += taken
+        self.meta_skipped += not taken
 
     def _new_unroll(self, update: int) -> Unroll:
         """An unroll whose first inner update has `update` others before it."""
-        return self.settings.new_unroll(self._functions.at(update), self._state, self._eta)
+        return self.settings.new_unroll(self._functions.at(update), self._state, self.packed_eta)
 
     @property
     def theta(self) -> Params:
@@ -212,7 +198,7 @@ class DiscoveryLearner:
     @property
     def packed_eta(self) -> Params:
         """Packed η; never modified in place."""
-        return self._eta
+        return self._meta_optimizer.eta
 
     @property
     def statistics(self) -> OptimizerState:
@@ -222,12 +208,12 @@ class DiscoveryLearner:
     @property
     def eta(self) -> Params:
         """η by name."""
-        return self._functions.packed.eta.unpack(self._eta)
+        return self._functions.packed.eta.unpack(self.packed_eta)
 
     @property
     def meta_optimizer_state(self) -> dict[str, Any]:
         """A copy of the state dict of Adam on η; empty without meta-parameters."""
-        return deepcopy(self._meta_optimizer.state_dict()) if self._meta_optimizer is not None else {}
+        return self._meta_optimizer.state_dict()
 
     @property
     def unroll_updates(self) -> int:
@@ -261,11 +247,7 @@ class DiscoveryLearner:
         Raises:
             ValueError: names or shapes differ.
         """
-        packed = self._functions.packed.eta.pack(like("eta", eta, self.eta))
-        with torch.no_grad():
-            for parameter, value in zip(self._meta_parameters, packed.values(), strict=True):
-                parameter.copy_(value)
-        self._publish_eta()
+        self._meta_optimizer.set_eta(self._functions.packed.eta.pack(like("eta", eta, self.eta)))
         self.restart_unroll()
 
     def set_meta_optimizer_state(self, state: dict[str, Any]) -> None:
@@ -274,15 +256,15 @@ class DiscoveryLearner:
         Raises:
             ValueError: `state` is not a state dict of Adam on this η.
         """
-        if self._meta_optimizer is None:
+        if not self.packed_eta:
             if state:
                 raise ValueError(f"meta_optimizer must be empty for a task without meta-parameters, got {state!r}")
             return
         try:
             for moment in state["state"].values():
                 for name in ("exp_avg", "exp_avg_sq"):
-                    like(f"meta_optimizer.{name}", moment[name], self._meta_parameters[0].detach())
-            self._meta_optimizer.load_state_dict(deepcopy(state))
+                    like(f"meta_optimizer.{name}", moment[name], self.packed_eta[KEY])
+            self._meta_optimizer.load_state_dict(state)
         except (KeyError, TypeError, IndexError, AttributeError) as error:
             raise ValueError(f"meta_optimizer must be a state dict of Adam: {error!r}") from error
 
@@ -303,7 +285,7 @@ class DiscoveryLearner:
         """
         rate = torch.full((), learning_rate, device=self._device)
         packed = self._functions.packed
-        return packed.update_of_vector(self._eta, rollout, rate), packed.vector(self._state), packed.theta.size
+        return packed.update_of_vector(self.packed_eta, rollout, rate), packed.vector(self._state), packed.theta.size
 
     def check_finite(self) -> None:
         """Check all parameters and statistics. Cheap: sum first, locate only on failure.
@@ -311,7 +293,7 @@ class DiscoveryLearner:
         Raises:
             NotFiniteError: a value is not finite; the message names it.
         """
-        vectors = tree_leaves([self._state, self._eta])
+        vectors = tree_leaves([self._state, self.packed_eta])
         if not bool(torch.isfinite(torch.stack([vector.sum() for vector in vectors])).all()):
             for name, tree in (("theta", self.theta), ("statistics", self.statistics), ("eta", self.eta)):
                 check_finite(name, tree, self.updates)

@@ -35,7 +35,7 @@ LEVELS = {
     "dgvf_agents.cli": 9,
 }
 """A module imports from its own level and from those below."""
-PUBLIC = ("losses", "policies", "tasks", "types")
+PUBLIC = ("engine", "losses", "policies", "tasks", "types")
 """Public paths that pass on what a room holds."""
 MAX_LINES = 400
 

@@ -64,6 +64,23 @@ def size(template: Any) -> int:
     return sum(map(size, parts))
 
 
+def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
+    """The tree with a function applied to every tensor."""
+    return builder(template(tree))([function(value) for value in flatten(tree)])
+
+
+def named_tensors(tree: Any, prefix: str = "") -> dict[str, Tensor]:
+    """The tensors by their path in the tree, such as `theta.weight` or `layers.0`; a tree of one tensor has no path."""
+    if isinstance(tree, Tensor):
+        return {prefix: tree}
+    fields = tree._asdict() if hasattr(tree, "_fields") else tree
+    parts = fields.items() if isinstance(fields, dict) else enumerate(fields or ())
+    found: dict[str, Tensor] = {}
+    for name, part in parts:
+        found |= named_tensors(part, f"{prefix}.{name}" if prefix else str(name))
+    return found
+
+
 def builder(template: Any) -> Callable[[list[Tensor]], Any]:
     """The function from a list of tensors to a tree like the template."""
     if isinstance(template, Index):

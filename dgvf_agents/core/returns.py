@@ -46,7 +46,7 @@ def lambda_returns(
     values: Float[Tensor, "T B"],
     bootstraps: Float[Tensor, "T B"],
     segment_end: Bool[Tensor, "T B"],
-    gae_lambda: float,
+    gae_lambda: float | Float[Tensor, ""],
 ) -> Float[Tensor, "T B"]:
     """λ-returns; G_t - v_t is the generalized advantage estimate (Schulman et al. 2016, equation 16).
 
@@ -63,10 +63,10 @@ def lambda_returns(
         values: `[T, B]`: v_t, the estimate at o_t.
         bootstraps: `[T, B]`: the estimate at o_{t+1}; read only where `segment_end`.
         segment_end: `[T, B]` boolean; true on the last step.
-        gae_lambda: λ in [0, 1].
+        gae_lambda: λ in [0, 1], a number or a scalar tensor.
 
     Returns:
-        `[T, B]`: G_t, differentiable in rewards, discounts, values and bootstraps.
+        `[T, B]`: G_t, differentiable in rewards, discounts, values, bootstraps and λ.
     """
     target_t, returns = bootstraps[-1], []
     for t in reversed(range(len(rewards))):

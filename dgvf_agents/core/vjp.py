@@ -30,8 +30,12 @@ class PullBack(Protocol):
 
 def first_result(result: Any) -> list[Tensor]:
     """The tensors that a function is differentiated at: those of its result, or of the first entry of a tuple."""
-    plain_tuple = isinstance(result, tuple) and not hasattr(result, "_fields")
-    return flatten(result[0] if plain_tuple else result)
+    return flatten(result[0] if is_plain_tuple(result) else result)
+
+
+def is_plain_tuple(tree: Any) -> bool:
+    """Whether it is a tuple without names."""
+    return isinstance(tree, tuple) and not hasattr(tree, "_fields")
 
 
 def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiable: int) -> tuple[Result, PullBack]:

@@ -219,7 +219,6 @@ def test_agents_for_summed_losses_have_an_epsilon_for_means() -> None:
     config = TrainConfig(n_envs=4, n_steps=3, questions=2, compile=False)
     for reduction, epsilon in (("mean", 1e-8), ("sum", 1e-8 / 12)):
         model = build(dataclasses.replace(config, loss_reduction=reduction))
-        adam = model.learner._meta_optimizer
-        assert adam is not None
-        assert [group["eps"] for group in adam.param_groups] == [pytest.approx(epsilon)]
+        adam = model.learner.meta_optimizer_state
+        assert [group["eps"] for group in adam["param_groups"]] == [pytest.approx(epsilon)]
         model.env.close()

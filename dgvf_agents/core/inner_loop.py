@@ -1,0 +1,344 @@
+"""An inner loop and its meta-gradient: the backward pass from losses of its states, through its steps, to η.
+
+    s_k = step(s_{k-1}, η, inputs)               k = 1 … L
+    meta-gradient = ∇_η Σ_k loss(s_k, η, inputs)
+
+A state s is whatever a step changes: parameters, the statistics of their optimizer. States and meta-parameters η are
+trees: tensors in dicts, lists and named tuples. Steps and losses are pure functions of them. Inputs are batches,
+learning rates and whatever else a function needs; nothing is differentiated in them.
+
+The gradient is that of the functions as they are written. A step that detaches what depends on its state, such as a
+bootstrap, gives the meta-gradient of a pseudo-loss with stop-gradients; one that does not gives that of the procedure.
+
+Algorithm 1 is the inner loop of `dgvf_agents.core.unroll`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Literal, NamedTuple, TypeVar, final
+
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.argument_checks import check_choice
+from dgvf_agents.core.flat import builder, flatten, map_tensors, named_tensors, template
+from dgvf_agents.core.vjp import PullBack, is_plain_tuple, vjp
+
+State = TypeVar("State")
+Eta = TypeVar("Eta")
+
+Horizon = Literal["unrolled", "myopic"]
+Storage = Literal["graph", "recompute"]
+
+
+class LossGradient(NamedTuple):
+    """A loss and its gradient. A loss with a method `gradient(state, η, *inputs)` computes both itself."""
+
+    value: Tensor
+    """The loss, detached."""
+    in_state: list[Tensor | None]
+    """One for each tensor of the state, in their order; `None`: zero."""
+    in_eta: list[Tensor | None]
+    """One for each tensor of η."""
+
+
+@dataclass
+class _Step:
+    """A step of an inner loop, recorded for the backward pass."""
+
+    before: Any
+    """The state before it."""
+    inputs: tuple[Any, ...]
+    function: Callable[..., Any]
+    pull_back: PullBack | None
+    """Under `"graph"` storage, else `None`."""
+    weight: Tensor | None = None
+    """1, the weight of the loss that the function returns; `None` if it returns none."""
+    losses: list[tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=list)
+    """Losses of the state after it, and their inputs."""
+    gradients: list[LossGradient] = field(default_factory=list)
+    """Gradients of these losses under `"graph"` storage, else empty."""
+
+
+@final
+class InnerLoop(Generic[State, Eta]):
+    """A chain of steps from one state to the next, and losses of these states; then the gradient of their sum in η.
+
+    `"graph"` storage keeps the graph of every step. `"recompute"` storage keeps only the states and the inputs, and
+    runs each step again in the backward pass. The gradient is the same. Under `"recompute"` storage, steps run without
+    a graph at first: they have to differentiate with `torch.func.grad`, not with `torch.autograd.grad`.
+
+    A function that has a method `vjp` is differentiated by that instead of autograd: `vjp(state, η, *inputs)` returns
+    the result and its `PullBack`.
+    """
+
+    def __init__(
+        self, state: State, eta: Eta, *, horizon: Horizon = "unrolled", storage: Storage = "graph", length: int = 1
+    ) -> None:
+        """
+        Args:
+            state: s_0.
+            eta: η.
+            horizon: `"unrolled"`: the gradient passes through all steps; `"myopic"`: a loss counts through the direct
+                effect of η on the step before it.
+            storage: `"graph"` or `"recompute"`.
+            length: L if it is known, the number of states that `"recompute"` storage allocates at once.
+
+        Raises:
+            ValueError: `horizon` or `storage` is not one of these, or the state is a tuple without names.
+            TypeError: the state or η has something else than tensors in it.
+        """
+        check_choice("horizon", horizon, Horizon)
+        check_choice("storage", storage, Storage)
+        if is_plain_tuple(state):
+            raise ValueError("state must be a tensor, dict, list or named tuple, got a tuple without names")
+        self._unrolled, self._keep_graph = horizon == "unrolled", storage == "graph"
+        self._state: State = map_tensors(Tensor.detach, state)
+        self._eta: Eta = map_tensors(Tensor.detach, eta)
+        self._steps: list[_Step] = []
+        self._buffer = _StateBuffer(length, builder(template(state)))
+
+    @property
+    def state(self) -> State:
+        """s_k, the state after the steps so far, detached."""
+        return self._state
+
+    @property
+    def steps(self) -> int:
+        """k, the number of steps so far."""
+        return len(self._steps)
+
+    @property
+    def has_loss(self) -> bool:
+        """Whether there is a loss that depends on η through a step."""
+        return any(step.losses for step in self._steps) or any(step.weight is not None for step in self._steps[1:])
+
+    @property
+    def history(self) -> tuple[State, list[tuple[Any, ...]]]:
+        """s_0, and the inputs of every step."""
+        start = self._steps[0].before if self._steps else self._state
+        return start, [step.inputs for step in self._steps]
+
+    def set_state(self, state: State) -> None:
+        """Replace the state; it must equal the recorded one up to rounding."""
+        self._state = map_tensors(Tensor.detach, state)
+
+    def step(self, function: Callable[..., Any], *inputs: Any) -> Any:
+        """Take a step.
+
+        Args:
+            function: `(state, η, *inputs)` to the new state, or to a pair of the new state and an auxiliary result.
+            inputs: further arguments of the function.
+
+        Returns:
+            the auxiliary result, detached; `None` if there is none.
+
+        Raises:
+            ValueError: the function's result is a tuple of another length, or the state's tensors have other names,
+                shapes or types than before.
+        """
+        result, step = self._called(function, inputs)
+        after, auxiliary = _state_and_auxiliary(result)
+        self._add(step, after)
+        return auxiliary
+
+    def step_with_loss(self, function: Callable[..., Any], *inputs: Any) -> tuple[Any, Tensor]:
+        """Add a loss of the current state, and take a step, by a function that computes both at once.
+
+        The loss of s_0 depends on η at most directly, not through a step.
+
+        Args:
+            function: `(state, η, *inputs)` to `((new state, loss of the state before), auxiliary result)`.
+            inputs: further arguments of the function.
+
+        Returns:
+            the auxiliary result and the loss, detached.
+
+        Raises:
+            RuntimeError: the horizon is `"myopic"`, which needs the gradients of step and loss by themselves.
+        """
+        if not self._unrolled:
+            raise RuntimeError("step_with_loss() needs the horizon 'unrolled': call add_loss() and step() instead")
+        ((after, loss), auxiliary), step = self._called(function, inputs)
+        step.weight = torch.ones_like(loss)
+        self._add(step, after)
+        return auxiliary, loss
+
+    def _called(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Any, _Step]:
+        """A function's result at the current state, and the step, with a pull-back unless that is recomputed."""
+        arguments = (self._state, self._eta, *inputs)
+        if self._keep_graph:
+            result, pull_back = _vjp(function, arguments)
+            return result, _Step(self._state, inputs, function, pull_back)
+        with torch.no_grad():
+            result = function(*arguments)
+        return result, _Step(self._buffer.copy(self._state), inputs, function, None)
+
+    def _add(self, step: _Step, after: State) -> None:
+        if not self._steps:
+            _check_same_layout(step.before, after)
+        self._steps.append(step)
+        self._state = after
+
+    def add_loss(self, function: Callable[..., Any], *inputs: Any) -> Tensor:
+        """Add a loss of the current state.
+
+        Args:
+            function: `(state, η, *inputs)` to a scalar.
+            inputs: further arguments of the function.
+
+        Returns:
+            the loss, detached.
+
+        Raises:
+            RuntimeError: there was no step yet.
+            ValueError: the loss is not a scalar, or depends neither on the state nor on η.
+        """
+        if not self._steps:
+            raise RuntimeError("add_loss() was called before any step: call step() first")
+        step = self._steps[-1]
+        if self._keep_graph:
+            step.gradients.append(_loss_gradient(function, self._state, self._eta, inputs))
+            value = step.gradients[-1].value
+        else:
+            with torch.no_grad():
+                value = function(self._state, self._eta, *inputs)
+            value = value if hasattr(function, "gradient") else _checked_loss(value)
+        step.losses.append((function, inputs))
+        return value
+
+    def gradient(self) -> Eta:
+        """The meta-gradient, a tree like η. It consumes the recorded steps; `state` stays.
+
+        Raises:
+            RuntimeError: there is no loss.
+        """
+        if not self.has_loss:
+            raise RuntimeError("gradient() was called without any loss: call step() and add_loss() first")
+        total: list[Any] = [torch.zeros_like(value) for value in flatten(self._eta)]
+        zeros = [torch.zeros_like(value) for value in flatten(self._state)]
+        adjoint, total = self._with_losses(self._steps[-1], self._state, zeros, total)
+        while self._steps:
+            step = self._steps.pop()  # frees its graph
+            direct = zeros  # gradient of the losses of s_{k-1} there
+            if self._steps:
+                direct, total = self._with_losses(self._steps[-1], step.before, zeros, total)
+            if adjoint is zeros and step.weight is None:  # no loss so far
+                adjoint = direct
+                continue
+            passed: list[Any] = direct if self._unrolled else [None] * len(direct)
+            cotangents = adjoint if step.weight is None else [*adjoint, step.weight]
+            products: list[Any] = self._pull_back(step)(cotangents, [*passed, *total])
+            adjoint = products[: len(direct)] if self._unrolled else direct
+            total = products[len(direct) :]
+        eta: Eta = builder(template(self._eta))(total)
+        return eta
+
+    def _pull_back(self, step: _Step) -> PullBack:
+        """The pull-back of a step, which `"recompute"` storage repeats for it."""
+        return step.pull_back or _vjp(step.function, (step.before, self._eta, *step.inputs))[1]
+
+    def _with_losses(
+        self, step: _Step, after: State, zeros: list[Tensor], total: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """The gradient of the losses after a step in the state there, and `total` with their gradient in η.
+
+        Args:
+            step: the step.
+            after: the state after it.
+            zeros: like the tensors of the state; returned if there is no loss.
+            total: like the tensors of η.
+        """
+        direct = zeros
+        gradients = step.gradients or [_loss_gradient(f, after, self._eta, inputs) for f, inputs in step.losses]
+        for gradient in gradients:
+            direct = _sums(direct, gradient.in_state) if direct is not zeros else _or_zeros(gradient.in_state, zeros)
+            total = _sums(total, gradient.in_eta)
+        return direct, total
+
+
+class _StateBuffer:
+    """Copies of states in preallocated blocks.
+
+    Separate copies would be allocated between the temporary tensors of the steps and fragment the memory: on
+    CollectObjects-v0 the process grew by another third of their size.
+    """
+
+    def __init__(self, length: int, build: Callable[[list[Tensor]], Any]) -> None:
+        """
+        Args:
+            length: states per block.
+            build: makes a state of its tensors.
+        """
+        self._length, self._build = length, build
+        self._num_states = 0
+        self._blocks: list[Tensor] = []
+
+    def copy(self, state: Any) -> Any:
+        """A copy of a state in the next row of the blocks."""
+        tensors, row = flatten(state), self._num_states % self._length
+        if row == 0:
+            self._blocks = [value.new_empty((self._length, *value.shape)) for value in tensors]
+        self._num_states += 1
+        return self._build([block[row].copy_(value) for block, value in zip(self._blocks, tensors, strict=True)])
+
+
+def _vjp(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, PullBack]:
+    """A function's result and its pull-back in the state and η: its own if it has one, that of autograd otherwise."""
+    own = getattr(function, "vjp", None)
+    result: tuple[Any, PullBack] = own(*arguments) if own is not None else vjp(function, arguments, 2)
+    return result
+
+
+def _loss_gradient(function: Callable[..., Any], state: Any, eta: Any, inputs: tuple[Any, ...]) -> LossGradient:
+    own = getattr(function, "gradient", None)
+    if own is not None:
+        result: LossGradient = own(state, eta, *inputs)
+        return result
+    leaves = [value.detach().requires_grad_(value.is_floating_point()) for value in flatten((state, eta))]
+    with torch.enable_grad():
+        value = _checked_loss(function(*builder(template((state, eta)))(leaves), *inputs))
+    if not value.requires_grad:
+        raise ValueError("a loss must depend on the state or on eta, got one that is detached from both")
+    floating = [leaf for leaf in leaves if leaf.requires_grad]
+    gradients = iter(torch.autograd.grad(value, floating, allow_unused=True))
+    of_leaves = [next(gradients) if leaf.requires_grad else None for leaf in leaves]
+    size = len(flatten(state))
+    return LossGradient(value.detach(), of_leaves[:size], of_leaves[size:])
+
+
+def _checked_loss(value: Any) -> Tensor:
+    if not isinstance(value, Tensor) or value.dim() != 0:
+        got = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+        raise ValueError(f"a loss must be a scalar tensor, got {got}")
+    return value
+
+
+def _state_and_auxiliary(result: Any) -> tuple[Any, Any]:
+    if not is_plain_tuple(result):
+        return result, None
+    if len(result) != 2:
+        raise ValueError(
+            f"a step must return a state, or a state and an auxiliary result, got a tuple of {len(result)}"
+        )
+    return result[0], result[1]
+
+
+def _check_same_layout(before: Any, after: Any) -> None:
+    expected, found = (
+        {name: (tuple(value.shape), value.dtype) for name, value in named_tensors(state).items()}
+        for state in (before, after)
+    )
+    if list(expected.items()) != list(found.items()):
+        raise ValueError(f"a step must return a state like its argument, {expected}, got {found}")
+
+
+def _or_zeros(gradients: list[Tensor | None], zeros: list[Tensor]) -> list[Tensor]:
+    return [zero if gradient is None else gradient for gradient, zero in zip(gradients, zeros, strict=True)]
+
+
+def _sums(addends: list[Tensor], gradients: list[Tensor | None]) -> list[Tensor]:
+    pairs = zip(addends, gradients, strict=True)
+    return [addend if gradient is None else addend + gradient for addend, gradient in pairs]

@@ -12,6 +12,9 @@ os.environ["OMP_NUM_THREADS"] = "1"
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["DGVF_COMPILE_CACHE"] = tempfile.mkdtemp(prefix="dgvf-tests-")
 
+# Ray gives its processes a low priority: beside other tests, its actors would take minutes to start
+os.environ["RAY_worker_niceness"] = "0"
+
 # before anything imports pygame: no window, no sound device
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"
@@ -43,7 +46,6 @@ LONG_FILES = (
     "core/test_metagradient.py",
     "runs/test_checkpoint.py",
     "experiments/test_sweep.py",
-    "bench/test_agents.py",
     "runs/test_restarts.py",
     "storage/test_resume.py",
     "learning/test_discovery_learns.py",

@@ -133,8 +133,9 @@ def finish(run: Path, compile: bool) -> float:
 def differences(one: Path, other: Path) -> list[str]:
     """Files and values that differ between two runs, times aside."""
     found = [] if _rows(one) == _rows(other) else ["progress.csv"]
-    episodes = [run / "evaluations.csv.gz" for run in (one, other)]
-    if episodes[0].read_bytes() != episodes[1].read_bytes():
+    files = [run / "evaluations.csv.gz" for run in (one, other)]
+    episodes = [file.read_bytes() if file.is_file() else None for file in files]  # some runs are not evaluated
+    if episodes[0] != episodes[1]:
         found.append("evaluations.csv.gz")
     names = [sorted(file.name for file in (run / "checkpoints").iterdir()) for run in (one, other)]
     if names[0] != names[1]:

@@ -33,7 +33,6 @@ def test_every_example_is_tested():
         "key_room",
         "overlay",
         "own_task",
-        "own_world",
         "play",
         "train_discovered",
         "train_sb3_a2c",
@@ -126,12 +125,6 @@ def test_overlay(env_id, tmp_path):
     assert picture.shape == (100, 142, 3)
     saved = pygame.surfarray.array3d(pygame.image.load(output)).swapaxes(0, 1)
     np.testing.assert_array_equal(saved, picture)
-
-
-def test_own_world(tmp_path):
-    page = example("own_world")(tmp_path / "run", steps=160, questions=4, compile=False)
-    assert "cells of the corridor" in page.read_text()
-    del gym.registry["Corridor-v0"]
 
 
 @pytest.mark.filterwarnings("ignore:.*matplotlib is not installed")  # Gymnasium would plot with it while one plays

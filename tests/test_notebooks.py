@@ -32,6 +32,7 @@ def test_there_are_two_notebooks() -> None:
 
 
 @by_name
+@pytest.mark.filterwarnings("ignore:No artists with labels:UserWarning")  # so few steps make no curve
 def test_a_notebook_runs(path: Path, pages: ModuleType) -> None:
     notebook = pages.read(path)
     for cell in code_of(notebook):

@@ -1,9 +1,9 @@
 """What the atlas needs to know of a world: where to ask questions, and how to name and draw values there.
 
 Collect-Objects, PuddleWorld and games on images have their domains. Write one for a world of your own, and register it
-for the world's dynamics in the module that defines them, as `examples/own_world.py` does::
+for the world's dynamics in the module that defines them, as `examples/key_room.py` does::
 
-    register(Corridor, CorridorDomain)
+    register(KeyRoom, KeyRoomDomain)
 
 `dgvf atlas` and `dgvf watch --questions` then find it; `write_atlas(run, domain=...)` takes one that is not registered.
 """

@@ -328,8 +328,7 @@ def _state_and_auxiliary(result: Any) -> tuple[Any, Any]:
 
 def _check_same_layout(before: Any, after: Any) -> None:
     expected, found = (
-        {name: (tuple(value.shape), value.dtype) for name, value in named_tensors(state).items()}
-        for state in (before, after)
+        {name: tuple(value.shape) for name, value in named_tensors(state).items()} for state in (before, after)
     )
     if list(expected.items()) != list(found.items()):
         raise ValueError(f"a step must return a state like its argument, {expected}, got {found}")

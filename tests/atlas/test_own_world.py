@@ -1,4 +1,4 @@
-"""A world of one's own, that of `examples/own_world.py`: with a domain it has a whole atlas."""
+"""A world of one's own, a corridor: with a domain it has a whole atlas."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import agent_values, question_values
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_envs.rendering import LINE
-from examples.own_world import LENGTH, Cells, Corridor, CorridorDomain, CorridorEnv
+from tests.atlas.corridor import LENGTH, Cells, Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.games import QUESTIONS, tiny_config, trained_run
 from tests.atlas.pages import Reader, decoded
 from tests.atlas.runs import model_of

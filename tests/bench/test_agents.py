@@ -18,6 +18,7 @@ from dgvf_agents.cli import main
 SMALL = ["--threads", "1", "--seconds", "0.05", "--repetitions", "1", "--unroll-lengths", "2", "--questions", "8"]
 
 
+@pytest.mark.slow
 def test_tables_and_report_of_cases_measured_here_and_not_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -401,7 +401,8 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch's own, on import
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_compiled_functions_give_the_same_gradient(backend: str) -> None:
     """In batches with one number of bootstraps, as every new one is compiled anew, which takes long.
 

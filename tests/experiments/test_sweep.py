@@ -247,6 +247,7 @@ class InterruptsAfterTheFirst(KillsFirst):
     def stopping(self, running: int) -> None: ...
 
 
+@pytest.mark.slow
 def test_an_interrupt_reaches_the_runs_beside_one_that_has_just_ended(tmp_path: Path) -> None:
     cells = [
         dataclasses.replace(cell, config=dataclasses.replace(cell.config, steps=100_000_000))

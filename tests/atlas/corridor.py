@@ -1,17 +1,13 @@
-"""A finite world of your own, with maps in the question atlas: `python examples/own_world.py`."""
+"""A corridor: a finite world with a domain, as a user would write it."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
-from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, register
+from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording
 from dgvf_agents.atlas.maps import Axis, Maps, Panel
-from dgvf_agents.atlas.page import write_atlas
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.train import train
 from dgvf_envs.functional.dynamics import Dynamics, Transition
 from dgvf_envs.functional.env import DynamicsEnv
 from dgvf_envs.planning import TransitionTable
@@ -101,15 +97,3 @@ class CorridorDomain(Domain):
 
     def name(self, point: int) -> str:
         return f"cell {point}"
-
-
-def main(folder: Path = Path("runs/corridor"), steps: int = 20_000, **settings: Any) -> Path:
-    """Train on the corridor and write its atlas; returns the page."""
-    gym.register("Corridor-v0", entry_point=CorridorEnv, max_episode_steps=20)
-    register(Corridor, CorridorDomain)
-    train(TrainConfig(env="Corridor-v0", policy="MlpPolicy", steps=steps, **settings), folder)
-    return write_atlas(folder)
-
-
-if __name__ == "__main__":
-    print(main())

@@ -13,7 +13,7 @@ WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) +
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test nightly coverage mutation lint types docs docs-data bench constraints check clean
+.PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data bench constraints check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,7 +54,12 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings ar
 	$(BIN)/python docs/generate_results_page.py --check
 	$(BIN)/python docs/generate_stability_page.py --check
 	$(BIN)/python docs/generate_one_file_page.py --check
+	$(BIN)/python docs/generate_notebook_pages.py --check
+	$(BIN)/python docs/generate_engine_page.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+linkcheck: $(INSTALLED) ## Check the links to other sites; needs the internet
+	$(BIN)/sphinx-build -b linkcheck -q docs docs/_build/linkcheck
 
 docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages
 	$(BIN)/python docs/generate_environment_pages.py --reference --pictures

@@ -13,7 +13,7 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["DGVF_COMPILE_CACHE"] = tempfile.mkdtemp(prefix="dgvf-tests-")
 
 # Ray gives its processes a low priority: beside other tests, its actors would take minutes to start
-os.environ["RAY_worker_niceness"] = "0"
+os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
 
 # before anything imports pygame: no window, no sound device
 os.environ["SDL_VIDEODRIVER"] = "dummy"

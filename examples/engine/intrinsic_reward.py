@@ -8,41 +8,33 @@ for the environment's reward alone: η learns which rewards make the policy impr
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import tyro
 from torch import Tensor
 
 from dgvf_agents.engine import SGD, InnerLoop, MetaOptimizer
-from examples.engine.rooms import NUM_ACTIONS, NUM_STATES, Batch, Rooms, policy_loss, returns_of, write_curve
-
-Params = dict[str, Tensor]
+from examples.engine.rooms import (
+    NUM_ACTIONS,
+    NUM_STATES,
+    ActorCritic,
+    Batch,
+    Params,
+    Rooms,
+    actor_critic_loss,
+    initial_theta,
+    outer_loss,
+    returns_of,
+    write_curve,
+)
 
 
 @dataclass(frozen=True)
-class Settings:
-    seed: int = 0
-    updates: int = 800  # updates of θ
-    output: Path | None = None  # file of the learning curve, CSV
+class Settings(ActorCritic):
     scale: float = 0.1  # largest intrinsic reward; 0: the plain actor-critic
     meta_learning_rate: float = 0.01  # of Adam on η
     gamma: float = 0.6  # of the agent, which is short-sighted
     lambda_: float = 0.6
-    outer_gamma: float = 0.98  # of the outer loss
-    outer_lambda: float = 1.0
-    learning_rate: float = 10.0  # of SGD on θ; large, since losses are means and θ is a table
-    entropy_coef: float = 0.003
-    num_envs: int = 32  # B
-    num_steps: int = 16  # T
-    unroll_length: int = 4  # L, updates of θ per update of η (paper: 1)
-    log_every: int = 40  # updates
-
-
-def initial_theta() -> Params:
-    """Tables of the policy's logits, of values of both rewards together, and of values of the environment's reward."""
-    values = torch.zeros(NUM_STATES)
-    return {"policy": torch.zeros(NUM_STATES, NUM_ACTIONS), "value": values, "outer_value": values.clone()}
 
 
 def initial_eta() -> Params:
@@ -58,23 +50,13 @@ def inner_loss(theta: Params, held: Params, eta: Params, batch: Batch, settings:
     """The actor-critic's loss for both rewards. Returns depend on η, and on `held`, which is not differentiated in."""
     rewards = batch.rewards + intrinsic_rewards(eta, batch, settings)
     returns = returns_of(held["value"], rewards, batch, settings.gamma, settings.lambda_)
-    outer = returns_of(held["outer_value"], batch.rewards, batch, settings.outer_gamma, settings.outer_lambda)
-    advantages = returns - held["value"][batch.states]
-    errors = (returns - theta["value"][batch.states]) ** 2 + (outer - theta["outer_value"][batch.states]) ** 2
-    return policy_loss(theta["policy"], advantages, batch, settings.entropy_coef) + 0.5 * errors.mean()
+    return actor_critic_loss(theta, held, returns, batch, settings)
 
 
 def step(theta: Params, eta: Params, batch: Batch, settings: Settings) -> Params:
     """Inner step: θ′ = θ - α ∇_θ loss."""
     gradient = torch.func.grad(inner_loss)(theta, theta, eta, batch, settings)
     return SGD().step(theta, gradient, {}, settings.learning_rate)[0]
-
-
-def outer_loss(theta: Params, eta: Params, batch: Batch, settings: Settings) -> Tensor:
-    """The policy gradient of θ′ for the environment's reward; its advantages are constants."""
-    baseline = theta["outer_value"].detach()
-    returns = returns_of(baseline, batch.rewards, batch, settings.outer_gamma, settings.outer_lambda)
-    return policy_loss(theta["policy"], returns - baseline[batch.states], batch)
 
 
 def main(settings: Settings) -> list[tuple[float, ...]]:

@@ -1,6 +1,8 @@
-"""What the examples in the small four rooms share: experience of a table of states, returns, and the learning curve."""
+"""What the examples in the small four rooms share: experience of a table of states, an
+actor-critic and the outer loss that judges it, and the learning curve."""
 
 import csv
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +19,9 @@ ENV = "dgvf_envs:CollectObjectsSmall-v0"
 NUM_STATES, NUM_ACTIONS = 9 * 9 * 2, 4  # the agent's cell, and whether the first object is present
 
 
+Params = dict[str, Tensor]
+
+
 class Batch(NamedTuple):
     states: Tensor  # [T, B] integer: s_t
     actions: Tensor  # [T, B] integer: a_t
@@ -24,6 +29,23 @@ class Batch(NamedTuple):
     next_states: Tensor  # [T, B] integer: s_{t+1}; at the end of an episode its final state
     terminated: Tensor  # [T, B] boolean: no bootstrap from s_{t+1}
     segment_end: Tensor  # [T, B] boolean: the episode or the batch ends with s_{t+1}
+
+
+@dataclass(frozen=True)
+class ActorCritic:
+    """Settings of an actor-critic and of what judges it."""
+
+    seed: int = 0
+    updates: int = 800  # updates of θ
+    output: Path | None = None  # file of the learning curve, CSV
+    outer_gamma: float = 0.98  # γ̄, of the outer loss
+    outer_lambda: float = 1.0  # λ̄, of the outer loss
+    learning_rate: float = 10.0  # of SGD on θ; large, since losses are means and θ is a table
+    entropy_coef: float = 0.003
+    num_envs: int = 32  # B
+    num_steps: int = 16  # T
+    unroll_length: int = 4  # L, updates of θ per update of η (paper: 1)
+    log_every: int = 40  # updates
 
 
 class Rooms:
@@ -82,6 +104,27 @@ def policy_loss(policy: Tensor, advantages: Tensor, batch: Batch, entropy_coef: 
     log_pi = F.log_softmax(policy, -1)[batch.states]
     entropy = -(log_pi.exp() * log_pi).sum(-1).mean()
     return -(advantages * log_pi.gather(-1, batch.actions[..., None])[..., 0]).mean() - entropy_coef * entropy
+
+
+def initial_theta() -> Params:
+    """Tables of the policy's logits, of values of the inner returns, and of values of the outer ones."""
+    values = torch.zeros(NUM_STATES)
+    return {"policy": torch.zeros(NUM_STATES, NUM_ACTIONS), "value": values, "outer_value": values.clone()}
+
+
+def actor_critic_loss(theta: Params, held: Params, returns: Tensor, batch: Batch, settings: ActorCritic) -> Tensor:
+    """Of inner returns `[T, B]`, and of outer returns for `outer_value`, with values that are not differentiated."""
+    outer = returns_of(held["outer_value"], batch.rewards, batch, settings.outer_gamma, settings.outer_lambda)
+    advantages = returns - held["value"][batch.states]
+    errors = (returns - theta["value"][batch.states]) ** 2 + (outer - theta["outer_value"][batch.states]) ** 2
+    return policy_loss(theta["policy"], advantages, batch, settings.entropy_coef) + 0.5 * errors.mean()
+
+
+def outer_loss(theta: Params, eta: Params, batch: Batch, settings: ActorCritic) -> Tensor:
+    """The policy gradient of θ′ for outer returns of the environment's reward; its advantages are constants."""
+    baseline = theta["outer_value"].detach()
+    returns = returns_of(baseline, batch.rewards, batch, settings.outer_gamma, settings.outer_lambda)
+    return policy_loss(theta["policy"], returns - baseline[batch.states], batch)
 
 
 def write_curve(file: Path, header: str, rows: list[tuple[float, ...]]) -> None:

@@ -136,8 +136,8 @@ class InnerLoop(Generic[State, Eta]):
             the auxiliary result, detached; `None` if there is none.
 
         Raises:
-            ValueError: the function's result is a tuple of another length, or the state's tensors have other names,
-                shapes or types than before.
+            ValueError: the function's result is a tuple of another length, or the state's tensors have other names
+                or shapes than before.
         """
         result, step = self._called(function, inputs)
         after, auxiliary = _state_and_auxiliary(result)

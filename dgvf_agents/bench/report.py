@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import platform
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.execution.machine import hardware, versions
 from dgvf_agents.storage.atomic import replacing
 
 Row = dict[str, Any]
@@ -32,12 +28,11 @@ def header_of(command: str, settings: Any) -> Row:
     """
     recorded = {name: value for name, value in dataclasses.asdict(settings).items() if name != "output"}
     device = device_named(getattr(settings, "device", "cpu"))
-    accelerator = {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
     header = {
         "command": " ".join([command, *options(settings, recorded)]),
         "settings": recorded,
         "versions": versions((*_PACKAGES, *_installed(getattr(settings, "optional_packages", ())))),
-        "hardware": {**hardware(), **accelerator},
+        "hardware": hardware(device),
     }
     return json.loads(json.dumps(header, default=str))
 
@@ -92,18 +87,5 @@ def options(settings: Any, names: Iterable[str]) -> list[str]:
     return words
 
 
-def versions(packages: Sequence[str]) -> dict[str, str]:
-    """Versions of Python and of packages."""
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
-
-
 def _installed(packages: Sequence[str]) -> list[str]:
     return [name for name in packages if find_spec(name) is not None]
-
-
-def hardware() -> dict[str, Any]:
-    """Processor, as far as the system tells, and number of cores."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return {"processor": next(names, platform.processor() or platform.machine()), "cores": os.cpu_count()}

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import platform
 import subprocess
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
-import torch
-
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.execution.machine import hardware, versions
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.atomic import replacing
 
@@ -45,8 +41,7 @@ class Origin:
             device: name of the device.
             steps: environment steps at which it begins.
         """
-        versions = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
-        return cls(steps, code_version(), versions, _hardware(device_named(device)))
+        return cls(steps, code_version(), versions(_PACKAGES), hardware(device_named(device)))
 
 
 def record_origin(folder: RunFolder, device: str, steps: int) -> None:
@@ -88,13 +83,3 @@ def _git(folder: Path, *arguments: str) -> str | None:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return None
-
-
-def _hardware(device: torch.device) -> dict[str, Any]:
-    """Processor, as far as the system tells, number of cores, and accelerator if `device` is one."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.is_file() else []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    processor = next(names, platform.processor() or platform.machine())
-    accelerator = {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
-    return {"processor": processor, "cores": os.cpu_count(), **accelerator}

@@ -1,8 +1,8 @@
-"""The words that may follow `dgvf`. It imports nothing, so that a mistyped word is answered at once."""
+"""The words that may follow `dgvf`. It imports nothing large, so that a mistyped word is answered at once."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, get_args
 
 from dgvf_agents.command_help import COMMANDS
 
@@ -12,7 +12,7 @@ Names = dict[str, Any]
 WORLDS = ("collect-objects", "collect-objects-small", "puddle-world")
 METHODS = ("discovered", "random", "reward-prediction", "a2c")
 ATARI_METHODS = ("discovered", "random", "reward-prediction", "pixel-control", "a2c")
-FIGURES = (
+FigureName = Literal[
     "gridworlds",
     "questions",
     "unroll-length",
@@ -32,7 +32,8 @@ FIGURES = (
     "atari-meta-objective",
     "atari-joint",
     "atari-laptop",
-)
+]
+FIGURES: tuple[FigureName, ...] = get_args(FigureName)
 BENCHMARKS = ("envs", "agents", "population", "start", "atari", "impala")
 
 

@@ -16,10 +16,11 @@ from rich.table import Table
 
 from dgvf_agents.bench.commands import bench
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
+from dgvf_agents.command_names import FigureName
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
 from dgvf_agents.experiments.grid import Grid
-from dgvf_agents.experiments.reproduction import FigureName, Reproduction
+from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config

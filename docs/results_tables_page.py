@@ -23,6 +23,7 @@ from dgvf_agents.experiments.evidence import (
     steps_to_solve,
 )
 from dgvf_agents.experiments.figures import NAMES
+from dgvf_agents.experiments.settings import is_trial
 from dgvf_agents.experiments.statistics import difference_test
 from dgvf_agents.experiments.tables import QUANTITIES, Results
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
@@ -122,7 +123,7 @@ def _differences(results: Results, figure: Figure) -> list[str]:
     rows, reference = [], figure.reference
     for world in results.worlds():
         for label in results.settings(world):
-            if figure.chooses_with_trials and "=" in label:
+            if figure.chooses_with_trials and is_trial(label):
                 continue
             for quantity in QUANTITIES:
                 if reference in (None, label) or reference not in results.settings(world):

@@ -12,6 +12,7 @@ from dgvf_agents.experiments.catalogue import Figure
 from dgvf_agents.experiments.metrics import MEASURES, Curve, Measure, RunMetrics
 from dgvf_agents.experiments.ranking import ranking_rows
 from dgvf_agents.experiments.runs import Cell
+from dgvf_agents.experiments.settings import is_trial
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
     estimate,
@@ -142,7 +143,7 @@ def _bands(curves: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _without_trials(runs: pd.DataFrame) -> pd.DataFrame:
-    return runs[~runs["setting"].str.contains("=")]
+    return runs[~runs["setting"].map(is_trial).astype(bool)]
 
 
 def _normalized(by_world: Sequence[pd.DataFrame]) -> dict[str, pd.DataFrame]:

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.metrics import Curve
-from dgvf_agents.experiments.settings import SMOKE_TEST_STEPS, changes_in, method_in
+from dgvf_agents.experiments.settings import SMOKE_TEST_STEPS, changes_in, is_trial, method_in
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
@@ -138,7 +138,7 @@ def draw_protocol(results: Results, path: Path, title: str) -> None:
 
     Where no method has been run yet, curves of the chosen trials.
     """
-    of_methods = [label for label in results.cells["setting"].unique() if "=" not in label]
+    of_methods = [label for label in results.cells["setting"].unique() if not is_trial(label)]
     draw_curves(restricted(results, of_methods or list(results.choices["setting"])), path, title)
     if set(results.choices["setting"].map(method_in)) == {"a2c"}:
         maps = [_heat_map(results, world, quantity) for world in results.worlds() for quantity in QUANTITIES]

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.search import Choice, Stages, best_setting, initial_entropy
-from dgvf_agents.experiments.settings import SearchGrid, Setting, changes_in, method_in, setting
+from dgvf_agents.experiments.settings import SearchGrid, Setting, changes_in, is_trial, method_in, setting
 from dgvf_agents.runs.config import METHODS, Method
 
 _SEED = 0
@@ -133,7 +133,7 @@ def _chosen(trials: list[Setting], cells: pd.DataFrame) -> dict[str, float]:
 
 
 def _trials(cells: pd.DataFrame) -> pd.DataFrame:
-    return cells[cells["setting"].str.contains("=")]
+    return cells[cells["setting"].map(is_trial).astype(bool)]
 
 
 def _of(method: str, cells: pd.DataFrame) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from dgvf_agents.experiments.protocols import EQUAL_BUDGET, edge_warnings
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
-from dgvf_agents.experiments.settings import SCALES, Setting
+from dgvf_agents.experiments.settings import SCALES, Setting, is_trial
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
@@ -151,7 +151,7 @@ def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], mi
         earlier, known = Results.read(folder), read_provenance(folder)
         if figure.chooses_with_trials:  # the same trials lead to more seeds of what they chose
             held = {run["run"] for run in known["runs"]}
-            cells = [cell for cell in cells if "=" not in cell.setting.label or cell.name not in held]
+            cells = [cell for cell in cells if not is_trial(cell.setting.label) or cell.name not in held]
             made = provenance(reproduction.command, cells, missing)
         made = joined_provenance(known, made)
     results = analyze(figure, cells, earlier)

@@ -7,37 +7,16 @@ import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal, final
+from typing import Annotated, final
 
 import tyro
 
 from dgvf_agents.bench.report import options
+from dgvf_agents.command_names import FigureName
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
 from dgvf_agents.runs.config import World
-
-FigureName = Literal[
-    "gridworlds",
-    "questions",
-    "unroll-length",
-    "meta-objective",
-    "joint",
-    "question-transfer",
-    "search",
-    "paper",
-    "equal-budget",
-    "learning-rate",
-    "low-rate",
-    "convention",
-    "algorithms",
-    "collapses",
-    "own-tasks",
-    "atari-representation",
-    "atari-meta-objective",
-    "atari-joint",
-    "atari-laptop",
-]
 
 
 @final

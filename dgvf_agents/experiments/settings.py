@@ -207,6 +207,11 @@ def method_in(label: str) -> str:
     return label.split(" ")[0]
 
 
+def is_trial(label: str) -> bool:
+    """Whether a default label has changes, as those of a search's trials do."""
+    return "=" in label
+
+
 def changes_in(label: str) -> dict[str, str]:
     """The changes in a default label."""
     return dict(part.split("=") for part in label.split(" ")[1:])

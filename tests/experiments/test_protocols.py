@@ -11,11 +11,12 @@ import pytest
 from rich.console import Console
 
 from dgvf_agents.cli import main
+from dgvf_agents.command_names import FigureName
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES, Figure
 from dgvf_agents.experiments.protocols import edge_warnings
 from dgvf_agents.experiments.reproduce import SEEDS_AFTER_TRIALS, reproduce
-from dgvf_agents.experiments.reproduction import FigureName, Reproduction
+from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.search import Choice
 from dgvf_agents.experiments.settings import SCALES, SearchGrid

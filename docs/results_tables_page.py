@@ -20,6 +20,7 @@ from dgvf_agents.experiments.evidence import (
     number,
     p_value,
     returns_of,
+    seconds_to_solve,
     steps_to_solve,
 )
 from dgvf_agents.experiments.figures import NAMES
@@ -56,7 +57,8 @@ The tables behind the [results](results.md), with the command, the versions and 
 return of the last tenth of training, *average* the area under the curve. With fewer than ten seeds every seed's return
 is given, in the order of seeds; from ten seeds on, the mean has a 95 % bootstrap interval. p is that of a two-sided
 permutation test of the difference of two means, exact below ten seeds; beside it is the smallest p that so many seeds
-allow. Returns come from evaluation: 64 episodes of the registered environment, with actions sampled from the policy. On
+allow. Seconds to solve are wall time with compilation, comparable between the runs of one table only. Returns come from
+evaluation: 64 episodes of the registered environment, with actions sampled from the policy. On
 Atari they are unclipped scores of the last 100 whole games of training, over agent steps of 4 frames.
 """
 
@@ -97,8 +99,9 @@ def _section(experiment: Experiment) -> str:
 
 
 def _returns(results: Results) -> str:
-    """Means and seeds of final and average returns, and steps to what counts as solved."""
+    """Means and seeds of final and average returns, and steps and seconds to what counts as solved."""
     solvable = [world for world in results.worlds() if world in SOLVED]
+    timed = bool(solvable) and not results.times.empty
     rows = []
     for world in results.worlds():
         for label in results.settings(world):
@@ -107,15 +110,21 @@ def _returns(results: Results) -> str:
             for quantity in QUANTITIES:
                 row += [interval(mean_of(results, world, label, quantity))]
                 row += [every_seed(returns_of(results, world, label, quantity))]
-            rows.append((*row, *(_solved(results, world, label) if solvable else ())))
+            row += _solved(results, world, label) if solvable else []
+            rows.append((*row, *([_seconds(results, world, label)] if timed else [])))
     returns = ("Final return", "by seed", "Average return", "by seed")
     more = ("Steps to solve, by seed", "Seeds that end solved") if solvable else ()
-    return table(("World", "Setting", "Seeds", *returns, *more), rows, right=(2, 3, 5)) + "\n"
+    times = ("Seconds to solve, by seed",) if timed else ()
+    return table(("World", "Setting", "Seeds", *returns, *more, *times), rows, right=(2, 3, 5)) + "\n"
 
 
-def _solved(results: Results, world: str, label: str) -> tuple[str, str]:
+def _solved(results: Results, world: str, label: str) -> list[str]:
     first = [f"{steps / 1e6:.2f}M" if steps else "–" for steps in steps_to_solve(results, world, label)]
-    return f"{SOLVED[world]:g}: {', '.join(first)}", count_of(ends_solved(results, world, label))
+    return [f"{SOLVED[world]:g}: {', '.join(first)}", count_of(ends_solved(results, world, label))]
+
+
+def _seconds(results: Results, world: str, label: str) -> str:
+    return ", ".join(f"{seconds:,.0f}" if seconds else "–" for seconds in seconds_to_solve(results, world, label))
 
 
 def _differences(results: Results, figure: Figure) -> list[str]:

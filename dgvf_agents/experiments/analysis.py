@@ -45,8 +45,9 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     worlds = dict.fromkeys(cell.setting.world for cell in cells)
     ours = [_read_runs([cell for cell in cells if cell.setting.world == world]) for world in worlds]
     evaluations = [earlier.evaluations, *map(_read_evaluations, cells)]
-    runs = _joined([earlier.cells, *(runs for runs, _ in ours)])
-    curves = _joined([earlier.curves, *(curves for _, curves in ours)])
+    runs = _joined([earlier.cells, *(runs for runs, _, _ in ours)])
+    curves = _joined([earlier.curves, *(curves for _, curves, _ in ours)])
+    times = _stacked([earlier.times, *(times for _, _, times in ours)])
     strata = dict(tuple(runs.groupby("world", sort=False)))
     for world, rows in strata.items():
         if rows["measure"].nunique() > 1:
@@ -59,6 +60,7 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     return Results(
         runs,
         curves,
+        times,
         make_table("bands", _bands(curves)),
         make_table("summary", [row for name, rows in strata.items() for row in _summary(name, rows)]),
         make_table(
@@ -68,27 +70,33 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
         make_table("improvements", improvements),
         make_table("top_games", top_games),
         make_table("choices", choices),
-        pd.concat([table for table in evaluations if not table.empty] or evaluations[:1], ignore_index=True),
+        _stacked(evaluations),
     )
+
+
+def _stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """All rows; concatenating empty tables is deprecated in pandas."""
+    return pd.concat([table for table in tables if not table.empty] or tables[:1], ignore_index=True)
 
 
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """All rows, those of a world together."""
-    rows = pd.concat([table for table in tables if not table.empty])
+    rows = _stacked(tables)
     return pd.concat([of_world for _, of_world in rows.groupby("world", sort=False)], ignore_index=True)
 
 
-def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Cells and curves of one world."""
+def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Cells, curves and times of one world."""
     metrics = [RunMetrics.read(cell.folder) for cell in cells]
     measure = _common_measure(cells, metrics)
-    rows, points = [], []
+    rows, points, times = [], [], []
     for cell, metric in zip(cells, metrics, strict=True):
         curve, key = metric.curves[measure], (cell.setting.world, cell.setting.label, cell.seed)
         total = cell.config.steps
         rows.append((*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total)))
         points += [(*key, steps, _rounded(value)) for steps, value in zip(curve.steps, curve.returns, strict=True)]
-    return make_table("cells", rows), make_table("curves", points)
+        times += [(*key, *time) for time in zip(curve.steps, metric.seconds_at(curve.steps), strict=True)]
+    return make_table("cells", rows), make_table("curves", points), make_table("times", times)
 
 
 def _read_evaluations(cell: Cell) -> pd.DataFrame:

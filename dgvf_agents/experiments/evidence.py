@@ -28,6 +28,15 @@ def steps_to_solve(results: Results, world: str, setting: str) -> list[int | Non
     return [int(steps.iloc[0]) if len(steps) else None for steps in solved]
 
 
+def seconds_to_solve(results: Results, world: str, setting: str) -> list[float | None]:
+    """For each seed, the wall time at `steps_to_solve`; `None` if it is not solved or the time is not known."""
+    rows = where(results.times, world=world, setting=setting).itertuples()
+    times = {(row.seed, row.steps): row.seconds for row in rows}
+    seeds = sorted(where(results.curves, world=world, setting=setting)["seed"].unique())
+    found = steps_to_solve(results, world, setting)
+    return [times.get((seed, steps)) for seed, steps in zip(seeds, found, strict=True)]
+
+
 def ends_solved(results: Results, world: str, setting: str) -> list[bool]:
     """For each seed, whether its final return counts as solved."""
     return [bool(value >= SOLVED[world]) for value in returns_of(results, world, setting, "final")]

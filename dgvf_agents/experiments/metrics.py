@@ -56,6 +56,8 @@ class RunMetrics:
     """Environment steps of the last row."""
     seconds: float
     """Wall time at the last row."""
+    clock: np.ndarray
+    """[R, 2] environment steps and wall time of every row, in seconds; members of a population count that of all."""
     curves: dict[Measure, Curve]
     """By measure, those with a value."""
 
@@ -76,5 +78,9 @@ class RunMetrics:
             if column in rows and len(known := rows.dropna(subset=column)):
                 steps = known["time/total_timesteps"].astype(float).to_numpy(int)
                 curves[measure] = Curve(steps, known[column].to_numpy(float))
-        last = rows.iloc[-1]
-        return cls(int(float(last["time/total_timesteps"])), float(last["time/time_elapsed"]), curves)
+        clock = rows[["time/total_timesteps", "time/time_elapsed"]].to_numpy(float)
+        return cls(int(clock[-1, 0]), float(clock[-1, 1]), clock, curves)
+
+    def seconds_at(self, steps: np.ndarray) -> np.ndarray:
+        """Wall time [N] at environment steps [N], interpolated linearly between rows."""
+        return np.interp(steps, *self.clock.T)

@@ -22,6 +22,7 @@ QUANTITIES: tuple[Quantity, ...] = ("final", "average")
 COLUMNS: dict[str, tuple[str, ...]] = {
     "cells": ("world", "setting", "seed", "steps", "measure", "final_return", "average_return"),
     "curves": ("world", "setting", "seed", "steps", "mean_return"),
+    "times": ("world", "setting", "seed", "steps", "seconds"),
     "bands": ("world", "setting", "steps", "mean", "low", "high"),
     "summary": (
         *("world", "setting", "quantity", "seeds", "mean", "mean_low", "mean_high"),
@@ -61,6 +62,8 @@ class Results:
     final and the average return."""
     curves: pd.DataFrame = field(default_factory=partial(make_table, "curves"))
     """Points on the curve of each run."""
+    times: pd.DataFrame = field(default_factory=partial(make_table, "times"))
+    """Wall time of each run at those points, in seconds, compilation included; runs of earlier versions have none."""
     bands: pd.DataFrame = field(default_factory=partial(make_table, "bands"))
     """Points on the mean curve of each setting's seeds, with 95 % intervals."""
     summary: pd.DataFrame = field(default_factory=partial(make_table, "summary"))

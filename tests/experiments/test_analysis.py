@@ -77,6 +77,8 @@ def test_tables_hold_every_run_and_its_returns(tmp_path: Path) -> None:
         assert (row.steps, row.measure, row.final_return) == (1_000_000, "evaluation", pytest.approx(top))
         assert row.average_return == pytest.approx(top * (0.1 * 0.1 + 0.9 * 0.55))
     assert len(results.curves) == 120
+    pd.testing.assert_frame_equal(results.times.drop(columns="seconds"), results.curves.drop(columns="mean_return"))
+    assert results.times["seconds"].to_numpy() == pytest.approx(60 * results.times["steps"].to_numpy() / 1_000_000)
     final = {row.setting: row for row in where(results.summary, quantity="final").itertuples()}
     assert (final["random"].seeds, final["random"].mean) == (3, pytest.approx(11.0))
     assert (final["random"].mean_low, final["random"].mean_high) == (pytest.approx(10.0), pytest.approx(12.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -47,6 +48,10 @@ def test_a_seed_is_solved_from_the_level_on() -> None:
     found = results({"a": [LEVEL, below, LEVEL]}, best={"a": [LEVEL, below, below]})
     assert evidence.ends_solved(found, WORLD, "a") == [True, False, True]
     assert evidence.steps_to_solve(found, WORLD, "a") == [200, None, None]
+    times = [(WORLD, "a", seed, steps, 10.0 * seed + steps) for seed in (2, 1, 0) for steps in (100, 200)]
+    timed = dataclasses.replace(found, times=make_table("times", times))
+    assert evidence.seconds_to_solve(timed, WORLD, "a") == [200.0, None, None]
+    assert evidence.seconds_to_solve(found, WORLD, "a") == [None, None, None]
     assert claims.suffices(asked(found, "a")) == (
         "1 of 3 seeds get to 2.9, 2 end there; final returns 2.90, 2.90, 2.90 (optimal 3)",
         "~",

@@ -34,6 +34,12 @@ FigureName = Literal[
     "atari-laptop",
 ]
 FIGURES: tuple[FigureName, ...] = get_args(FigureName)
+PaperFigure = Literal["figure-2", "figure-5"]
+PAPER_FIGURES: dict[PaperFigure, tuple[FigureName, ...]] = {
+    "figure-2": ("paper", "equal-budget"),
+    "figure-5": ("questions", "unroll-length"),
+}
+"""The paper's figures that take several experiments, by the paper's number."""
 BENCHMARKS = ("envs", "agents", "population", "start", "atari", "impala")
 
 
@@ -47,7 +53,7 @@ NAMES: Names = {
     **_each(tuple(COMMANDS)),
     "train": {**_ON_WORLDS, **_each(("atari", "impala"), _each(ATARI_METHODS)), "resume": {}},
     "warm-up": _ON_WORLDS,
-    "reproduce": _each(FIGURES),
+    "reproduce": _each((*FIGURES, *PAPER_FIGURES)),
     "sweep": _ON_WORLDS,
     "draw": _each(FIGURES),
     "bench": _each(BENCHMARKS),

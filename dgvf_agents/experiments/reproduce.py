@@ -36,6 +36,8 @@ SEEDS_AFTER_TRIALS = 100
 def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Cell]:
     """Train unfinished runs, then write the tables and the picture, unless runs are missing and `partial` is not set.
 
+    The experiments of a figure of the paper follow each other.
+
     Returns:
         The runs that are still unfinished.
 
@@ -45,6 +47,11 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
         FileNotFoundError: a folder to adopt runs from does not exist.
     """
     console = console or Console()
+    return [cell for experiment in reproduction.experiments for cell in _reproduce_experiment(experiment, console)]
+
+
+def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[Cell]:
+    """The runs of one experiment that are still unfinished after it ran."""
     figure = FIGURES[reproduction.figure]
     if figure.grid is not None:
         figure = dataclasses.replace(figure, grid=reproduction.search)

@@ -7,12 +7,12 @@ import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, final
+from typing import Annotated, cast, final
 
 import tyro
 
 from dgvf_agents.bench.report import options
-from dgvf_agents.command_names import FigureName
+from dgvf_agents.command_names import PAPER_FIGURES, FigureName, PaperFigure
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
@@ -24,8 +24,8 @@ from dgvf_agents.runs.config import World
 class Reproduction:
     """Run an experiment of the paper, or resume it, and write its tables and its picture."""
 
-    figure: Annotated[FigureName, tyro.conf.Positional]
-    """Which one."""
+    figure: Annotated[FigureName | PaperFigure, tyro.conf.Positional]
+    """Which one; `figure-2` is `paper` and then `equal-budget`, `figure-5` is `questions` and then `unroll-length`."""
     scale: ScaleName = "full"
     """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `demo` minutes on the smallest world,
     `tiny` a smoke test."""
@@ -93,6 +93,12 @@ class Reproduction:
         ):
             if failed:
                 raise ValueError(message)
+
+    @property
+    def experiments(self) -> tuple[Reproduction, ...]:
+        """The experiments of a figure of the paper, each with the same options; otherwise this one alone."""
+        names = PAPER_FIGURES.get(cast(PaperFigure, self.figure))
+        return (self,) if names is None else tuple(dataclasses.replace(self, figure=name) for name in names)
 
     @property
     def on_atari(self) -> bool:

@@ -287,3 +287,13 @@ def test_a_finished_cell_is_not_trained_again(tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
     run_cell(cell.config, cell.folder, "dgvf")
     assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before
+
+
+def test_a_figure_of_the_paper_is_several_experiments(tmp_path: Path) -> None:
+    options = Reproduction("figure-5", worlds=("puddle-world",), seeds=2, out=tmp_path, run=False)
+    waiting = reproduce(options, Console(file=io.StringIO()))
+    own = {name: FIGURES[name].settings("puddle-world") for name in ("questions", "unroll-length")}
+    assert [cell.setting for cell in waiting] == [s for settings in own.values() for _ in range(2) for s in settings]
+    assert {cell.seed for cell in waiting} == {0, 1}
+    assert [part.figure for part in Reproduction("figure-2").experiments] == ["paper", "equal-budget"]
+    assert Reproduction("joint").experiments == (Reproduction("joint"),)

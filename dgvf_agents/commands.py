@@ -25,8 +25,8 @@ from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.runs.config import Method, TrainConfig, World
-from dgvf_agents.runs.shipped import SHIPPED
 from dgvf_agents.runs.impala_config import impala_config
+from dgvf_agents.runs.shipped import SHIPPED
 from dgvf_envs.atari import GAMES, human_normalized_score
 
 File = Annotated[Path, tyro.conf.Positional]
@@ -248,6 +248,7 @@ def _watch(
     """Show the agent of a run's latest checkpoint in a window.
 
     Args:
+        run: See `Run`.
         episodes: Number of episodes; Ctrl-C ends earlier.
         deterministic: Take the most likely action instead of sampling from the policy.
         seed: Seed of the environment.
@@ -280,6 +281,7 @@ def _atlas(
     """Show what a run's questions ask, over every state of its world or along a game, as one HTML page with pictures.
 
     Args:
+        run: See `Run`.
         beside: Other runs on the same world, to compare representations with.
         out: The folder to write to; when left out RUN/atlas, or demo-atlas here for a run of the package.
         kinds: Kinds of questions to show large, at most.

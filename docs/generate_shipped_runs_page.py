@@ -45,7 +45,7 @@ def _fitting(networks: dict[Path, ModelFile]) -> dict[Path, bytes]:
     size = len(file.to_bytes())
     if size > MOST:
         return {latest: rounded(file, [name for name in file.tensors if name.startswith("learner.")]).to_bytes()}
-    apart = -(-len(networks) * size // MOST)
+    apart = -(-len(networks) // (MOST // size))
     return {path: networks[path].to_bytes() for path in list(networks)[::-1][::apart]}
 
 
@@ -78,8 +78,9 @@ dgvf evaluate demo
 dgvf atlas demo/collect-objects-small
 ```
 
-A folder of that name in the working directory comes first. Runs of the package are never written to: the atlas goes to
-`demo-atlas/` or `demo-collect-objects-small-atlas/` in the working directory, and `dgvf train --resume demo` is refused.
+A folder of that name in the working directory comes first. Shipped runs are never written to: the atlas goes to
+`demo-atlas/` or `demo-collect-objects-small-atlas/` in the working directory, and `dgvf train --resume demo` is
+refused.
 
 The returns are those that `dgvf evaluate` prints, over 100 episodes:
 """

@@ -11,13 +11,14 @@ import pytest
 
 from dgvf_agents.cli import main
 from dgvf_agents.runs.checkpoint import NothingToResumeError
-from dgvf_agents.runs.config import preset
+from dgvf_agents.runs.config import World, preset
 from dgvf_agents.runs.evaluate import evaluate
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.reference_returns import REFERENCE_RETURNS
 from dgvf_agents.runs.shipped import SHIPPED
 from dgvf_agents.runs.train import train
 from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.storage.saving import networks_only
 from tests.atlas.runs import tiny_run
 from tests.run_folders import write_run
 
@@ -25,6 +26,7 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 1 << 21
 """Bytes of a file in the repository, at most."""
 ROOMS = "demo/collect-objects-small"
+WORLD_OF: dict[str, World] = {"demo": "puddle-world", ROOMS: "collect-objects-small"}
 
 
 def stamps() -> dict[Path, int]:
@@ -47,8 +49,8 @@ def test_a_shipped_run_is_small_and_tells_where_it_comes_from(name: str) -> None
     assert all(file.stat().st_size < LARGEST for file in run.path.rglob("*"))
     assert run.is_finished()
     config = run.read_config()
-    world = next(world for world in ("puddle-world", "collect-objects-small") if world == run.path.name)
-    assert config.differences(preset(world, "discovered"), apart_from=["seed", "compile"]) == []
+    usual = preset(WORLD_OF[name], "discovered")
+    assert config.differences(usual, apart_from=["seed", "compile"]) == []
     (origin,) = json.loads(run.origin_file.read_text())
     assert len(origin["code"]) == 40  # a commit, without changes
     for text in (run.config_file.read_text(), run.origin_file.read_text(), json.dumps(checkpoint_of(run).document)):
@@ -72,13 +74,33 @@ def test_a_shipped_run_returns_what_its_record_says(name: str) -> None:
 
 
 def test_the_atlas_of_a_shipped_run_goes_to_the_working_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    main(["atlas", ROOMS, "--checkpoints", "1", "--kinds", "1"])
-    folder = Path("demo-collect-objects-small-atlas")
-    assert str(folder / "index.html") in capsys.readouterr().out
-    assert [path.name for path in tmp_path.iterdir()] == [folder.name]
-    assert json.loads((folder / "atlas.json").read_text())["env"] == "CollectObjectsSmall-v0"
+    quick = tiny_run(tmp_path_factory.mktemp("package") / "run", "collect-objects-small", "discovered")
+    monkeypatch.setitem(SHIPPED, ROOMS, quick)
+    check_atlas(ROOMS, "demo-collect-objects-small-atlas", tmp_path, capsys)
+    assert not (quick / "atlas").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "folder"), [("demo", "demo-atlas"), (ROOMS, "demo-collect-objects-small-atlas")], ids=SHIPPED
+)
+def test_every_shipped_run_has_an_atlas(
+    name: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_atlas(name, folder, tmp_path, capsys)
+
+
+def check_atlas(name: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["atlas", name])
+    assert str(Path(folder, "index.html")) in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+    assert json.loads(Path(folder, "atlas.json").read_text())["env"] == RunFolder.existing(Path(name)).read_config().env
+    assert "data:image/png" in Path(folder, "index.html").read_text()
 
 
 @pytest.mark.parametrize("name", SHIPPED)
@@ -139,6 +161,4 @@ def test_shipping_keeps_networks_and_records(tmp_path: Path, monkeypatch: pytest
 
 
 def networks_of(run: RunFolder) -> bytes:
-    from dgvf_agents.storage.saving import networks_only
-
     return networks_only(checkpoint_of(run)).to_bytes()

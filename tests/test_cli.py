@@ -150,6 +150,14 @@ def test_videos_need_no_display_and_a_window_says_that_it_does(
     with pytest.raises(SystemExit):
         main(["watch", str(run)])
     assert "dgvf: watch needs a display" in capsys.readouterr().err
+    monkeypatch.setenv("SDL_VIDEODRIVER", "offscreen")
+    main(["watch", str(run), "--episodes", "1"])
+    monkeypatch.delenv("SDL_VIDEODRIVER")  # some builds of SDL draw into memory by themselves
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
+    with pytest.raises(SystemExit):
+        main(["watch", str(run)])
+    assert "dgvf: watch needs a display (none was found)" in " ".join(capsys.readouterr().err.split())
+    pygame.display.quit()
     main(["watch", str(run), "--episodes", "2", "--video", str(tmp_path / "videos")])
     assert len(list((tmp_path / "videos").glob("PuddleWorld-v0*.mp4"))) == 2
     main(["watch", str(run), "--episodes", "2", "--video", str(tmp_path / "one.mp4")])

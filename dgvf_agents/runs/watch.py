@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -64,6 +65,8 @@ def watch(
         env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
         frames = _FRAMES_WITH_OVERLAY if video is None else 1
     try:
+        if video is None:
+            _check_display()
         for episode in range(episodes):
             total, steps = _episode(model, env, seed if episode == 0 else None, deterministic, frames)
             tell(f"episode {episode + 1}: return {total:g} in {steps:,} steps")
@@ -71,6 +74,13 @@ def watch(
         raise OSError(f"watch needs a display ({error}); with --video FILE.mp4 it needs none") from error
     finally:
         env.close()
+
+
+def _check_display() -> None:
+    """Raise `pygame.error` if SDL found no display and draws into memory, which nobody asked for."""
+    pygame.display.init()
+    if pygame.display.get_driver() == "offscreen" and "SDL_VIDEODRIVER" not in os.environ:
+        raise pygame.error("none was found")
 
 
 def _recorded(config: TrainConfig, video: Path) -> gym.Env[Any, Any]:

@@ -26,12 +26,13 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 1 << 21
 """Bytes of a file in the repository, at most."""
 ROOMS = "demo/collect-objects-small"
+FOLDERS = tuple(SHIPPED.values())
 WORLD_OF: dict[str, World] = {"demo": "puddle-world", ROOMS: "collect-objects-small"}
 
 
 def stamps() -> dict[Path, int]:
     """When each file of the shipped runs was written."""
-    return {file: file.stat().st_mtime_ns for path in SHIPPED.values() for file in (path, *path.rglob("*"))}
+    return {file: file.stat().st_mtime_ns for path in FOLDERS for file in (path, *path.rglob("*"))}
 
 
 @pytest.fixture(autouse=True)

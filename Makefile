@@ -13,7 +13,7 @@ WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) +
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 .DEFAULT_GOAL := help
-.PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data bench constraints check clean
+.PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,6 +56,7 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings ar
 	$(BIN)/python docs/generate_one_file_page.py --check
 	$(BIN)/python docs/generate_notebook_pages.py --check
 	$(BIN)/python docs/generate_engine_page.py --check
+	$(BIN)/python docs/generate_shipped_runs_page.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 linkcheck: $(INSTALLED) ## Check the links to other sites; needs the internet
@@ -73,6 +74,11 @@ docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbe
 
 train: $(INSTALLED) ## Train discovered questions on CollectObjectsSmall-v0 into runs/, ten minutes
 	$(BIN)/dgvf train collect-objects-small discovered
+
+demo: $(INSTALLED) ## Train the runs that the package ships again, fifteen minutes
+	$(BIN)/dgvf train puddle-world discovered --out runs/demo/puddle-world
+	$(BIN)/dgvf train collect-objects-small discovered --compile True --out runs/demo/collect-objects-small
+	$(BIN)/python docs/generate_shipped_runs_page.py --ship runs/demo
 
 bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.json keep the results
 	$(BIN)/dgvf bench envs --output runs/bench-envs.json

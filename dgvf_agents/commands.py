@@ -26,9 +26,15 @@ from dgvf_agents.runs import config as train_config
 from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
 from dgvf_agents.runs.config import Method, TrainConfig, World
 from dgvf_agents.runs.impala_config import impala_config
+from dgvf_agents.runs.shipped import SHIPPED
 from dgvf_envs.atari import GAMES, human_normalized_score
 
-Run = Annotated[Path, tyro.conf.Positional]
+File = Annotated[Path, tyro.conf.Positional]
+Run = Annotated[
+    Path,
+    tyro.conf.Positional,
+    tyro.conf.arg(help=f"The run folder, or a run that comes with the package: {', '.join(SHIPPED)}."),
+]
 
 ATARI = "atari"
 """What stands for a world in `dgvf train`, before the method and --game."""
@@ -161,7 +167,7 @@ def _tell_rules(config: TrainConfig) -> None:
         Console().print(f"{config.env}: {rules}", markup=False, highlight=False, soft_wrap=True)
 
 
-def _resume(run: Run, device: str | None = None) -> None:
+def _resume(run: File, device: str | None = None) -> None:
     """Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.
 
     Args:
@@ -170,8 +176,9 @@ def _resume(run: Run, device: str | None = None) -> None:
     """
     from dgvf_agents.runs.folder import RunFolder
 
-    config = RunFolder.existing(run).read_config()
-    _train(config if device is None else dataclasses.replace(config, device=device), run, resume=True)
+    folder = RunFolder.existing(run)
+    config = folder.read_config()
+    _train(config if device is None else dataclasses.replace(config, device=device), folder.path, resume=True)
 
 
 def _train_app() -> CommandGroup:
@@ -241,12 +248,13 @@ def _watch(
     """Show the agent of a run's latest checkpoint in a window.
 
     Args:
-        run: The run folder.
+        run: See `Run`.
         episodes: Number of episodes; Ctrl-C ends earlier.
         deterministic: Take the most likely action instead of sampling from the policy.
         seed: Seed of the environment.
         questions: Draw the agent's questions over the map; the arrow keys choose.
-        video: Record episodes as MP4 in this folder, without a window; needs moviepy.
+        video: Record without a window: all episodes in a file that ends in .mp4, or a file each in a folder. Needs
+            moviepy.
     """
     from dgvf_agents.atlas.live import live_questions
     from dgvf_agents.runs.folder import RunFolder
@@ -273,9 +281,9 @@ def _atlas(
     """Show what a run's questions ask, over every state of its world or along a game, as one HTML page with pictures.
 
     Args:
-        run: The run folder.
+        run: See `Run`.
         beside: Other runs on the same world, to compare representations with.
-        out: The folder to write to; RUN/atlas when left out.
+        out: The folder to write to; when left out RUN/atlas, or demo-atlas here for a run of the package.
         kinds: Kinds of questions to show large, at most.
         checkpoints: Checkpoints to look at, at most.
         game_seed: Seed of the game that is recorded, where the run is on images.
@@ -331,7 +339,7 @@ def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
 
 
 @app.command("aggregate")
-def _aggregate(file: Run) -> None:
+def _aggregate(file: File) -> None:
     """Median, interquartile mean and mean of human-normalized scores on Atari, from a table of anyone's scores.
 
     Args:
@@ -352,7 +360,7 @@ def _aggregate(file: Run) -> None:
 
 
 @app.command("draw")
-def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: Run) -> None:
+def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: File) -> None:
     """Draw an experiment's picture from the folder with its tables alone."""
     from dgvf_agents.experiments.reproduce import draw
 

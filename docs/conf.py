@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.metadata import version as version_of
+from pathlib import Path
 from typing import Any
 
 project = "dgvf"
@@ -57,5 +58,17 @@ def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lin
         lines[:0] = ["..", ""]  # an empty comment, or else napoleon takes what stands before a colon for a type
 
 
+def _write_atlases(app: Any, exception: Exception | None) -> None:
+    """The atlas of every shipped run is a part of the site."""
+    if exception is not None or app.builder.name != "html":
+        return
+    from dgvf_agents.atlas.page import write_atlas
+    from dgvf_agents.runs.shipped import SHIPPED, output_folder
+
+    for path in SHIPPED.values():
+        write_atlas(path, out=Path(app.outdir) / output_folder(path, "atlas"))
+
+
 def setup(app: Any) -> None:
+    app.connect("build-finished", _write_atlases)
     app.connect("autodoc-process-docstring", _adapt_docstring, priority=400)  # before napoleon

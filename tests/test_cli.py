@@ -143,15 +143,27 @@ def test_a_run_is_watched_in_a_window(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_videos_need_no_display_and_a_window_says_that_it_does(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("moviepy")
+    reader = pytest.importorskip("moviepy.video.io.VideoFileClip")
     pygame.display.quit()
     monkeypatch.setenv("SDL_VIDEODRIVER", "none of these")
     monkeypatch.setattr(watching, "window", lambda config, mode="human": TimeLimit(window(config, mode), 3))
     with pytest.raises(SystemExit):
         main(["watch", str(run)])
     assert "dgvf: watch needs a display" in capsys.readouterr().err
+    monkeypatch.setenv("SDL_VIDEODRIVER", "offscreen")
+    main(["watch", str(run), "--episodes", "1"])
+    monkeypatch.delenv("SDL_VIDEODRIVER")  # some builds of SDL draw into memory by themselves
+    monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
+    with pytest.raises(SystemExit):
+        main(["watch", str(run)])
+    assert "dgvf: watch needs a display (none was found)" in " ".join(capsys.readouterr().err.split())
+    pygame.display.quit()
     main(["watch", str(run), "--episodes", "2", "--video", str(tmp_path / "videos")])
     assert len(list((tmp_path / "videos").glob("PuddleWorld-v0*.mp4"))) == 2
+    main(["watch", str(run), "--episodes", "2", "--video", str(tmp_path / "one.mp4")])
+    assert [path.name for path in tmp_path.glob("*.mp4")] == ["one.mp4"]
+    with reader.VideoFileClip(str(tmp_path / "one.mp4")) as video:
+        assert round(video.duration * video.fps) == 2 * (1 + 3)
 
 
 def test_ctrl_c_ends_watching_quietly(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from dgvf_agents.atlas.summary import lead
 from dgvf_agents.runs.algorithms import algorithm_of
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.shipped import output_folder
 from dgvf_agents.storage.atomic import write_whole
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
@@ -45,9 +46,9 @@ def write_atlas(
     In a world with a domain it covers every state; on images, as those of Atari games, the moments of a recorded game.
 
     Args:
-        run: a run folder whose agent has questions.
+        run: a run folder, or the name of a shipped run, whose agent has questions.
         beside: other runs on the same world, to compare representations with.
-        out: the folder to write to; `RUN/atlas` if `None`.
+        out: the folder to write to; if `None`, `RUN/atlas`, or for a shipped run `demo-atlas`.
         kinds: how many kinds of questions to show large ≥ 1.
         checkpoints: how many checkpoints to evaluate, at most, ≥ 1.
         game_seed: of the game that is recorded, if the run is on images.
@@ -65,12 +66,13 @@ def write_atlas(
     for name, value in (("kinds", kinds), ("checkpoints", checkpoints), ("game_steps", game_steps)):
         if value < 1:
             raise ValueError(f"{name} must be >= 1, got {value!r}")
-    config = RunFolder.existing(run).read_config()
+    own = RunFolder.existing(run)
+    config = own.read_config()
     for path in beside:
         other = RunFolder.existing(path).read_config()
         if (other.env, other.evaluation_kwargs) != (config.env, config.evaluation_kwargs):
             raise ValueError(f"beside must be runs on {config.env}, got {path} on {other.env}")
-    model = agent_in(RunFolder(run).latest_checkpoint(), algorithm_of(config))
+    model = agent_in(own.latest_checkpoint(), algorithm_of(config))
     question_task(model)
     known, horizon = evaluated_world(config)
     domain = domain or known or _recorded_game(config, model, game_seed, game_steps)
@@ -78,7 +80,7 @@ def write_atlas(
     report = read_run(run, domain, horizon, checkpoints, untrained=on_maps)
     others = [read_run(path, domain, horizon, checkpoints if on_maps else 1, untrained=on_maps) for path in beside]
     figures = (MapFigures if on_maps else EpisodeFigures)(report, others, kinds)
-    folder = run / "atlas" if out is None else out
+    folder = output_folder(own.path, "atlas") if out is None else out
     for name, png in figures.files().items():
         write_whole(folder / "pictures" / f"{name}.png", png)
     write_whole(folder / "atlas.json", (json.dumps(_record(report, figures), indent=1) + "\n").encode())

@@ -30,7 +30,7 @@ def evaluate(
     On Atari the return is the score of a whole game, under the rules of training.
 
     Args:
-        run: the run folder.
+        run: the run folder, or the name of a shipped run.
         episodes: number of episodes ≥ 1.
         deterministic: whether to take the most likely action instead of sampling from the policy.
         seed: seed of the evaluation environments and the actions.

@@ -6,6 +6,7 @@ RUN/progress.csv        metrics, one row per log interval; TensorBoard events ne
 RUN/evaluations.csv.gz  return and length of every evaluation episode
 RUN/checkpoints/        models by number of environment steps; the last few are complete, older ones hold networks only
 RUN/learning-curve.png
+RUN/evaluation.json         in shipped runs: what `dgvf evaluate` finds
 RUN/.lock               held by the training process
 """
 
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import final
 
 from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.runs.shipped import SHIPPED, located
 from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.storage.model_file import damage_of
 
@@ -34,14 +36,17 @@ class RunFolder:
 
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
-        """The run at `path`.
+        """The run at `path`, or the shipped run of this name.
 
         Raises:
             FileNotFoundError: there is no run.
         """
-        folder = cls(path)
+        folder = cls(located(path))
         if not folder.config_file.is_file():
-            raise FileNotFoundError(f"run must be a folder that `dgvf train` wrote, got {path} without a config.json")
+            raise FileNotFoundError(
+                f"run must be a folder that `dgvf train` wrote, or a shipped run ({', '.join(SHIPPED)}), got {path} "
+                "without a config.json"
+            )
         return folder
 
     @property
@@ -63,6 +68,11 @@ class RunFolder:
     def evaluations_file(self) -> Path:
         """All evaluation episodes."""
         return self.path / "evaluations.csv.gz"
+
+    @property
+    def evaluation_file(self) -> Path:
+        """Mean and standard deviation of the returns that `dgvf evaluate` finds, in shipped runs."""
+        return self.path / "evaluation.json"
 
     @property
     def curve_file(self) -> Path:

@@ -19,7 +19,7 @@ from dgvf_agents.execution.devices import device_named
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.runs.algorithms import algorithm_of, task_of
-from dgvf_agents.runs.checkpoint import load_checkpoint, reduce_older
+from dgvf_agents.runs.checkpoint import NothingToResumeError, load_checkpoint, reduce_older
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import environments_of_run
 from dgvf_agents.runs.folder import RunFolder
@@ -28,6 +28,7 @@ from dgvf_agents.runs.interrupts import StopRequest, stop_requests
 from dgvf_agents.runs.origin import record_origin
 from dgvf_agents.runs.progress import ProgressLog
 from dgvf_agents.runs.recorder import RunRecorder
+from dgvf_agents.runs.shipped import shipped_name
 from dgvf_agents.sb3.schedules import geometric, linear
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
@@ -56,8 +57,9 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     Raises:
         FileExistsError: `path` holds a run, and `resume` is false.
         FileNotFoundError: `config.questions_from` names no run.
-        ValueError: the run at `path` has a different configuration, another process is training it, all checkpoints
-            that training could continue from are damaged, or `config.device` is unavailable.
+        ValueError: the run at `path` has a different configuration, another process is training it, it comes with
+            the package, all checkpoints that training could continue from are damaged, or `config.device` is
+            unavailable.
         NotFiniteError: training has diverged.
         TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
     """
@@ -134,6 +136,7 @@ def open_run(
         FileExistsError: see `train`.
         ValueError: see `train`.
     """
+    _check_own(path)
     folder, device = RunFolder(path), device_named(config.device)
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
@@ -154,6 +157,14 @@ def open_run(
                     path.rmdir()
     except Timeout:
         raise ValueError(f"path must not be in use by another training process, got {path}") from None
+
+
+def _check_own(path: Path) -> None:
+    if (name := shipped_name(path)) is not None:
+        raise NothingToResumeError(
+            f"run must be one of your own to train, got {name}, which comes with the package and holds networks only; "
+            f"dgvf train {path.name} discovered trains one like it"
+        )
 
 
 def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> SynchronousAlgorithm | None:

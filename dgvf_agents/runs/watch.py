@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,13 +39,14 @@ def watch(
     """Show the agent of a run's latest checkpoint in a window.
 
     Args:
-        run: the run folder.
+        run: the run folder, or the name of a shipped run.
         episodes: number of episodes.
         deterministic: whether to take the most likely action instead of sampling from the policy.
         seed: seed of the environment.
         make_overlay: makes an overlay to draw over the map, as `dgvf_agents.atlas.live_questions` does for the agent's
             questions. Each step is then shown for several frames.
-        video: a folder for a video of every episode, in place of the window; needs moviepy.
+        video: a file ending in `.mp4` for a video of all episodes, or a folder for a video of each, in place of the
+            window; needs moviepy.
         tell: is told the return of every episode.
 
     Raises:
@@ -61,18 +65,34 @@ def watch(
         env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
         frames = _FRAMES_WITH_OVERLAY if video is None else 1
     try:
+        if video is None:
+            _check_display()
         for episode in range(episodes):
             total, steps = _episode(model, env, seed if episode == 0 else None, deterministic, frames)
             tell(f"episode {episode + 1}: return {total:g} in {steps:,} steps")
     except pygame.error as error:
-        raise OSError(f"watch needs a display ({error}); with --video FOLDER it needs none") from error
+        raise OSError(f"watch needs a display ({error}); with --video FILE.mp4 it needs none") from error
     finally:
         env.close()
 
 
-def _recorded(config: TrainConfig, folder: Path) -> gym.Env[Any, Any]:
+def _check_display() -> None:
+    """Raise `pygame.error` if SDL found no display and draws into memory, which nobody asked for."""
+    pygame.display.init()
+    if pygame.display.get_driver() == "offscreen" and "SDL_VIDEODRIVER" not in os.environ:
+        raise pygame.error("none was found")
+
+
+def _recorded(config: TrainConfig, video: Path) -> gym.Env[Any, Any]:
     """An environment whose episodes are recorded."""
-    return RecordVideo(window(config, "rgb_array"), str(folder), lambda episode: True, name_prefix=config.env)
+    env = window(config, "rgb_array")
+    if video.suffix != ".mp4":
+        return RecordVideo(env, str(video), lambda episode: True, name_prefix=config.env)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Overwriting existing videos")  # in a folder, which may hold anything else
+        whole = RecordVideo(env, str(video.parent), lambda episode: False, video_length=sys.maxsize)
+    whole.start_recording(video.stem)
+    return whole
 
 
 def _episode(

@@ -25,6 +25,7 @@ from typing import Any, BinaryIO, final
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor
 
 from dgvf_agents.storage.atomic import write_whole
@@ -38,6 +39,8 @@ MAX_EXPANSION = 20
 """A file that Stable-Baselines3 wrote may be compressed, to this fraction of its contents at most. Ours are not."""
 
 _DOCUMENT, _TENSORS, _PICKLED = "model.json", "tensors.safetensors", "pickled/"
+_ROUNDED = "half_precision"
+"""Names of the tensors in single precision that the file holds in half; left out where there are none."""
 _COMMENT = b"dgvf sha256 "
 _DIGEST_LENGTH = 64
 
@@ -165,9 +168,28 @@ def _current(document: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
     try:
         current = upgraded(document, tensors) if found == 3 else document
         check_references(current)
+        _restore_precision(current, tensors)
         return current
     except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
         raise DamagedFileError(f"it is malformed: {error or type(error).__name__}") from error
+
+
+def rounded(file: ModelFile, names: list[str]) -> ModelFile:
+    """The file with tensors in half precision, for a smaller one. Reading it gives them in single precision again.
+
+    Args:
+        file: the file.
+        names: of the tensors, which are float32.
+    """
+    halves = {name: file.tensors[name].half() for name in names}
+    return ModelFile({**file.document, _ROUNDED: names}, {**file.tensors, **halves}, file.pickled)
+
+
+def _restore_precision(document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+    for name in document.pop(_ROUNDED, []):
+        if tensors[name].dtype is not torch.float16:
+            raise ValueError(f"tensor {name!r} must be float16, got {tensors[name].dtype}")
+        tensors[name] = tensors[name].float()
 
 
 def is_stable_baselines3(contents: bytes) -> bool:

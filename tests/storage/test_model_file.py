@@ -14,7 +14,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, damage_of, read_bytes, with_ending, write_bytes
+from dgvf_agents.storage.model_file import (
+    DamagedFileError,
+    ModelFile,
+    damage_of,
+    read_bytes,
+    rounded,
+    with_ending,
+    write_bytes,
+)
 
 FILE = ModelFile({"a": [1, {"b": None}]}, {"w": torch.arange(5.0), "é": torch.zeros(0)}, {"f": b"pickle"})
 CONTENTS = FILE.to_bytes()
@@ -25,6 +33,26 @@ def test_a_file_comes_back_and_is_the_same_for_the_same_contents() -> None:
     assert (back.document, back.pickled) == (FILE.document, FILE.pickled)
     assert all(torch.equal(back.tensors[name], tensor) for name, tensor in FILE.tensors.items())
     assert back.to_bytes() == CONTENTS
+
+
+def test_rounded_tensors_are_smaller_and_come_back_in_single_precision() -> None:
+    networks = torch.linspace(-2.0, 2.0, 1000)
+    file = ModelFile({}, {"theta": networks, "low": networks.clone()})
+    contents = rounded(file, ["theta"]).to_bytes()
+    assert len(file.to_bytes()) - len(contents) == pytest.approx(2000, abs=100)
+    back = ModelFile.from_bytes(contents)
+    assert back.document == {}
+    assert torch.equal(back.tensors["low"], networks)
+    assert back.tensors["theta"].dtype == torch.float32
+    assert torch.equal(back.tensors["theta"], networks.half().float())
+    assert torch.equal(file.tensors["theta"], networks)
+
+
+@pytest.mark.parametrize("names", [["w"], ["nothing"], 1, [[]]])
+def test_tensors_that_cannot_have_been_rounded_are_refused(names: object) -> None:
+    contents = ModelFile({"half_precision": names}, {"w": torch.zeros(2, dtype=torch.uint8)}).to_bytes()
+    with pytest.raises(DamagedFileError, match="malformed"):
+        ModelFile.from_bytes(contents)
 
 
 def test_other_programs_can_read_it() -> None:

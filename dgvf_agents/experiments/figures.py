@@ -58,7 +58,7 @@ COLORS = {
     "reward-prediction": "#7a54be",
     "pixel-control": "#3a8a5c",
     "a2c": "#26282c",
-    "impala": "#26282c",
+    "impala": "#7d8794",
     "none": "#26282c",
     "sb3-a2c": "#9aa0a8",
     # variants of discovered questions: the usual one of each experiment has the method's color

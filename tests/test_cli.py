@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pygame
 import pytest
@@ -21,7 +21,7 @@ from dgvf_agents.atlas import page
 from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import main
 from dgvf_agents.command_help import COMMANDS
-from dgvf_agents.command_names import NAMES, Names, check_names
+from dgvf_agents.command_names import NAMES, PAPER_FIGURES, Names, PaperFigure, check_names
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
 from dgvf_agents.experiments.catalogue import FIGURES
@@ -268,8 +268,11 @@ def test_the_words_that_are_known_are_those_of_the_commands(capsys: pytest.Captu
     benchmarks = re.findall(r"\u2022 (\S+)", capsys.readouterr().out)
     on_worlds = {world: {method: {} for method in METHODS} for world in WORLDS}
     figures: Names = {figure: {} for figure in FIGURES}
-    positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": figures, "draw": figures}
+    of_paper: Names = {figure: {} for figure in get_args(PaperFigure)}
+    reproduced = {**figures, **of_paper}
+    positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": reproduced, "draw": figures}
     assert {**words(commands.app), **positional, "bench": {name: {} for name in benchmarks}} == NAMES
+    assert of_paper.keys() == PAPER_FIGURES.keys()
     check_names(["train", "puddle_world", "a2c", "anything"])
     check_names(["train", "--resume", "run"])
 

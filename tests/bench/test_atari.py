@@ -22,6 +22,7 @@ SMALL = ["--game", "Pong", "--n-envs", "2", "--n-steps", "4", "--questions", "3"
 SMALL += ["--device", "cpu", "--no-compile", "--seconds", "0.01", "--repetitions", "1"]
 
 
+@pytest.mark.slow
 def test_tables_and_report_of_cases_measured_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

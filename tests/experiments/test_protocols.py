@@ -200,7 +200,8 @@ def test_commands_name_the_trials(tmp_path: Path) -> None:
     assert told.endswith("--trials 5 --trial-seeds 2")
 
 
-@pytest.mark.parametrize("name", ["paper", pytest.param("equal-budget", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["paper", "equal-budget"])
 def test_the_experiment_runs_from_trials_to_the_picture(name: FigureName, tmp_path: Path) -> None:
     grid = ["--learning-rates", "0.001", "0.003", "--entropies", "0.01", "--coefficients", "0.01", "--trials", "2"]
     options = ["--scale", "tiny", "--worlds", WORLD, "--seeds", "1", "--jobs", "2", "--out", str(tmp_path)]

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.catalogue import FIGURES
@@ -68,6 +69,20 @@ def test_settings_without_a_source_keep_their_folders(tmp_path: Path) -> None:
     )
 
 
+def frozen_eta(out: Path) -> list[dict[str, Tensor]]:
+    """η of the run that discovered questions, and of the fresh agent that answers them."""
+    runs = (RunFolder(out / "puddle-world" / name / "seed-0") for name in ("discovered", "random,questions=discovered"))
+    return [load_model(run.read_config(), run.latest_checkpoint()).learner.eta for run in runs]
+
+
+def test_questions_are_discovered_before_an_agent_takes_them(tmp_path: Path) -> None:
+    main([*COMMAND, "--settings", "frozen", "--out", str(tmp_path)])
+    discovered, frozen = frozen_eta(tmp_path)
+    assert all(frozen[name].equal(value) for name, value in discovered.items())
+    assert list(Results.read(tmp_path / "results" / "question-transfer").cells["setting"]) == ["frozen"]
+
+
+@pytest.mark.slow
 def test_the_experiment_runs_from_the_first_stage_to_the_picture(swept: Path) -> None:
     folder = swept / "results" / "question-transfer"
     results = Results.read(folder)
@@ -75,16 +90,11 @@ def test_the_experiment_runs_from_the_first_stage_to_the_picture(swept: Path) ->
     assert (folder / "question-transfer.png").is_file()
     assert str(swept) not in (folder / "provenance.json").read_text()
     assert read_provenance(folder)["missing"] == []
-    discovered, frozen = (
-        load_model(run.read_config(), run.latest_checkpoint()).learner.eta
-        for run in (
-            RunFolder(swept / "puddle-world" / name / "seed-0")
-            for name in ("discovered", "random,questions=discovered")
-        )
-    )
+    discovered, frozen = frozen_eta(swept)
     assert all(frozen[name].equal(value) for name, value in discovered.items())
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_continues_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
     out = tmp_path / "moved"
     shutil.copytree(swept, out)

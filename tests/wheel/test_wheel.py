@@ -53,7 +53,8 @@ def test_requirements_are_those_of_the_wheel_without_extras(tmp_path: Path) -> N
 def test_there_must_be_one_wheel(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="must hold one wheel, as after `make wheel`; found 0"):
         check_wheel.built_wheel(tmp_path)
-    assert check_wheel.built_wheel(tmp_path) == wheel_in(tmp_path)
+    wheel = wheel_in(tmp_path)
+    assert check_wheel.built_wheel(tmp_path) == wheel
     (tmp_path / "dgvf-0.0.9-py3-none-any.whl").touch()
     with pytest.raises(FileNotFoundError, match="found 2"):
         check_wheel.built_wheel(tmp_path)

@@ -12,8 +12,12 @@ export OMP_NUM_THREADS ?= 1
 WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) + 1))")
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
+# What `make wheel-check` tries the wheel on, as commands or paths: the oldest and the newest supported Python.
+PYTHONS ?= python3.10 python3.13
+
 .DEFAULT_GOAL := help
-.PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints check clean
+.PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints wheel \
+  wheel-check check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -89,11 +93,19 @@ bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.j
 	$(BIN)/dgvf bench atari --output runs/bench-atari.json
 
 constraints: $(INSTALLED) ## Fit constraints.txt to pyproject.toml; pins that still fit stay, delete those to renew
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-annotate --quiet \
 	  --custom-compile-command "make constraints" --output-file constraints.txt
 
-check: lint types test docs ## Everything that continuous integration checks
+wheel: $(INSTALLED) ## Build the wheel and the source distribution into dist/, and check what a package index would
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+wheel-check: wheel ## Use the wheel alone on PYTHONS with the oldest and the newest libraries; keeps the table of it
+	$(BIN)/python -m tests.wheel.check_wheel $(PYTHONS) --output docs/results/wheel.json
+	$(BIN)/python docs/generate_wheel_table.py
+
+check: lint types test docs wheel ## Everything that continuous integration checks
 
 clean: ## Remove .venv and everything else that was built
 	rm -rf .venv docs/_build build dist runs mutants .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage* htmlcov

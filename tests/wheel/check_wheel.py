@@ -1,0 +1,161 @@
+"""Uses the wheel in `dist/` alone, on several Pythons, with the oldest and with the newest libraries; a script.
+
+python -m tests.wheel.check_wheel PYTHON [PYTHON ...] [--output REPORT]
+
+For each Python, installs the wheel twice into an empty environment in a temporary folder: with the lowest versions that
+its dependencies allow and that have a wheel for this Python, and with the highest ones. Then runs `try_wheel.py` there.
+Fails if any of them does; the report, a JSON file, is written all the same. uv installs, and its environment variables
+have their usual effect: `UV_TORCH_BACKEND=cpu` takes PyTorch's CPU builds, `UV_CACHE_DIR` is where downloads are kept.
+
+The report keeps the rows of other Pythons if they are of the same wheel and machine: Pythons can be tried one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from email.parser import Parser
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dgvf_agents.execution.machine import hardware
+from dgvf_agents.storage.atomic import write_whole
+
+TRY = Path(__file__).with_name("try_wheel.py")
+COMMAND = "make wheel-check"
+RESOLUTIONS = {"oldest": "lowest-direct", "newest": "highest"}
+"""uv's names of them. Dependencies of dependencies are the newest: their bounds are not ours."""
+VARIABLES = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+"""Left out, since they would lead to another environment or to the source tree."""
+
+
+def built_wheel(folder: Path) -> Path:
+    """The one wheel in a folder.
+
+    Raises:
+        FileNotFoundError: there is none, or several.
+    """
+    wheels = sorted(folder.glob("dgvf-*.whl"))
+    if len(wheels) != 1:
+        raise FileNotFoundError(f"{folder} must hold one wheel, as after `make wheel`; found {len(wheels)}")
+    return wheels[0]
+
+
+def requirements(wheel: Path) -> list[str]:
+    """What a wheel requires without its extras."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = Parser().parsestr(archive.read(name).decode())
+    return [line for line in metadata.get_all("Requires-Dist", []) if "extra ==" not in line]
+
+
+def check(wheel: Path, python: str, libraries: str, folder: Path) -> dict[str, Any]:
+    """Install a wheel and use it; a row of the report.
+
+    Args:
+        wheel: the wheel.
+        python: interpreter, as a command or a path.
+        libraries: a key of `RESOLUTIONS`.
+        folder: an empty folder, for the environment and everything that is written.
+    """
+    row: dict[str, Any] = {"libraries": libraries}
+    try:
+        interpreter = install(wheel, python, RESOLUTIONS[libraries], folder)
+    except subprocess.CalledProcessError as error:
+        return {**row, "versions": {"python": python_version(python)}, "failure": f"installation: {error.stderr}"}
+    work = folder / "work"
+    work.mkdir()
+    shutil.copy(TRY, work)
+    environment = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+    environment["XDG_CACHE_HOME"] = str(folder / "cache")  # compiled functions of others must not help
+    report = work / "report.json"
+    subprocess.run([interpreter, TRY.name, report], cwd=work, env=environment, check=False)
+    return {**row, **json.loads(report.read_text(encoding="utf-8"))}
+
+
+def install(wheel: Path, python: str, resolution: str, folder: Path) -> Path:
+    """Install a wheel into a new environment in `folder`; its interpreter.
+
+    Raises:
+        CalledProcessError: the wheel cannot be installed.
+    """
+    pins, wanted, venv = folder / "pins.txt", folder / "requirements.txt", folder / "venv"
+    wanted.write_text("\n".join(requirements(wheel)), encoding="utf-8")
+    wheels = ("--quiet", "--only-binary", ":all:")
+    choice = ("--resolution", resolution, "--python", python)
+    _uv("pip", "compile", wanted, *choice, *wheels, "--output-file", pins)
+    _uv("venv", "--quiet", "--no-project", "--python", python, venv)
+    interpreter = venv / ("Scripts" if os.name == "nt" else "bin") / "python"
+    _uv("pip", "install", "--python", interpreter, *wheels, "--constraints", pins, wheel)
+    return interpreter
+
+
+def python_version(python: str) -> str:
+    """Of an interpreter."""
+    program = "import platform; print(platform.python_version())"
+    return subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _uv(*arguments: str | Path) -> str:
+    """What uv prints, run outside of the repository."""
+    command = [sys.executable, "-m", "uv", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tempfile.gettempdir())
+    sys.stderr.write(done.stderr)
+    done.check_returncode()
+    return done.stdout
+
+
+def report_on(wheel: Path, earlier: dict[str, Any] | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """A report of rows, and of earlier ones that they do not replace.
+
+    Args:
+        wheel: the wheel.
+        earlier: an earlier report.
+        rows: new rows.
+    """
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    head = {"command": COMMAND, "wheel": digest, "hardware": hardware(torch.device("cpu"))}
+    kept = {}
+    if earlier is not None and earlier.items() >= head.items():
+        kept = {_environment(row): row for row in earlier["rows"]}
+    kept |= {_environment(row): row for row in rows}
+    return {**head, "rows": [kept[key] for key in sorted(kept)]}
+
+
+def _environment(row: dict[str, Any]) -> tuple[int, int, int]:
+    """What tells environments apart, in the order of the table."""
+    major, minor = row["versions"]["python"].split(".")[:2]
+    return int(major), int(minor), list(RESOLUTIONS).index(row["libraries"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("pythons", nargs="+", metavar="PYTHON", help="interpreter, as a command or a path")
+    parser.add_argument("--dist", type=Path, default=Path("dist"), help="folder with the wheel")
+    parser.add_argument("--output", type=Path, help="the report")
+    arguments = parser.parse_args()
+    wheel, rows, output = built_wheel(arguments.dist).resolve(), [], arguments.output
+    for python in arguments.pythons:
+        for libraries in RESOLUTIONS:
+            print(f"{python} with the {libraries} libraries", flush=True)
+            with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
+                rows.append(check(wheel, python, libraries, Path(folder)))
+            if output:
+                earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
+                write_whole(output, (json.dumps(report_on(wheel, earlier, rows), indent=1) + "\n").encode())
+    failures = [row["failure"] for row in rows if row["failure"]]
+    if failures:
+        sys.exit("\n\n".join([f"{len(failures)} of {len(rows)} environments failed", *failures]))
+
+
+if __name__ == "__main__":
+    main()

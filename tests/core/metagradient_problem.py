@@ -199,12 +199,12 @@ def random_log_probs(seed: int) -> Tensor:
 
 
 def problem(task: str, ends: bool = True, off_policy: bool = False) -> Problem:
-    """The problem of a task, always the same one."""
-    return _problem(task, ends, off_policy)
+    """The problem of a task, always the same one in the default precision."""
+    return _problem(task, ends, off_policy, torch.get_default_dtype())
 
 
 @cache
-def _problem(task: str, ends: bool, off_policy: bool) -> Problem:
+def _problem(task: str, ends: bool, off_policy: bool, dtype: torch.dtype) -> Problem:
     """T = 4 steps of B = 3 environments, six batches, every parameter of a size at which it matters."""
     case = _CASES[task]
     with torch.random.fork_rng():
@@ -212,7 +212,7 @@ def _problem(task: str, ends: bool, off_policy: bool) -> Problem:
         made = case.make()
         agent = MLPEncoder(math.prod(case.shape), case.hidden)
         network = AgentNetwork(agent, agent.features, ACTIONS, made.num_answers)
-        theta = {k: p + 0.3 * torch.randn(p.shape) for k, p in network.params().items()}
+        theta = {k: p + 0.3 * torch.randn(p.shape, dtype=dtype) for k, p in network.params().items()}
         eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
     rollouts = tuple(
         random_rollout(

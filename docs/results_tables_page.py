@@ -58,8 +58,8 @@ return of the last tenth of training, *average* the area under the curve. With f
 is given, in the order of seeds; from ten seeds on, the mean has a 95 % bootstrap interval. p is that of a two-sided
 permutation test of the difference of two means, exact below ten seeds; beside it is the smallest p that so many seeds
 allow. Seconds to solve are wall time, with compilation unless an earlier run had filled the cache. Returns come from
-evaluation: 64 episodes of the registered environment, with actions sampled from the policy. On
-Atari they are unclipped scores of the last 100 whole games of training, over agent steps of 4 frames.
+evaluation: 64 episodes of the registered environment, with actions sampled from the policy. On Atari they are unclipped
+scores of the last 100 whole games of training, over agent steps of 4 frames.
 """
 
 

@@ -57,7 +57,7 @@ class DGVFPolicy(ActorCriticPolicy):
     shares_default_extractor: ClassVar[bool] = True
     """Whether policy and value have one encoder where neither the encoder nor this is chosen."""
     default_activation: ClassVar[type[nn.Module]] = nn.ReLU
-    """Of the layers of `net_arch` and `head_arch`."""
+    """Of the default encoders for vectors, and of the layers of `net_arch` and `head_arch`."""
 
     @staticmethod
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
@@ -92,7 +92,8 @@ class DGVFPolicy(ActorCriticPolicy):
             net_arch: layers of the encoder: in place of those of `MLPExtractor` and `TanhExtractor`, the default
                 encoders for vectors, and after any other features extractor. A dict, with `"pi"` and `"vf"`, is for
                 policies whose encoder is not shared.
-            activation_fn: of the layers of `net_arch` and `head_arch`; of the policy class when left out.
+            activation_fn: of the default encoders for vectors, and of the layers of `net_arch` and `head_arch`; of the
+                policy class when left out.
             ortho_init: whether weights are orthogonal at first; the paper's encoders always are.
             use_sde: whether exploration depends on the state (gSDE).
             log_std_init: logarithm of the standard deviation of continuous actions at first.
@@ -164,6 +165,8 @@ class DGVFPolicy(ActorCriticPolicy):
     def make_encoder(self, observation_space: gym.Space, part: str = "pi") -> BaseFeaturesExtractor:
         """A new encoder like that of the policy (`"pi"`) or the value (`"vf"`), for observations of any space."""
         kind, arguments = self.features_extractor_class, dict(self.features_extractor_kwargs)
+        if kind in (MLPExtractor, TanhExtractor) and kind is type(self).default_extractor(observation_space):
+            arguments.setdefault("activation_fn", self.activation_fn)
         layers = None if self._layers is None else self._layers[part]
         if layers is not None and kind in (MLPExtractor, TanhExtractor) and "hidden" not in arguments:
             if not layers:

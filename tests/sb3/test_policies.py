@@ -61,9 +61,10 @@ def test_a_custom_encoder_is_extended() -> None:
         _ = policy.features_extractor.unflatten
 
 
+@pytest.mark.parametrize("net_arch", [[4], None])
 @pytest.mark.parametrize("kind", [MlpPolicy, PaperMlpPolicy])
-def test_the_activation_is_that_of_the_encoder(kind: type[DGVFPolicy]) -> None:
-    policy = _policy(kind, VECTOR, net_arch=[4], activation_fn=nn.ELU)
+def test_the_activation_is_that_of_the_encoder(kind: type[DGVFPolicy], net_arch: list[int] | None) -> None:
+    policy = _policy(kind, VECTOR, net_arch=net_arch, activation_fn=nn.ELU)
     assert any(isinstance(module, nn.ELU) for module in policy.features_extractor.modules())
     assert not any(isinstance(module, nn.Tanh | nn.ReLU) for module in policy.modules())
 

@@ -22,6 +22,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = "dgvf"
 html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 3

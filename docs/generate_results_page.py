@@ -49,17 +49,18 @@ def page(experiments: Mapping[str, Experiment]) -> str:
 
 
 def claims(results: Mapping[str, Results]) -> str:
-    """The table of claims; a claim and its source stand in the first of its rows."""
+    """The table of claims; a claim and its source in the paper stand in the first of its rows."""
     rows = claim_rows(results)
     known = [None, *rows]
-    headings = ("The paper", "Where", "World", "Protocol", "Here", "What was found", "Seeds")
+    headings = ("The paper", "World, protocol", "Here", "What was found", "Seeds")
     return table(headings, [_cells(row, before) for before, row in pairwise(known) if row is not None])
 
 
 def _cells(row: ClaimRow, before: ClaimRow | None) -> tuple[str, ...]:
-    paper = ("", "") if before is not None and before.claim == row.claim else (row.claim, row.source)
+    paper = "" if before is not None and before.claim == row.claim else f"{row.claim} ({row.source})"
+    where = f"{row.world}, {row.protocol}" if row.protocol else row.world
     verdict = f"{row.mark} {row.verdict}" if row.mark == "–" else f"**{row.mark}**"
-    return (*paper, row.world, row.protocol, verdict, row.words, row.seeds)
+    return paper, where, verdict, row.words, row.seeds
 
 
 def _missing(experiments: Mapping[str, Experiment]) -> str:

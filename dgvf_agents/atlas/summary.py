@@ -36,7 +36,8 @@ def _names(questions: Questions) -> str:
     named = [i for i in questions.ranking.kinds_first if questions.captions[i].named]
     if not named:
         return f"None of them has a name: landmarks explain less than {NAMED:.0%} of each."
-    have = f"{len(named)} of them {'has' if len(named) == 1 else 'have'} a name"
+    every = len(named) == len(questions.captions) > 1
+    have = "All of them have a name" if every else f"{len(named)} of them {'has' if len(named) == 1 else 'have'} a name"
     first = f"The first of these is question {named[0]}, “{questions.captions[named[0]].headline}”"
     return f"{have}: landmarks explain at least {NAMED:.0%} of how each varies. {first}"
 

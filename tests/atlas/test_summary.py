@@ -62,6 +62,13 @@ def test_the_numbers_are_told_in_words(rooms: Rooms) -> None:
     )
 
 
+def test_all_may_have_a_name(rooms: Rooms) -> None:
+    held, _ = uncorrelated(rooms)
+    told = lead(report(rooms, np.stack([held, 2.0 * held], axis=1), [0.1, 0.2], None))
+    assert " All of them have a name: landmarks explain at least 50% of how each varies. " in told
+    assert " 1 of them has a name: " in lead(report(rooms, held[:, None], [0.1], None))
+
+
 def test_no_more_is_claimed_than_there_is(rooms: Rooms) -> None:
     _, noise = uncorrelated(rooms)
     told = lead(report(rooms, noise[:, None], [0.5], [0.001]))

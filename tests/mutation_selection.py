@@ -24,6 +24,7 @@ from tests.core.test_metagradient import (  # noqa: F401
     test_scoring_decides_what_the_meta_loss_is,
     test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
+from tests.core.test_vtrace import test_a_rollout_must_tell_the_behavior_policy  # noqa: F401
 from tests.rollout.test_checks import test_a_nan_meta_gradient_is_skipped_and_counted  # noqa: F401
 from tests.test_a2c import (  # noqa: F401
     test_an_exploding_meta_gradient_is_skipped_and_counted,
@@ -52,6 +53,11 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 )
 def test_unrolls(convention: str, encoder_mode: str, objective: str, horizon: str, storage: str) -> None:
     whole_unrolls(Case("learned_discounts", convention, encoder_mode, "rmsprop", 3, objective, horizon, storage, 0.3))
+
+
+@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+def test_unrolls_off_policy(convention: str) -> None:
+    whole_unrolls(Case(convention=convention, bounds=(0.9, 0.8)))
 
 
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])

@@ -139,6 +139,7 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_
     torch.testing.assert_close(result, (advantages - advantages.mean()) / (advantages.std() + 1e-8))
     same = torch.full((STEPS, NUM_ENVS), 3.0, requires_grad=True)
     assert not normalize(same).any()
-    assert not normalize(torch.full((7, 11), 0.1, dtype=torch.float32)).any()  # whose mean is rounded
+    for value in (0.1, 0.7, 1.3, 1e-3, 12345.678):
+        assert not normalize(torch.full((7, 11), value, dtype=torch.float32)).any()  # whose mean is rounded
     assert torch.autograd.grad(normalize(same).square().sum(), same)[0].isfinite().all()
     assert torch.autograd.gradcheck(normalize, advantages.requires_grad_())

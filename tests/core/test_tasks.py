@@ -192,6 +192,14 @@ def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
     torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
 
 
+@pytest.mark.parametrize(("side", "cell", "border", "grid"), [(6, 2, 2, 1), (8, 3, 1, 2), (5, 1, 2, 1), (12, 4, 0, 3)])
+def test_cells_cover_all_but_the_border(side: int, cell: int, border: int, grid: int) -> None:
+    task = PixelControl.over((3, side, side), ACTIONS, cell, border)
+    assert (task.grid, task.border, task.num_answers) == (grid, border, grid * grid * ACTIONS)
+    task.check_shape((3, side, side))
+    assert PixelControl(ACTIONS).grid == 20
+
+
 @pytest.mark.parametrize("shape", [(4, 83, 83), (4, 84, 80), (1, 4, 4)])
 def test_images_that_cells_do_not_fill_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"square images of 4 n \+ 4 pixels a side .*, got {shape[1]} x {shape[2]}"):

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from dgvf_agents.experiments import claims, evidence
@@ -48,15 +49,28 @@ def test_a_seed_is_solved_from_the_level_on() -> None:
     found = results({"a": [LEVEL, below, LEVEL]}, best={"a": [LEVEL, below, below]})
     assert evidence.ends_solved(found, WORLD, "a") == [True, False, True]
     assert evidence.steps_to_solve(found, WORLD, "a") == [200, None, None]
-    times = [(WORLD, "a", seed, steps, 10.0 * seed + steps) for seed in (2, 1, 0) for steps in (100, 200)]
-    timed = dataclasses.replace(found, times=make_table("times", times))
-    assert evidence.seconds_to_solve(timed, WORLD, "a") == [200.0, None, None]
     assert evidence.seconds_to_solve(found, WORLD, "a") == [None, None, None]
     assert claims.suffices(asked(found, "a")) == (
         "1 of 3 seeds get to 2.9, 2 end there; final returns 2.90, 2.90, 2.90 (optimal 3)",
         "~",
         "in part",
     )
+
+
+def test_seconds_are_those_of_the_steps_of_the_same_run() -> None:
+    found = results({"a": [LEVEL, LEVEL, LEVEL], "b": [LEVEL] * 4}, best={"a": [LEVEL, 0.0, LEVEL], "b": [LEVEL] * 4})
+    other = found.curves.assign(world="puddle-world", seed=found.curves["seed"] + 5)
+    known = [("puddle-world", "a"), (WORLD, "a"), (WORLD, "b"), ("puddle-world", "a"), ("puddle-world", "b")]
+    times = [
+        (world, setting, seed, steps, 1000.0 * k * (k != 1) + 10.0 * seed + steps)
+        for k, (world, setting) in enumerate(known)
+        for seed in (2, 1, 0)
+        for steps in (100, 200)
+    ]
+    both = pd.concat([found.curves, other])
+    timed = dataclasses.replace(found, curves=both, times=make_table("times", times))
+    assert evidence.seconds_to_solve(timed, WORLD, "a") == [200.0, None, 220.0]
+    assert evidence.seconds_to_solve(timed, WORLD, "b") == [2200.0, 2210.0, 2220.0, None]
 
 
 def test_seeds_are_read_in_their_order() -> None:
@@ -109,6 +123,10 @@ def test_slower_than_all_others_is_not_slower_than_one() -> None:
         "more has a larger mean than 1 of 2 others"
     )
     assert claims.slower(asked(found, "more", "few")).mark == "✓"
+    tied = claims.slower(
+        asked(results({"few": [2.0] * 5, "many": [2.0] * 5, "more": [1.0] * 5}), "many", "few", "more")
+    )
+    assert tied.words.endswith("many has a larger mean than 1 of 2 others")
 
 
 def test_words_tell_the_numbers_behind_a_verdict() -> None:
@@ -140,6 +158,8 @@ def test_intervals_are_shown_from_ten_seeds_on() -> None:
     assert evidence.interval(evidence.mean_of(nine, WORLD, "a", "final")) == "4.00"
     assert evidence.interval(evidence.mean_of(ten, WORLD, "a", "final")) == "4.50 [0.00, 9.00]"
     assert evidence.every_seed([1.0, 20.0]) == "1.00, 20.0"
+    assert all(math.isnan(end) for end in evidence.shown(Estimate(4.0, 3.0, 5.0), 9)[1:])
+    assert evidence.shown(Estimate(4.0, 3.0, 5.0), 10) == Estimate(4.0, 3.0, 5.0)
     assert evidence.every_seed([3.0, *range(9)]) == "0.00 to 8.00"
 
 
@@ -185,19 +205,21 @@ def test_128_questions_are_compared_with_all_others() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "mark", "verdict", "cell"),
+    ("seeds", "p", "mark", "verdict", "cell"),
     [
-        (5, "✓", "yes", "5 (p ≥ 0.0079)"),
-        (4, "–", "not enough seeds", "4 (p ≥ 0.029)"),
-        (1, "–", "not enough seeds", "1"),
+        (5, " (p = 0.0079)", "✓", "yes", "5 (p ≥ 0.0079)"),
+        (4, " (p = 0.029)", "–", "not enough seeds", "4 (p ≥ 0.029)"),
+        (2, " (p = 0.33)", "–", "not enough seeds", "2 (p ≥ 0.33)"),
+        (1, "", "–", "not enough seeds", "1"),
     ],
 )
-def test_fewer_than_five_seeds_have_no_verdict(seeds: int, mark: str, verdict: str, cell: str) -> None:
+def test_fewer_than_five_seeds_have_no_verdict(seeds: int, p: str, mark: str, verdict: str, cell: str) -> None:
     claim = Claim("one", "figure 1", ("gridworlds",), ("a", "b"), claims.better, worlds=())
     found = results({"a": [3.0] * seeds, "b": [0.0] * seeds})
     (row,) = claim.rows({"gridworlds": found})
     assert (row.mark, row.verdict, row.seeds) == (mark, verdict, cell)
-    assert row.words.startswith("final return: a 3.00, b 0.00")
+    assert row.source == "figure 1"
+    assert row.words == f"final return: a 3.00, b 0.00{p}; average return: a 3.00, b 0.00{p}"
 
 
 def test_the_setting_with_the_fewest_seeds_decides() -> None:
@@ -216,10 +238,10 @@ def test_rows_name_each_world_and_what_was_not_run() -> None:
     one = Claim("one", "figure 1", ("gridworlds",), ("a",), claims.suffices)
     two = Claim("two", "figure 2", ("gridworlds",), ("a", "c"), claims.better, worlds=("puddle-world",))
     tables = {"gridworlds": results({"a": [3.0] * 5, "b": [0.0] * 5})}
-    assert [(row.claim, row.world, row.protocol, row.verdict) for row in one.rows(tables)] == [
-        ("one", "CollectObjectsSmall-v0", "preset", "yes"),
-        ("one", "CollectObjects-v0", "", "not run"),
-        ("one", "PuddleWorld-v0", "", "not run"),
+    assert [(row.claim, row.source, row.world, row.protocol, row.verdict) for row in one.rows(tables)] == [
+        ("one", "figure 1", "CollectObjectsSmall-v0", "preset", "yes"),
+        ("one", "figure 1", "CollectObjects-v0", "", "not run"),
+        ("one", "figure 1", "PuddleWorld-v0", "", "not run"),
     ]
     assert [(row.world, row.verdict) for row in two.rows(tables)] == [("PuddleWorld-v0", "not run")]
     assert [row.verdict for row in two.rows({})] == ["not run"]
@@ -233,4 +255,5 @@ def test_the_committed_page_has_these_verdicts() -> None:
     assert len(rows) > len(CLAIMS)
     for row in rows:
         verdict = f"{row.mark} {row.verdict}" if row.mark == "–" else f"**{row.mark}**"
-        assert f"| {row.world} | {row.protocol} | {verdict} | {row.words} | {row.seeds} |" in page
+        where = f"{row.world}, {row.protocol}" if row.protocol else row.world
+        assert f"| {where} | {verdict} | {row.words} | {row.seeds} |" in page

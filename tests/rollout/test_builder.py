@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import gymnasium as gym
@@ -47,6 +48,23 @@ def test_a_rollout_holds_final_observations() -> None:
     assert torch.argwhere(rollout.truncated).tolist() == [[0, 1]]
     assert torch.argwhere(rollout.terminated).tolist() == [[2, 1]]
     assert rollout.segment_end.tolist()[-1] == [True] * 3
+
+
+@pytest.mark.parametrize("given", [{}, {"index_terminated": False}, {"index_terminated": True}])
+def test_terminated_episodes_are_indexed_where_asked_for(given: dict[str, bool]) -> None:
+    builder = RolloutBuilder(3, 2, gym.spaces.Box(0, 9, (1,), np.float32), **given)
+    ends = np.array([[True, True], [False, True], [False, False]])
+    for t in range(3):
+        infos = [
+            {"terminal_observation": np.zeros(1), "TimeLimit.truncated": i == 0} if ends[t, i] else {} for i in (0, 1)
+        ]
+        builder.observe(np.zeros((2, 1)))
+        builder.add(np.zeros(2), np.zeros(2), ends[t], np.zeros((2, 1)), infos)
+    rollout = builder.build()
+    assert torch.argwhere(rollout.truncated).tolist() == [[0, 0]]
+    index, slot = bootstrap_positions(ends if given.get("index_terminated") else ends * [True, False])
+    assert rollout.bootstrap_index.tolist() == index.tolist()
+    assert rollout.bootstrap_slot.tolist() == slot.tolist()
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.data())
@@ -174,36 +192,49 @@ def test_a_half_filled_builder_continues_in_another(off_policy: bool) -> None:
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_rewards_and_observations_must_be_finite(bad: float) -> None:
     rewards, seen = np.ones((4, 3)), np.zeros((5, 3, 2), dtype=np.float32)
-    rewards[2, 0] = bad
-    with pytest.raises(ValueError, match=r"rewards must be finite.*environment 0"):
+    rewards[2, 1] = bad
+    with pytest.raises(ValueError, match=f"^rewards must be finite, got {bad} from environment 1$"):
         _filled(rewards, seen)
     for t in (0, 2, 4):
         wrong = seen.copy()
         wrong[t, 2, 0] = bad
-        with pytest.raises(ValueError, match=r"observations must be finite.*environment 2"):
+        with pytest.raises(ValueError, match=f"^observations must be finite, got {bad} from environment 2$"):
             _filled(np.ones((4, 3)), wrong)
-    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32))
-    builder.observe(np.zeros((2, 1)))
-    infos: list[dict] = [{}, {"terminal_observation": np.array([bad])}]
-    builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
-    with pytest.raises(ValueError, match=r"observations must be finite.*environment 1"):
+
+
+@pytest.mark.parametrize("is_dict", [False, True])
+def test_final_observations_must_be_finite(is_dict: bool) -> None:
+    space: gym.Space = gym.spaces.Box(0, 1, (3,), np.float32)
+    zeros, bad = np.zeros((2, 3)), np.array([0.0, 0.0, np.nan])
+    builder = RolloutBuilder(1, 2, gym.spaces.Dict({"a": space}) if is_dict else space)
+    builder.observe({"a": zeros} if is_dict else zeros)
+    infos: list[dict] = [{}, {"terminal_observation": {"a": bad} if is_dict else bad}]
+    builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), {"a": zeros} if is_dict else zeros, infos)
+    with pytest.raises(ValueError, match=r"^observations must be finite, got nan from environment 1$"):
         builder.build()
 
 
 @pytest.mark.parametrize(
     ("by_time", "needs_final_observation", "why"),
-    [(True, True, "bootstrapped"), (True, False, "bootstrapped"), (False, True, "the auxiliary task reads it")],
+    [
+        (True, None, "returns of a truncated episode are bootstrapped from it"),
+        (True, False, "returns of a truncated episode are bootstrapped from it"),
+        (False, None, "the auxiliary task reads it"),
+    ],
 )
 @pytest.mark.parametrize("last", [{}, {"terminal_observation": None}])
 def test_a_missing_final_observation_is_reported_if_needed(
-    by_time: bool, needs_final_observation: bool, why: str, last: dict[str, Any]
+    by_time: bool, needs_final_observation: bool | None, why: str, last: dict[str, Any]
 ) -> None:
-    builder = RolloutBuilder(
-        1, 2, gym.spaces.Box(0, 1, (1,), np.float32), needs_final_observation=needs_final_observation
-    )
+    given = {} if needs_final_observation is None else {"needs_final_observation": needs_final_observation}
+    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32), **given)
     builder.observe(np.zeros((2, 1)))
     infos: list[dict] = [{}, {"TimeLimit.truncated": by_time, **last}]
-    with pytest.raises(ValueError, match=rf"infos must hold terminal_observation .*environment 1: .*{why}"):
+    message = (
+        f"infos must hold terminal_observation when an episode ends, got none from environment 1: {why}. "
+        "The VecEnv must store the episode's final observation there, as those of Stable-Baselines3 do"
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
 
 
@@ -215,6 +246,23 @@ def test_a_final_observation_that_is_not_needed_may_be_missing() -> None:
     rollout = builder.build()
     assert rollout.terminated.tolist() == [[False, True], [True, True]]
     assert rollout.next_observations.flatten().tolist() == [1.0, 1.0, 7.0, 2.0]  # type: ignore[union-attr]
+
+
+def test_a_dict_of_one_step() -> None:
+    builder = RolloutBuilder(1, 1, gym.spaces.Dict({"level": gym.spaces.Discrete(5)}))
+    builder.observe({"level": np.array([3])})
+    builder.add(np.zeros(1), np.zeros(1), np.zeros(1, bool), {"level": np.array([4])}, [{}])
+    rollout = builder.build()
+    assert rollout.observations["level"].tolist() == [[3]]  # type: ignore[index, call-overload]
+    assert rollout.next_observations["level"].tolist() == [[4]]  # type: ignore[index, call-overload]
+
+
+def test_observations_are_contiguous_whatever_the_layout_of_the_environments() -> None:
+    seen = np.asfortranarray(np.arange(12.0).reshape(2, 2, 3))
+    observed = RolloutBuilder(1, 2, gym.spaces.Box(0, 99, (2, 3), np.float64)).observe(seen)
+    assert isinstance(observed, torch.Tensor)
+    assert observed.is_contiguous()
+    assert np.array_equal(observed.numpy(), seen)
 
 
 def test_dict_observations_and_actions_with_several_parts() -> None:

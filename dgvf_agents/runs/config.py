@@ -81,7 +81,7 @@ class TrainConfig:
     None: `joint` for the task `none`, otherwise `auxiliary`, as in the paper's representation experiments."""
     questions_from: str | None = None
     """Folder of a finished run whose questions the task `random` takes, frozen; a relative path starts at this run's
-    own folder. None: questions of its own."""
+    own folder. `demo` or another shipped run by its name. None: questions of its own."""
     principal_questions: int | None = None
     """Number of principal questions to answer in place of all in `questions_from`: the directions along which their
     cumulants vary most in the experience of the agent that discovered them. None: all questions."""

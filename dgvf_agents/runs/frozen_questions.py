@@ -16,6 +16,7 @@ from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.runs.shipped import SHIPPED
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _SEED = 30_000
@@ -41,7 +42,8 @@ def frozen_eta(config: TrainConfig, path: Path) -> Params | None:
     """
     if config.questions_from is None:
         return None
-    folder = RunFolder.existing((path / config.questions_from).resolve())
+    named = (path / config.questions_from).resolve()
+    folder = RunFolder.existing(named if named.exists() else SHIPPED.get(config.questions_from, named))
     found = folder.read_config()
     _check(found, config, folder)
     model = load_model(found, folder.latest_checkpoint(), device="cpu")

@@ -158,6 +158,15 @@ def test_questions_that_do_not_fit_are_refused(changes: dict[str, Any], message:
     assert not (runs / "new").exists()
 
 
+def test_a_shipped_run_goes_by_its_name(tmp_path: Path) -> None:
+    shipped = RunFolder.existing(Path("demo"))
+    taken = frozen_eta(dataclasses.replace(shipped.read_config(), task="random", questions_from="demo"), tmp_path)
+    assert taken is not None
+    expected = eta_in(shipped.path)
+    assert taken.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in taken.items())
+
+
 def test_a_run_that_is_not_there_is_named(runs: Path) -> None:
     with pytest.raises(FileNotFoundError, match="run must be a folder"):
         train(dataclasses.replace(FROZEN, questions_from="../nowhere"), runs / "new", show_progress=False)

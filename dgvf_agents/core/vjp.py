@@ -48,12 +48,17 @@ def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiabl
 
     Returns:
         the result, detached, and its pull-back; see `first_result`.
+
+    Raises:
+        ValueError: the result is detached from the arguments.
     """
     leading = arguments[:differentiable]
     inputs = [value.detach().requires_grad_(value.is_floating_point()) for value in flatten(leading)]
     with torch.enable_grad():
         result = function(*builder(template(tuple(leading)))(inputs), *arguments[differentiable:])
     outputs = first_result(result)
+    if not any(value.requires_grad for value in outputs):
+        raise ValueError("a step must depend on the state or on eta, got one that is detached from both")
     detached: Result = builder(template(result))([value.detach() for value in flatten(result)])
 
     def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:

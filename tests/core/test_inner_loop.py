@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from dgvf_agents.core.flat import map_tensors
 from dgvf_agents.engine import InnerLoop, LossGradient, MetaGradient, meta_gradient
 from tests.core.inner_loop_problem import (
     Training,
@@ -255,6 +256,10 @@ def test_losses_that_depend_on_nothing() -> None:
         (lambda state, eta: state.theta, "a step must return a state like its argument"),
         (lambda state, eta: state._replace(momentum={}), "a step must return a state like its argument"),
         (lambda state, eta: tuple(state), "got a tuple of 3"),
+        (
+            lambda state, eta: map_tensors(torch.detach, state),
+            "must depend on the state or on eta, got one that is detached",
+        ),
     ],
 )
 def test_steps_that_return_something_else(function: Any, message: str) -> None:

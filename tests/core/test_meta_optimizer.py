@@ -93,6 +93,8 @@ def test_without_meta_parameters() -> None:
 
 
 def test_invalid_arguments() -> None:
+    with pytest.raises(TypeError, match=r"a tree must consist of tensors .*, got a float at 'rate'"):
+        MetaOptimizer({"rate": 0.1})
     with pytest.raises(TypeError, match=r"eta must consist of floating-point tensors, got torch.int64 in 'count'"):
         MetaOptimizer({"count": torch.tensor(1)})
     optimizer = MetaOptimizer(eta())

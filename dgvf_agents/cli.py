@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
@@ -18,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: list[str]) -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: `--env my_world:World-v0` finds my_world.py, and nothing is hidden by it
     check_names(given)
     if given[:1] == ["--version"]:
         print(f"dgvf {version('dgvf')}")

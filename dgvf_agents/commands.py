@@ -124,11 +124,12 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     how = f"dgvf train --resume {shlex.quote(str(path))}"
     _check_out(path)
     _tell_rules(config)
+    finished = resume and RunFolder(path).config_file.exists() and RunFolder(path).is_finished()
     try:
         if config.learners > 1:
             train_learners(config, path, resume=resume)
         else:
-            train(config, path, resume=resume)
+            train(config, path, show_progress=not finished, resume=resume)
     except TrainingInterruptedError:
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)
@@ -136,6 +137,8 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
         if not isinstance(error, FileExistsError | NothingToResumeError) and RunFolder(path).checkpoints():
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
+    if finished:
+        Console().print(f"The run has its {config.steps:,} steps already.")
     Console().print(f"The run lies in [bold]{path}[/bold]; its learning curve is learning-curve.png. Next:")
     for command in _next_commands(config, shlex.quote(str(path))):
         Console().print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
@@ -260,7 +263,7 @@ def _watch(
     from dgvf_agents.runs.folder import RunFolder
     from dgvf_agents.runs.watch import watch
 
-    _tell_rules(RunFolder.existing(run).read_config())
+    RunFolder.existing(run)  # before anything is loaded
     overlay, tell = live_questions if questions else None, partial(Console().print, highlight=False)
     try:
         watch(run, episodes, deterministic, seed, overlay, video, tell)
@@ -290,9 +293,7 @@ def _atlas(
         game_steps: Steps after which its recording stops.
     """
     from dgvf_agents.atlas.page import write_atlas
-    from dgvf_agents.runs.folder import RunFolder
 
-    _tell_rules(RunFolder.existing(run).read_config())
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{page}[/bold].")
 

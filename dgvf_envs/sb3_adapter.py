@@ -7,6 +7,7 @@ on them and receives the same data as from its own `DummyVecEnv`.
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -308,14 +309,23 @@ def resetting_in_part(env: VectorEnv) -> VectorEnv:
 
 def default_num_envs(env_id: str) -> int:
     """The agents' default number of environments: 16 for those of this package, as in the paper; 1 for others."""
-    return 16 if _of_this_package(_spec(env_id)) else 1
+    return 16 if _of_this_package(spec_of(env_id)) else 1
 
 
-def _spec(env_id: str) -> EnvSpec:
-    """The spec of an id; `"module:Id-v0"` imports the module first."""
+def spec_of(env_id: str) -> EnvSpec:
+    """The spec of an id; `"module:Id-v0"` imports the module first.
+
+    Raises:
+        ValueError: there is no such module.
+    """
     module, _, name = env_id.rpartition(":")
     if module:
-        __import__(module)
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # of what the module imports
+            raise ValueError(f"env must name a module on Python's path before the colon, got {env_id!r}") from error
     return gym.spec(name)
 
 
@@ -325,7 +335,7 @@ def _of_this_package(spec: EnvSpec) -> bool:
 
 def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> GymnasiumVecEnv | None:
     """The id's own vector environment, or `None` if it has none that the adapter supports."""
-    spec = _spec(env_id)
+    spec = spec_of(env_id)
     if spec.vector_entry_point is None or spec.additional_wrappers:
         return None
     if _of_this_package(spec):

@@ -152,11 +152,14 @@ def test_videos_need_no_display_and_a_window_says_that_it_does(
     assert "dgvf: watch needs a display" in capsys.readouterr().err
     monkeypatch.setenv("SDL_VIDEODRIVER", "offscreen")
     main(["watch", str(run), "--episodes", "1"])
-    monkeypatch.delenv("SDL_VIDEODRIVER")  # some builds of SDL draw into memory by themselves
-    monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
-    with pytest.raises(SystemExit):
-        main(["watch", str(run)])
-    assert "dgvf: watch needs a display (none was found)" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.delenv("SDL_VIDEODRIVER")
+    for display in ("", ":0"):
+        monkeypatch.setenv("DISPLAY", display)
+        monkeypatch.setattr(pygame.display, "init", lambda: None)  # some builds of SDL draw into memory by themselves
+        monkeypatch.setattr(pygame.display, "get_driver", lambda: "offscreen")
+        with pytest.raises(SystemExit):
+            main(["watch", str(run)])
+        assert "dgvf: watch needs a display (none was found)" in " ".join(capsys.readouterr().err.split())
     pygame.display.quit()
     main(["watch", str(run), "--episodes", "2", "--video", str(tmp_path / "videos")])
     assert len(list((tmp_path / "videos").glob("PuddleWorld-v0*.mp4"))) == 2
@@ -164,6 +167,61 @@ def test_videos_need_no_display_and_a_window_says_that_it_does(
     assert [path.name for path in tmp_path.glob("*.mp4")] == ["one.mp4"]
     with reader.VideoFileClip(str(tmp_path / "one.mp4")) as video:
         assert round(video.duration * video.fps) == 2 * (1 + 3)
+
+
+def test_a_video_with_questions_is_as_slow_as_the_window(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = pytest.importorskip("moviepy.video.io.VideoFileClip")
+    monkeypatch.setattr(watching, "window", lambda config, mode="human": TimeLimit(window(config, mode), 3))
+    rates = []
+    for name, more in (("fast.mp4", []), ("slow.mp4", ["--questions"])):
+        main(["watch", str(run), "--episodes", "1", *more, "--video", str(tmp_path / name)])
+        with reader.VideoFileClip(str(tmp_path / name)) as video:
+            rates.append(video.fps)
+    assert rates[0] == 6 * rates[1]
+
+
+def test_a_video_that_cannot_be_written_is_refused_before_anything_is_loaded(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(watching, "load_model", lambda *given, **options: pytest.fail("loaded"))
+    with pytest.raises(SystemExit):
+        main(["watch", str(run), "--video", str(tmp_path / "one.avi")])
+    assert "video must end in .mp4 or be a folder" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(watching, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit):
+        main(["watch", str(run), "--video", str(tmp_path / "one.mp4")])
+    assert "a video needs MoviePy: pip install moviepy" in " ".join(capsys.readouterr().err.split())
+    assert not list(tmp_path.iterdir())
+
+
+WORLD = """
+import gymnasium as gym
+from dgvf_envs.puddle_world.env import PuddleWorldEnv
+
+gym.register("Mine-v0", entry_point=PuddleWorldEnv, max_episode_steps=20)
+"""
+
+
+def test_worlds_are_found_in_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "my_world.py").write_text(WORLD, encoding="utf-8")
+    tiny = ["--steps", "80", "--compile", "False", "--questions", "4", "--out", "mine"]
+    train = ["train", "puddle-world", "discovered", "--env", "my_world:Mine-v0"]
+
+    def dgvf(*arguments: str, where: Path = tmp_path) -> subprocess.CompletedProcess[str]:
+        command = [Path(sys.executable).with_name("dgvf"), *arguments]
+        return subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+
+    assert dgvf(*train, *tiny).returncode == 0
+    assert "return " in dgvf("evaluate", "mine", "--episodes", "2").stdout
+    again = dgvf("train", "--resume", "mine")
+    assert (again.returncode, "The run has its 80 steps already." in again.stdout) == (0, True)
+    (tmp_path / "elsewhere").mkdir()
+    failed = dgvf("evaluate", str(tmp_path / "mine"), where=tmp_path / "elsewhere")
+    assert failed.returncode == 2
+    assert "Traceback" not in failed.stderr
+    assert "env must name a module on Python's path before the colon" in " ".join(failed.stderr.split())
 
 
 def test_ctrl_c_ends_watching_quietly(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,7 +107,7 @@ def record(
     if pictures and not images:
         raise ValueError(
             "run must be on a world with a registered domain or on images (channels, height, width) of bytes, "
-            f"got observations of {space}"
+            f"got observations of {space}: dgvf_agents.atlas.domain.register(World, Domain) registers one"
         )
     if not isinstance(model.action_space, gym.spaces.Discrete):
         raise ValueError(f"run must have actions of a Discrete space, got {model.action_space}")

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_envs.atari import make_atari, make_atari_vec
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec, spec_of
 
 
 def training_environments(config: TrainConfig, seed: int | None = None) -> VecEnv:
@@ -82,7 +82,7 @@ def window(config: TrainConfig, render_mode: str = "human") -> gym.Env[Any, Any]
     """An environment in a window. On Atari an episode is a whole game, even if a lost life ends it in training."""
     if config.atari is not None:
         return make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False), render_mode=render_mode)
-    env = gym.make(config.env, render_mode=render_mode, **config.evaluation_kwargs)
+    env = gym.make(spec_of(config.env), render_mode=render_mode, **config.evaluation_kwargs)
     wrapper = _wrapper(config)
     return env if wrapper is None else wrapper(env)
 

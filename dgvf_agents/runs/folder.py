@@ -102,7 +102,9 @@ class RunFolder:
             if (damage := damage_of(path)) is None:
                 return path
             warnings.warn(f"checkpoint {path} is skipped: {damage}", stacklevel=2)
-        raise FileNotFoundError(f"run must have a checkpoint, got {self.path} without one")
+        raise FileNotFoundError(
+            f"run must have a checkpoint, got {self.path} without one: dgvf train --resume starts it again"
+        )
 
     def is_finished(self) -> bool:
         """Whether the run has reached its steps: the checkpoint of the last step exists and is not damaged."""

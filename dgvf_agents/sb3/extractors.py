@@ -74,7 +74,8 @@ class GridCNNExtractor(EncoderExtractor):
         shape = observation_space.shape
         if shape is None or len(shape) != 3:
             raise UnsupportedSpaceError(
-                f"observation_space must have planes (channels, rows, columns), got {observation_space}"
+                f"observation_space must have planes (channels, rows, columns), got {observation_space}: use MlpPolicy "
+                "for vectors"
             )
         super().__init__(observation_space, GridCNNEncoder(shape, hidden=features_dim))
 

@@ -129,7 +129,7 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
         if config.learners > 1:
             train_learners(config, path, resume=resume)
         else:
-            train(config, path, show_progress=not finished, resume=resume)
+            train(config, path, resume=resume)
     except TrainingInterruptedError:
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)
@@ -168,6 +168,12 @@ def _tell_rules(config: TrainConfig) -> None:
     rules = worlds_of(config) if config.atari is None else config.atari.describe()
     if rules is not None:
         Console().print(f"{config.env}: {rules}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _tell_game(config: TrainConfig) -> None:
+    """What a game is played under; of other worlds nothing, where no returns are compared."""
+    if config.atari is not None:
+        _tell_rules(config)
 
 
 def _resume(run: File, device: str | None = None) -> None:
@@ -263,7 +269,7 @@ def _watch(
     from dgvf_agents.runs.folder import RunFolder
     from dgvf_agents.runs.watch import watch
 
-    RunFolder.existing(run)  # before anything is loaded
+    _tell_game(RunFolder.existing(run).read_config())
     overlay, tell = live_questions if questions else None, partial(Console().print, highlight=False)
     try:
         watch(run, episodes, deterministic, seed, overlay, video, tell)
@@ -293,7 +299,9 @@ def _atlas(
         game_steps: Steps after which its recording stops.
     """
     from dgvf_agents.atlas.page import write_atlas
+    from dgvf_agents.runs.folder import RunFolder
 
+    _tell_game(RunFolder.existing(run).read_config())
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{page}[/bold].")
 

@@ -37,7 +37,7 @@ def _one(report: dict[str, Any]) -> str:
         for row in speed_rows(speeds)
     ]
     headings = ("Environment", "Agent", "Actors", "Steps/s", "To RLlib", "Time, to IMPALA")
-    eager = "" if settings["compile"] else "Our updates are not compiled here either. "
+    eager = "" if settings.get("compile", True) else "Our updates are not compiled here either. "
     return f"""{eager}With {settings["n_envs"]} environments, rollouts of {settings["n_steps"]} steps and unrolls of
 L = {settings["unroll_length"]} updates; medians of {settings["repetitions"]} repetition(s) of at least
 {settings["seconds"]:g} seconds:

@@ -82,21 +82,10 @@ def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("method", ["discovered", "pixel-control"])
 def test_compiled_training_equals_eager_training(method: str, tmp_path: Path) -> None:
     """Learned discounts and action values of cells, on full-size frames."""
-    for compiling in ("compile", "no-compile"):
-        main(
-            [
-                "train",
-                "atari",
-                method,
-                "--game",
-                "Breakout",
-                *TINY,
-                f"--{compiling}",
-                "--out",
-                str(tmp_path / compiling),
-            ]
-        )
-    compiled, plain = (rows_of(tmp_path / name) for name in ("compile", "no-compile"))
+    for compiling in ("True", "False"):
+        out = ["--compile", compiling, "--out", str(tmp_path / compiling)]
+        main(["train", "atari", method, "--game", "Breakout", *TINY, *out])
+    compiled, plain = (rows_of(tmp_path / name) for name in ("True", "False"))
     assert len(compiled) == len(plain) > 0
     for name in ("train/answer_loss", "train/value_loss", "train/gradient_norm"):
         for one, other in zip(compiled, plain, strict=True):

@@ -29,7 +29,6 @@ myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 3
 
 autodoc_inherit_docstrings = False
-autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 python_maximum_signature_line_length = 100

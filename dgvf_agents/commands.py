@@ -124,7 +124,8 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     how = f"dgvf train --resume {shlex.quote(str(path))}"
     _check_out(path)
     _tell_rules(config)
-    finished = resume and RunFolder(path).config_file.exists() and RunFolder(path).is_finished()
+    folder = RunFolder(path)
+    finished = resume and folder.config_file.exists() and folder.is_finished()
     try:
         if config.learners > 1:
             train_learners(config, path, resume=resume)
@@ -134,7 +135,7 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if not isinstance(error, FileExistsError | NothingToResumeError) and RunFolder(path).checkpoints():
+        if not isinstance(error, FileExistsError | NothingToResumeError) and folder.checkpoints():
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
     if finished:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -73,12 +73,12 @@ def named_tensors(tree: Any, prefix: str = "") -> dict[str, Tensor]:
     """The tensors by their path in the tree, such as `theta.weight` or `layers.0`; a tree of one tensor has no path."""
     if isinstance(tree, Tensor):
         return {prefix: tree}
-    if not isinstance(tree, dict | tuple | list | None):
+    fields = tree._asdict() if hasattr(tree, "_fields") else tree
+    if not isinstance(fields, dict | tuple | list | None):
         where = f" at {prefix!r}" if prefix else ""
         raise TypeError(
             f"a tree must consist of tensors in tuples, lists and dicts, got a {type(tree).__name__}{where}"
         )
-    fields: Any = cast(Any, tree)._asdict() if hasattr(tree, "_fields") else tree
     parts = fields.items() if isinstance(fields, dict) else enumerate(fields or ())
     found: dict[str, Tensor] = {}
     for name, part in parts:

@@ -16,7 +16,7 @@ from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import training_environments
 from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.shipped import SHIPPED
+from dgvf_agents.runs.shipped import located
 from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _SEED = 30_000
@@ -42,8 +42,7 @@ def frozen_eta(config: TrainConfig, path: Path) -> Params | None:
     """
     if config.questions_from is None:
         return None
-    named = (path / config.questions_from).resolve()
-    folder = RunFolder.existing(named if named.exists() else SHIPPED.get(config.questions_from, named))
+    folder = RunFolder.existing(located(Path(config.questions_from), path).resolve())
     found = folder.read_config()
     _check(found, config, folder)
     model = load_model(found, folder.latest_checkpoint(), device="cpu")

@@ -13,9 +13,10 @@ SHIPPED = {
 """Their folders, by name. They hold networks only and are never written to."""
 
 
-def located(run: Path) -> Path:
-    """The folder of a run: `run` if it exists, otherwise that of the shipped run of this name if there is one."""
-    return run if run.exists() else SHIPPED.get(run.as_posix(), run)
+def located(run: Path, start: Path = Path()) -> Path:
+    """The folder of a run: `run` from `start` if it exists, otherwise the shipped run of this name if there is one."""
+    there = start / run
+    return there if there.exists() else SHIPPED.get(run.as_posix(), there)
 
 
 def shipped_name(folder: Path) -> str | None:

@@ -22,22 +22,24 @@ _POLICIES = ("PaperMlpPolicy", "MlpPolicy")
 """Policies whose networks are small."""
 _WORLDS = ("PuddleWorld", "CollectObjects")
 """Beginnings of the environment ids of `dgvf_envs`."""
-_FREE: dict[str, Any] = {
-    "seed": 0,
-    "questions_from": None,
-    "learning_rate": 0.0,
-    "final_learning_rate": None,
-    "ent_coef": 0.0,
-    "final_ent_coef": None,
-    "gamma": 0.0,
-    "vf_coef": 0.0,
-    "auxiliary_coefficient": 0.0,
-    "rms_prop_eps": 0.0,
-    "meta_learning_rate": 0.0,
-    "final_meta_learning_rate": None,
-    "meta_max_grad_norm": 0.0,
-}
-"""Fields of `TrainConfig` that members need not agree in, and what stands for any value of theirs."""
+_FREE = (
+    "seed",
+    "questions_from",
+    "learning_rate",
+    "final_learning_rate",
+    "ent_coef",
+    "final_ent_coef",
+    "gamma",
+    "vf_coef",
+    "auxiliary_coefficient",
+    "rms_prop_eps",
+    "meta_learning_rate",
+    "final_meta_learning_rate",
+    "meta_max_grad_norm",
+)
+"""Fields of `TrainConfig` that members need not agree in."""
+_NORMS = ("max_grad_norm", "meta_max_discount_grad_norm")
+"""Fields in which members may have any number, or all of them none."""
 
 
 def groups_of(cells: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
@@ -59,9 +61,8 @@ def _kind(cell: Cell) -> Any:
     config = cell.config
     if not _gains(config):
         return cell
-    norms = [None if norm is None else 0.0 for norm in (config.max_grad_norm, config.meta_max_discount_grad_norm)]
-    common = dataclasses.replace(config, **_FREE, max_grad_norm=norms[0], meta_max_discount_grad_norm=norms[1])
-    return repr(common)
+    fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
+    return repr(fields | {name: fields[name] is None for name in _NORMS})
 
 
 def _gains(config: TrainConfig) -> bool:

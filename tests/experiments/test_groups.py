@@ -12,6 +12,7 @@ from filelock import FileLock
 from dgvf_agents.experiments.groups import MAX_MEMBERS, groups_of
 from dgvf_agents.experiments.runs import Cell, CellState, cells_of, lock_file, log_file, read_mark, run_cells, state_of
 from dgvf_agents.experiments.settings import SCALES, Setting, setting
+from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS, question_transfer
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]
 
@@ -48,6 +49,17 @@ def test_members_differ_in_continuous_settings_only(tmp_path: Path) -> None:
         assert sizes(groups_of(cells(tmp_path, different, 1), 1)) == [1, 1]
     methods = [setting("puddle-world", "discovered"), setting("puddle-world", "random")]
     assert sizes(groups_of(cells(tmp_path, methods, 2), 1)) == [2, 2]
+    clipped = [setting("puddle-world", "discovered", max_grad_norm=norm) for norm in (0.5, 1.0)]
+    assert sizes(groups_of(cells(tmp_path, clipped, 1), 1)) == [2]
+
+
+def test_members_may_take_questions_of_different_runs(tmp_path: Path) -> None:
+    groups = groups_of(cells(tmp_path, question_transfer("puddle-world"), 2), 1)
+    assert [[(cell.setting.label, cell.seed) for cell in group] for group in groups] == [
+        [("discovered", 0), ("discovered", 1)],
+        [(label, seed) for seed in (0, 1) for label in ("random", "frozen", "other-world")],
+        *([(f"principal-{k}", seed) for seed in (0, 1)] for k in PRINCIPAL_QUESTIONS),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings ar
 	$(BIN)/python docs/generate_notebook_pages.py --check
 	$(BIN)/python docs/generate_engine_page.py --check
 	$(BIN)/python docs/generate_shipped_runs_page.py --check
+	$(BIN)/python docs/generate_wheel_table.py --check
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
 
 linkcheck: $(INSTALLED) ## Check the links to other sites; needs the internet

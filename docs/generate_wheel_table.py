@@ -18,17 +18,16 @@ COMMAND = "python docs/generate_wheel_table.py"
 
 
 def wheel_table(report: dict[str, Any]) -> str:
-    """A column for each environment, a row for each library, and the time that everything took."""
+    """A column for each environment, a row for each library."""
     rows = report["rows"]
     names = list(dict.fromkeys(name for row in rows for name in row["versions"] if name != "python"))
     headings = ("", *(f"Python {row['versions']['python']}, {row['libraries']}" for row in rows))
     lines = [(name, *(row["versions"].get(name, "–") for row in rows)) for name in names]
     results = ("**result**", *("failed" if row["failure"] else "passed" for row in rows))
-    seconds = ("seconds", *(f"{sum(row.get('seconds', {}).values()):.0f}" for row in rows))
     hardware = report["hardware"]
-    return f"""{table(headings, [*lines, results, seconds], right=range(1, len(headings)))}
+    return f"""{table(headings, [*lines, results], right=range(1, len(headings)))}
 
-Measured with `{report["command"]}` on {hardware["processor"]} ({hardware["cores"]} cores).
+Tried with `{report["command"]}` on {hardware["processor"]} ({hardware["cores"]} cores).
 """
 
 

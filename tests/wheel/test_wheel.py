@@ -92,3 +92,10 @@ def test_the_oldest_and_the_newest_supported_python_are_tried() -> None:
     assert project["requires-python"] == f">={supported[0]}"
     tried = re.findall(r"^PYTHONS \?= (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     assert tried == [f"python{supported[0]} python{supported[-1]}"]
+
+
+def test_the_committed_table_has_the_oldest_and_the_newest_libraries_of_both() -> None:
+    report = json.loads((ROOT / "docs/results/wheel.json").read_text(encoding="utf-8"))
+    environments = [(found["versions"]["python"].rpartition(".")[0], found["libraries"]) for found in report["rows"]]
+    assert environments == [(python, which) for python in ("3.10", "3.13") for which in check_wheel.RESOLUTIONS]
+    assert [found["failure"] for found in report["rows"]] == [None] * 4

@@ -43,6 +43,18 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_progress_is_told_in_lines_where_there_is_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    often = ["--evaluate-every", "800", "--evaluation-episodes", "2"]
+    main(["train", "collect-objects-small", "a2c", *TINY[:-2], *often, "--out", str(tmp_path / "run")])
+    with (tmp_path / "run" / "progress.csv").open() as file:
+        evaluated = [float(row["eval/mean_reward"]) for row in csv.DictReader(file) if row["eval/mean_reward"]]
+    line = r"^([\d,]+) of 1,600 steps, [\d,]+ steps/s, return .+, return in evaluation (.+)$"
+    told = re.findall(line, capsys.readouterr().out, re.M)
+    assert told == [("800", f"{evaluated[0]:.2f}"), ("1,600", f"{evaluated[1]:.2f}")]
+
+
 def test_a_run_leaves_configuration_metrics_checkpoints_and_a_curve(run: Path) -> None:
     config = json.loads((run / "config.json").read_text())
     assert (config["env"], config["task"], config["questions"]) == ("PuddleWorld-v0", "discovered", 4)

@@ -32,6 +32,7 @@ def test_every_example_is_tested():
         "discovery_in_one_file",
         "key_room",
         "overlay",
+        "own_meta_parameters",
         "own_task",
         "play",
         "train_discovered",
@@ -82,6 +83,16 @@ def test_own_task():
     """The answer loss after forty updates is a fraction of that of the first."""
     first, last = (example("own_task")(steps=steps, compile=False) for steps in (80, 40 * 80))
     assert 0.0 < last < 0.2 * first
+
+
+def test_own_meta_parameters():
+    """The first meta-step of Adam moves every logit by the learning rate; until then all errors weigh the same."""
+    train = example("own_meta_parameters")
+    assert train(steps=10 * 40, compile=False) == [1.0] * 4
+    logits = np.log(train(steps=11 * 40, compile=False))
+    steps = logits - logits.max()
+    assert steps == pytest.approx([0.0 if abs(step) < 0.03 else -0.06 for step in steps], abs=1e-4)
+    assert 0 < np.count_nonzero(steps < -0.03) < 4
 
 
 def test_key_room(tmp_path):

@@ -25,7 +25,9 @@ _EVALUATION_SEED = 10_000
 
 @final
 class RunRecorder(BaseCallback):
-    """Shows the progress bar, evaluates, and writes metrics, checkpoints and the learning curve.
+    """Evaluates, and writes metrics, checkpoints and the learning curve.
+
+    It shows a progress bar, or a line per evaluation where there is no terminal.
 
     All events depend only on the number of environment steps, so a resumed run repeats them.
     """
@@ -125,6 +127,18 @@ class RunRecorder(BaseCallback):
         self._evaluations.append(Evaluation(self.num_timesteps, returns, lengths))
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))
+        if self._writes_lines:
+            self._bar.console.print(self._line(float(returns.mean())), highlight=False, soft_wrap=True)
+
+    @property
+    def _writes_lines(self) -> bool:
+        """Whether progress is told in lines: a file shows nothing of a bar until it ends."""
+        return not (self._bar.disable or self._bar.console.is_terminal)
+
+    def _line(self, evaluated: float) -> str:
+        done, fields = f"{self.num_timesteps:,} of {self._config.steps:,} steps", self._bar.tasks[0].fields
+        speed, measure, mean = fields["speed"], fields["measure"], fields["mean"]
+        return f"{done}, {speed} steps/s, {measure} {mean}, {measure} in evaluation {evaluated:.2f}"
 
     def _mean(self) -> float | None:
         episodes = self.model.ep_info_buffer

@@ -1,0 +1,56 @@
+"""An auxiliary task with meta-parameters of your own: which numbers of the next observation are worth predicting."""
+
+import torch
+from torch import Tensor
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.tasks import AuxiliaryTask
+from dgvf_agents.types import Params, Rollout
+
+NAMES = ("position", "velocity", "angle", "angular velocity")
+
+
+class WeightedPrediction(AuxiliaryTask):
+    """Predicts every number of o_{t+1}; the meta-gradient finds the weights of their errors, which sum to N."""
+
+    discovers = True
+
+    @property
+    def num_answers(self) -> int:
+        return len(NAMES)
+
+    def initial_meta_params(self) -> Params:
+        return {"logits": torch.zeros(len(NAMES))}
+
+    def weights(self, eta: Params) -> Tensor:
+        return len(NAMES) * torch.softmax(eta["logits"], dim=0)
+
+    def loss(
+        self,
+        answers: Tensor,
+        bootstraps: Tensor,
+        eta: Params,
+        rollout: Rollout,
+    ) -> Tensor:
+        return (self.weights(eta) * (rollout.next_observations - answers) ** 2).mean()
+
+
+def main(steps: int = 50_000, compile: bool = True) -> list[float]:
+    """Train on CartPole by the main task and this one together; returns the weights."""
+    task = WeightedPrediction()
+    model = DGVFA2C(
+        "MlpPolicy",
+        "CartPole-v1",
+        n_envs=8,
+        auxiliary_task=lambda model: task,
+        meta_learning_rate=0.03,  # Adam's: a hundred meta-updates of logits from 0
+        compile=compile,
+        seed=0,
+    )
+    model.learn(steps, progress_bar=False)
+    return task.weights(model.learner.eta).tolist()
+
+
+if __name__ == "__main__":
+    for name, weight in zip(NAMES, main(), strict=True):
+        print(f"{name}: {weight:.2f}")

@@ -7,6 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.atlas.domain_check import check_domain
 from dgvf_agents.atlas.maps import Maps, scale_of
 from dgvf_agents.atlas.probe import agent_values
 from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
@@ -32,6 +33,7 @@ def live_questions(model: SynchronousAlgorithm, config: TrainConfig) -> LiveQues
     domain, horizon = evaluated_world(config)
     if domain is None or not isinstance(domain.layout, Maps):
         raise ValueError(f"run must be on a world whose domain has maps, got {config.env}")
+    check_domain(domain, model.observation_space)
     return LiveQuestions(domain, questions_of(model, domain, agent_values(model, domain.observations), horizon))
 
 

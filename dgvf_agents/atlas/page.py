@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.atlas.domain_check import check_domain
 from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
 from dgvf_agents.atlas.figures import MapFigures
 from dgvf_agents.atlas.frames import EpisodeFigures
@@ -60,8 +61,8 @@ def write_atlas(
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
-        ValueError: the run has no questions, its world has neither a domain nor images, the runs are on different
-            worlds, or a number is out of its range.
+        ValueError: the run has no questions, its world has neither a domain nor images, the arrays of the domain do
+            not fit, the runs are on different worlds, or a number is out of its range.
     """
     for name, value in (("kinds", kinds), ("checkpoints", checkpoints), ("game_steps", game_steps)):
         if value < 1:
@@ -76,6 +77,7 @@ def write_atlas(
     question_task(model)
     known, horizon = evaluated_world(config)
     domain = domain or known or _recorded_game(config, model, game_seed, game_steps)
+    check_domain(domain, model.observation_space)
     on_maps = isinstance(domain.layout, Maps)
     report = read_run(run, domain, horizon, checkpoints, untrained=on_maps)
     others = [read_run(path, domain, horizon, checkpoints if on_maps else 1, untrained=on_maps) for path in beside]

@@ -50,6 +50,14 @@ def page(runs: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_atlas(runs[0], runs[1:], tmp_path_factory.mktemp("atlas"), kinds=2)
 
 
+def test_a_domain_that_does_not_fit_is_refused_before_anything_is_written(runs: list[Path], tmp_path: Path) -> None:
+    domain = CorridorDomain(Corridor())
+    domain.acting = domain.acting[1:]
+    with pytest.raises(ValueError, match=r"CorridorDomain\.acting must be boolean of the shape"):
+        write_atlas(runs[0], out=tmp_path / "atlas", domain=domain)
+    assert not (tmp_path / "atlas").exists()
+
+
 def test_the_page_shows_every_question_in_the_world_s_own_words(page: Path) -> None:
     reader = Reader(page.read_text())
     numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]

@@ -253,6 +253,7 @@ def _watch(
     deterministic: bool = False,
     seed: int | None = None,
     questions: bool = False,
+    question: int | None = None,
     video: Path | None = None,
 ) -> None:
     """Show the agent of a run's latest checkpoint in a window.
@@ -263,6 +264,7 @@ def _watch(
         deterministic: Take the most likely action instead of sampling from the policy.
         seed: Seed of the environment.
         questions: Draw the agent's questions over the map; the arrow keys choose.
+        question: Number of the question to draw first, as in the atlas.
         video: Record without a window: all episodes in a file that ends in .mp4, or a file each in a folder. Needs
             moviepy.
     """
@@ -271,9 +273,10 @@ def _watch(
     from dgvf_agents.runs.watch import watch
 
     _tell_game(RunFolder.existing(run).read_config())
-    overlay, tell = live_questions if questions else None, partial(Console().print, highlight=False)
+    drawn = questions or question is not None
+    overlay = partial(live_questions, first=question, keys=video is None) if drawn else None
     try:
-        watch(run, episodes, deterministic, seed, overlay, video, tell)
+        watch(run, episodes, deterministic, seed, overlay, video, partial(Console().print, highlight=False))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -20,21 +20,26 @@ QUANTITIES = ("cumulant", "answer", "discount")
 _KEYS = "Keys: left and right for the question, up and down for cumulant, answer and discount."
 
 
-def live_questions(model: SynchronousAlgorithm, config: TrainConfig) -> LiveQuestions:
+def live_questions(
+    model: SynchronousAlgorithm, config: TrainConfig, first: int | None = None, keys: bool = True
+) -> LiveQuestions:
     """The overlay of an agent's questions.
 
     Args:
         model: the agent.
         config: how it was trained.
+        first: number of the question to begin with; that of the first kind in the atlas if `None`.
+        keys: whether to tell the keys, which a video has none of.
 
     Raises:
-        ValueError: the agent has no questions, or its world has no map.
+        ValueError: the agent has no questions or not so many, or its world has no map.
     """
     domain, horizon = evaluated_world(config)
     if domain is None or not isinstance(domain.layout, Maps):
         raise ValueError(f"run must be on a world whose domain has maps, got {config.env}")
     check_domain(domain, model.observation_space)
-    return LiveQuestions(domain, questions_of(model, domain, agent_values(model, domain.observations), horizon))
+    questions = questions_of(model, domain, agent_values(model, domain.observations), horizon)
+    return LiveQuestions(domain, questions, first, keys)
 
 
 @final
@@ -43,10 +48,14 @@ class LiveQuestions(LiveOverlay[Any]):
     through the quantities. Questions come in the atlas's order: one of each kind first.
     """
 
-    def __init__(self, domain: Domain, questions: Questions) -> None:
-        self._domain, self._questions = domain, questions
+    def __init__(self, domain: Domain, questions: Questions, first: int | None = None, keys: bool = True) -> None:
+        self._domain, self._questions, self._keys = domain, questions, f"{_KEYS}\n" if keys else ""
         self._order = questions.ranking.kinds_first
         self._index = self._quantity = 0
+        if first is not None:
+            if not 0 <= first < len(self._order):
+                raise ValueError(f"question must be from 0 to {len(self._order) - 1}, got {first}")
+            self._index = list(self._order).index(first)
 
     @property
     def question(self) -> int:
@@ -67,7 +76,7 @@ class LiveQuestions(LiveOverlay[Any]):
         shown = values[:, self.question]
         scale = scale_of(self.quantity, shown)
         headline = self._questions.captions[self.question].headline
-        label = f"{self.caption}: {headline}\n{_KEYS}\n{self.quantity}"
+        label = f"{self.caption}: {headline}\n{self._keys}{self.quantity}"
         on_map = self._domain.panel_of(state).spread(shown)
         return Overlay(on_map, label, scale.low, scale.high, scale=scale.colors)
 

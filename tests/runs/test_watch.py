@@ -134,6 +134,34 @@ def test_the_panel_says_what_is_asked_and_which_keys_there_are(run: Path) -> Non
     assert quantity == "cumulant"
 
 
+def test_a_question_may_be_chosen_at_first_and_videos_have_no_keys(run: Path) -> None:
+    config, model = RunFolder(run).read_config(), model_of(run)
+    for number in range(QUESTIONS):
+        overlay = live_questions(model, config, first=number, keys=False)
+        assert overlay.question == number
+        asked, quantity = overlay.values(overlay._domain.layout.state(0)).label.split("\n")
+        assert asked.startswith(f"cumulant of question {number} (")
+        assert quantity == "cumulant"
+    for number in (-1, QUESTIONS):
+        with pytest.raises(ValueError, match=rf"question must be from 0 to {QUESTIONS - 1}, got {number}"):
+            live_questions(model, config, first=number)
+
+
+def test_the_command_draws_the_question_that_it_names(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn = []
+    monkeypatch.setattr("dgvf_agents.runs.watch.watch", lambda *arguments: drawn.append(arguments))
+    main(["watch", str(run), "--question", "2"])
+    main(["watch", str(run), "--questions", "--video", str(tmp_path / "a.mp4")])
+    main(["watch", str(run)])
+    made = [None if one[4] is None else one[4](model_of(run), RunFolder(run).read_config()) for one in drawn]
+    assert made[0].question == 2
+    labels = [overlay.values(overlay._domain.layout.state(0)).label for overlay in made[:2]]
+    assert ["Keys: " in label for label in labels] == [True, False]
+    assert made[2] is None
+
+
 def test_cumulants_are_around_zero_answers_sequential_and_discounts_from_0_to_1(run: Path) -> None:
     _, overlay = window(run)
     state = overlay._domain.layout.state(0)

@@ -44,7 +44,10 @@ class Dynamics(ABC, Generic[State]):
     """
 
     xp: ModuleType = np
-    """The array namespace: `numpy`, or `torch` after `on(torch)`."""
+    """The array namespace: `numpy`, or `torch` after `on(torch)`.
+
+    :meta hide-value:
+    """
     constants: Any
     """A `NamedTuple` of the arrays that the functions use, in the namespace `xp`."""
     observation_space: gym.Space

@@ -58,7 +58,6 @@ docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings ar
 	$(BIN)/python docs/generate_results_page.py --check
 	$(BIN)/python docs/generate_stability_page.py --check
 	$(BIN)/python docs/generate_one_file_page.py --check
-	$(BIN)/python docs/generate_notebook_pages.py --check
 	$(BIN)/python docs/generate_engine_page.py --check
 	$(BIN)/python docs/generate_shipped_runs_page.py --check
 	$(BIN)/python docs/generate_wheel_table.py --check

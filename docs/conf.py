@@ -11,7 +11,7 @@ project = "dgvf"
 version = release = version_of("dgvf")
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
@@ -27,6 +27,7 @@ html_css_files = ["site.css"]
 
 myst_enable_extensions = ["attrs_inline"]
 myst_heading_anchors = 3
+nb_execution_mode = "off"  # the outputs of notebooks are committed; tests/test_notebooks.py runs them
 
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"

@@ -36,7 +36,10 @@ def live_questions(
     """
     domain, horizon = evaluated_world(config)
     if domain is None or not isinstance(domain.layout, Maps):
-        raise ValueError(f"run must be on a world whose domain has maps, got {config.env}")
+        raise ValueError(
+            f"run must be on a world whose domain has maps, got {config.env}: "
+            "dgvf_agents.atlas.domain.register(World, Domain) registers one"
+        )
     check_domain(domain, model.observation_space)
     questions = questions_of(model, domain, agent_values(model, domain.observations), horizon)
     return LiveQuestions(domain, questions, first, keys)

@@ -8,6 +8,7 @@ import pytest
 from dgvf_agents.atlas.metrics import (
     correlations,
     decoded,
+    effective_number,
     effective_rank,
     kinds_of,
     principal_questions,
@@ -105,6 +106,15 @@ def test_equal_singular_values_count_each(rank: int) -> None:
     features = with_singular_values([2.5] * rank)
     assert effective_rank(features) == pytest.approx(rank)
     assert srank(features) == rank
+
+
+def test_the_effective_number_counts_variances_and_no_means() -> None:
+    signs = np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])
+    cumulants = signs * np.sqrt([3.0, 1.0])
+    expected = np.exp(-0.75 * np.log(0.75) - 0.25 * np.log(0.25))
+    for mean in (0.0, 5.0, np.array([-2.0, 40.0])):
+        assert effective_number(cumulants + mean) == pytest.approx(expected)
+        assert effective_number(np.tile(cumulants + mean, 3)) == pytest.approx(expected)
 
 
 def test_the_effective_rank_is_the_exponential_of_the_entropy() -> None:

@@ -40,6 +40,23 @@ def test_a_place_is_named(rooms: Rooms) -> None:
     assert caption(rooms, -inside)[0].startswith("Will I keep out of the bottom-right room")
 
 
+@pytest.mark.parametrize(
+    ("truth", "said"),
+    [
+        (0.25, "Its answers explain 25% of how what came varies."),
+        (-0.25, "Its answers are further from what came than the mean of what came is."),
+        (0.0, "Its answers are further from what came than the mean of what came is."),
+        (float("nan"), "What came of it is the same throughout."),
+        (None, None),
+    ],
+)
+def test_how_true_answers_are_is_said_where_it_is_known(rooms: Rooms, truth: float | None, said: str | None) -> None:
+    cumulant = 0.8 * rooms.holds_first
+    facts = describe_question(cumulant, np.full(len(cumulant), 0.75), rooms, truth).facts
+    plain = describe_question(cumulant, np.full(len(cumulant), 0.75), rooms).facts
+    assert facts == (plain if said is None else (*plain, said))
+
+
 def test_the_first_object_is_named(rooms: Rooms) -> None:
     headline, facts = caption(rooms, 0.8 * rooms.holds_first, discount=0.75)
     assert headline == "Will I have object 1?"

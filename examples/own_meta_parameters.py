@@ -1,4 +1,4 @@
-"""An auxiliary task with meta-parameters of your own: which numbers of the next observation are worth predicting."""
+"""A task with meta-parameters: which numbers of an observation are worth predicting."""
 
 import torch
 from torch import Tensor
@@ -11,7 +11,7 @@ NAMES = ("position", "velocity", "angle", "angular velocity")
 
 
 class WeightedPrediction(AuxiliaryTask):
-    """Predicts every number of o_{t+1}; the meta-gradient finds the weights of their errors, which sum to N."""
+    """Predicts o_{t+1}; the meta-gradient finds the weights of the N errors; they sum to N."""
 
     discovers = True
 
@@ -43,7 +43,7 @@ def main(steps: int = 50_000, compile: bool = True) -> list[float]:
         "CartPole-v1",
         n_envs=8,
         auxiliary_task=lambda model: task,
-        meta_learning_rate=0.03,  # Adam's: a hundred meta-updates of logits from 0
+        meta_learning_rate=0.03,  # for a hundred meta-updates of the logits
         compile=compile,
         seed=0,
     )

@@ -322,6 +322,9 @@ def _dress(axes: Axes, panel: Panel) -> None:
 _INCHES_OF_AN_ENTRY = 2.9
 """Width of the longest legend entry."""
 
+_INCHES_OF_A_ROW = 0.2
+"""Height of a row of the legend."""
+
 
 def _lines(panels: Sequence[Panel]) -> list[Line]:
     return [line for panel in panels for line in panel.lines]
@@ -350,7 +353,7 @@ _CENTERS = {False: "mean of the seeds", True: "median seed"}
 
 
 def _legend(figure: Figure, grid: Sequence[Axes], marks: Mapping[str, Artist]) -> None:
-    """One legend for all panels, below them: lines, then how they are drawn."""
+    """One legend for all panels, below them, where the figure grows by its height: lines, then how they are drawn."""
     entries: dict[str, Artist] = {}
     for axes in grid:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -358,6 +361,7 @@ def _legend(figure: Figure, grid: Sequence[Axes], marks: Mapping[str, Artist]) -
     entries |= marks
     fitting = max(1, int(figure.get_figwidth() / _INCHES_OF_AN_ENTRY))
     columns = min(len(entries), fitting)
+    figure.set_figheight(figure.get_figheight() + _INCHES_OF_A_ROW * -(-len(entries) // columns))
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns, frameon=False)
 
 

@@ -11,7 +11,7 @@ NAMES = ("position", "velocity", "angle", "angular velocity")
 
 
 class WeightedPrediction(AuxiliaryTask):
-    """Predicts o_{t+1}; the meta-gradient finds the weights of the N errors; they sum to N."""
+    """Predicts o_{t+1}; the meta-gradient finds the weights of the errors, of sum N."""
 
     discovers = True
 

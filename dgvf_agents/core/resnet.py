@@ -43,7 +43,7 @@ class ResNetEncoder(Encoder):
 
     def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
         weight: Tensor = self.layers[0].weight  # type: ignore[assignment]
-        return self.layers(observations.to(weight.dtype))
+        return self.layers(_channels_last(observations.to(weight.dtype)))
 
 
 @final
@@ -63,6 +63,14 @@ class ResidualBlock(nn.Module):
 
     def forward(self, inputs: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
         return inputs + self.second(torch.relu(self.first(torch.relu(inputs))))
+
+
+def _channels_last(images: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
+    """The same images with the channels of a pixel side by side in memory, which all layers then keep.
+
+    Convolutions this narrow are up to twice as fast so. `torch.channels_last` would say it shorter, but not under vmap.
+    """
+    return images.movedim(-3, -1).contiguous().movedim(-1, -3)
 
 
 def _convolution(inputs: int, outputs: int, gain: float) -> nn.Conv2d:

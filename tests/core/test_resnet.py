@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.func import functional_call
+from torch.func import functional_call, stack_module_state, vmap
 
 from dgvf_agents.core.networks import encode_with
 from dgvf_agents.core.resnet import ResNetEncoder
@@ -93,3 +93,13 @@ def test_is_twice_differentiable() -> None:
 
     assert torch.autograd.gradcheck(features, leaves)
     assert torch.autograd.gradgradcheck(features, leaves)
+
+
+def test_a_batch_of_networks_equals_each_of_them() -> None:
+    """As populations call it: with parameters that have a dimension for the members."""
+    torch.manual_seed(0)
+    encoders = [ResNetEncoder((2, 9, 7), channels=(3, 4), blocks=1, hidden=6) for _ in range(3)]
+    params, _ = stack_module_state(encoders)
+    x = torch.randint(0, 256, (3, 5, 2, 9, 7), dtype=torch.uint8)
+    together = vmap(lambda p, x: functional_call(encoders[0], p, (x,)))(params, x)
+    torch.testing.assert_close(together, torch.stack([encoder(x) for encoder, x in zip(encoders, x, strict=True)]))

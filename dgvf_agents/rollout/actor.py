@@ -50,7 +50,9 @@ class Actor:
         self._index_terminated = index_terminated
         self._plain_act, self._act = act, Compiled(act, compilation)
         self._distribution, self._n_steps, self._device = distribution, n_steps, compilation.device
-        self._compilation, self._updates, self._exploration = compilation, updates, exploration
+        self._updates, self._exploration = updates, exploration
+        self.compilation = compilation
+        """Which rollouts are compiled."""
         self._rng = np.random.default_rng()
         self._noise: np.ndarray | None = None
         self._uploaded_noise: Tensor | None = None
@@ -64,16 +66,25 @@ class Actor:
         """Seed the noise of the next rollouts."""
         self._rng = np.random.default_rng(seed)
 
+    def elsewhere(self, n_steps: int) -> Actor:
+        """An actor of the same agent for another environment, with noise of its own.
+
+        Args:
+            n_steps: T of its rollouts.
+        """
+        given = (self._plain_act, self._distribution, n_steps, self.compilation, self._updates)
+        return Actor(*given, self._exploration, self._index_terminated)
+
     def set_env(self, env: VecEnv) -> None:
         """Set the environment. Its rollouts are simulated if possible."""
-        found = simulated_world(env) if self._compilation.planned else None
+        found = simulated_world(env) if self.compilation.planned else None
         if found is None:
             self._simulation = None
         elif self._simulation is None or self._simulation.env is not found[0]:
             world, monitors = found
             fused = FusedSteps(self._plain_act, world.dynamics, world.max_episode_steps, self._device)
             self._simulation = RolloutSimulator(
-                fused, world, self._n_steps, self._compilation, monitors, self._index_terminated
+                fused, world, self._n_steps, self.compilation, monitors, self._index_terminated
             )
 
     def start_rollout(self, num_envs: int) -> None:
@@ -103,7 +114,7 @@ class Actor:
         if step == 0:
             self._restored_actions = None
             noise = self._noise_of_rollout[t : t + simulation.steps]
-            simulation.simulate(theta, noise, observations, self._compiled)
+            simulation.simulate(theta, noise, observations, self.is_compiled)
         elif self._restored_actions is not None and simulation.env.has_lookahead:
             self.log_probs = None if self._restored_log_probs is None else self._restored_log_probs[step]
             return self._restored_actions[step]
@@ -133,7 +144,7 @@ class Actor:
             t: index of the step in the rollout.
         """
         noise = self._noise_of_rollout[t] if self._exploration is None else self._exploration()
-        act = self._act if self._compiled else self._act.eager
+        act = self._act if self.is_compiled else self._act.eager
         with torch.no_grad():
             sampled = act(theta, observations, noise)
         self.log_probs = sampled.log_probs
@@ -148,10 +159,10 @@ class Actor:
         return self._uploaded_noise
 
     @property
-    def _compiled(self) -> bool:
-        """The first rollout is eager, so that acting and updates compile at the same time."""
+    def is_compiled(self) -> bool:
+        """Whether the next rollout is compiled. The first is not, so that acting and updates compile at one time."""
         updates = self._updates()
-        return updates > 0 and self._compilation.active_at(updates)
+        return updates > 0 and self.compilation.active_at(updates)
 
     def get_state(self) -> dict[str, Any]:
         """The noise generator, and the noise, simulated actions and their log-probabilities of the current rollout."""

@@ -11,8 +11,8 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.runs.checkpoint import write_checkpoint
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import evaluation_environments
-from dgvf_agents.runs.evaluate import episodes_of
 from dgvf_agents.runs.evaluations import Evaluation, EvaluationLog
+from dgvf_agents.runs.evaluator import Evaluator
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError
 from dgvf_agents.runs.plotting import plot_learning_curve
@@ -38,7 +38,8 @@ class RunRecorder(BaseCallback):
         super().__init__()
         self._config, self._folder, self._stop = config, folder, stop
         self._next_checkpoint = self._next_evaluation = 0
-        self._evaluation_env = evaluation_environments(config, config.evaluation_episodes, _EVALUATION_SEED)
+        evaluation_env = evaluation_environments(config, config.evaluation_episodes, _EVALUATION_SEED)
+        self._evaluator = Evaluator(evaluation_env, config.evaluation_episodes, _EVALUATION_SEED)
         measure = "return" if config.atari is None else "score"
         self._bar = Progress(
             TextColumn(f"{config.env} {config.task}"),
@@ -56,7 +57,7 @@ class RunRecorder(BaseCallback):
 
     def __exit__(self, *error: object) -> None:
         self._bar.stop()
-        self._evaluation_env.close()
+        self._evaluator.close()
 
     def saves_at(self, steps: int) -> bool:
         """Whether a checkpoint is written before the rollout after so many environment steps."""
@@ -121,9 +122,7 @@ class RunRecorder(BaseCallback):
 
         All evaluations use the same seed, for comparison.
         """
-        returns, lengths = episodes_of(
-            self.model, self._evaluation_env, self._config.evaluation_episodes, _EVALUATION_SEED
-        )
+        returns, lengths = self._evaluator.episodes_of(self.model)
         self._evaluations.append(Evaluation(self.num_timesteps, returns, lengths))
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))

@@ -1,0 +1,114 @@
+"""Simulated episodes against acting and stepping in turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.execution import compiling
+from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.rollout.episodes import SimulatedEpisodes
+from dgvf_agents.rollout.simulation import MAX_STEPS
+from dgvf_agents.runs.evaluate import episodes_of
+from dgvf_agents.runs.evaluator import Evaluator
+from dgvf_envs.sb3_adapter import make_vec
+from tests.helpers import assert_same
+
+SEED, B = 7, 3
+
+
+@pytest.fixture(autouse=True)
+def _eager_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would run compiled from the third update on runs eagerly."""
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 2)
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
+    monkeypatch.setattr(Compiled, "_compiled", lambda *arguments: None)
+
+
+def world(num_envs: int = B) -> VecEnv:
+    return make_vec("PuddleWorld-v0", num_envs, 1, env_kwargs={"start": "random", "max_episode_steps": 21})
+
+
+def trained(updates: int) -> DGVFA2C:
+    model = DGVFA2C("MlpPolicy", world(2), n_steps=5, questions=2, unroll_length=1, seed=0, device="cpu")
+    return model.learn(2 * 5 * updates)
+
+
+def episodes_in_turn(model: DGVFA2C, env: VecEnv, episodes: int) -> tuple[list[float], list[int]]:
+    """The episodes that Stable-Baselines3's `evaluate_policy` counts, as its monitor sees them."""
+    actor = model._collector.actor.elsewhere(MAX_STEPS)
+    actor.seed(SEED)
+    env.seed(SEED)
+    observations, found, t = env.reset(), [], 0
+    left = [(episodes + i) // env.num_envs for i in range(env.num_envs)]
+    while any(left):
+        if t % MAX_STEPS == 0:
+            actor.start_rollout(env.num_envs)
+        observed = torch.from_numpy(observations)  # type: ignore[arg-type]
+        observations, _, dones, infos = env.step(actor.actions(model._policy_theta, observed, t % MAX_STEPS))
+        for i in np.flatnonzero(dones):
+            if left[i]:
+                left[i] -= 1
+                found.append((infos[i]["episode"]["r"], infos[i]["episode"]["l"]))
+        t += 1
+    return [r for r, _ in found], [n for _, n in found]
+
+
+@pytest.mark.parametrize("episodes", [1, 3, 8])
+def test_episodes_are_those_of_acting_and_stepping_in_turn(episodes: int) -> None:
+    model = trained(4)
+    expected = episodes_in_turn(model, world(), episodes)
+    simulated = SimulatedEpisodes(model._collector.actor, world())
+    for _ in range(2):  # the same seed gives the same episodes
+        found = simulated.run(model._policy_theta, episodes, SEED)
+        assert found is not None
+        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+        assert found[1].tolist() == expected[1]
+    assert len(found[0]) == episodes
+    other = simulated.run(model._policy_theta, episodes, SEED + 1)
+    assert other is not None
+    assert found[0].tolist() != other[0].tolist()
+
+
+def test_evaluations_do_not_disturb_training() -> None:
+    model = trained(4)
+    before = model._collector.get_state()["actor"]["generator"].bit_generator.state
+    SimulatedEpisodes(model._collector.actor, world()).run(model._policy_theta, 4, SEED)
+    assert model._collector.get_state()["actor"]["generator"].bit_generator.state == before
+
+
+def test_the_simulation_is_compiled_in_the_background_from_the_first_evaluation_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, evaluator, prepared = trained(1), Evaluator(world(), 4, SEED), []
+    monkeypatch.setattr(Compiled, "prepare", lambda self, *arguments, **kwargs: prepared.append(len(arguments)))
+    evaluator.episodes_of(model)
+    assert prepared
+    before = len(prepared)
+    evaluator.episodes_of(model)
+    assert len(prepared) == before  # once is enough
+
+
+@pytest.mark.parametrize("updates", [1, 4])
+def test_evaluations_are_simulated_once_updates_are_compiled(updates: int) -> None:
+    model = trained(updates)
+    found = Evaluator(world(), 6, SEED).episodes_of(model)
+    if updates == 1:
+        expected = episodes_of(model, world(), 6, SEED)
+    else:
+        expected = tuple(map(np.asarray, episodes_in_turn(model, world(), 6)))  # type: ignore[assignment]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_other_worlds_are_evaluated_step_by_step() -> None:
+    model = DGVFA2C("MlpPolicy", VecFrameStack(world(2), 2), n_steps=5, unroll_length=1, seed=0, device="cpu").learn(40)
+    assert not SimulatedEpisodes.simulates(model._collector.actor, VecFrameStack(world(), 2))
+    assert_same(
+        Evaluator(VecFrameStack(world(), 2), 4, SEED).episodes_of(model),
+        episodes_of(model, VecFrameStack(world(), 2), 4, SEED),
+    )

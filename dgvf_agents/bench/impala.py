@@ -35,7 +35,11 @@ _NETWORKS: dict[str, tuple[str, type[BaseFeaturesExtractor]]] = {
     "CollectObjects-v0": ("CnnPolicy", GridCNNExtractor),
 }
 """Policy and its encoder by environment; games have the deep residual network."""
-_AGENTS = {"none": "IMPALA", "discovered": "discovered GVFs"}
+_TASKS = {"none": "IMPALA", "discovered": "discovered GVFs"}
+"""Auxiliary tasks with their names in tables."""
+_BFLOAT16 = "bfloat16"
+_AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
+"""Agents with their names in tables."""
 RLLIB = {"rllib-0": "RLlib IMPALA, learner in the same process", "rllib-1": "RLlib IMPALA, learner in its own process"}
 """RLlib's variants with their names in tables."""
 
@@ -59,6 +63,8 @@ class ImpalaBenchmark(Benchmark):
     """L of discovered GVFs (paper: 10); the speed is measured over whole unrolls."""
     compile: bool = True
     """Whether our updates are compiled."""
+    mixed_precision: bool = False
+    """Whether games are also played by IMPALA with `mixed_precision=True`; slow where bfloat16 is emulated."""
     seconds: float = 10.0
     """Minimum duration of each repetition."""
     repetitions: int = 3
@@ -101,7 +107,7 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
     models = {
         f"{agent}-{actors}": _model(agent, case, actors)
         for agent, actors in itertools.product(_AGENTS, settings.actors)
-        if with_ray or not actors
+        if (with_ray or not actors) and (agent != _BFLOAT16 or _plays_in_bfloat16(case, settings))
     }
     for model in models.values():
         _compile(model)
@@ -138,7 +144,7 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
     environment = watch.seconds["environment"]
-    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in _AGENTS}
+    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in _TASKS}
     return {
         "environment_ms": 1e3 * environment / repetitions,
         "acting_ms": 1e3 * (acting - environment) / repetitions,
@@ -193,8 +199,13 @@ def _model(agent: str, case: Row, actors: int, **settings: Any) -> DGVFImpala:
     world = case["world"]
     env: EnvFactory = EnvById(world) if world in gym.registry else partial(_games, world)
     sizes = {name: case[name] for name in ("n_envs", "n_steps", "unroll_length", "compile")}
-    settings = {"actors": actors, **sizes, **settings}
-    return DGVFImpala(_network(world)[0], env, auxiliary_task=agent, device="cpu", seed=0, **settings)
+    settings = {"actors": actors, "mixed_precision": agent == _BFLOAT16, **sizes, **settings}
+    task = agent if agent in _TASKS else "none"
+    return DGVFImpala(_network(world)[0], env, auxiliary_task=task, device="cpu", seed=0, **settings)
+
+
+def _plays_in_bfloat16(case: Row, settings: ImpalaBenchmark) -> bool:
+    return settings.mixed_precision and case["world"] not in _NETWORKS
 
 
 def _compile(model: DGVFImpala) -> None:
@@ -247,6 +258,6 @@ _SPEED = (
 _PARTS = (
     ("environment", "{world}"),
     *((name, f"{{{name}_ms:.1f}}") for name in ("environment", "acting", "transport")),
-    *((f"update, {words}", f"{{update_{agent}_ms:.1f}}") for agent, words in _AGENTS.items()),
+    *((f"update, {words}", f"{{update_{agent}_ms:.1f}}") for agent, words in _TASKS.items()),
     *(("GFLOP", "{update_none_gflop:.2f}"), ("rollout, bytes", "{rollout_bytes:,.0f}")),
 )

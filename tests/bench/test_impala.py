@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dgvf_agents.bench import impala
 from dgvf_agents.bench.impala import ImpalaBenchmark, speed_rows
 from dgvf_agents.cli import main
+from dgvf_agents.impala.algorithm import DGVFImpala
 
 
 @pytest.fixture
@@ -36,6 +38,32 @@ def test_speed_and_parts_of_one_process(tmp_path: Path, capsys: pytest.CaptureFi
     assert parts["update_discovered_gflop"] > 2 * parts["update_none_gflop"] > 0
     assert 0 < parts["environment_ms"] < 1000
     assert 0 < parts["acting_ms"] < 1000
+
+
+@pytest.mark.usefixtures("without_ray")
+@pytest.mark.parametrize(("world", "plays"), [("Pong", True), ("PuddleWorld-v0", False)])
+def test_games_are_also_played_with_a_bfloat16_encoder_if_asked(
+    world: str, plays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models: dict[str, DGVFImpala] = {}
+
+    def rates_of(rates: dict[str, Any], *given: Any) -> dict[str, float]:
+        models.update({name: rate.args[0] for name, rate in rates.items()})
+        return dict.fromkeys(rates, 1.0)
+
+    monkeypatch.setattr(impala, "median_rates", rates_of)
+    monkeypatch.setattr(impala, "_compile", lambda model: None)
+    settings = ImpalaBenchmark(worlds=(world,), actors=(0,), n_envs=1, compile=False, mixed_precision=True)
+    row = impala.speed(settings.cases()[0], settings)
+    assert {name: model.mixed_precision for name, model in models.items()} == {
+        "none-0": False,
+        **({"bfloat16-0": True} if plays else {}),
+        "discovered-0": False,
+    }
+    assert models["none-0"].auxiliary_task == "none"
+    assert all(model.auxiliary_task == "none" for name, model in models.items() if name == "bfloat16-0")
+    shown = [agent["agent"] for agent in speed_rows([{"world": world, **row}])]
+    assert ("IMPALA, bfloat16 encoder" in shown) == plays
 
 
 def test_ratios_are_to_the_faster_of_rllib_and_to_plain_impala_with_as_many_actors() -> None:

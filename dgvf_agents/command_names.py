@@ -23,6 +23,7 @@ FigureName = Literal[
     "paper",
     "equal-budget",
     "learning-rate",
+    "rms-prop",
     "low-rate",
     "convention",
     "algorithms",

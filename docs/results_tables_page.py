@@ -43,6 +43,7 @@ TITLES = {
     "paper": "Hyperparameters chosen on A2C",
     "equal-budget": "Equal budgets for tuning",
     "learning-rate": "Two learning rates",
+    "rms-prop": "Conventions of RMSProp",
     "low-rate": "Short unrolls and few questions at a low learning rate",
     "atari-laptop/Pong": "Pong on two cores",
     "own-tasks": "Default settings on external tasks",

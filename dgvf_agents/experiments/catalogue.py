@@ -12,7 +12,7 @@ import pandas as pd
 
 from dgvf_agents.experiments.figures import (
     draw_curves,
-    draw_curves_by_learning_rate,
+    draw_curves_by_changes,
     draw_final_returns,
     draw_improvements,
     draw_protocol,
@@ -152,6 +152,12 @@ _ALGORITHMS: dict[str, Changes] = {
 }
 _LONG_EPISODES: Changes = {"env_kwargs.max_episode_steps": 1_000}
 """Of training; evaluation allows 5,000 steps."""
+_RMS_PROPS: tuple[Changes, ...] = (
+    {"rms_prop": "pytorch"},
+    {"rms_prop": "tensorflow"},
+    {"rms_prop": "tensorflow", "loss_reduction": "sum"},
+)
+"""Scales of the gradient below which steps shrink with it: 1e-5; 3e-3; 3e-3 of a sum over the batch."""
 _COLLAPSES: dict[str, Changes] = {
     "preset": {},
     "long episodes": _LONG_EPISODES,
@@ -255,7 +261,19 @@ _FIGURES = (
         "learning-rate",
         "all methods at a low learning rate and at the one that the search chooses on plain A2C",
         _methods(METHODS, LOW_RATE, SEARCHED_RATE),
-        partial(draw_curves_by_learning_rate, title="All methods at two learning rates"),
+        partial(draw_curves_by_changes, title="All methods at two learning rates"),
+    ),
+    # Beyond the paper, which fits every convention: do methods differ because of the scale of their gradients?
+    Figure(
+        "rms-prop",
+        "all methods with RMSProp of PyTorch and of TensorFlow, at the low learning rate of `learning-rate`",
+        lambda world: [
+            setting(world, m, " ".join([m, *(f"{k}={v}" for k, v in rule.items())]), **LOW_RATE[world], **rule)
+            for rule in _RMS_PROPS
+            for m in METHODS
+        ],
+        partial(draw_curves_by_changes, title="Conventions of RMSProp at a low learning rate"),
+        seeds=5,
     ),
     # The short unrolls and the few questions that fail in the paper.
     Figure(

@@ -120,6 +120,8 @@ class Claim:
     check: Callable[[Evidence], Finding]
     worlds: tuple[str, ...] = ("collect-objects", "puddle-world")
     """Those of the paper's worlds that are ours; the small rooms are not in the paper."""
+    protocol: str | None = None
+    """What its settings have in common; `None`: that of the experiment."""
 
     def evidence(self, experiments: Mapping[str, Results]) -> list[Evidence]:
         """By experiment and world, where all settings were run."""
@@ -144,7 +146,7 @@ class Claim:
         for found in evidence:
             p, finding = found.smallest_p, self.finding(found)
             seeds = str(found.seeds) if p is None else f"{found.seeds} (p ≥ {p_value(p)})"
-            protocol, env = PROTOCOLS.get(found.figure, PRESET), reference_of(found.world).env
+            protocol, env = self.protocol or PROTOCOLS.get(found.figure, PRESET), reference_of(found.world).env
             rows.append(
                 ClaimRow(self.text, self.source, env, protocol, finding.mark, finding.verdict, finding.words, seeds)
             )
@@ -157,16 +159,31 @@ _APPENDIX = "figure 5 and appendix"
 _FIGURE_2 = ("gridworlds", "paper", "equal-budget")
 """The experiments with all methods."""
 
+_RMS_PROPS = {
+    "rms_prop=pytorch": "PyTorch's RMSProp",
+    "rms_prop=tensorflow": "TensorFlow's RMSProp",
+    "rms_prop=tensorflow loss_reduction=sum": "TensorFlow's RMSProp, losses as sums",
+}
+"""Protocols of the experiment `rms-prop`, by the end of its labels."""
+
+
+def _of_figure_2(text: str, methods: tuple[str, ...], check: Callable[[Evidence], Finding]) -> list[Claim]:
+    """A claim about methods, and the same under every convention of RMSProp at a low learning rate."""
+    claims = [Claim(text, "figure 2", _FIGURE_2, methods, check)]
+    for ending, words in _RMS_PROPS.items():
+        labels = tuple(f"{method} {ending}" for method in methods)
+        claims.append(Claim(text, "figure 2", ("rms-prop",), labels, check, (), f"low learning rate, {words}"))
+    return claims
+
+
 CLAIMS = (
-    Claim("Discovered questions suffice alone for an optimal policy", "figure 2", _FIGURE_2, ("discovered",), suffices),
-    Claim(
+    *_of_figure_2("Discovered questions suffice alone for an optimal policy", ("discovered",), suffices),
+    *_of_figure_2(
         "Random questions and reward prediction are notably worse",
-        "figure 2",
-        _FIGURE_2,
         ("discovered", "random", "reward-prediction"),
         better,
     ),
-    Claim("The main task trains an encoder faster", "figure 2", _FIGURE_2, ("a2c", "discovered"), faster),
+    *_of_figure_2("The main task trains an encoder faster", ("a2c", "discovered"), faster),
     Claim(
         "Unrolls of 1 and 2 updates fail, of 10 do not", _APPENDIX, ("unroll-length",), ("10", "1", "2"), others_fail
     ),

@@ -10,6 +10,7 @@ from typing import final
 import numpy as np
 
 from dgvf_agents.experiments.figures import NAMES
+from dgvf_agents.experiments.settings import method_in
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, DifferenceTest, Estimate, difference_test
 from dgvf_agents.experiments.tables import Quantity, Results, only, where
 from dgvf_agents.experiments.worlds import SOLVED
@@ -101,7 +102,7 @@ class Evidence:
     def name(self, label: str) -> str:
         """A setting in words."""
         symbol = {"questions": "d", "unroll-length": "k"}.get(self.figure)
-        return NAMES.get(label, label) if symbol is None else f"{symbol} = {label}"
+        return NAMES.get(label) or NAMES.get(method_in(label), label) if symbol is None else f"{symbol} = {label}"
 
     @property
     def seeds(self) -> int:

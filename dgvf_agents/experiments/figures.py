@@ -86,15 +86,15 @@ def draw_curves(results: Results, path: Path, title: str) -> None:
     plot_curves(path, panels, title)
 
 
-def draw_curves_by_learning_rate(results: Results, path: Path, title: str) -> None:
-    """Learning curves of settings with default labels, a panel per world and learning rate that several have run at."""
+def draw_curves_by_changes(results: Results, path: Path, title: str) -> None:
+    """Learning curves of settings with default labels, a panel per world and changes that several have in common."""
     panels = []
     for world in results.worlds():
-        rates: dict[str, list[str]] = {}
+        alike: dict[str, list[str]] = {}
         for label in results.settings(world):
-            rates.setdefault(changes_in(label)["learning_rate"], []).append(label)
-        for labels in (several for several in rates.values() if len(several) > 1):
-            changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes_in(labels[0]).items())
+            changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes_in(label).items())
+            alike.setdefault(changes, []).append(label)
+        for changes, labels in ((changes, several) for changes, several in alike.items() if len(several) > 1):
             heading = f"{_title(results, world, labels)}\n{changes}"
             panels.append(_curves(results, world, labels, heading, method_in))
     plot_curves(path, panels, title, columns=2)

@@ -89,6 +89,10 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert varied("joint", "task") == varied("gridworlds", "task")
     assert varied("learning-rate", "learning_rate") == [5e-4] * 4 + [3e-3] * 4
     assert varied("learning-rate", "task") == 2 * varied("gridworlds", "task")
+    assert varied("rms-prop", "task") == 3 * varied("gridworlds", "task")
+    assert varied("rms-prop", "rms_prop") == ["pytorch"] * 4 + ["tensorflow"] * 8
+    assert varied("rms-prop", "loss_reduction") == ["mean"] * 8 + ["sum"] * 4
+    assert set(varied("rms-prop", "learning_rate")) == {5e-4}
     assert varied("low-rate", "unroll_length") == [10, 1, 2, 10]
     assert varied("low-rate", "questions") == [128, 128, 128, 2]
     assert set(varied("low-rate", "learning_rate")) == {5e-4}

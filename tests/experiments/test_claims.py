@@ -14,6 +14,7 @@ from dgvf_agents.experiments import claims, evidence
 from dgvf_agents.experiments.catalogue import FIGURES
 from dgvf_agents.experiments.claims import CLAIMS, Claim
 from dgvf_agents.experiments.evidence import Evidence
+from dgvf_agents.experiments.settings import method_in
 from dgvf_agents.experiments.statistics import Estimate
 from dgvf_agents.experiments.tables import Results, make_table
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
@@ -189,11 +190,25 @@ def test_claims_are_about_settings_that_experiments_run() -> None:
     ],
 )
 def test_a_claim_holds_where_its_setting_is_the_best(text: str, better: str) -> None:
-    (claim,) = (claim for claim in CLAIMS if claim.text == text)
-    for winner in claim.settings:
-        found = results({label: [3.0 if label == winner else 0.0] * 5 for label in claim.settings})
-        marks = [row.mark for row in claim.rows({claim.figures[0]: found}) if row.verdict != "not run"]
-        assert (marks == ["✓"]) is (winner == better)
+    for claim in (claim for claim in CLAIMS if claim.text == text):
+        for winner in claim.settings:
+            found = results({label: [3.0 if label == winner else 0.0] * 5 for label in claim.settings})
+            marks = [row.mark for row in claim.rows({claim.figures[0]: found}) if row.verdict != "not run"]
+            assert (marks == ["✓"]) is (method_in(winner) == better)
+
+
+def test_claims_of_figure_2_have_a_row_for_every_convention_of_rms_prop() -> None:
+    labels = [setting.label for setting in FIGURES["rms-prop"].settings(WORLD)]
+    found = results({label: [3.0] * 5 for label in labels})
+    rows = [row for row in claims.claim_rows({"rms-prop": found}) if row.verdict != "not run"]
+    protocols = [
+        "low learning rate, PyTorch's RMSProp",
+        "low learning rate, TensorFlow's RMSProp",
+        "low learning rate, TensorFlow's RMSProp, losses as sums",
+    ]
+    assert [row.protocol for row in rows] == 3 * protocols
+    assert len({row.claim for row in rows}) == 3
+    assert all("Discovered GVFs 3.00" in row.words for row in rows[3:])
 
 
 def test_128_questions_are_compared_with_all_others() -> None:

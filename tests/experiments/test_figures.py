@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalogue import FIGURES
-from dgvf_agents.experiments.figures import COLORS, draw_curves, draw_curves_by_learning_rate, draw_search, draw_study
+from dgvf_agents.experiments.figures import COLORS, draw_curves, draw_curves_by_changes, draw_search, draw_study
 from dgvf_agents.experiments.tables import Results, make_table
 from dgvf_agents.runs import plotting
 from dgvf_agents.runs.plotting import Line, Panel
@@ -96,7 +96,7 @@ def test_a_learning_rate_with_a_single_curve_has_no_panel(panels: list[Panel]) -
     rates = ("0.0005", "0.003")
     methods = {f"{method} learning_rate={rates[0]}": [1.0] for method in ("discovered", "random")}
     found = results({"collect-objects": {**methods, f"random learning_rate={rates[1]}": [1.0]}}, "learning-rate")
-    draw_curves_by_learning_rate(found, Path("a.png"), "")
+    draw_curves_by_changes(found, Path("a.png"), "")
     assert [panel.title.split("\n")[1] for panel in panels] == ["learning rate 0.0005"]
 
 

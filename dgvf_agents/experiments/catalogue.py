@@ -163,6 +163,7 @@ _COLLAPSES: dict[str, Changes] = {
     "long episodes": _LONG_EPISODES,
     "coefficient 0.003": {"auxiliary_coefficient": 0.003},
     "long episodes, coefficient 0.003": {**_LONG_EPISODES, "auxiliary_coefficient": 0.003},
+    "final entropy 0.03": {"final_ent_coef": 0.03},
     "final entropy 0.06": {"final_ent_coef": 0.06},
     "exact convention": {"convention": "exact"},
     "inner clipping": {"max_grad_norm": 0.5},

@@ -22,12 +22,12 @@ def impala(reports: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(["## IMPALA", _ABOUT, *map(_one, reports)])
 
 
-_ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in one
-process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network, environments and
-batch; *To RLlib* is the ratio to the faster of its two variants. Its updates are not compiled, as it has them by
+_ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in
+one process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network, environments
+and batch; *To RLlib* is the ratio to the faster of its two variants. Its updates are not compiled, as it has them by
 default. *bfloat16 encoder* is IMPALA with `mixed_precision=True`, beside which RLlib computes in float32, its default;
-it is fast only on processors that compute bfloat16 in hardware. Discovered GVFs have D = 128 questions; the last column is their time
-per step relative to IMPALA's with as many actors. The agents take turns within one run. See
+it is fast only on processors that compute bfloat16 in hardware. Discovered GVFs have D = 128 questions; the last
+column is their time per step relative to IMPALA's with as many actors. The agents take turns within one run. See
 [Distributed actors](impala.md#distributed-actors)."""
 
 

@@ -253,6 +253,8 @@ def plot_strips(path: Path, panels: Sequence[Strip], title: str, xlabel: str) ->
         if panel.logarithmic:
             axes.set_xscale("symlog", linthresh=_LINEAR_BELOW)
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+            highest = max(value for values in panel.groups.values() for value in [*values, panel.optimal or -np.inf])
+            axes.set_xlim(right=max(highest / 2.0, highest * 2.0))  # matplotlib's own would be beyond zero
         for value, style in ((panel.threshold, "--"), (panel.optimal, ":")):
             if value is not None:
                 axes.axvline(value, color=_GRAY, linewidth=1.0, linestyle=style)

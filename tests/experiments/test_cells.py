@@ -93,6 +93,8 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert varied("rms-prop", "rms_prop") == ["pytorch"] * 4 + ["tensorflow"] * 8
     assert varied("rms-prop", "loss_reduction") == ["mean"] * 8 + ["sum"] * 4
     assert set(varied("rms-prop", "learning_rate")) == {5e-4}
+    small = [s.config(FULL, 0) for s in FIGURES["rms-prop"].settings("collect-objects-small")]
+    assert {config.learning_rate for config in small} == {3e-4}  # not the preset's, unlike in the large rooms
     assert varied("low-rate", "unroll_length") == [10, 1, 2, 10]
     assert varied("low-rate", "questions") == [128, 128, 128, 2]
     assert set(varied("low-rate", "learning_rate")) == {5e-4}

@@ -62,7 +62,7 @@ class DGVFA2C(SynchronousAlgorithm):
         _init_setup_model: bool = True,
         *,
         auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
-        auxiliary_coefficient: float = 0.03,
+        auxiliary_coefficient: float | Schedule = 0.03,
         auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
         encoder_mode: EncoderMode = "joint",
         questions: int = 128,
@@ -73,6 +73,7 @@ class DGVFA2C(SynchronousAlgorithm):
         objective: Objective = "sum",
         horizon: Horizon = "unrolled",
         convention: Convention = "exact",
+        head_rate: float = 1.0,
         storage: Storage = "graph",
         meta_learning_rate: float | Schedule = 3e-4,
         meta_epsilon: float = 1e-8,
@@ -118,7 +119,8 @@ class DGVFA2C(SynchronousAlgorithm):
             _init_setup_model: whether to build the networks at once.
             auxiliary_task: a name in `dgvf_agents.sb3.auxiliary_tasks.TASKS`, or a function that returns the task for
                 the model; the model's policy is built by then.
-            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting`.
+            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting`; a number, or a function
+                of the remaining progress.
             auxiliary_weighting: `"gradient-norm"` scales the auxiliary loss so that the norm of its gradient at the
                 features is c times that of the main task's, whatever the scale of rewards and cumulants; `"fixed"`
                 multiplies the auxiliary loss, a sum over questions, by c (paper).
@@ -136,6 +138,7 @@ class DGVFA2C(SynchronousAlgorithm):
                 only through the last of them (paper, appendix).
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
                 `dgvf_agents.core.inner_update`.
+            head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
             storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
             meta_learning_rate: α, learning rate of Adam on η; a number, or a function of the remaining progress.
             meta_epsilon: ε of Adam on η.

@@ -266,6 +266,11 @@ class Algorithm:
     auxiliary_coefficient: float = 0.7
     auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
     shared_questions: bool = False
+    head_rate: float = 1.0
+
+    def coefficient(self, rollout: Rollout) -> Tensor | float:
+        """C of a batch."""
+        return self.auxiliary_coefficient if rollout.auxiliary_coefficient is None else rollout.auxiliary_coefficient
 
     def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
         """The stop-gradient inputs at θ; without η those of L^RL alone."""
@@ -296,7 +301,7 @@ class Algorithm:
     def weight(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """w = c ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), δ = 1e-8."""
         main, auxiliary = self.feature_gradients(theta, stopped, eta, rollout)
-        return self.auxiliary_coefficient * (main**2).sum() ** 0.5 / ((auxiliary**2).sum() + 1e-16) ** 0.5
+        return self.coefficient(rollout) * (main**2).sum() ** 0.5 / ((auxiliary**2).sum() + 1e-16) ** 0.5
 
     def ratios(self, theta: Params, x: Tensor, rollout: Rollout) -> Tensor | None:
         """π(a_t|x_t) / μ(a_t|x_t); `None` on-policy."""
@@ -326,7 +331,7 @@ class Algorithm:
         main = self.rl_loss(theta, stopped.features if self.encoder_mode == "auxiliary" else x, stopped, rollout)
         asked = self.asked(stopped, rollout)
         answers = self.answer_loss(head(theta, "answers", x), stopped.next_answers, eta, asked)
-        return main + (self.auxiliary_coefficient if stopped.weight is None else stopped.weight) * answers
+        return main + (self.coefficient(rollout) if stopped.weight is None else stopped.weight) * answers
 
     def inner_gradient(
         self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout, create_graph: bool
@@ -362,7 +367,11 @@ class Algorithm:
             norm = sum((x**2).sum() for x in g.values()) ** 0.5
             if norm > self.max_gradient_norm:
                 g = {k: x * self.max_gradient_norm / norm for k, x in g.items()}
-        return optimizer_step(self.rule, theta, g, statistics)
+        after, statistics = optimizer_step(self.rule, theta, g, statistics)
+        for name in after:
+            if name.startswith(("policy.", "value.")):
+                after[name] = (1 - self.head_rate) * theta[name] + self.head_rate * after[name]
+        return after, statistics
 
     def meta_loss(self, theta: Params, rollout: Rollout) -> Tensor:
         """L^RL(θ_k) as a pseudo-loss with constant returns and advantages. It reaches the encoder in both modes."""

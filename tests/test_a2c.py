@@ -323,6 +323,44 @@ def test_an_entropy_coefficient_may_be_annealed(tmp_path: Path) -> None:
     model.logger.close()
 
 
+@pytest.mark.parametrize("weighting", ["fixed", "gradient-norm"])
+def test_the_auxiliary_coefficient_may_be_annealed(weighting: str, tmp_path: Path) -> None:
+    """A constant function equals the number, and a schedule equals numbers that are set before every update."""
+
+    def model(coefficient: Any) -> DGVFA2C:
+        settings = {"questions": 2, "seed": 0, "auxiliary_weighting": weighting, "encoder_mode": "auxiliary"}
+        return _model(auxiliary_task="random", auxiliary_coefficient=coefficient, **settings)
+
+    def weights(trained: DGVFA2C) -> torch.Tensor:
+        return torch.nn.utils.parameters_to_vector(trained.policy.parameters()).detach()
+
+    schedule, steps = LinearSchedule(0.4, 0.1, 1.0), 6 * BATCH
+
+    class SetNow(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            self.model.auxiliary_coefficient = schedule(1.0 - self.num_timesteps / steps)
+
+    torch.testing.assert_close(weights(model(lambda progress: 0.4).learn(steps)), weights(model(0.4).learn(steps)))
+    annealed = model(schedule).learn(steps)
+    torch.testing.assert_close(weights(annealed), weights(model(0.4).learn(steps, SetNow())))
+    assert not torch.allclose(weights(annealed), weights(model(0.4).learn(steps)))
+    annealed.save(tmp_path / "model.zip")
+    loaded = DGVFA2C.load(tmp_path / "model.zip", device="cpu")
+    assert [loaded.auxiliary_coefficient(progress) for progress in (1.0, 0.5)] == [0.4, 0.25]
+
+
+def test_heads_may_learn_at_a_rate_of_their_own() -> None:
+    """At a rate of 0 the policy and value heads stay, and encoder and answers move."""
+    model = _model(head_rate=0.0, encoder_mode="joint", questions=2, seed=0)
+    before = {name: value.clone() for name, value in model.learner.theta.items()}
+    model.learn(4 * BATCH)
+    moved = {name for name, value in model.learner.theta.items() if not torch.equal(value, before[name])}
+    assert {name for name in before if not name.startswith(("action_net.", "value_net."))} == moved
+
+
 def test_the_meta_learning_rate_may_be_annealed() -> None:
     """A constant function equals the number; at a rate of 0 questions do not change."""
 

@@ -82,12 +82,14 @@ class UpdateRule:
     """What the meta-gradient passes through; see this module's docstring."""
     max_gradient_norm: float | None = None
     """Maximum Euclidean norm > 0 of the inner gradient; `None`: no clipping."""
+    head_rate: float = 1.0
+    """Learning rate ≥ 0 of the policy and value heads, relative to α′."""
     averaging: Averaging | None = None
     """Averages over learners that train together; `None`: one learner."""
 
     def __post_init__(self) -> None:
         check_fractions(discount=self.discount, gae_lambda=self.gae_lambda)
-        check_not_negative(auxiliary_coefficient=self.auxiliary_coefficient)
+        check_not_negative(auxiliary_coefficient=self.auxiliary_coefficient, head_rate=self.head_rate)
         if self.max_gradient_norm is not None:
             check_positive_or_infinite(max_gradient_norm=self.max_gradient_norm)
         check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
@@ -305,7 +307,15 @@ def _update(
     if rule.max_gradient_norm is not None:
         clipped = clip_by_global_norm(clipped, rule.max_gradient_norm)
     theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate)
-    return InnerState(theta, optimizer), metrics, losses
+    return InnerState(_with_head_rate(rule, state.theta, theta), optimizer), metrics, losses
+
+
+def _with_head_rate(rule: UpdateRule, before: Params, after: Params) -> Params:
+    """The parameters after a step, with the steps of the policy and value heads times `head_rate`."""
+    if rule.head_rate == 1.0:
+        return after
+    heads = _main_heads(rule, before)
+    return {**after, **{name: old + rule.head_rate * (after[name] - old) for name, old in heads.items()}}
 
 
 def _inner_gradient(
@@ -326,7 +336,7 @@ def _inner_gradient(
     main_features = encoded.features if joint else stopped.features
     main_gradients, (loss, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, main_features)
     answer_gradients, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
-    weight, weighted = _weighted(rule, main_gradients[1], answer_gradients[1])
+    weight, weighted = _weighted(rule, main_gradients[1], answer_gradients[1], rollout.auxiliary_coefficient)
     of_heads = {name: gradient + weight * answer_gradients[0][name] for name, gradient in main_gradients[0].items()}
     of_features = weighted + main_gradients[1] if joint else weighted
     total = {**encoded.pull_back(of_features)[0], **of_heads}
@@ -350,10 +360,20 @@ def _metrics(gradient: _InnerGradient) -> InnerMetrics:
 
 
 def _weighted(
-    rule: UpdateRule, main: Float[Tensor, "T B F"], auxiliary: Float[Tensor, "T B F"]
+    rule: UpdateRule,
+    main: Float[Tensor, "T B F"],
+    auxiliary: Float[Tensor, "T B F"],
+    annealed: Float[Tensor, ""] | None,
 ) -> tuple[Float[Tensor, ""] | float, Float[Tensor, "T B F"]]:
-    """The weight of L^ans in the answer head's gradient, and w · ∂L^ans/∂x with a weight for each encoder."""
-    coefficient = rule.auxiliary_coefficient
+    """The weight of L^ans in the answer head's gradient, and w · ∂L^ans/∂x with a weight for each encoder.
+
+    Args:
+        rule: the update rule.
+        main: ∂L^RL/∂x.
+        auxiliary: ∂L^ans/∂x.
+        annealed: c of the batch; `None`: that of the rule.
+    """
+    coefficient = rule.auxiliary_coefficient if annealed is None else annealed
     if rule.auxiliary_weighting == "fixed":
         return coefficient, coefficient * auxiliary
     surrogate = rule.convention == "surrogate"  # the weights are stop-gradient inputs then

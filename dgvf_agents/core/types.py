@@ -71,6 +71,8 @@ class Rollout(NamedTuple):
     """Scalar: c_H for this batch, when it is annealed; `None`: the loss coefficient."""
     behavior_log_probs: Float[Tensor, "T B"] | None = None
     """`[T, B]`: log μ(a_t|x_t) of the policy that acted; `None` for learners that are on-policy by assumption."""
+    auxiliary_coefficient: Float[Tensor, ""] | None = None
+    """Scalar: c for this batch, when it is annealed; `None`: that of the update rule."""
 
     def given(self) -> dict[str, Any]:
         """The fields by name, without those that are `None`."""

@@ -158,6 +158,8 @@ _RMS_PROPS: tuple[Changes, ...] = (
     {"rms_prop": "tensorflow", "loss_reduction": "sum"},
 )
 """Scales of the gradient below which steps shrink with it: 1e-5; 3e-3; 3e-3 of a sum over the batch."""
+_CHOSEN_ON_A2C: Changes = {"learning_rate": 0.001, "ent_coef": 5.0, "final_ent_coef": 0.05}
+"""What the search of `paper` chooses on PuddleWorld."""
 _COLLAPSES: dict[str, Changes] = {
     "preset": {},
     "long episodes": _LONG_EPISODES,
@@ -169,6 +171,13 @@ _COLLAPSES: dict[str, Changes] = {
     "inner clipping": {"max_grad_norm": 0.5},
     "constant meta rate": {"final_meta_learning_rate": None},
     "losses as sums": {"loss_reduction": "sum"},
+    "coefficient falling to 0.001": {"final_auxiliary_coefficient": 0.001},
+    "heads 3 times as fast": {"head_rate": 3.0},
+    "heads 0.3 times as fast": {"head_rate": 0.3},
+    "rate 0.001, entropy to 0.05": _CHOSEN_ON_A2C,
+    "rate 0.001, entropy to 0.05, coefficient 0.003": {**_CHOSEN_ON_A2C, "auxiliary_coefficient": 0.003},
+    "rate 0.001, entropy to 0.015": {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015},
+    "rate 0.001, entropy to 0.05, heads 3 times as fast": {**_CHOSEN_ON_A2C, "head_rate": 3.0},
 }
 """What may keep discovered questions at PuddleWorld's optimum, by label."""
 

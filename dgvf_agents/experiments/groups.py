@@ -38,7 +38,7 @@ _FREE = (
     "meta_max_grad_norm",
 )
 """Fields of `TrainConfig` that members need not agree in."""
-_NORMS = ("max_grad_norm", "meta_max_discount_grad_norm")
+_OPTIONAL = ("max_grad_norm", "meta_max_discount_grad_norm", "final_auxiliary_coefficient")
 """Fields in which members may have any number, or all of them none."""
 
 
@@ -62,7 +62,7 @@ def _kind(cell: Cell) -> Any:
     if not _gains(config):
         return cell
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name not in _FREE}
-    return repr(fields | {name: fields[name] is None for name in _NORMS})
+    return repr(fields | {name: fields[name] is None for name in _OPTIONAL})
 
 
 def _gains(config: TrainConfig) -> bool:

@@ -104,7 +104,7 @@ class DGVFImpala(SeveralLearners):
         _init_setup_model: bool = True,
         *,
         auxiliary_task: str | Callable[[DGVFImpala], AuxiliaryTask] = "discovered",
-        auxiliary_coefficient: float = 1e-4,
+        auxiliary_coefficient: float | Schedule = 1e-4,
         auxiliary_weighting: AuxiliaryWeighting = "fixed",
         encoder_mode: EncoderMode = "joint",
         questions: int = 128,
@@ -115,6 +115,7 @@ class DGVFImpala(SeveralLearners):
         objective: Objective = "sum",
         horizon: Horizon = "unrolled",
         convention: Convention = "exact",
+        head_rate: float = 1.0,
         storage: Storage = "graph",
         meta_learning_rate: float | Schedule = 6e-4,
         meta_epsilon: float = 1e-8,
@@ -171,7 +172,8 @@ class DGVFImpala(SeveralLearners):
             _init_setup_model: whether to build the networks at once.
             auxiliary_task: a name in `dgvf_agents.sb3.auxiliary_tasks.TASKS`, or a function that returns the task for
                 the model; the model's policy is built by then.
-            auxiliary_coefficient: c, weight of the auxiliary task (paper: 1e-4; 1e-3 for reward prediction).
+            auxiliary_coefficient: c, weight of the auxiliary task (paper: 1e-4; 1e-3 for reward prediction); a number,
+                or a function of the remaining progress.
             auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);
                 `"gradient-norm"`: see `DGVFA2C`.
             encoder_mode: which losses train the encoder: `"joint"`: those of the main task and the auxiliary task;
@@ -187,6 +189,7 @@ class DGVFImpala(SeveralLearners):
             horizon: `"unrolled"` or `"myopic"`; see `DGVFA2C`.
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
                 `dgvf_agents.core.inner_update`.
+            head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
             storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
             meta_learning_rate: α, learning rate of Adam on η (paper: 6e-4); a number, or a function of the remaining
                 progress.

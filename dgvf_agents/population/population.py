@@ -38,6 +38,8 @@ _EQUAL: dict[str, Callable[[SynchronousAlgorithm], Any]] = {
     "objective": lambda model: model.objective,
     "horizon": lambda model: model.horizon,
     "convention": lambda model: model.convention,
+    "head_rate": lambda model: model.head_rate,
+    "whether auxiliary_coefficient is a schedule": lambda model: callable(model.auxiliary_coefficient),
     "storage": lambda model: model.storage,
     "the class of inner_optimizer": lambda model: type(model.learner.functions.rule.optimizer),
     "mixed_precision": lambda model: model.mixed_precision,
@@ -96,10 +98,12 @@ class Population:
         for member in self.members:
             member._update_current_progress_remaining(member.num_timesteps, member._total_timesteps)
         settings = [member.annealed_settings() for member in self.members]
-        rewards = self._fields["rewards"]
-        weights = rewards.new_tensor([own.entropy_weight for own in settings])
+        new = self._fields["rewards"].new_tensor
+        annealed = {"entropy_weight": new([own.entropy_weight for own in settings])}
+        if settings[0].auxiliary_coefficient is not None:
+            annealed["auxiliary_coefficient"] = new([own.auxiliary_coefficient for own in settings])
         rates, meta_rates = [own.learning_rate for own in settings], [own.meta_learning_rate for own in settings]
-        self._learner.step({**self._fields, "entropy_weight": weights}, rates, meta_rates)
+        self._learner.step({**self._fields, **annealed}, rates, meta_rates)
 
     def synchronize(self, p: int) -> SynchronousAlgorithm:
         """Let member p be as if it had trained alone, apart from its environment; see `restore_environment`."""

@@ -94,6 +94,8 @@ class TrainConfig:
     features of them."""
     auxiliary_coefficient: float = 0.1
     """Weight of the auxiliary task."""
+    final_auxiliary_coefficient: float | None = None
+    """Final weight of a geometric schedule; None: constant."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
     """`fixed`: the coefficient multiplies the auxiliary loss (paper); `gradient-norm`: the coefficient is the norm of
     the auxiliary loss's gradient at the features relative to that of the main task's."""
@@ -105,6 +107,8 @@ class TrainConfig:
     """`unrolled`, or the `myopic` approximation of the paper's appendix."""
     convention: Convention = "exact"
     """What the meta-gradient passes through: `exact` or `surrogate`."""
+    head_rate: float = 1.0
+    """Learning rate of the policy and value heads, as a multiple of `learning_rate`."""
     storage: Storage = "graph"
     """`graph` is faster, `recompute` uses less memory."""
     meta_learning_rate: float = 3e-4
@@ -243,6 +247,8 @@ _ADDED = {
     "learners": 1,
     "questions_from": None,
     "principal_questions": None,
+    "final_auxiliary_coefficient": None,
+    "head_rate": 1.0,
 }
 """Fields that earlier runs do not have, and what they stand for in them."""
 

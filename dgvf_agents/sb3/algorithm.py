@@ -52,7 +52,7 @@ from dgvf_agents.sb3.guidance import Guidance
 from dgvf_agents.sb3.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.sb3.logging import record_answers, record_meta_updates, record_questions, record_update
 from dgvf_agents.sb3.rollout_buffer import RolloutView, fill_buffer
-from dgvf_agents.sb3.schedules import checked_value_at
+from dgvf_agents.sb3.schedules import value_at
 from dgvf_agents.sb3.state_dicts import OptimizerStates, QuestionParameters
 
 LossReduction = Literal["mean", "sum"]
@@ -76,7 +76,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     use_rms_prop: bool
     rms_prop_eps: float
     auxiliary_task: str | Callable[..., AuxiliaryTask]
-    auxiliary_coefficient: float
+    auxiliary_coefficient: float | Schedule
     auxiliary_weighting: AuxiliaryWeighting
     encoder_mode: EncoderMode
     questions: int
@@ -87,6 +87,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     objective: Objective
     horizon: Horizon
     convention: Convention
+    head_rate: float
     storage: Storage
     meta_learning_rate: float | Schedule
     meta_epsilon: float
@@ -249,11 +250,12 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             discount=float(self.gamma),
             gae_lambda=float(self.gae_lambda),
             normalize_advantages=self.normalize_advantage,
-            auxiliary_coefficient=float(self.auxiliary_coefficient),
+            auxiliary_coefficient=value_at(self.auxiliary_coefficient, 1.0),
             auxiliary_weighting=self.auxiliary_weighting,
             encoder_mode=self.encoder_mode,
             convention=self.convention,
             max_gradient_norm=self._norm(self.max_grad_norm),
+            head_rate=float(self.head_rate),
             averaging=LearnerGroup(self.learners, self.device) if self.learners > 1 else None,
         )
         self._applied_settings = [getattr(self, name) for name in self.rule_settings]
@@ -331,12 +333,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         Raises:
             ValueError: a schedule returns something else than a number in its range.
         """
-        progress = self._current_progress_remaining
-        return AnnealedSettings(
-            checked_value_at("learning_rate", self.lr_schedule, progress),
-            checked_value_at("meta_learning_rate", self.meta_learning_rate, progress),
-            checked_value_at("ent_coef", self.ent_coef, progress),
-        )
+        schedules = (self.lr_schedule, self.meta_learning_rate, self.ent_coef, self.auxiliary_coefficient)
+        return AnnealedSettings.at(self._current_progress_remaining, *schedules)
 
     def take_update(self, learner: LearnerState, rollout: Rollout | None) -> None:
         """Take a learner's state after updates that were made elsewhere.

@@ -29,7 +29,7 @@ from dgvf_agents.sb3.schedules import checked_value_at
 _COUNTS = ("questions", "question_window", "unroll_length", "n_steps")
 _FLAGS = ("use_rms_prop", "use_sde", "normalize_advantage", "mixed_precision")
 _POSITIVE = ("rms_prop_eps", "meta_epsilon")
-_SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate")
+_SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
 _CHOICES = {
     "auxiliary_weighting": AuxiliaryWeighting,
     "encoder_mode": EncoderMode,
@@ -50,6 +50,7 @@ RULE_SETTINGS = (
     "encoder_mode",
     "convention",
     "max_grad_norm",
+    "head_rate",
 )
 """Attributes that the update rule is built from; they may change while training, which restarts the unroll."""
 
@@ -95,7 +96,8 @@ def check_rule_settings(given: Mapping[str, Any]) -> None:
         ValueError: one of `RULE_SETTINGS` is out of its range.
     """
     check_fractions(gamma=given["gamma"], gae_lambda=given["gae_lambda"])
-    check_not_negative(vf_coef=given["vf_coef"], auxiliary_coefficient=given["auxiliary_coefficient"])
+    check_not_negative(vf_coef=given["vf_coef"], head_rate=given["head_rate"])
+    checked_value_at("auxiliary_coefficient", given["auxiliary_coefficient"], 1.0)
     check_positive_if_given(max_grad_norm=given["max_grad_norm"])
     if given["normalize_advantage"] and given["n_steps"] * given["n_envs"] < 2:
         raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")

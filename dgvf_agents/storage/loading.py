@@ -43,7 +43,7 @@ NEEDED = (
 )
 """Attributes that a model cannot be built without."""
 
-SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate")
+SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
 """Attributes that may be functions of the remaining progress; their last value stands in for one that is pickled."""
 
 

@@ -38,6 +38,10 @@ class Spaces:
     """Whether rollouts hold the behavior policy's log-probabilities."""
 
 
+_ANNEALED = ("entropy_weight", "auxiliary_coefficient")
+"""Fields of a rollout that it has only if schedules give them."""
+
+
 def check_rollout(name: str, rollout: Any, spaces: Spaces) -> None:
     """Check that it is a rollout of T ≥ 1 steps from B ≥ 1 environments with these spaces."""
     check_type(name, rollout, Rollout)
@@ -47,7 +51,7 @@ def check_rollout(name: str, rollout: Any, spaces: Spaces) -> None:
             raise ValueError(f"{name}.{part} must be a tensor with {ndim} axes, got {described(value)}")
     expected = _rollout_like(tuple(rewards.shape), len(index), spaces)
     given = rollout.given()
-    like(name, given, {part: expected[part] for part in expected if part != "entropy_weight" or part in given})
+    like(name, given, {part: expected[part] for part in expected if part not in _ANNEALED or part in given})
     check_finite(name, given)
     check_below(f"{name}.bootstrap_index", index, rewards.numel())
     check_below(f"{name}.bootstrap_slot", rollout.bootstrap_slot, len(index))
@@ -70,7 +74,7 @@ def _rollout_like(batch: tuple[int, ...], bootstraps: int, spaces: Spaces) -> di
         "bootstrap_index": tensor_like((bootstraps,), np.int64),
         "bootstrap_slot": indices,
         "statistics": spaces.statistics,
-        "entropy_weight": tensor_like((), np.float32),
+        **{part: tensor_like((), np.float32) for part in _ANNEALED},
         **({"behavior_log_probs": tensor_like(batch, np.float32)} if spaces.off_policy else {}),
     }
 

@@ -59,7 +59,7 @@ def gradient_of(rule: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> 
 def transcribed(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Params:
     slow, given = algorithm(case), problem(case.task)
     # not by replace(): it is a dataclass with more fields
-    slow = AlgorithmWithOptions(**{name: getattr(slow, name) for name in slow.__dataclass_fields__}, **options)
+    slow = AlgorithmWithOptions(**{name: getattr(slow, name) for name in slow.__dataclass_fields__} | options)
     return slow.meta_gradients(given.theta, given.statistics(case.optimizer), given.eta, rollouts)["sum"]
 
 
@@ -87,6 +87,26 @@ def test_a_batch_may_bring_its_own_entropy_weight() -> None:
         batch._replace(entropy_weight=torch.tensor(0.1 * k)) for k, batch in enumerate(problem(case.task).rollouts[:3])
     )
     assert relative_error(gradient_of(rule_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
+
+
+@pytest.mark.parametrize("weighting", ["fixed", "gradient-norm"])
+@pytest.mark.parametrize("convention", ["exact", "surrogate"])
+def test_a_batch_may_bring_its_own_auxiliary_coefficient(convention: str, weighting: str) -> None:
+    case = Case(convention=convention, weighting=weighting)
+    rollouts = tuple(
+        batch._replace(auxiliary_coefficient=torch.tensor(0.2 * (k + 1)))
+        for k, batch in enumerate(problem(case.task).rollouts[:3])
+    )
+    assert relative_error(gradient_of(rule_of(case), case, rollouts), transcribed(case, rollouts)) < 1e-10
+
+
+@pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
+@pytest.mark.parametrize("head_rate", [0.0, 0.3, 2.0])
+def test_policy_and_value_heads_may_have_a_rate_of_their_own(head_rate: float, encoder_mode: str) -> None:
+    case = Case(encoder_mode=encoder_mode, optimizer="rmsprop")
+    rollouts = problem(case.task).rollouts[:3]
+    gradient = gradient_of(replace(rule_of(case), head_rate=head_rate), case, rollouts)
+    assert relative_error(gradient, transcribed(case, rollouts, head_rate=head_rate)) < 1e-10
 
 
 @pytest.mark.parametrize("convention", ["exact", "surrogate"])
@@ -325,6 +345,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"gae_lambda": 1.5}, "gae_lambda must lie in [0, 1], got 1.5"),
     ({"gae_lambda": -0.1}, "gae_lambda must lie in [0, 1], got -0.1"),
     ({"auxiliary_coefficient": -0.5}, "auxiliary_coefficient must be >= 0, got -0.5"),
+    ({"head_rate": -0.5}, "head_rate must be >= 0, got -0.5"),
     ({"auxiliary_coefficient": math.nan}, "auxiliary_coefficient must be a finite number >= 0, got nan"),
     ({"max_gradient_norm": 0.0}, "max_gradient_norm must be > 0, got 0.0"),
     ({"max_gradient_norm": math.nan}, "max_gradient_norm must be a finite number > 0, got nan"),

@@ -77,6 +77,7 @@ CASES: dict[str, dict[str, Any]] = {
     "reward prediction": {"auxiliary_task": "reward-prediction"},
     "none": {"auxiliary_task": "none"},
     "Adam": {"use_rms_prop": False},
+    "annealed coefficient, head rate": {"head_rate": 0.5, "auxiliary_coefficient": lambda progress: 0.2 * progress},
     "images": {"env_id": "CollectObjectsSmall-v0", "meta_epsilon": 1e-4},  # rounding moves tiny meta-gradients
 }
 
@@ -91,10 +92,10 @@ OWN: list[dict[str, Any]] = [
 @pytest.mark.parametrize("case", CASES)
 def test_members_are_what_they_are_alone(case: str) -> None:
     steps = ITERATIONS * B * T
-    group = [agent(p, **CASES[case], **own) for p, own in enumerate(OWN)]
+    group = [agent(p, **{**own, **CASES[case]}) for p, own in enumerate(OWN)]
     together(group, steps)
     for p, own in enumerate(OWN):
-        assert_equal(group[p], agent(p, **CASES[case], **own).learn(steps))
+        assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
 
 
 @pytest.mark.slow

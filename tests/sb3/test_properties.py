@@ -133,7 +133,7 @@ INVALID: dict[str, st.SearchStrategy[Any]] = {
         st.floats(max_value=-0.01) | st.floats(min_value=1.01) | st.sampled_from([np.nan, None]) | NO_NUMBERS,
     ),
     **dict.fromkeys(
-        ["ent_coef", "vf_coef", "auxiliary_coefficient", "learning_rate"],
+        ["ent_coef", "vf_coef", "auxiliary_coefficient", "learning_rate", "head_rate"],
         st.floats(max_value=-1e-9) | st.sampled_from([np.nan, np.inf, None]) | NO_NUMBERS,
     ),
     **dict.fromkeys(

@@ -248,6 +248,7 @@ CHANGES: dict[str, Any] = {
     "max_grad_norm": 0.01,
     "normalize_advantage": True,
     "auxiliary_coefficient": 4.0,
+    "head_rate": 0.0,
     "gamma": 0.5,
     "gae_lambda": 0.5,
     "auxiliary_weighting": "fixed",

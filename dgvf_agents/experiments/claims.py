@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from dgvf_agents.experiments.evidence import Evidence, count_of, every_seed, p_value, returns_of
+from dgvf_agents.experiments.settings import words_of
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results
 from dgvf_agents.experiments.verdicts import (
     MIN_SEEDS,
@@ -159,19 +160,15 @@ _APPENDIX = "figure 5 and appendix"
 _FIGURE_2 = ("gridworlds", "paper", "equal-budget")
 """The experiments with all methods."""
 
-_RMS_PROPS = {
-    "rms_prop=pytorch": "PyTorch's RMSProp",
-    "rms_prop=tensorflow": "TensorFlow's RMSProp",
-    "rms_prop=tensorflow loss_reduction=sum": "TensorFlow's RMSProp, losses as sums",
-}
-"""Protocols of the experiment `rms-prop`, by the end of its labels."""
+_RMS_PROPS = ("rms_prop=pytorch", "rms_prop=tensorflow", "rms_prop=tensorflow loss_reduction=sum")
+"""Ends of the labels of the experiment `rms-prop`."""
 
 
 def _of_figure_2(text: str, methods: tuple[str, ...], check: Callable[[Evidence], Finding]) -> list[Claim]:
     """A claim about methods, and the same under every convention of RMSProp at a low learning rate."""
     claims = [Claim(text, "figure 2", _FIGURE_2, methods, check)]
-    for ending, words in _RMS_PROPS.items():
-        labels = tuple(f"{method} {ending}" for method in methods)
+    for ending in _RMS_PROPS:
+        labels, words = tuple(f"{method} {ending}" for method in methods), ", ".join(map(words_of, ending.split()))
         claims.append(Claim(text, "figure 2", ("rms-prop",), labels, check, (), f"low learning rate, {words}"))
     return claims
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.metrics import Curve
-from dgvf_agents.experiments.settings import SMOKE_TEST_STEPS, changes_in, is_trial, method_in
+from dgvf_agents.experiments.settings import SMOKE_TEST_STEPS, changes_in, is_trial, method_in, words_of
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
@@ -92,7 +92,7 @@ def draw_curves_by_changes(results: Results, path: Path, title: str) -> None:
     for world in results.worlds():
         alike: dict[str, list[str]] = {}
         for label in results.settings(world):
-            changes = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in changes_in(label).items())
+            changes = ", ".join(words_of(f"{name}={value}") for name, value in changes_in(label).items())
             alike.setdefault(changes, []).append(label)
         for changes, labels in ((changes, several) for changes, several in alike.items() if len(several) > 1):
             heading = f"{_title(results, world, labels)}\n{changes}"

@@ -212,6 +212,18 @@ def is_trial(label: str) -> bool:
     return "=" in label
 
 
+_WORDS = {
+    "rms_prop=pytorch": "PyTorch's RMSProp",
+    "rms_prop=tensorflow": "TensorFlow's RMSProp",
+    "loss_reduction=sum": "losses as sums",
+}
+
+
+def words_of(change: str) -> str:
+    """`name=value` in words."""
+    return _WORDS.get(change, change.replace("_", " ").replace("=", " "))
+
+
 def changes_in(label: str) -> dict[str, str]:
     """The changes in a default label."""
     return dict(part.split("=") for part in label.split(" ")[1:])

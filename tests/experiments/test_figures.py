@@ -100,6 +100,14 @@ def test_a_learning_rate_with_a_single_curve_has_no_panel(panels: list[Panel]) -
     assert [panel.title.split("\n")[1] for panel in panels] == ["learning rate 0.0005"]
 
 
+def test_conventions_of_rms_prop_are_in_words(panels: list[Panel]) -> None:
+    rules = ("rms_prop=pytorch", "rms_prop=tensorflow loss_reduction=sum")
+    methods = {f"{method} {rule}": [1.0] for rule in rules for method in ("discovered", "random")}
+    draw_curves_by_changes(results({"collect-objects": methods}, "rms-prop"), Path("a.png"), "")
+    words = [panel.title.split("\n")[1] for panel in panels]
+    assert words == ["PyTorch's RMSProp", "TensorFlow's RMSProp, losses as sums"]
+
+
 def legend_of(figure: Figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 

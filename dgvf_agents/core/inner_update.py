@@ -34,7 +34,7 @@ from dgvf_agents.core.argument_checks import (
 from dgvf_agents.core.auxiliary_weight import auxiliary_weights
 from dgvf_agents.core.averaging import Averaging
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.inner_metrics import InnerMetrics, over_learners
+from dgvf_agents.core.inner_metrics import InnerMetrics, over_learners, relative_step
 from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
@@ -307,7 +307,10 @@ def _update(
     if rule.max_gradient_norm is not None:
         clipped = clip_by_global_norm(clipped, rule.max_gradient_norm)
     theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate)
-    return InnerState(_with_head_rate(rule, state.theta, theta), optimizer), metrics, losses
+    theta = _with_head_rate(rule, state.theta, theta)
+    encoder, _ = rule.network.split(state.theta)
+    metrics = metrics._replace(encoder_step=relative_step(encoder, theta))
+    return InnerState(theta, optimizer), metrics, losses
 
 
 def _with_head_rate(rule: UpdateRule, before: Params, after: Params) -> Params:
@@ -356,7 +359,7 @@ def _metrics(gradient: _InnerGradient) -> InnerMetrics:
         main_gradient=global_norm({"": gradient.main.detach()}),
         auxiliary_gradient=global_norm({"": gradient.auxiliary.detach()}),
     )
-    return InnerMetrics(*(metric.detach() for metric in metrics))
+    return InnerMetrics(*(metric.detach() for metric in metrics if metric is not None))
 
 
 def _weighted(

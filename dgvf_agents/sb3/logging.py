@@ -22,6 +22,8 @@ def record_update(logger: Logger, metrics: InnerMetrics, policy: ActorCriticPoli
     logger.record("train/entropy_loss", -metrics.entropy.item())
     for name in ("explained_variance", "policy_loss", "value_loss", "gradient_norm"):
         logger.record(f"train/{name}", getattr(metrics, name).item())
+    if metrics.encoder_step is not None:
+        logger.record("train/encoder_step", metrics.encoder_step.item())
     log_std = getattr(policy, "log_std", None)
     if isinstance(log_std, Tensor):
         logger.record("train/std", log_std.detach().exp().mean().item())

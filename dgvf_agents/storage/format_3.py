@@ -16,6 +16,9 @@ Tensors = dict[str, Tensor]
 _ROLLOUT = Rollout._fields[: Rollout._fields.index("entropy_weight") + 1]
 """Fields of a rollout in this format."""
 
+_METRICS = InnerMetrics._fields[: InnerMetrics._fields.index("auxiliary_gradient") + 1]
+"""Fields of the metrics in this format."""
+
 _BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -44,7 +47,7 @@ def upgraded(document: dict[str, Any], tensors: Tensors) -> dict[str, Any]:
         "updates": attributes["_n_updates"],
         "meta_updates": attributes.pop("meta_updates"),
         "meta_skipped": attributes.pop("meta_skipped"),
-        "metrics": _record("InnerMetrics", InnerMetrics._fields, training.get("metrics")),
+        "metrics": _record("InnerMetrics", _METRICS, training.get("metrics")),
         "meta_loss": training.get("meta_loss"),
         "meta_gradient_norm": training.get("meta_gradient_norm"),
     }

@@ -38,7 +38,9 @@ def check_learner(state: LearnerState, learner: DiscoveryLearner, spaces: Spaces
         check_count(name, getattr(state, name))
     if state.metrics is not None:
         check_type("metrics", state.metrics, InnerMetrics)
-        like("metrics", state.metrics._asdict(), dict.fromkeys(InnerMetrics._fields, scalar))
+        metrics = state.metrics._asdict()
+        known = [name for name in InnerMetrics._fields if name != "encoder_step" or metrics[name] is not None]
+        like("metrics", {name: metrics[name] for name in known}, dict.fromkeys(known, scalar))
     for name in ("meta_loss", "meta_gradient_norm"):
         if getattr(state, name) is not None:
             like(name, getattr(state, name), scalar)

@@ -21,7 +21,7 @@ from dgvf_agents.core.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
-from dgvf_agents.core.types import Rollout
+from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     ACTIONS,
@@ -127,7 +127,12 @@ def test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers(enco
 def test_metrics(weighting: str) -> None:
     case = Case(encoder_mode="joint", max_gradient_norm=0.1, weighting=weighting)
     given, slow, rollout = problem(case.task), algorithm(case), problem(case.task).rollouts[0]
-    _, metrics = inner_update(rule_of(case), state_of(case), given.eta, rollout, learning_rate(case))
+    after, metrics = inner_update(rule_of(case), state_of(case), given.eta, rollout, learning_rate(case))
+
+    def encoder(theta: Params) -> Params:
+        return {name: value for name, value in theta.items() if name.startswith("encoder.")}
+
+    step = (flat(encoder(after.theta)) - flat(encoder(given.theta))).norm()
     stopped = slow.stop_gradient_inputs(given.theta, rollout, given.eta)
     gradient = slow.inner_gradient(given.theta, stopped, given.eta, rollout, create_graph=False)
     main, auxiliary = slow.feature_gradients(given.theta, stopped, given.eta, rollout)
@@ -147,6 +152,7 @@ def test_metrics(weighting: str) -> None:
         explained_variance=1 - (returns - stopped.values).var() / returns.var(),
         main_gradient=main.norm(),
         auxiliary_gradient=weight * auxiliary.norm(),
+        encoder_step=step / flat(encoder(given.theta)).norm(),
     )
     torch.testing.assert_close(metrics, expected)
     assert metrics.gradient_norm > 0.1

@@ -287,7 +287,7 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
         image = axes.imshow(values, origin="lower", cmap="cividis", norm=norm, aspect="auto")
         for j, i in zip(*np.nonzero(~np.isnan(values)), strict=True):
             color = "white" if norm(values[j, i]) < 0.55 else "black"
-            axes.text(i, j, f"{values[j, i]:.4g}", ha="center", va="center", fontsize=7.5, color=color)
+            axes.text(i, j, _shown(values[j, i]), ha="center", va="center", fontsize=7.5, color=color)
         corner = (xs.index(heat_map.marked[0]) - 0.5, ys.index(heat_map.marked[1]) - 0.5)
         axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor=_RED, linewidth=2.5))
         axes.set(title=heat_map.title, xlabel=across, ylabel=up)
@@ -296,6 +296,11 @@ def plot_heat_maps(path: Path, maps: Sequence[HeatMap], across: str, up: str) ->
         plain = FuncFormatter(lambda value, _: f"{value:,g}")
         figure.colorbar(image, ax=axes, label="mean return over seeds", format=plain)
     _save(figure, path)
+
+
+def _shown(value: float) -> str:
+    """The number in four digits, or whole if it has more."""
+    return f"{value:,.0f}" if abs(value) >= 1_000 else f"{value:.4g}"
 
 
 def _figure(panels: int, title: str | None, columns: int = 3) -> tuple[Figure, list[Axes]]:

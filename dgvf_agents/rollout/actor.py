@@ -17,6 +17,7 @@ from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import FusedSteps
 from dgvf_agents.rollout.builder import Arrays
 from dgvf_agents.rollout.simulation import RolloutSimulator, StepOutcome, simulated_world
+from dgvf_envs.functional.simulation import SimulatedRollout
 
 Act = Callable[[Params, Observations, Tensor], SampledActions]
 """`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
@@ -127,6 +128,18 @@ class Actor:
         if simulation is None or self._restored_actions is not None:
             return None
         return simulation.step_within_episodes(t % simulation.steps)
+
+    def take_steps(self, theta: Params) -> SimulatedRollout:
+        """Act and step T times in the environment, which is simulated; see `RolloutSimulator`.
+
+        Args:
+            theta: packed θ.
+        """
+        simulation = self._simulation
+        assert simulation is not None
+        assert simulation.steps == self._n_steps
+        self.start_rollout(simulation.env.num_envs)
+        return simulation.take_steps(theta, self._noise_of_rollout, self.is_compiled)
 
     def simulated_rollout(self, last_observations: Arrays, statistics: Params) -> Rollout | None:
         """The rollout, if all of its steps were simulated; see `RolloutSimulator.rollout`."""

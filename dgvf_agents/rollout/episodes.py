@@ -10,6 +10,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from dgvf_agents.core.types import Params
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.simulation import MAX_STEPS, simulated_world
+from dgvf_envs.functional.simulation import SimulatedRollout
 
 
 @final
@@ -52,42 +53,60 @@ class SimulatedEpisodes:
         if not self._actor.is_compiled:
             self._prepare(theta)
             return None
-        observations = self._start(seed)
-        left = (episodes + np.arange(self._env.num_envs)) // self._env.num_envs
-        returns, lengths = np.zeros(self._env.num_envs), np.zeros(self._env.num_envs, dtype=int)
-        found: list[tuple[float, int]] = []
-        t = 0
-        while left.any():
-            observations, rewards, dones = self._step(theta, observations, t)
-            returns, lengths, t = returns + rewards, lengths + 1, t + 1
-            if dones.any():
-                counted = np.flatnonzero(dones & (left > 0))
-                found += zip(returns[counted].tolist(), lengths[counted].tolist(), strict=True)
-                left[counted] -= 1
-                returns[dones], lengths[dones] = 0.0, 0
-        totals, counts = zip(*found, strict=True)
-        return np.asarray(totals), np.asarray(counts)
+        self._start(seed)
+        tally = _Tally((episodes + np.arange(self._env.num_envs)) // self._env.num_envs)
+        while not tally.complete:
+            tally.add(self._actor.take_steps(theta))
+        return tally.returns_and_lengths()
 
-    def _start(self, seed: int) -> np.ndarray:
+    def _start(self, seed: int) -> None:
         self._env.seed(seed)
         self._actor.seed(seed)
-        observations = self._env.reset()
-        assert isinstance(observations, np.ndarray)
-        return observations
-
-    def _step(self, theta: Params, observations: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        step = t % MAX_STEPS
-        if step == 0:
-            self._actor.start_rollout(self._env.num_envs)
-        actions = self._actor.simulated_actions(theta, observations, step)
-        assert actions is not None  # nothing else steps the environment meanwhile
-        outcome = self._actor.step_within_episodes(step)
-        following, rewards, dones, _ = self._env.step(actions) if outcome is None else outcome
-        assert isinstance(following, np.ndarray)
-        return following, rewards, dones
+        self._env.reset()
 
     def _prepare(self, theta: Params) -> None:
         """Simulate a few steps eagerly, once: the compilation begins."""
         if not self._is_prepared:
             self._is_prepared = True
-            self._step(theta, self._start(0), 0)
+            self._start(0)
+            self._actor.take_steps(theta)
+
+
+@final
+class _Tally:
+    """Returns and lengths of the first episodes of each environment."""
+
+    def __init__(self, episodes: np.ndarray) -> None:
+        """
+        Args:
+            episodes: `[B]`, number of episodes of each environment.
+        """
+        self._left = episodes
+        self._returns, self._lengths = np.zeros(len(episodes)), np.zeros(len(episodes), dtype=int)
+        self._found: list[tuple[float, int]] = []
+
+    @property
+    def complete(self) -> bool:
+        """Whether there are all episodes."""
+        return not self._left.any()
+
+    def add(self, steps: SimulatedRollout) -> None:
+        """Add the next steps; episodes beyond those asked for are not counted."""
+        dones, rewards = steps.terminated | steps.truncated, steps.rewards.astype(np.float32)
+        if dones.any():
+            for step in zip(rewards, dones, strict=True):
+                self._add_step(*step)
+        else:
+            self._returns, self._lengths = np.add.reduce([self._returns, *rewards]), self._lengths + len(dones)
+
+    def _add_step(self, rewards: np.ndarray, dones: np.ndarray) -> None:
+        self._returns, self._lengths = self._returns + rewards, self._lengths + 1
+        counted = np.flatnonzero(dones & (self._left > 0))
+        self._found += zip(self._returns[counted].tolist(), self._lengths[counted].tolist(), strict=True)
+        self._left[counted] -= 1
+        self._returns[dones], self._lengths[dones] = 0.0, 0
+
+    def returns_and_lengths(self) -> tuple[np.ndarray, np.ndarray]:
+        """Of all episodes, in the order in which they ended."""
+        returns, lengths = zip(*self._found, strict=True)
+        return np.asarray(returns), np.asarray(lengths)

@@ -86,22 +86,42 @@ class RolloutSimulator:
             whether they were: false, if the observations are not those of the environment's current state. Something
             else stepped or reset it then, and the agent must act on the observations it has.
         """
-        state, *streams = self.env.lookahead_inputs(self.steps)
-        if not np.array_equal(self.env.dynamics.observe(state), observations):
+        inputs = self.env.lookahead_inputs(self.steps)
+        if not np.array_equal(self.env.dynamics.observe(inputs[0]), observations):
             self.start_rollout()
             return False
-        state = type(state)(*map(self._tensor, state))
-        fused = self._fused if compiled else self._fused.eager
-        with torch.no_grad():
-            rollout, experience, finite = fused(theta, noise, state, *map(self._tensor, streams))
-        states = type(state)(*map(_array, rollout.states))
-        simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
+        simulated, experience, finite = self._simulated(theta, noise, inputs, compiled)
         self._outcomes = self.env.set_lookahead(simulated)
         self._episode_ends = (simulated.terminated | simulated.truncated).any(1).tolist()
         self._log_probs = experience.behavior_log_probs
         if bool(finite):
             self._parts.append(experience)
         return True
+
+    def take_steps(self, theta: Params, noise: Tensor, compiled: bool = True) -> SimulatedRollout:
+        """Simulate the next `steps` steps and take them all at once. Monitors do not see them.
+
+        Args:
+            theta: packed θ.
+            noise: `[steps, B, ...]`, of the policy.
+            compiled: whether to use the compiled function.
+        """
+        self.start_rollout()
+        simulated, _, _ = self._simulated(theta, noise, self.env.lookahead_inputs(self.steps), compiled)
+        self.env.take_steps(simulated)
+        return simulated
+
+    def _simulated(
+        self, theta: Params, noise: Tensor, inputs: tuple[Any, ...], compiled: bool
+    ) -> tuple[SimulatedRollout, Experience, Tensor]:
+        """The steps from `inputs` on in NumPy, the learner's view of them, and whether all of it is finite."""
+        state = type(inputs[0])(*map(self._tensor, inputs[0]))
+        fused = self._fused if compiled else self._fused.eager
+        with torch.no_grad():
+            rollout, experience, finite = fused(theta, noise, state, *map(self._tensor, inputs[1:]))
+        states = type(state)(*map(_array, rollout.states))
+        simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
+        return simulated, experience, finite
 
     def actions(self, observations: np.ndarray, t: int) -> np.ndarray | None:
         """Simulated actions `[B]`.

@@ -232,12 +232,23 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         Raises:
             ValueError: the environment does not support lookahead.
         """
-        if not self.supports_lookahead:
-            raise ValueError(
-                f"set_lookahead() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
-                f"{self.render_mode!r}"
-            )
+        self._check_lookahead_supported("set_lookahead")
         return self._lookahead.fill(rollout)
+
+    def take_steps(self, rollout: SimulatedRollout) -> None:
+        """Take all steps of a rollout simulated from the current `lookahead_inputs` at once.
+
+        Args:
+            rollout: NumPy arrays; the environment takes ownership.
+
+        Raises:
+            ValueError: the environment does not support lookahead.
+        """
+        self._check_lookahead_supported("take_steps")
+        self._lookahead.clear()
+        self._state = type(rollout.states)(*(field[-1] for field in rollout.states))
+        self._elapsed_steps = rollout.elapsed_steps[-1]
+        self._seeded_streams().advance(rollout.draws.sum(0))
 
     def simulated_step(self, actions: np.ndarray) -> SimulatedRollout | None:
         """`step`, if the lookahead cache holds its outcome, which is returned as it is.
@@ -251,6 +262,13 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
             self._seeded_streams().advance(simulated.draws)
         return simulated
+
+    def _check_lookahead_supported(self, method: str) -> None:
+        if not self.supports_lookahead:
+            raise ValueError(
+                f"{method}() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
+                f"{self.render_mode!r}"
+            )
 
     def _check_step_allowed(self) -> None:
         if self._state is None:

@@ -129,6 +129,21 @@ def test_cached_steps_are_part_of_the_state(name: str, taken: int) -> None:
     assert_same(flat(again.step(actions[taken])), flat(cached.step(actions[taken])))
 
 
+@pytest.mark.parametrize("name", ["puddle-random-start", "CollectObjectsSmall-v0"])
+def test_steps_may_be_taken_all_at_once(name: str) -> None:
+    env_id, options = VARIANTS[name]
+    env, twin = environment(env_id, options), environment(env_id, options)
+    actions = random_actions(env)
+    env.set_lookahead(numpy(simulated(env, actions)))  # which is dropped
+    env.take_steps(numpy(simulated(env, actions)))
+    assert not env.has_lookahead
+    for t in range(T):
+        twin.step(actions[t])
+    assert_same(env.get_state(), twin.get_state())
+    for t in range(T):
+        assert_same(flat(env.step(actions[t])), flat(twin.step(actions[t])), f"after them, step {t}")
+
+
 def test_lookahead_needs_a_reset() -> None:
     with pytest.raises(ResetNeeded, match="call reset"):
         own_vector_env("PuddleWorld-v0", N, AutoresetMode.SAME_STEP).lookahead_inputs(T)
@@ -146,8 +161,9 @@ def test_lookahead_needs_same_step_autoreset_and_no_rendering() -> None:
     ahead = numpy(simulated(environment("CollectObjectsSmall-v0", {}), actions))
     env = own_vector_env("CollectObjectsSmall-v0", N, AutoresetMode.NEXT_STEP)
     assert not env.supports_lookahead
-    with pytest.raises(ValueError, match="SAME_STEP"):
-        env.set_lookahead(ahead)
+    for take in (env.set_lookahead, env.take_steps):
+        with pytest.raises(ValueError, match=rf"{take.__name__}\(\) needs autoreset_mode SAME_STEP"):
+            take(ahead)
     drawn = own_vector_env("CollectObjectsSmall-v0", N, AutoresetMode.SAME_STEP, render_mode="rgb_array")
     assert not drawn.supports_lookahead
     with pytest.raises(ValueError, match="'rgb_array'"):

@@ -160,6 +160,7 @@ _RMS_PROPS: tuple[Changes, ...] = (
 """Scales of the gradient below which steps shrink with it: 1e-5; 3e-3; 3e-3 of a sum over the batch."""
 _CHOSEN_ON_A2C: Changes = {"learning_rate": 0.001, "ent_coef": 5.0, "final_ent_coef": 0.05}
 """What the search of `paper` chooses on PuddleWorld."""
+_FAST_HEADS: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015, "head_rate": 3.0}
 _COLLAPSES: dict[str, Changes] = {
     "preset": {},
     "long episodes": _LONG_EPISODES,
@@ -178,6 +179,11 @@ _COLLAPSES: dict[str, Changes] = {
     "rate 0.001, entropy to 0.05, coefficient 0.003": {**_CHOSEN_ON_A2C, "auxiliary_coefficient": 0.003},
     "rate 0.001, entropy to 0.015": {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015},
     "rate 0.001, entropy to 0.05, heads 3 times as fast": {**_CHOSEN_ON_A2C, "head_rate": 3.0},
+    "rate 0.001, entropy to 0.015, heads 3 times as fast": _FAST_HEADS,
+    "rate 0.001, entropy to 0.015, heads 3 times as fast, coefficient 0.003": {
+        **_FAST_HEADS,
+        "auxiliary_coefficient": 0.003,
+    },
 }
 """What may keep discovered questions at PuddleWorld's optimum, by label."""
 

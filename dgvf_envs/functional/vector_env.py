@@ -265,10 +265,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
 
     def _check_lookahead_supported(self, method: str) -> None:
         if not self.supports_lookahead:
-            raise ValueError(
-                f"{method}() needs autoreset_mode SAME_STEP and no render_mode, got {self.autoreset_mode} and "
-                f"{self.render_mode!r}"
-            )
+            given = f"{self.autoreset_mode} and {self.render_mode!r}"
+            raise ValueError(f"{method}() needs autoreset_mode SAME_STEP and no render_mode, got {given}")
 
     def _check_step_allowed(self) -> None:
         if self._state is None:
@@ -385,10 +383,8 @@ def _result(simulated: SimulatedRollout) -> StepResult:
     """A simulated step as `DynamicsVectorEnv.step` returns it."""
     terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
     done = terminated | truncated
-    infos: dict[str, Any] = {}
-    absent = None
-    if done.any():
-        infos, absent = final_infos(simulated.final_observations, success, done), done
+    absent = done if done.any() else None
+    infos = {} if absent is None else final_infos(simulated.final_observations, success, done)
     infos |= success_info(success, absent)
     return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
 

@@ -15,7 +15,7 @@ import numpy as np
 from result_tables import Experiment
 
 from dgvf_agents.experiments.evidence import returns_of
-from dgvf_agents.experiments.statistics import difference_test
+from dgvf_agents.experiments.statistics import difference_test, probability_of_improvement
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity
 
 
@@ -41,7 +41,7 @@ def comparison(world: str, first: str, other: str) -> list[str]:
     for quantity in QUANTITIES:
         ours, theirs = returns(world, first, quantity), returns(world, other, quantity)
         test = difference_test(ours, theirs)
-        larger = float((ours[:, None] > theirs).mean())
+        larger = float(probability_of_improvement(ours, theirs))
         lines.append(
             f"{quantity}: means {ours.mean():.1f} and {theirs.mean():.1f} ({len(ours)} and {len(theirs)} seeds), "
             f"p = {test.p:.2g}; a run of the first is larger with probability {larger:.2f}"

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dgvf_agents.core.averaging import Averaging
+from dgvf_agents.core.flat import flatten, map_tensors
 from dgvf_agents.core.optimizers import global_norm, root
 from dgvf_agents.core.types import Params, detach
 
@@ -43,10 +44,9 @@ def over_learners(
     """
     norms = {name: getattr(metrics, name) for name in ("main_gradient", "auxiliary_gradient")}
     squares = metrics._replace(**{name: norm * norm for name, norm in norms.items()})
-    *known, _ = squares
-    means = iter(averaging.means([*gradient.values(), *known, *losses]))
+    means = iter(averaging.means([*gradient.values(), *flatten(squares), *losses]))
     total = {name: next(means) for name in gradient}
-    whole = InnerMetrics(*(next(means).detach() for _ in known))
+    whole = map_tensors(lambda _: next(means).detach(), squares)
     # The gradient of the mean over P batches is 1/P of a batch's own.
     roots = {name: root(getattr(whole, name) / averaging.learners) for name in norms}
     return total, whole._replace(**roots, gradient_norm=global_norm(detach(total))), tuple(means)

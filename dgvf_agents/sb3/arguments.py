@@ -29,7 +29,6 @@ from dgvf_agents.sb3.schedules import checked_value_at
 _COUNTS = ("questions", "question_window", "unroll_length", "n_steps")
 _FLAGS = ("use_rms_prop", "use_sde", "normalize_advantage", "mixed_precision")
 _POSITIVE = ("rms_prop_eps", "meta_epsilon")
-_SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
 _CHOICES = {
     "auxiliary_weighting": AuxiliaryWeighting,
     "encoder_mode": EncoderMode,
@@ -39,6 +38,9 @@ _CHOICES = {
     "convention": Convention,
     "question_encoder": QuestionEncoder,
 }
+
+SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
+"""Attributes that may be functions of the remaining progress."""
 
 RULE_SETTINGS = (
     "vf_coef",
@@ -73,7 +75,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     check_positive_if_given(meta_max_discount_grad_norm=given["meta_max_discount_grad_norm"])
     if not callable(given["meta_learning_rate"]):
         check_positive(meta_learning_rate=given["meta_learning_rate"])
-    for name in _SCHEDULES:
+    for name in SCHEDULES:
         checked_value_at(name, given[name], 1.0)
     for name, allowed in _CHOICES.items():
         check_choice(name, given[name], allowed)

@@ -18,6 +18,7 @@ import torch
 
 from dgvf_agents.core.types import Params
 from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.sb3.arguments import SCHEDULES
 from dgvf_agents.storage.model_file import (
     READ_ERRORS,
     DamagedFileError,
@@ -42,9 +43,6 @@ NEEDED = (
     "inner_optimizer",
 )
 """Attributes that a model cannot be built without."""
-
-SCHEDULES = ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
-"""Attributes that may be functions of the remaining progress; their last value stands in for one that is pickled."""
 
 
 @final

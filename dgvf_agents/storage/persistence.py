@@ -19,11 +19,12 @@ from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.sb3.algorithm import DiscoveryAlgorithm
+from dgvf_agents.sb3.arguments import SCHEDULES
 from dgvf_agents.sb3.logging import get_log, restore_log
 from dgvf_agents.sb3.schedules import value_at
 from dgvf_agents.storage.environment_validation import check_environment
 from dgvf_agents.storage.learner_validation import check_learner
-from dgvf_agents.storage.loading import NEEDED, SCHEDULES, StoredModel, read_learned, read_stored
+from dgvf_agents.storage.loading import NEEDED, StoredModel, read_learned, read_stored
 from dgvf_agents.storage.model_file import damage_in, write_bytes
 from dgvf_agents.storage.random_states import get_random_states, set_random_states
 from dgvf_agents.storage.saving import stored_file

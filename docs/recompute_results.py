@@ -9,7 +9,7 @@ curve), and how many seeds end at the return that counts as solved. Then the lar
 from __future__ import annotations
 
 import csv
-import gzip
+import lzma
 import sys
 from collections import defaultdict
 from itertools import pairwise
@@ -26,12 +26,12 @@ def mean(values: list[float]) -> float:
 
 def curves(folder: Path) -> dict[Run, list[tuple[int, float]]]:
     """Steps and mean return of every evaluation, by run."""
-    episodes: dict[Run, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    with gzip.open(folder / "evaluations.csv.gz", "rt", newline="") as file:
+    found: dict[Run, list[tuple[int, float]]] = defaultdict(list)
+    with lzma.open(folder / "evaluations.csv.xz", "rt", newline="") as file:
         for row in csv.DictReader(file):
-            run = row["world"], row["setting"], int(row["seed"])
-            episodes[run][int(row["steps"])].append(float(row["episode_return"]))
-    return {run: [(steps, mean(returns)) for steps, returns in sorted(by.items())] for run, by in episodes.items()}
+            returns = [float(number) for number in row["episode_returns"].split()]
+            found[row["world"], row["setting"], int(row["seed"])].append((int(row["steps"]), mean(returns)))
+    return {run: sorted(curve) for run, curve in found.items()}
 
 
 def final_return(curve: list[tuple[int, float]], total: int) -> float:

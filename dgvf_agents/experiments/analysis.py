@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -104,11 +104,13 @@ def _read_evaluations(cell: Cell) -> pd.DataFrame:
     found = read_evaluations(RunFolder(cell.folder).evaluations_file)
     key = (cell.setting.world, cell.setting.label, cell.seed)
     rows = [
-        (*key, evaluation.steps, i, float(f"{value:.7g}"), length)
-        for evaluation in found
-        for i, (value, length) in enumerate(zip(evaluation.returns, evaluation.lengths, strict=True))
+        (*key, one.steps, _spaced(map(_rounded, one.returns.tolist())), _spaced(one.lengths.tolist())) for one in found
     ]
     return make_table("evaluations", rows)
+
+
+def _spaced(numbers: Iterable[float]) -> str:
+    return " ".join(str(number).removesuffix(".0") for number in numbers)
 
 
 def _rounded(number: float) -> float:

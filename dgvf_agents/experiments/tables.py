@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,12 +32,15 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "improvements": ("world", "setting", "score", "score_low", "score_high", "improvement", "low", "high"),
     "top_games": ("games", "setting", "statistic", "value", "low", "high"),
     "choices": ("world", "searched", "setting", "final_return", "average_return"),
-    "evaluations": ("world", "setting", "seed", "steps", "episode", "episode_return", "episode_length"),
+    "evaluations": ("world", "setting", "seed", "steps", "episode_returns", "episode_lengths"),
 }
 """By table."""
 
-_TEXT = ("world", "setting", "measure", "quantity", "other", "searched", "statistic")
-_INTEGERS = ("seed", "seeds", "steps", "games", "episode", "episode_length")
+_TEXT = (
+    *("world", "setting", "measure", "quantity", "other", "searched", "statistic"),
+    *("episode_returns", "episode_lengths"),
+)
+_INTEGERS = ("seed", "seeds", "steps", "games")
 _COMPRESSED = ("evaluations",)
 """Tables that are large."""
 
@@ -80,12 +83,13 @@ class Results:
     choices: pd.DataFrame = field(default_factory=partial(make_table, "choices"))
     """What a search chose, with mean returns over seeds."""
     evaluations: pd.DataFrame = field(default_factory=partial(make_table, "evaluations"))
-    """Every episode of every evaluation, of runs that recorded them; returns to seven digits."""
+    """A row for each evaluation, of runs that recorded them: the returns of all its episodes, to six digits, and their
+    lengths, in steps, both separated by spaces."""
 
     def write(self, folder: Path, provenance: dict[str, Any]) -> None:
         """Write `TABLE.csv` for each table that is not empty and `provenance.json`, each atomically.
 
-        `evaluations` is compressed, as `evaluations.csv.gz`.
+        `evaluations` is compressed, as `evaluations.csv.xz`.
         """
         for name in COLUMNS:
             file, table = file_of(folder, name), getattr(self, name)
@@ -93,7 +97,7 @@ class Results:
                 file.unlink(missing_ok=True)
                 continue
             text = table.to_csv(index=False, lineterminator="\n").encode()
-            write_whole(file, gzip.compress(text, mtime=0) if name in _COMPRESSED else text)
+            write_whole(file, lzma.compress(text) if name in _COMPRESSED else text)
         with replacing(folder / "provenance.json") as unfinished:
             unfinished.write_text(json.dumps(provenance, indent=1) + "\n")
 
@@ -120,11 +124,11 @@ class Results:
 
 def file_of(folder: Path, table: str) -> Path:
     """The file of a table."""
-    return folder / f"{table}.csv{'.gz' if table in _COMPRESSED else ''}"
+    return folder / f"{table}.csv{'.xz' if table in _COMPRESSED else ''}"
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """A CSV file, compressed if its name ends in `.gz`, as text, NaN where a field is empty.
+    """A CSV file, compressed if its name ends in `.xz`, as text, NaN where a field is empty.
 
     Numbers are converted later, with correct rounding: not every version of pandas reads the float that it wrote. Nor
     is a label such as NA a missing value.

@@ -20,8 +20,8 @@ def tables(folder: Path, wrong: float = 0.0) -> None:
     episodes, cells = [], []
     for seed, level in enumerate((-40.0, -60.0)):
         returns = level + random.normal(size=(10, 2))
-        for k in range(10):
-            episodes += [("puddle-world", "a2c", seed, 10 * (k + 1), i, returns[k, i], 7) for i in range(2)]
+        for k, pair in enumerate(returns.tolist()):
+            episodes += [("puddle-world", "a2c", seed, 10 * (k + 1), " ".join(map(repr, pair)), "7 7")]
         means = returns.mean(axis=1)
         average = (10 * means[0] + 10 * ((means[1:] + means[:-1]) / 2).sum()) / 100
         cells.append(("puddle-world", "a2c", seed, 100, "evaluation", means[-1] + wrong, average))

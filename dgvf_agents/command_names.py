@@ -12,7 +12,7 @@ Names = dict[str, Any]
 WORLDS = ("collect-objects", "collect-objects-small", "puddle-world")
 METHODS = ("discovered", "random", "reward-prediction", "a2c")
 ATARI_METHODS = ("discovered", "random", "reward-prediction", "pixel-control", "a2c")
-FigureName = Literal[
+ExperimentName = Literal[
     "gridworlds",
     "questions",
     "unroll-length",
@@ -22,8 +22,10 @@ FigureName = Literal[
     "search",
     "paper",
     "equal-budget",
+    "joint-equal-budget",
     "learning-rate",
     "rms-prop",
+    "answer-scale",
     "low-rate",
     "convention",
     "algorithms",
@@ -34,9 +36,9 @@ FigureName = Literal[
     "atari-joint",
     "atari-laptop",
 ]
-FIGURES: tuple[FigureName, ...] = get_args(FigureName)
+EXPERIMENTS: tuple[ExperimentName, ...] = get_args(ExperimentName)
 PaperFigure = Literal["figure-2", "figure-5"]
-PAPER_FIGURES: dict[PaperFigure, tuple[FigureName, ...]] = {
+PAPER_FIGURES: dict[PaperFigure, tuple[ExperimentName, ...]] = {
     "figure-2": ("paper", "equal-budget"),
     "figure-5": ("questions", "unroll-length"),
 }
@@ -54,9 +56,9 @@ NAMES: Names = {
     **_each(tuple(COMMANDS)),
     "train": {**_ON_WORLDS, **_each(("atari", "impala"), _each(ATARI_METHODS)), "resume": {}},
     "warm-up": _ON_WORLDS,
-    "reproduce": _each((*FIGURES, *PAPER_FIGURES)),
+    "reproduce": _each((*EXPERIMENTS, *PAPER_FIGURES)),
     "sweep": _ON_WORLDS,
-    "draw": _each(FIGURES),
+    "draw": _each(EXPERIMENTS),
     "bench": _each(BENCHMARKS),
 }
 """Of all commands."""

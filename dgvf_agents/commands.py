@@ -16,7 +16,7 @@ from rich.table import Table
 
 from dgvf_agents.bench.commands import bench
 from dgvf_agents.command_help import COMMANDS, DESCRIPTION
-from dgvf_agents.command_names import FigureName
+from dgvf_agents.command_names import ExperimentName
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
 from dgvf_agents.experiments.grid import Grid
@@ -373,11 +373,11 @@ def _aggregate(file: File) -> None:
 
 
 @app.command("draw")
-def _draw(figure: Annotated[FigureName, tyro.conf.Positional], results: File) -> None:
+def _draw(experiment: Annotated[ExperimentName, tyro.conf.Positional], results: File) -> None:
     """Draw an experiment's picture from the folder with its tables alone."""
     from dgvf_agents.experiments.reproduce import draw
 
-    Console().print(f"The picture is [bold]{draw(figure, results)}[/bold].")
+    Console().print(f"The picture is [bold]{draw(experiment, results)}[/bold].")
 
 
 app.command("bench", COMMANDS["bench"])(bench)

@@ -6,7 +6,7 @@ from collections import defaultdict
 
 import numpy as np
 from generated import table
-from result_tables import Experiment
+from result_tables import ExperimentTables
 
 from dgvf_agents.experiments.evidence import improvement_over, interval, mean_of, number, p_value, returns_of
 from dgvf_agents.experiments.figures import NAMES
@@ -19,7 +19,7 @@ REFERENCE = "sb3-a2c"
 OURS = "discovered"
 
 
-def own_tasks_section(experiment: Experiment) -> str:
+def own_tasks_section(experiment: ExperimentTables) -> str:
     """Final returns by task, their ratio to A2C's, and all tasks together."""
     headings = ("Task", "Steps", "Seeds", *(NAMES[method] for method in OWN_TASK_METHODS), "Ratio", "p")
     parts = [
@@ -42,7 +42,7 @@ def own_tasks_section(experiment: Experiment) -> str:
     return "\n".join(parts)
 
 
-def _rows(experiment: Experiment) -> list[tuple[str, ...]]:
+def _rows(experiment: ExperimentTables) -> list[tuple[str, ...]]:
     rows, results = [], experiment.results
     for task in results.worlds():
         found = {method: mean_of(results, task, method, "final") for method in results.settings(task)}
@@ -65,7 +65,7 @@ def _ratio(task: str, ours: float, theirs: float) -> str:
     return f"{ours / theirs:.2f}" if theirs >= 0.02 else f"– ({ours:.2f} and {theirs:.2f})"
 
 
-def _overall(experiment: Experiment) -> list[tuple[str, ...]]:
+def _overall(experiment: ExperimentTables) -> list[tuple[str, ...]]:
     seconds: dict[str, list[float]] = defaultdict(list)
     for run in experiment.provenance["runs"]:
         seconds[run["run"].split("/")[1].split(" ")[0]].append(run["wall_seconds"])

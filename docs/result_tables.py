@@ -12,13 +12,13 @@ from dgvf_agents.experiments.tables import Results, read_provenance
 RESULTS = DOCS / "results"
 
 
-def figure_of(name: str) -> str:
+def experiment_of(name: str) -> str:
     """The experiment whose tables are in a folder of `results/`."""
     return name.split("/")[0]
 
 
 @dataclass(frozen=True)
-class Experiment:
+class ExperimentTables:
     """The tables of one experiment."""
 
     name: str
@@ -27,7 +27,7 @@ class Experiment:
     provenance: dict
 
     @classmethod
-    def read(cls, name: str) -> Experiment | None:
+    def read(cls, name: str) -> ExperimentTables | None:
         """The committed tables; `None` if there are none."""
         folder = RESULTS / name
         if not (folder / "cells.csv").exists():
@@ -35,11 +35,11 @@ class Experiment:
         return cls(name, Results.read(folder), read_provenance(folder))
 
     @property
-    def figure(self) -> str:
+    def experiment(self) -> str:
         """Its name in `dgvf reproduce`."""
-        return figure_of(self.name)
+        return experiment_of(self.name)
 
     @property
     def pictures(self) -> list[Path]:
         """The experiment's own first."""
-        return sorted((RESULTS / self.name).glob(f"{self.figure}*.png"), key=lambda path: len(path.name))
+        return sorted((RESULTS / self.name).glob(f"{self.experiment}*.png"), key=lambda path: len(path.name))

@@ -8,9 +8,9 @@ from typing import Any
 
 from generated import DOCS, capital, table
 from own_tasks_section import own_tasks_section
-from result_tables import Experiment
+from result_tables import ExperimentTables
 
-from dgvf_agents.experiments.catalogue import FIGURES, Figure
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.evidence import (
     count_of,
     ends_solved,
@@ -23,6 +23,7 @@ from dgvf_agents.experiments.evidence import (
     seconds_to_solve,
     steps_to_solve,
 )
+from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.figures import NAMES
 from dgvf_agents.experiments.settings import is_trial
 from dgvf_agents.experiments.statistics import difference_test
@@ -42,8 +43,10 @@ TITLES = {
     "search": "The search for hyperparameters",
     "paper": "Hyperparameters chosen on A2C",
     "equal-budget": "Equal budgets for tuning",
+    "joint-equal-budget": "Joint learning with equal budgets for tuning",
     "learning-rate": "Two learning rates",
     "rms-prop": "Conventions of RMSProp",
+    "answer-scale": "The scale of the answer loss",
     "low-rate": "Short unrolls and few questions at a low learning rate",
     "atari-laptop/Pong": "Pong on two cores",
     "own-tasks": "Default settings on external tasks",
@@ -64,7 +67,7 @@ scores of the last 100 whole games of training, over agent steps of 4 frames.
 """
 
 
-def tables_page(experiments: Mapping[str, Experiment]) -> str:
+def tables_page(experiments: Mapping[str, ExperimentTables]) -> str:
     """The Markdown of the page.
 
     Args:
@@ -83,17 +86,18 @@ def not_run(runs: Sequence[str]) -> str:
     return "; ".join(f"{setting} (seed{'s' * (len(of) > 1)} {', '.join(of)})" for setting, of in seeds.items())
 
 
-def _section(experiment: Experiment) -> str:
+def _section(experiment: ExperimentTables) -> str:
     """An experiment's pictures, tables and provenance."""
     name = experiment.name
     parts = [
         f"## {TITLES[name]}\n",
-        f"{capital(FIGURES[experiment.figure].summary)}.\n",
+        f"{capital(EXPERIMENTS[experiment.experiment].summary)}.\n",
         *(f"![{TITLES[name]}]({picture.relative_to(DOCS).as_posix()})\n" for picture in experiment.pictures),
         *([own_tasks_section(experiment)] if name == "own-tasks" else []),
         _returns(experiment.results),
-        *_differences(experiment.results, FIGURES[experiment.figure]),
+        *_differences(experiment.results, EXPERIMENTS[experiment.experiment]),
         *_choices(experiment.results),
+        *_encoder_steps(experiment.results),
         _origin(experiment.provenance),
     ]
     return "\n".join(parts)
@@ -128,12 +132,12 @@ def _seconds(results: Results, world: str, label: str) -> str:
     return ", ".join(f"{seconds:,.0f}" if seconds else "–" for seconds in seconds_to_solve(results, world, label))
 
 
-def _differences(results: Results, figure: Figure) -> list[str]:
+def _differences(results: Results, experiment: Experiment) -> list[str]:
     """The experiment's reference beside each other setting; nothing without one, or with single seeds."""
-    rows, reference = [], figure.reference
+    rows, reference = [], experiment.reference
     for world in results.worlds():
         for label in results.settings(world):
-            if figure.chooses_with_trials and is_trial(label):
+            if experiment.chooses_with_trials and is_trial(label):
                 continue
             for quantity in QUANTITIES:
                 if reference in (None, label) or reference not in results.settings(world):
@@ -156,6 +160,17 @@ def _choices(results: Results) -> list[str]:
         for row in results.choices.itertuples()
     ]
     return [table(("World", "Chosen", "Final return", "Average return"), rows, right=(2, 3)) + "\n"] if rows else []
+
+
+def _encoder_steps(results: Results) -> list[str]:
+    """How far an update moves the encoder, means over seeds; trials of a search are left out."""
+    rows = []
+    for (world, label), seeds in results.encoder_steps.groupby(["world", "setting"], sort=False):
+        if not is_trial(label) or len(results.choices) == 0:
+            means = (f"{seeds[of].mean():.2g}" for of in ("first_tenth", "mean"))
+            rows.append((reference_of(world).env, NAMES.get(label, label), str(len(seeds)), *means))
+    headings = ("World", "Setting", "Seeds", "Encoder's relative step, first tenth of training", "all of training")
+    return [table(headings, rows, right=(2, 3, 4)) + "\n"] if rows else []
 
 
 _RMS_PROP = {"pytorch": "PyTorch's RMSProp", "tensorflow": "TensorFlow's RMSProp (`--rms-prop tensorflow`)"}

@@ -23,13 +23,14 @@ from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.flat import builder, template
-from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.core.tasks import DiscoveredGVFs, PixelControl, RewardPrediction
 from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.sb3.auxiliary_tasks import TASKS
 from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
+from tests.random_rollouts import random_rollout
 
 SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
 TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
@@ -71,6 +72,22 @@ def test_pixel_control_trains_on_images() -> None:
     for name, value in model.policy.features_extractor.state_dict().items():
         assert value.isfinite().all(), name
         assert not torch.equal(value, before[name]), name
+
+
+def test_pixel_control_has_a_cell_for_every_pixel_of_a_binary_image() -> None:
+    model = DGVFA2C("CnnPolicy", make_vec("CollectObjects-v0", 2), auxiliary_task="pixel-control", **SMALL)
+    assert isinstance(model.task, PixelControl)
+    assert model.task.num_answers == 13 * 13 * 4
+    before = torch.zeros(3, 1, 3, 13, 13, dtype=torch.int8)
+    after = before.clone()
+    after[..., 0, 5, 7] = after[..., 2, 5, 7] = 1
+    rollout = random_rollout(0, steps=3, num_envs=1)._replace(observations=before, next_observations=after)
+    expected = torch.zeros(13, 13)
+    expected[5, 7] = 2 / 3  # of the three planes
+    torch.testing.assert_close(model.task.cumulants(rollout), expected.flatten().expand(3, 1, -1))
+    model.learn(20)
+    assert model.metrics is not None
+    assert model.metrics.answer_loss > 0
 
 
 def test_random_questions_stay_and_discovered_ones_move() -> None:

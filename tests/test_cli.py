@@ -24,7 +24,7 @@ from dgvf_agents.command_help import COMMANDS
 from dgvf_agents.command_names import NAMES, PAPER_FIGURES, Names, PaperFigure, check_names
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.runs import recorder, train
 from dgvf_agents.runs import watch as watching
 from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
@@ -337,7 +337,7 @@ def test_the_words_that_are_known_are_those_of_the_commands(capsys: pytest.Captu
         main(["bench", "--help"])
     benchmarks = re.findall(r"\u2022 (\S+)", capsys.readouterr().out)
     on_worlds = {world: {method: {} for method in METHODS} for world in WORLDS}
-    figures: Names = {figure: {} for figure in FIGURES}
+    figures: Names = {figure: {} for figure in EXPERIMENTS}
     of_paper: Names = {figure: {} for figure in get_args(PaperFigure)}
     reproduced = {**figures, **of_paper}
     positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": reproduced, "draw": figures}

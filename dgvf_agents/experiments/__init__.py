@@ -1,1 +1,1 @@
-"""The paper's gridworld experiments, one module per figure: settings, run, analysis."""
+"""The experiments: their settings, runs, tables, figures and verdicts."""

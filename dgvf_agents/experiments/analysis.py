@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import numpy as np
 import pandas as pd
 
-from dgvf_agents.experiments.catalogue import Figure
+from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.metrics import MEASURES, Curve, Measure, RunMetrics
 from dgvf_agents.experiments.ranking import ranking_rows
 from dgvf_agents.experiments.runs import Cell
@@ -29,11 +30,11 @@ BAND_POINTS = 150
 """Points of a mean curve at most."""
 
 
-def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = None) -> Results:
+def analyze(experiment: Experiment, cells: Sequence[Cell], earlier: Results | None = None) -> Results:
     """The tables of an experiment.
 
     Args:
-        figure: what is compared and chosen.
+        experiment: what is compared and chosen.
         cells: finished ones.
         earlier: tables whose runs are added, none of them among the cells.
 
@@ -43,29 +44,33 @@ def analyze(figure: Figure, cells: Sequence[Cell], earlier: Results | None = Non
     """
     earlier = earlier or Results()
     worlds = dict.fromkeys(cell.setting.world for cell in cells)
-    ours = [_read_runs([cell for cell in cells if cell.setting.world == world]) for world in worlds]
+    read = [run for world in worlds for run in _read_runs([cell for cell in cells if cell.setting.world == world])]
+    runs = _joined([earlier.cells, make_table("cells", [run.cell_row() for run in read])])
+    curves = _joined([earlier.curves, make_table("curves", [row for run in read for row in run.curve_rows()])])
+    times = make_table("times", [row for run in read for row in run.time_rows()])
+    encoder_steps = make_table("encoder_steps", [row for run in read for row in run.encoder_step_rows()])
     evaluations = [earlier.evaluations, *map(_read_evaluations, cells)]
-    runs = _joined([earlier.cells, *(runs for runs, _, _ in ours)])
-    curves = _joined([earlier.curves, *(curves for _, curves, _ in ours)])
-    times = _stacked([earlier.times, *(times for _, _, times in ours)])
     strata = dict(tuple(runs.groupby("world", sort=False)))
     for world, rows in strata.items():
         if rows["measure"].nunique() > 1:
             found = " and ".join(sorted(rows["measure"].unique()))
             raise ValueError(f"runs on {world} must have one measure of return in common, got {found}")
-    improvements, top_games = ranking_rows(runs, figure.ranking)
-    choices = [choice for rows in strata.values() for choice in figure.choices(rows)]
+    improvements, top_games = ranking_rows(runs, experiment.ranking)
+    choices = [choice for rows in strata.values() for choice in experiment.choices(rows)]
     strata |= _normalized(list(strata.values()))
-    compared = strata if not figure.chooses_with_trials else {name: _without_trials(s) for name, s in strata.items()}
+    compared = (
+        strata if not experiment.chooses_with_trials else {name: _without_trials(s) for name, s in strata.items()}
+    )
     return Results(
         runs,
         curves,
-        times,
+        _stacked([earlier.times, times]),
+        _stacked([earlier.encoder_steps, encoder_steps]),
         make_table("bands", _bands(curves)),
         make_table("summary", [row for name, rows in strata.items() for row in _summary(name, rows)]),
         make_table(
             "comparisons",
-            [row for name, rows in compared.items() for row in _comparisons(name, rows, figure.reference)],
+            [row for name, rows in compared.items() for row in _comparisons(name, rows, experiment.reference)],
         ),
         make_table("improvements", improvements),
         make_table("top_games", top_games),
@@ -85,18 +90,48 @@ def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([of_world for _, of_world in rows.groupby("world", sort=False)], ignore_index=True)
 
 
-def _read_runs(cells: Sequence[Cell]) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Cells, curves and times of one world."""
+@final
+@dataclass(frozen=True)
+class _Run:
+    """A finished cell and its metrics."""
+
+    cell: Cell
+    metrics: RunMetrics
+    measure: Measure
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """World, setting and seed."""
+        return self.cell.setting.world, self.cell.setting.label, self.cell.seed
+
+    @property
+    def curve(self) -> Curve:
+        return self.metrics.curves[self.measure]
+
+    def cell_row(self) -> tuple[Any, ...]:
+        total = self.cell.config.steps
+        returns = self.curve.final_return(total), self.curve.average_return(total)
+        return (*self.key, self.metrics.total_steps, self.measure, *returns)
+
+    def curve_rows(self) -> list[tuple[Any, ...]]:
+        return [(*self.key, s, _rounded(value)) for s, value in zip(self.curve.steps, self.curve.returns, strict=True)]
+
+    def time_rows(self) -> list[tuple[Any, ...]]:
+        steps = self.curve.steps
+        return [(*self.key, *time) for time in zip(steps, self.metrics.seconds_at(steps), strict=True)]
+
+    def encoder_step_rows(self) -> list[tuple[Any, ...]]:
+        """One row; none if the run did not record the length of its updates."""
+        steps, lengths = self.metrics.encoder_steps.T
+        early = lengths[steps <= self.cell.config.steps / 10]
+        return [(*self.key, *(_rounded(float(np.mean(of))) for of in (early, lengths)))] if len(early) else []
+
+
+def _read_runs(cells: Sequence[Cell]) -> list[_Run]:
+    """The runs of one world."""
     metrics = [RunMetrics.read(cell.folder) for cell in cells]
     measure = _common_measure(cells, metrics)
-    rows, points, times = [], [], []
-    for cell, metric in zip(cells, metrics, strict=True):
-        curve, key = metric.curves[measure], (cell.setting.world, cell.setting.label, cell.seed)
-        total = cell.config.steps
-        rows.append((*key, metric.total_steps, measure, curve.final_return(total), curve.average_return(total)))
-        points += [(*key, steps, _rounded(value)) for steps, value in zip(curve.steps, curve.returns, strict=True)]
-        times += [(*key, *time) for time in zip(curve.steps, metric.seconds_at(curve.steps), strict=True)]
-    return make_table("cells", rows), make_table("curves", points), make_table("times", times)
+    return [_Run(cell, of_cell, measure) for cell, of_cell in zip(cells, metrics, strict=True)]
 
 
 def _read_evaluations(cell: Cell) -> pd.DataFrame:

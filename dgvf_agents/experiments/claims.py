@@ -114,7 +114,7 @@ class Claim:
     text: str
     source: str
     """Where the paper has it."""
-    figures: tuple[str, ...]
+    experiments: tuple[str, ...]
     """The experiments, one for each protocol."""
     settings: tuple[str, ...]
     """Labels, the one that the claim is about first."""
@@ -124,12 +124,12 @@ class Claim:
     protocol: str | None = None
     """What its settings have in common; `None`: that of the experiment."""
 
-    def evidence(self, experiments: Mapping[str, Results]) -> list[Evidence]:
+    def evidence(self, tables: Mapping[str, Results]) -> list[Evidence]:
         """By experiment and world, where all settings were run."""
         return [
-            Evidence(results, figure, world, self.settings)
-            for figure in self.figures
-            if (results := experiments.get(figure)) is not None
+            Evidence(results, name, world, self.settings)
+            for name in self.experiments
+            if (results := tables.get(name)) is not None
             for world in results.worlds()
             if set(self.settings) <= set(results.settings(world))
         ]
@@ -141,13 +141,13 @@ class Claim:
         means = "; ".join(found.returns(quantity) for quantity in QUANTITIES)
         return Finding(self.check(found).words if found.seeds > 1 else means, "–", "not enough seeds")
 
-    def rows(self, experiments: Mapping[str, Results]) -> list[ClaimRow]:
+    def rows(self, tables: Mapping[str, Results]) -> list[ClaimRow]:
         """A row for each world and protocol, and one for each world of the paper that it was not run on."""
-        rows, evidence = [], self.evidence(experiments)
+        rows, evidence = [], self.evidence(tables)
         for found in evidence:
             p, finding = found.smallest_p, self.finding(found)
             seeds = str(found.seeds) if p is None else f"{found.seeds} (p ≥ {p_value(p)})"
-            protocol, env = self.protocol or PROTOCOLS.get(found.figure, PRESET), reference_of(found.world).env
+            protocol, env = self.protocol or PROTOCOLS.get(found.experiment, PRESET), reference_of(found.world).env
             rows.append(
                 ClaimRow(self.text, self.source, env, protocol, finding.mark, finding.verdict, finding.words, seeds)
             )
@@ -199,10 +199,10 @@ CLAIMS = (
 )
 
 
-def claim_rows(experiments: Mapping[str, Results]) -> list[ClaimRow]:
+def claim_rows(tables: Mapping[str, Results]) -> list[ClaimRow]:
     """A row for each claim, world and protocol.
 
     Args:
-        experiments: tables by the experiment's name.
+        tables: by the experiment's name.
     """
-    return [row for claim in CLAIMS for row in claim.rows(experiments)]
+    return [row for claim in CLAIMS for row in claim.rows(tables)]

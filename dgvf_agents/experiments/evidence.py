@@ -94,14 +94,14 @@ class Evidence:
     """The tables of one experiment on one world, as far as a claim is about them."""
 
     results: Results
-    figure: str
+    experiment: str
     world: str
     settings: tuple[str, ...]
     """Labels, the allegedly better one first."""
 
     def name(self, label: str) -> str:
         """A setting in words."""
-        symbol = {"questions": "d", "unroll-length": "k"}.get(self.figure)
+        symbol = {"questions": "d", "unroll-length": "k"}.get(self.experiment)
         return NAMES.get(label) or NAMES.get(method_in(label), label) if symbol is None else f"{symbol} = {label}"
 
     @property

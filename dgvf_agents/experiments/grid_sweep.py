@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import Figure
+from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.figures import draw_curves, restricted
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.provenance import provenance
@@ -47,8 +47,8 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Cell]:
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         return missing
-    figure = Figure("sweep", "", lambda world: settings, lambda results, path: None, worlds=(grid.world,))
-    results = analyze(figure, cells)
+    experiment = Experiment("sweep", "", lambda world: settings, lambda results, path: None, worlds=(grid.world,))
+    results = analyze(experiment, cells)
     folder = grid.out / "results" / "sweep"
     results.write(folder, provenance(grid.command, cells, []))
     _draw(results, folder / "sweep.png", f"{grid.method} on {grid.world}")

@@ -17,6 +17,8 @@ Measure = Literal["evaluation", "training"]
 MEASURES: dict[Measure, str] = {"evaluation": "eval/mean_reward", "training": "rollout/ep_rew_mean"}
 """Each measure's column of the metrics."""
 
+_ENCODER_STEP = "train/encoder_step"
+
 FINAL_FRACTION = 0.1
 """The final return is the mean over this last part of training."""
 
@@ -60,6 +62,9 @@ class RunMetrics:
     """[R, 2] environment steps and wall time of every row, in seconds; members of a population count that of all."""
     curves: dict[Measure, Curve]
     """By measure, those with a value."""
+    encoder_steps: np.ndarray
+    """[M, 2] environment steps and relative length of the encoder's update at rows that have one; [0, 2] in runs of
+    earlier versions and without an encoder."""
 
     @classmethod
     def read(cls, folder: Path) -> RunMetrics:
@@ -79,7 +84,9 @@ class RunMetrics:
                 steps = known["time/total_timesteps"].astype(float).to_numpy(int)
                 curves[measure] = Curve(steps, known[column].to_numpy(float))
         clock = rows[["time/total_timesteps", "time/time_elapsed"]].to_numpy(float)
-        return cls(int(clock[-1, 0]), float(clock[-1, 1]), clock, curves)
+        logged = rows.dropna(subset=_ENCODER_STEP) if _ENCODER_STEP in rows else rows[:0].assign(**{_ENCODER_STEP: ""})
+        encoder_steps = logged[["time/total_timesteps", _ENCODER_STEP]].to_numpy(float)
+        return cls(int(clock[-1, 0]), float(clock[-1, 1]), clock, curves, encoder_steps)
 
     def seconds_at(self, steps: np.ndarray) -> np.ndarray:
         """Wall time [N] at environment steps [N], interpolated linearly between rows."""

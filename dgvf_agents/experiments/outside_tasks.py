@@ -64,6 +64,7 @@ OWN_TASKS: dict[str, OwnTask] = {
     )
 }
 """By name, without the module."""
+INSTALLED_TASKS: tuple[str, ...] = tuple(name for name, task in OWN_TASKS.items() if task.is_installed)
 
 N_ENVS = 8
 """Parallel environments, for every method."""

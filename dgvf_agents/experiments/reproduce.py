@@ -16,10 +16,11 @@ from rich.table import Table
 
 from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import FIGURES, Figure
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.evidence import interval, returns_of
+from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.figures import is_smoke_test
-from dgvf_agents.experiments.protocols import EQUAL_BUDGET, edge_warnings
+from dgvf_agents.experiments.protocols import edge_warnings
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
@@ -52,17 +53,17 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
 
 def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[Cell]:
     """The runs of one experiment that are still unfinished after it ran."""
-    figure = FIGURES[reproduction.figure]
-    if figure.grid is not None:
-        figure = dataclasses.replace(figure, grid=reproduction.search)
-    worlds = _worlds(reproduction, figure)
-    if figure.first is not None:
-        _train(reproduction, figure, [s for world in worlds for s in figure.first(world)], console)
-    settings = _wanted(reproduction, [s for world in worlds for s in figure.settings(world)])
-    cells = _train(reproduction, figure, settings, console, trials=figure.chooses_with_trials)
-    if then := [s for world in worlds for s in _follow_up(figure, [c for c in cells if c.setting.world == world])]:
-        _warn_of_edges(figure, analyze(figure, [cell for cell in cells if cell.is_finished]), console)
-        cells += _train(reproduction, figure, then, console)
+    experiment = EXPERIMENTS[reproduction.experiment]
+    if experiment.grid is not None:
+        experiment = dataclasses.replace(experiment, grid=reproduction.search)
+    worlds = _worlds(reproduction, experiment)
+    if experiment.first is not None:
+        _train(reproduction, experiment, [s for world in worlds for s in experiment.first(world)], console)
+    settings = _wanted(reproduction, [s for world in worlds for s in experiment.settings(world)])
+    cells = _train(reproduction, experiment, settings, console, trials=experiment.chooses_with_trials)
+    if then := [s for world in worlds for s in _follow_up(experiment, [c for c in cells if c.setting.world == world])]:
+        _warn_of_edges(experiment, analyze(experiment, [cell for cell in cells if cell.is_finished]), console)
+        cells += _train(reproduction, experiment, then, console)
 
     finished = [cell for cell in cells if cell.is_finished]
     missing = [cell for cell in cells if cell not in finished]
@@ -70,27 +71,27 @@ def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     if finished and (reproduction.partial or not missing):
-        results = _write(reproduction, figure, finished, missing)
+        results = _write(reproduction, experiment, finished, missing)
         print_summary(results, console)
-        _warn_of_edges(figure, results, console)
+        _warn_of_edges(experiment, results, console)
         console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
     return missing
 
 
-def _worlds(reproduction: Reproduction, figure: Figure) -> list[str]:
+def _worlds(reproduction: Reproduction, experiment: Experiment) -> list[str]:
     """Those that the command names, or those of the experiment at its scale."""
-    named = reproduction.game_worlds or reproduction.tasks or reproduction.worlds
-    return list(dict.fromkeys(named or SCALES[reproduction.scale].worlds_of(figure.worlds)))
+    named = reproduction.game_worlds or (*(reproduction.worlds or ()), *reproduction.tasks)
+    return list(dict.fromkeys(named or SCALES[reproduction.scale].worlds_of(experiment.worlds)))
 
 
-def draw(figure: str, results: Path) -> Path:
+def draw(experiment: str, results: Path) -> Path:
     """Draw an experiment's picture from its tables alone; returns its path, beside the tables.
 
     Raises:
         FileNotFoundError: a table is missing.
     """
-    picture = results / f"{figure}.png"
-    FIGURES[figure].draw(Results.read(results), picture)
+    picture = results / f"{experiment}.png"
+    EXPERIMENTS[experiment].draw(Results.read(results), picture)
     return picture
 
 
@@ -103,13 +104,17 @@ def _wanted(reproduction: Reproduction, settings: Sequence[Setting]) -> list[Set
 
 
 def _train(
-    reproduction: Reproduction, figure: Figure, settings: Sequence[Setting], console: Console, trials: bool = False
+    reproduction: Reproduction,
+    experiment: Experiment,
+    settings: Sequence[Setting],
+    console: Console,
+    trials: bool = False,
 ) -> list[Cell]:
     """Adopt and train the runs of settings, at the scale of the reproduction.
 
     Args:
         reproduction: the options.
-        figure: the experiment.
+        experiment: what is run.
         settings: what to run.
         console: where to tell.
         trials: whether these are trials, which have their own seeds.
@@ -117,7 +122,7 @@ def _train(
     values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
     given = {name: value for name, value in values.items() if value is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
-    cells = cells_of(settings, scale, *_seeds(reproduction, figure, trials))
+    cells = cells_of(settings, scale, *_seeds(reproduction, experiment, trials))
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if reproduction.run:
@@ -126,44 +131,46 @@ def _train(
     return cells
 
 
-def _seeds(reproduction: Reproduction, figure: Figure, trials: bool) -> tuple[int, Path, int]:
+def _seeds(reproduction: Reproduction, experiment: Experiment, trials: bool) -> tuple[int, Path, int]:
     """Number of seeds, folder of the runs, and the first seed."""
     scale, folder = SCALES[reproduction.scale], reproduction.runs_folder
-    if trials and figure.grid is not None:
-        return scale.seeds or figure.grid.trial_seeds, folder, 0
-    first = reproduction.first_seed + (SEEDS_AFTER_TRIALS if figure.chooses_with_trials else 0)
-    return reproduction.seeds or scale.seeds or figure.seeds, folder, first
+    if trials and experiment.grid is not None:
+        return scale.seeds or experiment.grid.trial_seeds, folder, 0
+    first = reproduction.first_seed + (SEEDS_AFTER_TRIALS if experiment.chooses_with_trials else 0)
+    return reproduction.seeds or scale.seeds or experiment.seeds, folder, first
 
 
-def _warn_of_edges(figure: Figure, results: Results, console: Console) -> None:
+def _warn_of_edges(experiment: Experiment, results: Results, console: Console) -> None:
     """Tell which choices are at an edge of the grid."""
-    if figure.grid is None or figure.stages is EQUAL_BUDGET:
+    if experiment.grid is None or experiment.stages.is_random:
         return
-    for text in edge_warnings(figure.grid, list(results.choices.itertuples(index=False))):
+    for text in edge_warnings(experiment.grid, list(results.choices.itertuples(index=False))):
         console.print(f"[yellow]{text}[/yellow]", highlight=False, soft_wrap=True)
 
 
-def _follow_up(figure: Figure, cells: Sequence[Cell]) -> list[Setting]:
+def _follow_up(experiment: Experiment, cells: Sequence[Cell]) -> list[Setting]:
     """Second-stage settings of one world; none until its first stage is finished, on which they depend."""
-    if figure.grid is None or not all(cell.is_finished for cell in cells):
+    if experiment.grid is None or not all(cell.is_finished for cell in cells):
         return []
-    return figure.follow_up(cells[0].setting.world, analyze(figure, cells).cells)
+    return experiment.follow_up(cells[0].setting.world, analyze(experiment, cells).cells)
 
 
-def _write(reproduction: Reproduction, figure: Figure, cells: Sequence[Cell], missing: Sequence[Cell]) -> Results:
+def _write(
+    reproduction: Reproduction, experiment: Experiment, cells: Sequence[Cell], missing: Sequence[Cell]
+) -> Results:
     """Write tables, provenance and picture."""
     folder = reproduction.results_folder
     made, earlier = provenance(reproduction.command, cells, missing), None
     if reproduction.extend and (folder / "cells.csv").exists():
         earlier, known = Results.read(folder), read_provenance(folder)
-        if figure.chooses_with_trials:  # the same trials lead to more seeds of what they chose
+        if experiment.chooses_with_trials:  # the same trials lead to more seeds of what they chose
             held = {run["run"] for run in known["runs"]}
             cells = [cell for cell in cells if not is_trial(cell.setting.label) or cell.name not in held]
             made = provenance(reproduction.command, cells, missing)
         made = joined_provenance(known, made)
-    results = analyze(figure, cells, earlier)
+    results = analyze(experiment, cells, earlier)
     results.write(folder, made)
-    draw(reproduction.figure, folder)
+    draw(reproduction.experiment, folder)
     return results
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, cast, final
 import tyro
 
 from dgvf_agents.bench.report import options
-from dgvf_agents.command_names import PAPER_FIGURES, FigureName, PaperFigure
+from dgvf_agents.command_names import PAPER_FIGURES, ExperimentName, PaperFigure
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
@@ -24,13 +24,13 @@ from dgvf_agents.runs.config import World
 class Reproduction:
     """Run an experiment of the paper, or resume it, and write its tables and its picture."""
 
-    figure: Annotated[FigureName | PaperFigure, tyro.conf.Positional]
+    experiment: Annotated[ExperimentName | PaperFigure, tyro.conf.Positional]
     """Which one; `figure-2` is `paper` and then `equal-budget`, `figure-5` is `questions` and then `unroll-length`."""
     scale: ScaleName = "full"
     """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `demo` minutes on the smallest world,
     `tiny` a smoke test."""
     seeds: int | None = None
-    """Seeds per setting; those of the figure and the scale if `None`."""
+    """Seeds per setting; those of the experiment and the scale if `None`."""
     first_seed: int = 0
     """The lowest seed."""
     steps: int | None = None
@@ -40,7 +40,7 @@ class Reproduction:
     settings: tuple[str, ...] = ()
     """Labels of the settings to run, as in the tables; all if empty."""
     tasks: tuple[str, ...] = ()
-    """Tasks of own-tasks, as CartPole-v1; all if empty."""
+    """Tasks of `own-tasks` and `joint-equal-budget`, as CartPole-v1; all if empty, unless worlds are named."""
     game: tuple[str, ...] = ()
     """Games of an experiment on Atari, as Breakout or ms_pacman."""
     games: int | None = None
@@ -54,7 +54,8 @@ class Reproduction:
     out: Path | None = None
     """Folder of the runs, which experiments with equal settings share; runs/SCALE if `None`."""
     results: Path | None = None
-    """Tables and picture go to RESULTS/FIGURE, on Atari RESULTS/FIGURE/GAME or N-games; OUT/results if `None`."""
+    """Tables and picture go to RESULTS/EXPERIMENT, on Atari RESULTS/EXPERIMENT/GAME or N-games; RESULTS is
+    OUT/results if `None`."""
     adopt: tuple[Path, ...] = ()
     """Folders with finished runs of `dgvf train` to adopt if the configuration is the same."""
     run: bool = True
@@ -64,23 +65,26 @@ class Reproduction:
     extend: bool = False
     """Whether the existing results, of runs made elsewhere, stay part of the results."""
     search: SearchGrid = field(default_factory=SearchGrid)
-    """What `search`, `paper` and `equal-budget` try."""
+    """What `search`, `paper`, `equal-budget` and `joint-equal-budget` try."""
 
     def __post_init__(self) -> None:
         unknown = ", ".join(task for task in self.tasks if task not in OWN_TASKS)
-        unused = f"must be left out for {self.figure}"
-        own_tasks = self.figure == "own-tasks"
+        unused = f"must be left out for {self.experiment}"
+        with_tasks = self.experiment in ("own-tasks", "joint-equal-budget")
         for failed, message in (
             (self.jobs < 1, f"jobs must be >= 1, got {self.jobs!r}"),
             (self.worlds == (), f"worlds must name a world, got {self.worlds!r}"),
             (self.first_seed < 0, f"first_seed must be >= 0, got {self.first_seed!r}"),
             (unknown, f"tasks must be among {', '.join(OWN_TASKS)}, got {unknown}"),
-            (self.tasks and not own_tasks, f"tasks {unused}, got {self.tasks!r}"),
-            (self.worlds and own_tasks, f"worlds {unused}, which --tasks names, got {self.worlds!r}"),
+            (self.tasks and not with_tasks, f"tasks {unused}, got {self.tasks!r}"),
+            (
+                self.worlds and self.experiment == "own-tasks",
+                f"worlds {unused}, which --tasks names, got {self.worlds!r}",
+            ),
             (
                 self.on_atari and bool(self.game) == (self.games is not None),
-                f"game must name a game for {self.figure}, as --game Breakout, or --games must be given in its place, "
-                f"got game {self.game!r} and games {self.games!r}",
+                f"game must name a game for {self.experiment}, as --game Breakout, or --games must be given in its "
+                f"place, got game {self.game!r} and games {self.games!r}",
             ),
             (
                 self.games is not None and not 1 <= self.games <= len(GAME_ORDER),
@@ -97,13 +101,13 @@ class Reproduction:
     @property
     def experiments(self) -> tuple[Reproduction, ...]:
         """The experiments of a figure of the paper, each with the same options; otherwise this one alone."""
-        names = PAPER_FIGURES.get(cast(PaperFigure, self.figure))
-        return (self,) if names is None else tuple(dataclasses.replace(self, figure=name) for name in names)
+        names = PAPER_FIGURES.get(cast(PaperFigure, self.experiment))
+        return (self,) if names is None else tuple(dataclasses.replace(self, experiment=name) for name in names)
 
     @property
     def on_atari(self) -> bool:
         """Whether the experiment is on Atari."""
-        return self.figure.startswith("atari-")
+        return self.experiment.startswith("atari-")
 
     @property
     def game_worlds(self) -> tuple[str, ...]:
@@ -123,7 +127,7 @@ class Reproduction:
     @property
     def results_folder(self) -> Path:
         """Folder of tables and picture."""
-        folder = (self.results or self.runs_folder / "results") / self.figure
+        folder = (self.results or self.runs_folder / "results") / self.experiment
         if self.games is not None:
             return folder / f"{self.games}-games"
         return folder / "-".join(str(game_of_world(world)) for world in self.game_worlds) if self.on_atari else folder
@@ -131,10 +135,10 @@ class Reproduction:
     @property
     def command(self) -> str:
         """The command that makes these results, without folders."""
-        words = ["dgvf", "reproduce", self.figure, "--scale", self.scale]
+        words = ["dgvf", "reproduce", self.experiment, "--scale", self.scale]
         words += options(
             self, ("seeds", "steps", "first_seed", "worlds", "settings", "tasks", "game", "games", "actors")
         )
-        if self.figure in ("search", "paper", "equal-budget"):
+        if self.experiment in ("search", "paper", "equal-budget", "joint-equal-budget"):
             words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
         return shlex.join(words)

@@ -14,6 +14,7 @@ from typing import NamedTuple, final
 import numpy as np
 import pandas as pd
 
+from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import SearchGrid, Setting, method_in, setting
 
 TOLERANCE = 0.02
@@ -48,6 +49,8 @@ class Stages:
     """What the cells of one world lead to choose."""
     fresh_seeds: bool = False
     """Whether the second stage has seeds of its own: the best of many trials was lucky too."""
+    is_random: bool = False
+    """Whether trials are drawn at random, so that none is at the edge of a grid."""
 
 
 def best_setting(cells: pd.DataFrame) -> Choice:
@@ -109,7 +112,7 @@ def choices(cells: pd.DataFrame) -> list[Choice]:
 
 def initial_entropy(world: str, final_ent_coef: float) -> float:
     """The initial entropy coefficient with the preset's ratio to the final one."""
-    usual = setting(world, "a2c").preset
+    usual = setting(world, "none" if world in OWN_TASKS else "a2c").preset
     ratio = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
     return float(f"{ratio * final_ent_coef:.12g}")  # rounded to the preset's own value, whose run is then shared
 

@@ -53,9 +53,9 @@ class Scale:
     steps: int | None = None
     """Environment steps; the fraction applies if `None`."""
     seeds: int | None = None
-    """Seeds per setting; the figure's if `None`."""
+    """Seeds per setting; the experiment's if `None`."""
     worlds: tuple[World, ...] | None = None
-    """Worlds of an experiment that has them; the figure's if `None`."""
+    """Worlds of an experiment that has them; the experiment's if `None`."""
     evaluate_every: int | None = None
     """Environment steps between evaluations; the preset's if `None`."""
     compiled: bool = True

@@ -23,6 +23,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "cells": ("world", "setting", "seed", "steps", "measure", "final_return", "average_return"),
     "curves": ("world", "setting", "seed", "steps", "mean_return"),
     "times": ("world", "setting", "seed", "steps", "seconds"),
+    "encoder_steps": ("world", "setting", "seed", "first_tenth", "mean"),
     "bands": ("world", "setting", "steps", "mean", "low", "high"),
     "summary": (
         *("world", "setting", "quantity", "seeds", "mean", "mean_low", "mean_high"),
@@ -67,6 +68,9 @@ class Results:
     """Points on the curve of each run."""
     times: pd.DataFrame = field(default_factory=partial(make_table, "times"))
     """Wall time of each run at those points, in seconds, compilation included; runs of earlier versions have none."""
+    encoder_steps: pd.DataFrame = field(default_factory=partial(make_table, "encoder_steps"))
+    """Length of an update of the encoder relative to its parameters (`train/encoder_step`), of runs that recorded it:
+    means over the first tenth of training and over all of it."""
     bands: pd.DataFrame = field(default_factory=partial(make_table, "bands"))
     """Points on the mean curve of each setting's seeds, with 95 % intervals."""
     summary: pd.DataFrame = field(default_factory=partial(make_table, "summary"))

@@ -77,8 +77,17 @@ def named_task(
                 "auxiliary_task must not be 'pixel-control' unless actions are Discrete, got actions of "
                 f"{policy.action_space}"
             )
-        return PixelControl.over(policy.observation_space.shape or (), int(policy.action_space.n))
+        return _pixel_control(policy.observation_space, int(policy.action_space.n))
     return RewardPrediction() if name == "reward-prediction" else NoTask()
+
+
+def _pixel_control(space: gym.spaces.Space[Any], num_actions: int) -> PixelControl:
+    """Cells of 4x4 pixels; in binary images, as those of Collect-Objects, a cell for every pixel."""
+    shape = space.shape or ()
+    if not isinstance(space, gym.spaces.MultiBinary):
+        return PixelControl.over(shape, num_actions)
+    task = PixelControl.over(shape, num_actions, cell=1, border=0)
+    return PixelControl(num_actions, task.grid, scale=1.0)
 
 
 def question_network(

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.metrics import Curve, RunMetrics
 from dgvf_agents.experiments.provenance import joined_provenance, provenance
 from dgvf_agents.experiments.reproduce import draw, reproduce
@@ -29,9 +29,9 @@ from dgvf_agents.runs.plotting import Strip
 from tests.run_folders import write_run
 
 
-def cells_with_runs(figure: str, world: str, out: Path, seeds: int = 3, measure: str = "evaluation") -> list[Cell]:
+def cells_with_runs(experiment: str, world: str, out: Path, seeds: int = 3, measure: str = "evaluation") -> list[Cell]:
     """Curves that rise linearly to 10·setting + seed over ten points."""
-    settings = FIGURES[figure].settings(world)
+    settings = EXPERIMENTS[experiment].settings(world)
     cells = cells_of(settings, SCALES["full"], seeds, out)
     for cell in cells:
         top = 10 * settings.index(cell.setting) + cell.seed
@@ -71,7 +71,7 @@ def test_metrics_are_read_by_measure(tmp_path: Path) -> None:
 
 def test_tables_hold_every_run_and_its_returns(tmp_path: Path) -> None:
     cells = cells_with_runs("gridworlds", "collect-objects-small", tmp_path)
-    results = analyze(FIGURES["gridworlds"], cells)
+    results = analyze(EXPERIMENTS["gridworlds"], cells)
     assert len(results.cells) == 12
     for row in results.cells.itertuples():
         top = 10 * ["discovered", "random", "reward-prediction", "a2c"].index(row.setting) + row.seed
@@ -93,10 +93,25 @@ def test_tables_hold_every_run_and_its_returns(tmp_path: Path) -> None:
     assert set(results.summary["world"]) == {"collect-objects-small"}
 
 
+def test_relative_steps_of_the_encoder_are_averaged(tmp_path: Path) -> None:
+    """Those of the first tenth of training too, which RMSProp's statistics of TensorFlow make small."""
+    settings = EXPERIMENTS["meta-objective"].settings("collect-objects-small")
+    cells = cells_of(settings, SCALES["full"], 1, tmp_path)
+    steps = {100_000: 0.5, 50_000: 0.25, 600_000: 3.0}
+    for cell, logged in zip(cells, (steps, None), strict=True):
+        write_run(cell.folder, cell.config, evaluation={1_000_000: 1.0}, encoder_steps=logged)
+    results = analyze(EXPERIMENTS["meta-objective"], cells)
+    (row,) = results.encoder_steps.itertuples(index=False)
+    assert tuple(row) == ("collect-objects-small", "sum", 0, 0.375, 1.25)
+    assert RunMetrics.read(cells[1].folder).encoder_steps.shape == (0, 2)
+    results.write(tmp_path / "tables", {})
+    assert len(Results.read(tmp_path / "tables").encoder_steps) == 1
+
+
 def test_worlds_together_are_normalized(tmp_path: Path) -> None:
     cells = cells_with_runs("meta-objective", "collect-objects-small", tmp_path, seeds=2)
     puddles = cells_with_runs("meta-objective", "puddle-world", tmp_path, seeds=2)
-    results = analyze(FIGURES["meta-objective"], [*cells, *puddles])
+    results = analyze(EXPERIMENTS["meta-objective"], [*cells, *puddles])
     row = only(results.summary, world="all", setting="end", quantity="final")
     small = [(x - 0.331) / (3.0 - 0.331) for x in (10, 11)]
     puddle = [(x + 12_888.0) / (12_888.0 - 36.7) for x in (10, 11)]
@@ -106,32 +121,34 @@ def test_worlds_together_are_normalized(tmp_path: Path) -> None:
 
 
 def test_evaluation_counts_only_if_every_run_has_it(tmp_path: Path) -> None:
-    figure = FIGURES["meta-objective"]
+    experiment = EXPERIMENTS["meta-objective"]
     cells = cells_with_runs("meta-objective", "collect-objects-small", tmp_path, seeds=1, measure="training")
     write_run(cells[0].folder / "again", cells[0].config, {500_000: 9.0}, {500_000: 1.0})
     shutil.copy(cells[0].folder / "again" / "progress.csv", cells[0].folder / "progress.csv")
-    assert list(analyze(figure, cells).cells["measure"]) == ["training", "training"]
-    assert list(analyze(figure, cells[:1]).cells["measure"]) == ["evaluation"]
+    assert list(analyze(experiment, cells).cells["measure"]) == ["training", "training"]
+    assert list(analyze(experiment, cells[:1]).cells["measure"]) == ["evaluation"]
 
 
 def test_training_does_not_count_where_its_rewards_are_others(tmp_path: Path) -> None:
     cells = cells_with_runs("meta-objective", "puddle-world", tmp_path, seeds=1, measure="training")
     with pytest.raises(ValueError, match=r"must have eval/mean_reward, .*got none in puddle-world/discovered seed 0"):
-        analyze(FIGURES["meta-objective"], cells)
+        analyze(EXPERIMENTS["meta-objective"], cells)
 
 
 def test_runs_without_returns_are_named(tmp_path: Path) -> None:
-    cells = cells_of(FIGURES["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
+    cells = cells_of(EXPERIMENTS["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
     for cell in cells:
         write_run(cell.folder, cell.config)
     with pytest.raises(
         ValueError, match="must have finished an episode, got none in collect-objects/discovered seed 0"
     ):
-        analyze(FIGURES["meta-objective"], cells)
+        analyze(EXPERIMENTS["meta-objective"], cells)
 
 
 def test_tables_come_back_from_their_files_as_they_were(tmp_path: Path) -> None:
-    results = analyze(FIGURES["gridworlds"], cells_with_runs("gridworlds", "puddle-world", tmp_path / "runs", seeds=1))
+    results = analyze(
+        EXPERIMENTS["gridworlds"], cells_with_runs("gridworlds", "puddle-world", tmp_path / "runs", seeds=1)
+    )
     assert np.isnan(results.bands["low"].iloc[0])
     results.write(tmp_path / "tables", {"command": "dgvf"})
     found = Results.read(tmp_path / "tables")
@@ -174,12 +191,14 @@ def test_committed_tables_are_rewritten_byte_for_byte(folder: Path, tmp_path: Pa
         assert written == expected, file.name
 
 
-@pytest.mark.parametrize("figure", ["meta-objective", "own-tasks", "search"])
-def test_committed_statistics_follow_from_the_committed_runs(figure: str) -> None:
+@pytest.mark.parametrize("experiment", ["meta-objective", "own-tasks", "search"])
+def test_committed_statistics_follow_from_the_committed_runs(experiment: str) -> None:
     """Bands, summary, comparisons and choices, up to the rounding of another processor."""
-    (folder,) = (folder for folder in COMMITTED if folder.name == figure)
+    (folder,) = (folder for folder in COMMITTED if folder.name == experiment)
     committed = Results.read(folder)
-    found = analyze(FIGURES[figure], [], Results(committed.cells, committed.curves, evaluations=committed.evaluations))
+    found = analyze(
+        EXPERIMENTS[experiment], [], Results(committed.cells, committed.curves, evaluations=committed.evaluations)
+    )
     for name in COLUMNS:
         pd.testing.assert_frame_equal(getattr(found, name), getattr(committed, name), rtol=1e-5, obj=name)
 
@@ -203,22 +222,22 @@ DRAWN = ("gridworlds", "learning-rate", "collapses", "own-tasks", "atari-represe
 
 
 @pytest.mark.parametrize(
-    "figure",
+    "experiment",
     [
         pytest.param(name, marks=[] if name in DRAWN else [pytest.mark.slow])
-        for name, figure in FIGURES.items()
-        if figure.grid is None
+        for name, experiment in EXPERIMENTS.items()
+        if experiment.grid is None
     ],
 )
-def test_pictures_are_drawn_from_tables_alone(figure: str, tmp_path: Path) -> None:
-    usual = FIGURES[figure].worlds if figure == "collapses" else ("collect-objects-small", "puddle-world")
-    usual = FIGURES[figure].worlds[-2:] if figure == "own-tasks" else usual
-    worlds = ("atari/Breakout", "atari/Pong") if figure.startswith("atari-") else usual
-    cells = [cell for world in worlds for cell in cells_with_runs(figure, world, tmp_path / "runs", seeds=2)]
-    analyze(FIGURES[figure], cells).write(tmp_path / "tables", {})
+def test_pictures_are_drawn_from_tables_alone(experiment: str, tmp_path: Path) -> None:
+    usual = EXPERIMENTS[experiment].worlds if experiment == "collapses" else ("collect-objects-small", "puddle-world")
+    usual = EXPERIMENTS[experiment].worlds[-2:] if experiment == "own-tasks" else usual
+    worlds = ("atari/Breakout", "atari/Pong") if experiment.startswith("atari-") else usual
+    cells = [cell for world in worlds for cell in cells_with_runs(experiment, world, tmp_path / "runs", seeds=2)]
+    analyze(EXPERIMENTS[experiment], cells).write(tmp_path / "tables", {})
     shutil.rmtree(tmp_path / "runs")
-    picture = draw(figure, tmp_path / "tables")
-    assert picture == tmp_path / "tables" / f"{figure}.png"
+    picture = draw(experiment, tmp_path / "tables")
+    assert picture == tmp_path / "tables" / f"{experiment}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert picture.with_suffix(".pdf").read_bytes().startswith(b"%PDF")
 
@@ -227,7 +246,7 @@ def test_every_seed_is_drawn_beside_what_counts_as_solved(tmp_path: Path, monkey
     shown: list[Strip] = []
     monkeypatch.setattr(figures, "plot_strips", lambda path, panels, title, xlabel: shown.extend(panels))
     cells = cells_with_runs("collapses", "puddle-world", tmp_path)
-    FIGURES["collapses"].draw(analyze(FIGURES["collapses"], cells), tmp_path / "x.png")
+    EXPERIMENTS["collapses"].draw(analyze(EXPERIMENTS["collapses"], cells), tmp_path / "x.png")
     (panel,) = shown
     assert (panel.title, panel.threshold, panel.logarithmic) == ("PuddleWorld-v0, 3 seeds", -45.0, True)
     assert list(panel.groups)[:3] == ["preset", "long episodes", "coefficient 0.003"]
@@ -259,12 +278,12 @@ def test_the_search_goes_by_means_over_seeds() -> None:
 def test_what_the_search_tries_may_be_the_preset(world: World) -> None:
     usual = preset(world, "a2c")
     grid = SearchGrid((usual.learning_rate,), (usual.final_ent_coef or usual.ent_coef,), (usual.auxiliary_coefficient,))
-    search = dataclasses.replace(FIGURES["search"], grid=grid)
+    search = dataclasses.replace(EXPERIMENTS["search"], grid=grid)
     assert [found.folder_name for found in search.settings(world)] == [f"{world}/a2c"]
 
 
 def test_the_search_carries_what_a2c_chose_into_the_next_stage(tmp_path: Path) -> None:
-    search = dataclasses.replace(FIGURES["search"], grid=SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.1, 1.0)))
+    search = dataclasses.replace(EXPERIMENTS["search"], grid=SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.1, 1.0)))
     first = cells_of(search.settings("collect-objects-small"), SCALES["full"], 2, tmp_path / "runs")
     assert len(first) == 8
     for cell in first:
@@ -305,9 +324,9 @@ def test_some_settings_may_be_run_by_themselves(tmp_path: Path) -> None:
 
 def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
     """Seeds 0 and 1, then 2 and 3 from another folder: the tables of all four together."""
-    settings = FIGURES["gridworlds"].settings("puddle-world")
+    settings = EXPERIMENTS["gridworlds"].settings("puddle-world")
     whole = cells_with_runs("gridworlds", "puddle-world", tmp_path / "whole", seeds=4)
-    analyze(FIGURES["gridworlds"], whole).write(tmp_path / "expected", provenance("all", whole, []))
+    analyze(EXPERIMENTS["gridworlds"], whole).write(tmp_path / "expected", provenance("all", whole, []))
     for first in (0, 2):
         cells = cells_of(settings, SCALES["full"], 2, tmp_path / f"part-{first}", first)
         for cell in cells:

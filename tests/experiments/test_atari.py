@@ -12,7 +12,7 @@ import pytest
 from dgvf_agents.cli import main
 from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import cells_of
 from dgvf_agents.experiments.settings import SCALES, Scale
@@ -25,7 +25,7 @@ from tests.run_folders import write_run
 
 
 def test_every_task_is_beside_the_main_task() -> None:
-    settings = FIGURES["atari-representation"].settings("atari/Pong")
+    settings = EXPERIMENTS["atari-representation"].settings("atari/Pong")
     assert [setting.method for setting in settings] == list(ATARI_METHODS)
     assert [setting.label for setting in settings] == [*list(ATARI_METHODS)[:-1], "impala"]
     for setting in settings:
@@ -38,7 +38,7 @@ def test_every_task_is_beside_the_main_task() -> None:
 
 
 def test_both_meta_objectives_are_beside_the_main_task() -> None:
-    settings = FIGURES["atari-meta-objective"].settings("atari/Pong")
+    settings = EXPERIMENTS["atari-meta-objective"].settings("atari/Pong")
     configs = [setting.config(SCALES["full"], 0) for setting in settings]
     assert [(config.task, config.objective) for config in configs] == [
         ("discovered", "sum"),
@@ -46,12 +46,12 @@ def test_both_meta_objectives_are_beside_the_main_task() -> None:
         ("none", "sum"),
     ]
     assert {config.algorithm for config in configs} == {"impala"}
-    shared = FIGURES["atari-representation"].settings("atari/Pong")
+    shared = EXPERIMENTS["atari-representation"].settings("atari/Pong")
     assert (settings[0].folder_name, settings[2].folder_name) == (shared[0].folder_name, shared[4].folder_name)
 
 
 def test_a_laptop_trains_plain_a2c_for_longest() -> None:
-    settings = FIGURES["atari-laptop"].settings("atari/Pong")
+    settings = EXPERIMENTS["atari-laptop"].settings("atari/Pong")
     configs = [setting.config(SCALES["full"], 0) for setting in settings]
     assert [(config.task, config.encoder_mode) for config in configs] == [
         ("none", None),
@@ -85,27 +85,27 @@ def test_games_are_normalized_by_a_random_and_a_human_player() -> None:
 
 
 def results_of(tmp_path: Path, games: Sequence[str], steps: int) -> Results:
-    figure = FIGURES["atari-representation"]
-    settings = [setting for game in games for setting in figure.settings(world_of_game(game))]
+    experiment = EXPERIMENTS["atari-representation"]
+    settings = [setting for game in games for setting in experiment.settings(world_of_game(game))]
     cells = cells_of(settings, Scale(steps=steps), 2, tmp_path / "-".join(games))
     for number, cell in enumerate(cells):
         write_run(cell.folder, cell.config, training={steps // 2: 1.0, steps: 2.0 + number})
-    return analyze(figure, cells)
+    return analyze(experiment, cells)
 
 
 def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     results = results_of(tmp_path, ["Breakout", "Pong"], 500_000)
     shown: list[Panel] = []
     monkeypatch.setattr(figures, "plot_curves", lambda path, panels, title: shown.extend(panels))
-    FIGURES["atari-representation"].draw(results, tmp_path / "x.png")
+    EXPERIMENTS["atari-representation"].draw(results, tmp_path / "x.png")
     assert [panel.title for panel in shown] == [
         f"{game}, 2 seeds, 2M frames (paper: 200M)" for game in ("Breakout", "Pong")
     ]
-    figure = FIGURES["atari-laptop"]
-    cells = cells_of(figure.settings("atari/Pong"), SCALES["full"], 1, tmp_path / "laptop")
+    experiment = EXPERIMENTS["atari-laptop"]
+    cells = cells_of(experiment.settings("atari/Pong"), SCALES["full"], 1, tmp_path / "laptop")
     for cell in cells:
         write_run(cell.folder, cell.config, training={cell.config.steps // 2: -20.0, cell.config.steps: -19.0})
-    figure.draw(analyze(figure, cells), tmp_path / "y.png")
+    experiment.draw(analyze(experiment, cells), tmp_path / "y.png")
     laptop = shown.pop()
     assert laptop.title == "Pong, 1 seed, 800k to 20M frames (paper: 200M)"
     assert {panel.ylabel for panel in shown} == {"mean score of the last 100 games of training"}
@@ -114,11 +114,11 @@ def test_pictures_tell_how_many_frames_they_show(tmp_path: Path, monkeypatch: py
 
 
 def test_curves_are_of_training_even_where_every_run_was_evaluated(tmp_path: Path) -> None:
-    figure = FIGURES["atari-meta-objective"]
-    cells = cells_of(figure.settings("atari/Pong"), Scale(steps=100), 1, tmp_path)
+    experiment = EXPERIMENTS["atari-meta-objective"]
+    cells = cells_of(experiment.settings("atari/Pong"), Scale(steps=100), 1, tmp_path)
     for cell in cells:
         write_run(cell.folder, cell.config, {100: 9.0}, {20 * k: float(k) for k in range(1, 6)})
-    results = analyze(figure, cells)
+    results = analyze(experiment, cells)
     assert set(results.cells["measure"]) == {"training"}
     assert list(results.curves["mean_return"]) == 3 * [1.0, 2.0, 3.0, 4.0, 5.0]
 
@@ -156,10 +156,10 @@ def test_the_command_writes_runs_tables_and_a_picture_and_resumes(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"figure": "atari-representation"}, "game must name a game for atari-representation, as --game Breakout"),
-        ({"figure": "joint", "game": ("Pong",)}, "game must be left out for joint, which is not on Atari"),
+        ({"experiment": "atari-representation"}, "game must name a game for atari-representation, as --game Breakout"),
+        ({"experiment": "joint", "game": ("Pong",)}, "game must be left out for joint, which is not on Atari"),
         (
-            {"figure": "atari-representation", "game": ("Pong",), "worlds": ("puddle-world",)},
+            {"experiment": "atari-representation", "game": ("Pong",), "worlds": ("puddle-world",)},
             "worlds must be left out for atari-representation",
         ),
     ],

@@ -12,7 +12,7 @@ from filelock import FileLock
 from rich.console import Console
 
 from dgvf_agents.experiments.adopt import adopt
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.reproduce import reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import (
@@ -61,10 +61,10 @@ def test_equal_settings_of_experiments_share_their_folder() -> None:
     assert setting("puddle-world", "discovered", questions=usual.questions).folder_name == "puddle-world/discovered"
     for world in (*WORLDS, "atari/Breakout"):
         folders: dict[str, TrainConfig] = {}
-        for figure in FIGURES.values():
-            if figure.name == "own-tasks" or figure.name.startswith("atari-") != world.startswith("atari/"):
+        for experiment in EXPERIMENTS.values():
+            if experiment.name == "own-tasks" or experiment.name.startswith("atari-") != world.startswith("atari/"):
                 continue
-            settings = figure.settings(world)
+            settings = experiment.settings(world)
             assert len({s.label for s in settings}) == len(settings)
             for s in settings:
                 config = s.config(FULL, 0)
@@ -73,10 +73,10 @@ def test_equal_settings_of_experiments_share_their_folder() -> None:
 
 def test_experiments_ask_for_what_the_paper_varies() -> None:
     def varied(name: str, field: str) -> list[object]:
-        configs = [s.config(FULL, 0) for s in FIGURES[name].settings("collect-objects")]
+        configs = [s.config(FULL, 0) for s in EXPERIMENTS[name].settings("collect-objects")]
         return [getattr(config, field) for config in configs]
 
-    tasks = FIGURES["own-tasks"].settings("CartPole-v1")
+    tasks = EXPERIMENTS["own-tasks"].settings("CartPole-v1")
     assert [s.method for s in tasks] == ["sb3-a2c", "discovered", "none", "random", "reward-prediction"]
     assert {(s.config(FULL, 2).env, s.config(FULL, 2).seed) for s in tasks} == {("CartPole-v1", 2)}
     assert varied("questions", "questions") == [2, 8, 32, 64, 128]
@@ -93,8 +93,11 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert varied("rms-prop", "rms_prop") == ["pytorch"] * 4 + ["tensorflow"] * 8
     assert varied("rms-prop", "loss_reduction") == ["mean"] * 8 + ["sum"] * 4
     assert set(varied("rms-prop", "learning_rate")) == {5e-4}
-    small = [s.config(FULL, 0) for s in FIGURES["rms-prop"].settings("collect-objects-small")]
+    small = [s.config(FULL, 0) for s in EXPERIMENTS["rms-prop"].settings("collect-objects-small")]
     assert {config.learning_rate for config in small} == {3e-4}  # not the preset's, unlike in the large rooms
+    assert varied("answer-scale", "questions") == [128, 2, 8, 32, 64, 128, 2, 8, 32, 64, 128]
+    assert varied("answer-scale", "auxiliary_coefficient") == [0.1] * 6 + [6.4, 1.6, 0.4, 0.2, 12.8]
+    assert varied("answer-scale", "task") == ["discovered", *(["discovered"] * 4 + ["reward-prediction"]) * 2]
     assert varied("low-rate", "unroll_length") == [10, 1, 2, 10]
     assert varied("low-rate", "questions") == [128, 128, 128, 2]
     assert set(varied("low-rate", "learning_rate")) == {5e-4}
@@ -102,7 +105,7 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
 
 
 def test_a_scale_leaves_a_settings_own_actors() -> None:
-    settings = {s.label: s for s in FIGURES["algorithms"].settings("collect-objects-small")}
+    settings = {s.label: s for s in EXPERIMENTS["algorithms"].settings("collect-objects-small")}
     ours = settings["discovered DGVFImpala, 2 actors"]
     assert [ours.config(scale, 0).actors for scale in (FULL, Scale(actors=8))] == [2, 8]
     assert settings["plain DGVFImpala"].config(FULL, 0).actors == 0
@@ -134,7 +137,7 @@ def test_the_demo_runs_on_the_smallest_world_and_is_evaluated_often(tmp_path: Pa
 
 
 def test_the_first_seed_of_all_settings_comes_first(tmp_path: Path) -> None:
-    cells = cells_of(FIGURES["meta-objective"].settings("puddle-world"), FULL, 2, tmp_path)
+    cells = cells_of(EXPERIMENTS["meta-objective"].settings("puddle-world"), FULL, 2, tmp_path)
     assert [(cell.setting.label, cell.seed) for cell in cells] == [("sum", 0), ("end", 0), ("sum", 1), ("end", 1)]
     assert [cell.config.seed for cell in cells] == [0, 0, 1, 1]
     assert cells[3].folder == tmp_path / "puddle-world" / "discovered,objective=end" / "seed-1"
@@ -298,8 +301,8 @@ def test_a_finished_cell_is_not_trained_again(tmp_path: Path) -> None:
 def test_a_figure_of_the_paper_is_several_experiments(tmp_path: Path) -> None:
     options = Reproduction("figure-5", worlds=("puddle-world",), seeds=2, out=tmp_path, run=False)
     waiting = reproduce(options, Console(file=io.StringIO()))
-    own = {name: FIGURES[name].settings("puddle-world") for name in ("questions", "unroll-length")}
+    own = {name: EXPERIMENTS[name].settings("puddle-world") for name in ("questions", "unroll-length")}
     assert [cell.setting for cell in waiting] == [s for settings in own.values() for _ in range(2) for s in settings]
     assert {cell.seed for cell in waiting} == {0, 1}
-    assert [part.figure for part in Reproduction("figure-2").experiments] == ["paper", "equal-budget"]
+    assert [part.experiment for part in Reproduction("figure-2").experiments] == ["paper", "equal-budget"]
     assert Reproduction("joint").experiments == (Reproduction("joint"),)

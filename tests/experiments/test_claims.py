@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dgvf_agents.experiments import claims, evidence
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.claims import CLAIMS, Claim
 from dgvf_agents.experiments.evidence import Evidence
 from dgvf_agents.experiments.settings import method_in
@@ -41,8 +41,8 @@ def results(finals: Returns, averages: Returns | None = None, best: Returns | No
     return Results(make_table("cells", cells), make_table("curves", curves), summary=make_table("summary", means))
 
 
-def asked(found: Results, *settings: str, figure: str = "gridworlds") -> Evidence:
-    return Evidence(found, figure, WORLD, settings)
+def asked(found: Results, *settings: str, experiment: str = "gridworlds") -> Evidence:
+    return Evidence(found, experiment, WORLD, settings)
 
 
 def test_a_seed_is_solved_from_the_level_on() -> None:
@@ -138,7 +138,7 @@ def test_words_tell_the_numbers_behind_a_verdict() -> None:
         "that end there: Summed meta-loss 2 of 2, End meta-loss 1 of 2; "
         f"final return: {returns}; average return: {returns}"
     )
-    study = asked(results({"8": [3.0, 3.0], "2": [0.0, 0.5]}), "8", "2", figure="questions")
+    study = asked(results({"8": [3.0, 3.0], "2": [0.0, 0.5]}), "8", "2", experiment="questions")
     assert claims.others_fail(study) == (
         "seeds that end solved: d = 8 2 of 2, d = 2 0 of 2; final return: d = 8 3.00, d = 2 0.25 (p = 0.33)",
         "✓",
@@ -172,8 +172,10 @@ def test_numbers_have_three_digits_and_intervals_where_there_are_any() -> None:
 
 def test_claims_are_about_settings_that_experiments_run() -> None:
     for claim in CLAIMS:
-        for figure in (FIGURES[name] for name in claim.figures):
-            run = METHODS if figure.chooses_with_trials else [setting.label for setting in figure.settings(WORLD)]
+        for experiment in (EXPERIMENTS[name] for name in claim.experiments):
+            run = (
+                METHODS if experiment.chooses_with_trials else [setting.label for setting in experiment.settings(WORLD)]
+            )
             assert set(claim.settings) <= set(run)
 
 
@@ -193,12 +195,12 @@ def test_a_claim_holds_where_its_setting_is_the_best(text: str, better: str) -> 
     for claim in (claim for claim in CLAIMS if claim.text == text):
         for winner in claim.settings:
             found = results({label: [3.0 if label == winner else 0.0] * 5 for label in claim.settings})
-            marks = [row.mark for row in claim.rows({claim.figures[0]: found}) if row.verdict != "not run"]
+            marks = [row.mark for row in claim.rows({claim.experiments[0]: found}) if row.verdict != "not run"]
             assert (marks == ["✓"]) is (method_in(winner) == better)
 
 
 def test_claims_of_figure_2_have_a_row_for_every_convention_of_rms_prop() -> None:
-    labels = [setting.label for setting in FIGURES["rms-prop"].settings(WORLD)]
+    labels = [setting.label for setting in EXPERIMENTS["rms-prop"].settings(WORLD)]
     found = results({label: [3.0] * 5 for label in labels})
     rows = [row for row in claims.claim_rows({"rms-prop": found}) if row.verdict != "not run"]
     protocols = [
@@ -264,9 +266,11 @@ def test_rows_name_each_world_and_what_was_not_run() -> None:
 
 def test_the_committed_page_has_these_verdicts() -> None:
     docs = Path(__file__).parents[2] / "docs"
-    figures = {figure for claim in CLAIMS for figure in claim.figures if (docs / "results" / figure).is_dir()}
+    figures = {
+        experiment for claim in CLAIMS for experiment in claim.experiments if (docs / "results" / experiment).is_dir()
+    }
     page = (docs / "results.md").read_text(encoding="utf-8")
-    rows = claims.claim_rows({figure: Results.read(docs / "results" / figure) for figure in figures})
+    rows = claims.claim_rows({experiment: Results.read(docs / "results" / experiment) for experiment in figures})
     assert len(rows) > len(CLAIMS)
     for row in rows:
         verdict = f"{row.mark} {row.verdict}" if row.mark == "–" else f"**{row.mark}**"

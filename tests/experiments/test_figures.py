@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.figures import COLORS, draw_curves, draw_curves_by_changes, draw_search, draw_study
 from dgvf_agents.experiments.tables import Results, make_table
 from dgvf_agents.runs import plotting
@@ -20,7 +20,7 @@ from dgvf_agents.runs.plotting import Line, Panel
 Returns = Mapping[str, Sequence[float]]
 
 
-def results(worlds: Mapping[str, Returns], figure: str = "gridworlds") -> Results:
+def results(worlds: Mapping[str, Returns], experiment: str = "gridworlds") -> Results:
     """Tables of runs whose curves rise linearly from 0 to the returns of their seeds, by world and setting."""
     cells, curves = [], []
     for world, settings in worlds.items():
@@ -28,7 +28,7 @@ def results(worlds: Mapping[str, Returns], figure: str = "gridworlds") -> Result
             for seed, value in enumerate(returns):
                 cells.append((world, label, seed, 100, "evaluation", value, value / 2))
                 curves += [(world, label, seed, steps, value * steps / 100) for steps in range(0, 101, 10)]
-    return analyze(FIGURES[figure], [], Results(make_table("cells", cells), make_table("curves", curves)))
+    return analyze(EXPERIMENTS[experiment], [], Results(make_table("cells", cells), make_table("curves", curves)))
 
 
 @pytest.fixture

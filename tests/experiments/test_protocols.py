@@ -11,9 +11,10 @@ import pytest
 from rich.console import Console
 
 from dgvf_agents.cli import main
-from dgvf_agents.command_names import FigureName
+from dgvf_agents.command_names import ExperimentName
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import FIGURES, Figure
+from dgvf_agents.experiments.catalog import EXPERIMENTS
+from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.protocols import edge_warnings
 from dgvf_agents.experiments.reproduce import SEEDS_AFTER_TRIALS, reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
@@ -29,13 +30,13 @@ GRID = SearchGrid((1e-3, 3e-3), (0.01, 0.03), (0.01, 1.0), trials=5, trial_seeds
 FULL = SCALES["full"]
 
 
-def figure_of(name: str, grid: SearchGrid = GRID) -> Figure:
-    return dataclasses.replace(FIGURES[name], grid=grid)
+def experiment_of(name: str, grid: SearchGrid = GRID) -> Experiment:
+    return dataclasses.replace(EXPERIMENTS[name], grid=grid)
 
 
-def trained(figure: Figure, out: Path, best: dict[str, tuple[float, ...]]) -> list[Cell]:
+def trained(experiment: Experiment, out: Path, best: dict[str, tuple[float, ...]]) -> list[Cell]:
     """Trials whose return is -40 at the best hyperparameters of their method, and -100 elsewhere."""
-    cells = cells_of(figure.settings(WORLD), FULL, GRID.trial_seeds, out)
+    cells = cells_of(experiment.settings(WORLD), FULL, GRID.trial_seeds, out)
     for cell in cells:
         method, config = cell.setting.method, cell.config
         values = (config.learning_rate, config.final_ent_coef, config.auxiliary_coefficient)
@@ -45,14 +46,14 @@ def trained(figure: Figure, out: Path, best: dict[str, tuple[float, ...]]) -> li
 
 
 def test_the_paper_chooses_on_a2c_for_every_method(tmp_path: Path) -> None:
-    figure = figure_of("paper")
+    experiment = experiment_of("paper")
     pairs = [(rate, entropy) for rate in (1e-3, 3e-3) for entropy in (0.01, 0.03)]
-    assert [(s.method, s.label) for s in figure.settings(WORLD)] == [
+    assert [(s.method, s.label) for s in experiment.settings(WORLD)] == [
         ("a2c", f"a2c learning_rate={rate} final_ent_coef={entropy}") for rate, entropy in pairs
     ]
-    cells = trained(figure, tmp_path, {"a2c": (3e-3, 0.01)})
+    cells = trained(experiment, tmp_path, {"a2c": (3e-3, 0.01)})
     assert len(cells) == 8
-    then = figure.follow_up(WORLD, analyze(figure, cells).cells)
+    then = experiment.follow_up(WORLD, analyze(experiment, cells).cells)
     assert [(s.method, s.label) for s in then] == [(method, method) for method in METHODS]
     for s in then:
         config = s.config(FULL, 0)
@@ -63,13 +64,13 @@ def test_the_paper_chooses_on_a2c_for_every_method(tmp_path: Path) -> None:
 
 def test_every_trial_has_an_annealed_learning_rate() -> None:
     for name in ("paper", "equal-budget"):
-        for world in FIGURES[name].worlds:
-            for s in figure_of(name).settings(world):
+        for world in EXPERIMENTS[name].worlds:
+            for s in experiment_of(name).settings(world):
                 assert s.config(FULL, 0).final_learning_rate == 0.0
 
 
 def test_every_method_has_the_same_random_trials() -> None:
-    by_method = {m: [s for s in figure_of("equal-budget").settings(WORLD) if s.method == m] for m in METHODS}
+    by_method = {m: [s for s in experiment_of("equal-budget").settings(WORLD) if s.method == m] for m in METHODS}
     fields = ("learning_rate", "final_ent_coef", "auxiliary_coefficient")
     tried = {m: [tuple(getattr(s.config(FULL, 0), f) for f in fields) for s in of] for m, of in by_method.items()}
     assert {len(values) for values in tried.values()} == {GRID.trials}
@@ -85,7 +86,7 @@ def test_every_method_has_the_same_random_trials() -> None:
 
 def test_trials_are_log_uniform() -> None:
     grid = dataclasses.replace(GRID, learning_rates=(1e-4, 1e-2), trials=400)
-    trials = figure_of("equal-budget", grid).settings(WORLD)
+    trials = experiment_of("equal-budget", grid).settings(WORLD)
     rates = np.log10([s.config(FULL, 0).learning_rate for s in trials if s.method == "random"])
     counts, _ = np.histogram(rates, np.linspace(-4, -2, 5))
     assert counts.sum() == 400
@@ -94,32 +95,76 @@ def test_trials_are_log_uniform() -> None:
 
 def test_more_trials_keep_the_ones_before() -> None:
     few, many = (
-        [s.folder_name for s in figure_of("equal-budget", dataclasses.replace(GRID, trials=n)).settings(WORLD)]
+        [s.folder_name for s in experiment_of("equal-budget", dataclasses.replace(GRID, trials=n)).settings(WORLD)]
         for n in (3, 6)
     )
     assert set(few) < set(many)
 
 
 def test_every_method_is_run_at_its_own_best(tmp_path: Path) -> None:
-    figure = figure_of("equal-budget")
-    tried = {m: [s.config(FULL, 0) for s in figure.settings(WORLD) if s.method == m] for m in METHODS}
+    experiment = experiment_of("equal-budget")
+    tried = {m: [s.config(FULL, 0) for s in experiment.settings(WORLD) if s.method == m] for m in METHODS}
     picked = {method: configs[k] for k, (method, configs) in enumerate(tried.items())}
     best = {m: (c.learning_rate, c.final_ent_coef, c.auxiliary_coefficient) for m, c in picked.items()}
-    results = analyze(figure, trained(figure, tmp_path, best))
+    results = analyze(experiment, trained(experiment, tmp_path, best))
     assert [choice.searched for choice in results.choices.itertuples()] == [
         *["learning_rate final_ent_coef auxiliary_coefficient"] * 3,
         "learning_rate final_ent_coef",
     ]
-    then = figure.follow_up(WORLD, results.cells)
+    then = experiment.follow_up(WORLD, results.cells)
     assert [s.label for s in then] == list(METHODS)
     for s in then:
         assert dataclasses.replace(s.config(FULL, 0), seed=0) == picked[s.method]
 
 
+@pytest.mark.parametrize("world", ["collect-objects", "puddle-world", "CartPole-v1"])
+def test_joint_agents_have_the_same_random_trials(world: str) -> None:
+    trials = experiment_of("joint-equal-budget").settings(world)
+    tasks = {"a2c": "none", **{task: task for task in ("discovered", "random", "reward-prediction")}}
+    if world == "collect-objects":  # pixel control needs images
+        tasks["pixel-control"] = "pixel-control"
+    by_name = {name: [s.config(FULL, 0) for s in trials if s.label.split()[0] == name] for name in tasks}
+    assert sum(map(len, by_name.values())) == len(trials)
+    alone = [s.config(FULL, 0) for s in experiment_of("equal-budget").settings(WORLD) if s.method == "discovered"]
+    for name, configs in by_name.items():
+        assert {config.task for config in configs} == {tasks[name]}
+        assert [c.learning_rate for c in configs] == [c.learning_rate for c in alone]
+        assert [c.final_ent_coef for c in configs] == [c.final_ent_coef for c in alone]
+        assert {c.final_learning_rate for c in configs} == {0.0}
+        if name != "a2c":
+            assert [c.auxiliary_coefficient for c in configs] == [c.auxiliary_coefficient for c in alone]
+            assert {c.encoder_mode for c in configs} == {"joint"}
+        if world == "CartPole-v1":  # whose entropy coefficient is constant by default
+            assert [c.ent_coef for c in configs] == [c.final_ent_coef for c in configs]
+
+
+def test_every_joint_agent_is_run_at_its_own_best(tmp_path: Path) -> None:
+    experiment = experiment_of("joint-equal-budget")
+    cells = cells_of(experiment.settings("CartPole-v1"), FULL, 1, tmp_path)
+    for i, cell in enumerate(cells):  # the trial k of the agent k is its best
+        write_run(cell.folder, cell.config, training={cell.config.steps: 400.0 if i % 5 == i // 5 else 20.0})
+    then = experiment.follow_up("CartPole-v1", analyze(experiment, cells).cells)
+    assert [s.label for s in then] == ["discovered", "random", "reward-prediction", "a2c"]
+    assert [s.config(FULL, 0) for s in then] == [cells[6 * k].config for k in range(4)]
+
+
+def test_joint_learning_takes_worlds_and_tasks(tmp_path: Path) -> None:
+    grid = dataclasses.replace(GRID, trials=1, trial_seeds=1)
+    options = Reproduction(
+        "joint-equal-budget", worlds=(WORLD,), tasks=("CartPole-v1",), out=tmp_path, run=False, search=grid
+    )
+    assert {cell.setting.world for cell in reproduce(options, Console(quiet=True))} == {WORLD, "CartPole-v1"}
+    assert (
+        "joint-equal-budget --scale full --worlds puddle-world --tasks CartPole-v1 --learning-rates" in options.command
+    )
+    with pytest.raises(ValueError, match="tasks must be left out for equal-budget"):
+        Reproduction("equal-budget", tasks=("CartPole-v1",))
+
+
 def test_trials_and_results_have_different_seeds(tmp_path: Path) -> None:
     """The second stage does not train the winner's seeds again, and comparisons are about the second stage alone."""
-    cells = trained(figure_of("paper"), tmp_path, {"a2c": (1e-3, 0.03)})
-    then = figure_of("paper").follow_up(WORLD, analyze(figure_of("paper"), cells).cells)
+    cells = trained(experiment_of("paper"), tmp_path, {"a2c": (1e-3, 0.03)})
+    then = experiment_of("paper").follow_up(WORLD, analyze(experiment_of("paper"), cells).cells)
     for cell in cells_of(then, FULL, 2, tmp_path, SEEDS_AFTER_TRIALS):
         write_run(cell.folder, cell.config, {cell.config.steps: -40.0 if cell.config.task == "discovered" else -90.0})
     options = Reproduction("paper", seeds=2, worlds=(WORLD,), out=tmp_path, run=False, search=GRID)
@@ -136,8 +181,8 @@ def test_trials_and_results_have_different_seeds(tmp_path: Path) -> None:
 
 
 def test_seeds_are_added_after_the_same_trials(tmp_path: Path) -> None:
-    cells = trained(figure_of("paper"), tmp_path, {"a2c": (1e-3, 0.03)})
-    then = figure_of("paper").follow_up(WORLD, analyze(figure_of("paper"), cells).cells)
+    cells = trained(experiment_of("paper"), tmp_path, {"a2c": (1e-3, 0.03)})
+    then = experiment_of("paper").follow_up(WORLD, analyze(experiment_of("paper"), cells).cells)
     for cell in cells_of(then, FULL, 3, tmp_path, SEEDS_AFTER_TRIALS):
         write_run(cell.folder, cell.config, {cell.config.steps: -40.0})
     for first, seeds in ((0, 2), (2, 1)):
@@ -151,7 +196,7 @@ def test_seeds_are_added_after_the_same_trials(tmp_path: Path) -> None:
 
 
 def test_an_unfinished_search_leads_nowhere(tmp_path: Path) -> None:
-    trained(figure_of("paper"), tmp_path, {})[0].folder.joinpath("progress.csv").unlink()
+    trained(experiment_of("paper"), tmp_path, {})[0].folder.joinpath("progress.csv").unlink()
     options = Reproduction("paper", seeds=2, worlds=(WORLD,), out=tmp_path, run=False, search=GRID, partial=True)
     missing = reproduce(options, Console(quiet=True))
     assert [cell.setting.method for cell in missing] == ["a2c"]
@@ -202,7 +247,7 @@ def test_commands_name_the_trials(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["paper", "equal-budget"])
-def test_the_experiment_runs_from_trials_to_the_picture(name: FigureName, tmp_path: Path) -> None:
+def test_the_experiment_runs_from_trials_to_the_picture(name: ExperimentName, tmp_path: Path) -> None:
     grid = ["--learning-rates", "0.001", "0.003", "--entropies", "0.01", "--coefficients", "0.01", "--trials", "2"]
     options = ["--scale", "tiny", "--worlds", WORLD, "--seeds", "1", "--jobs", "2", "--out", str(tmp_path)]
     main(["reproduce", name, *options, *grid])

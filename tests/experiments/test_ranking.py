@@ -14,7 +14,7 @@ import pytest
 from dgvf_agents.cli import main
 from dgvf_agents.experiments import figures, runs
 from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import CellState, cells_of, run_cell, state_of
 from dgvf_agents.experiments.settings import SCALES, Scale
@@ -27,7 +27,7 @@ from dgvf_agents.runs.plotting import Bars, Panel
 from dgvf_envs.atari import GAMES
 from tests.run_folders import write_run
 
-JOINT = FIGURES["atari-joint"]
+JOINT = EXPERIMENTS["atari-joint"]
 AGENTS = ("discovered", "random", "reward-prediction", "pixel-control", "impala")
 
 NORMALIZED: dict[str, dict[str, tuple[float, float]]] = {
@@ -196,12 +196,15 @@ def test_a_number_of_games_is_taken_in_a_known_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"figure": "atari-joint"}, "game must name a game for atari-joint, as --game Breakout, or --games must be"),
-        ({"figure": "atari-joint", "game": ("Pong",), "games": 3}, r"got game \('Pong',\) and games 3"),
-        ({"figure": "atari-joint", "games": 0}, r"games must be in 1 ... 57, got 0"),
-        ({"figure": "atari-joint", "games": 58}, r"games must be in 1 ... 57, got 58"),
-        ({"figure": "joint", "games": 3}, "games must be left out for joint, which is not on Atari, got 3"),
-        ({"figure": "atari-joint", "games": 1, "address": "auto"}, "address must be left out without actors"),
+        (
+            {"experiment": "atari-joint"},
+            "game must name a game for atari-joint, as --game Breakout, or --games must be",
+        ),
+        ({"experiment": "atari-joint", "game": ("Pong",), "games": 3}, r"got game \('Pong',\) and games 3"),
+        ({"experiment": "atari-joint", "games": 0}, r"games must be in 1 ... 57, got 0"),
+        ({"experiment": "atari-joint", "games": 58}, r"games must be in 1 ... 57, got 58"),
+        ({"experiment": "joint", "games": 3}, "games must be left out for joint, which is not on Atari, got 3"),
+        ({"experiment": "atari-joint", "games": 1, "address": "auto"}, "address must be left out without actors"),
     ],
 )
 def test_bad_numbers_of_games_are_named(arguments: dict[str, object], message: str) -> None:
@@ -215,7 +218,7 @@ def test_actors_may_differ_when_a_run_is_resumed(tmp_path: Path, monkeypatch: py
     config = setting.config(cluster, seed=0)
     assert (config.actors, config.address) == (4, "auto")
     with pytest.raises(ValueError, match="actors must be 0 unless the algorithm is impala, got 4"):
-        FIGURES["atari-laptop"].settings("atari/Pong")[0].config(cluster, seed=0)
+        EXPERIMENTS["atari-laptop"].settings("atari/Pong")[0].config(cluster, seed=0)
     RunFolder(tmp_path / "run").write_config(dataclasses.replace(setting.config(here, seed=0), log_every=7))
     assert state_of(tmp_path / "run", config) is CellState.UNFINISHED
 

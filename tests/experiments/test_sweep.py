@@ -25,7 +25,7 @@ from rich.console import Console
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments import figures
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.metrics import RunMetrics
 from dgvf_agents.experiments.runs import Cell, CellState, cells_of, run_cell, state_of
 from dgvf_agents.experiments.settings import SCALES
@@ -51,7 +51,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def gridworld_cells(out: Path, world: str = "puddle-world", seeds: int = 2) -> list[Cell]:
-    return cells_of(FIGURES["gridworlds"].settings(world), SCALES["tiny"], seeds, out)  # type: ignore[arg-type]
+    return cells_of(EXPERIMENTS["gridworlds"].settings(world), SCALES["tiny"], seeds, out)  # type: ignore[arg-type]
 
 
 def learned(folder: Path) -> list[dict[str, str]]:
@@ -326,7 +326,7 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureF
 def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000.0]
     monkeypatch.setattr("dgvf_agents.experiments.sweep_view.time.monotonic", lambda: clock[0])
-    cells = cells_of(FIGURES["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
+    cells = cells_of(EXPERIMENTS["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120, color_system=None)
     with SweepView(console) as view:

@@ -9,7 +9,7 @@ import pytest
 from torch import Tensor
 
 from dgvf_agents.cli import main
-from dgvf_agents.experiments.catalogue import FIGURES
+from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.runs import CellState, cells_of, state_of
 from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, setting
 from dgvf_agents.experiments.tables import Results, read_provenance
@@ -19,7 +19,7 @@ from dgvf_agents.runs.config import WORLDS
 from dgvf_agents.runs.folder import RunFolder
 from tests.kill_harness import differences
 
-TRANSFER = FIGURES["question-transfer"]
+TRANSFER = EXPERIMENTS["question-transfer"]
 LABELS = ["discovered", "random", "frozen", *(f"principal-{k}" for k in PRINCIPAL_QUESTIONS)]
 COMMAND = [
     "reproduce",

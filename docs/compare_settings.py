@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import numpy as np
-from result_tables import Experiment
+from result_tables import ExperimentTables
 
 from dgvf_agents.experiments.evidence import returns_of
 from dgvf_agents.experiments.statistics import difference_test, probability_of_improvement
@@ -28,7 +28,7 @@ def returns(world: str, settings: str, quantity: Quantity) -> np.ndarray:
     parts = []
     for part in settings.split("+"):
         name, colon, label = part.partition(":")
-        experiment = Experiment.read(name) if colon else None
+        experiment = ExperimentTables.read(name) if colon else None
         if experiment is None or label not in experiment.results.settings(world):
             raise ValueError(f"settings must be EXPERIMENT:SETTING with tables of {world}, got {part!r}")
         parts.append(returns_of(experiment.results, world, label, quantity))

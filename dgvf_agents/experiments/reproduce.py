@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[
     settings = _wanted(reproduction, [s for world in worlds for s in experiment.settings(world)])
     cells = _train(reproduction, experiment, settings, console, trials=experiment.chooses_with_trials)
     if then := [s for world in worlds for s in _follow_up(experiment, [c for c in cells if c.setting.world == world])]:
-        _warn_of_edges(experiment, analyze(experiment, [cell for cell in cells if cell.is_finished]), console)
+        _warn_of_edges(experiment, analyze(experiment, [cell for cell in cells if cell.is_finished]), worlds, console)
         cells += _train(reproduction, experiment, then, console)
 
     finished = [cell for cell in cells if cell.is_finished]
@@ -73,7 +73,7 @@ def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[
     if finished and (reproduction.partial or not missing):
         results = _write(reproduction, experiment, finished, missing)
         print_summary(results, console)
-        _warn_of_edges(experiment, results, console)
+        _warn_of_edges(experiment, results, worlds, console)
         console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
     return missing
 
@@ -140,11 +140,12 @@ def _seeds(reproduction: Reproduction, experiment: Experiment, trials: bool) -> 
     return reproduction.seeds or scale.seeds or experiment.seeds, folder, first
 
 
-def _warn_of_edges(experiment: Experiment, results: Results, console: Console) -> None:
-    """Tell which choices are at an edge of the grid."""
+def _warn_of_edges(experiment: Experiment, results: Results, worlds: Collection[str], console: Console) -> None:
+    """Tell which choices on these worlds are at an edge of the grid; results on others may be of another grid."""
     if experiment.grid is None or experiment.stages.is_random:
         return
-    for text in edge_warnings(experiment.grid, list(results.choices.itertuples(index=False))):
+    choices = results.choices[results.choices["world"].isin(worlds)]
+    for text in edge_warnings(experiment.grid, list(choices.itertuples(index=False))):
         console.print(f"[yellow]{text}[/yellow]", highlight=False, soft_wrap=True)
 
 

@@ -34,9 +34,9 @@ def experiment_of(name: str, grid: SearchGrid = GRID) -> Experiment:
     return dataclasses.replace(EXPERIMENTS[name], grid=grid)
 
 
-def trained(experiment: Experiment, out: Path, best: dict[str, tuple[float, ...]]) -> list[Cell]:
+def trained(experiment: Experiment, out: Path, best: dict[str, tuple[float, ...]], world: World = WORLD) -> list[Cell]:
     """Trials whose return is -40 at the best hyperparameters of their method, and -100 elsewhere."""
-    cells = cells_of(experiment.settings(WORLD), FULL, GRID.trial_seeds, out)
+    cells = cells_of(experiment.settings(world), FULL, GRID.trial_seeds, out)
     for cell in cells:
         method, config = cell.setting.method, cell.config
         values = (config.learning_rate, config.final_ent_coef, config.auxiliary_coefficient)
@@ -193,6 +193,24 @@ def test_seeds_are_added_after_the_same_trials(tmp_path: Path) -> None:
     results = Results.read(tmp_path / "results" / "paper")
     assert list(where(results.cells, setting="random")["seed"]) == [100, 101, 102]
     assert len(results.cells) == 8 + 3 * len(METHODS)
+
+
+def test_only_choices_on_the_worlds_of_the_command_are_told_to_be_at_an_edge(tmp_path: Path) -> None:
+    """Choices on other worlds, in the tables that are extended, may come from a grid in which they are inside."""
+    told = []
+    worlds: tuple[World, ...] = (WORLD, "collect-objects")
+    for world in worlds:
+        cells = trained(experiment_of("paper"), tmp_path, {"a2c": (1e-3, 0.03)}, world)
+        then = experiment_of("paper").follow_up(world, analyze(experiment_of("paper"), cells).cells)
+        for cell in cells_of(then, FULL, 2, tmp_path, SEEDS_AFTER_TRIALS):
+            write_run(cell.folder, cell.config, {cell.config.steps: -40.0})
+        options = Reproduction("paper", seeds=2, worlds=(world,), out=tmp_path, run=False, search=GRID, extend=True)
+        console = Console(record=True, width=200)
+        reproduce(options, console)
+        told.append(console.export_text())
+    assert list(Results.read(tmp_path / "results" / "paper").choices["world"]) == [WORLD, "collect-objects"]
+    first, second = (set(re.findall(r"chosen on ([a-z-]+), is", text)) for text in told)
+    assert (first, second) == ({WORLD}, {"collect-objects"})
 
 
 def test_an_unfinished_search_leads_nowhere(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def analyze(experiment: Experiment, cells: Sequence[Cell], earlier: Results | No
     curves = _joined([earlier.curves, make_table("curves", [row for run in read for row in run.curve_rows()])])
     times = make_table("times", [row for run in read for row in run.time_rows()])
     encoder_steps = make_table("encoder_steps", [row for run in read for row in run.encoder_step_rows()])
-    evaluations = [earlier.evaluations, *map(_read_evaluations, cells)]
+    evaluations = make_table("evaluations", [row for run in read for row in run.evaluation_rows()])
     strata = dict(tuple(runs.groupby("world", sort=False)))
     for world, rows in strata.items():
         if rows["measure"].nunique() > 1:
@@ -75,7 +75,7 @@ def analyze(experiment: Experiment, cells: Sequence[Cell], earlier: Results | No
         make_table("improvements", improvements),
         make_table("top_games", top_games),
         make_table("choices", choices),
-        _stacked(evaluations),
+        _stacked([earlier.evaluations, evaluations]),
     )
 
 
@@ -126,22 +126,20 @@ class _Run:
         early = lengths[steps <= self.cell.config.steps / 10]
         return [(*self.key, *(_rounded(float(np.mean(of))) for of in (early, lengths)))] if len(early) else []
 
+    def evaluation_rows(self) -> list[tuple[Any, ...]]:
+        """None if the run did not record its evaluation episodes."""
+        found = read_evaluations(RunFolder(self.cell.folder).evaluations_file)
+        return [
+            (*self.key, one.steps, _spaced(map(_rounded, one.returns.tolist())), _spaced(one.lengths.tolist()))
+            for one in found
+        ]
+
 
 def _read_runs(cells: Sequence[Cell]) -> list[_Run]:
     """The runs of one world."""
     metrics = [RunMetrics.read(cell.folder) for cell in cells]
     measure = _common_measure(cells, metrics)
     return [_Run(cell, of_cell, measure) for cell, of_cell in zip(cells, metrics, strict=True)]
-
-
-def _read_evaluations(cell: Cell) -> pd.DataFrame:
-    """The evaluation episodes of a run; empty if it did not record them."""
-    found = read_evaluations(RunFolder(cell.folder).evaluations_file)
-    key = (cell.setting.world, cell.setting.label, cell.seed)
-    rows = [
-        (*key, one.steps, _spaced(map(_rounded, one.returns.tolist())), _spaced(one.lengths.tolist())) for one in found
-    ]
-    return make_table("evaluations", rows)
 
 
 def _spaced(numbers: Iterable[float]) -> str:

@@ -52,22 +52,16 @@ _RMS_PROPS: tuple[Changes, ...] = (
 def _answer_scales(world: str) -> list[Setting]:
     """Fewer answers than 128 with the preset's auxiliary coefficient, and with one in proportion to 1 / answers."""
     usual = setting(world, "discovered").preset
-    fewer: dict[str, tuple[Method, Changes, int]] = {
-        **{f"d = {d}": ("discovered", {"questions": d}, d) for d in (2, 8, 32, 64)},
-        "reward-prediction": ("reward-prediction", {}, 1),
-    }
-    scaled = {
-        label: float(f"{usual.auxiliary_coefficient * usual.questions / answers:.6g}")
-        for label, (_, _, answers) in fewer.items()
-    }
-    return [
-        setting(world, "discovered", f"d = {usual.questions}"),
-        *(setting(world, method, label, **changes) for label, (method, changes, _) in fewer.items()),
-        *(
-            setting(world, method, f"{label}, scaled", **changes, auxiliary_coefficient=scaled[label])
-            for label, (method, changes, _) in fewer.items()
-        ),
+    fewer: list[tuple[str, Method, Changes, int]] = [
+        *((f"d = {d}", "discovered", {"questions": d}, d) for d in (2, 8, 32, 64)),
+        ("reward-prediction", "reward-prediction", {}, 1),
     ]
+    settings = [setting(world, "discovered", f"d = {usual.questions}")]
+    settings += [setting(world, method, label, **changes) for label, method, changes, _ in fewer]
+    for label, method, changes, answers in fewer:
+        coefficient = float(f"{usual.auxiliary_coefficient * usual.questions / answers:.6g}")
+        settings.append(setting(world, method, f"{label}, scaled", **changes, auxiliary_coefficient=coefficient))
+    return settings
 
 
 def _methods(methods: Collection[AnyMethod], *rates: Mapping[str, Changes]) -> Callable[[str], list[Setting]]:

@@ -84,8 +84,7 @@ class RunMetrics:
                 steps = known["time/total_timesteps"].astype(float).to_numpy(int)
                 curves[measure] = Curve(steps, known[column].to_numpy(float))
         clock = rows[["time/total_timesteps", "time/time_elapsed"]].to_numpy(float)
-        logged = rows.dropna(subset=_ENCODER_STEP) if _ENCODER_STEP in rows else rows[:0].assign(**{_ENCODER_STEP: ""})
-        encoder_steps = logged[["time/total_timesteps", _ENCODER_STEP]].to_numpy(float)
+        encoder_steps = rows.reindex(columns=["time/total_timesteps", _ENCODER_STEP]).dropna().to_numpy(float)
         return cls(int(clock[-1, 0]), float(clock[-1, 1]), clock, curves, encoder_steps)
 
     def seconds_at(self, steps: np.ndarray) -> np.ndarray:

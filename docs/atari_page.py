@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 
 from generated import table
 
@@ -128,11 +129,12 @@ def _presets() -> str:
 def _field_docstrings() -> dict[str, str]:
     """The string under each field of `AtariPreset`, on one line."""
     module = ast.parse(inspect.getsource(presets))
-    (definition,) = (node for node in module.body if getattr(node, "name", None) == AtariPreset.__name__)
+    classes = (node for node in module.body if isinstance(node, ast.ClassDef))
+    (body,) = (node.body for node in classes if node.name == AtariPreset.__name__)
     return {
-        field.target.id: " ".join(text.value.value.split())
-        for field, text in zip(definition.body, definition.body[1:], strict=False)
-        if isinstance(field, ast.AnnAssign)
+        ast.unparse(field.target): " ".join(ast.literal_eval(text.value).split())
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr)
     }
 
 

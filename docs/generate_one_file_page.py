@@ -152,16 +152,17 @@ def draw_question() -> None:
     question = json.loads((RESULTS / "question.json").read_text(encoding="utf-8"))
     maps, episode = question["maps"], question["episode"]
     figure = Figure(figsize=(9.0, 7.4), layout="constrained")
-    rows = figure.subfigures(2, 1, height_ratios=(1.25, 1.0))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1.25, 1.0))
+    above, below = parts
     limit = max(abs(value) for one in maps for row in one["values"] for value in row if value is not None)
     took = next((t for t, reward in enumerate(episode["rewards"]) if reward == 1.0), None)
     cells = np.array(episode["cells"], dtype=float)
     paths = (cells, cells[:0]) if took is None else (cells[: took + 2], cells[took + 1 :])
-    all_axes = rows[0].subplots(1, 2)
+    all_axes = above.subplots(1, 2)
     for axes, one, path in zip(all_axes, maps, paths, strict=True):
         image = draw_map(axes, one, limit, path)
-    rows[0].colorbar(image, ax=all_axes, label="cumulant of arriving in a cell", shrink=0.85)
-    draw_episode(rows[1].add_subplot(), episode)
+    above.colorbar(image, ax=all_axes, label="cumulant of arriving in a cell", shrink=0.85)
+    draw_episode(below.add_subplot(), episode)
     figure.savefig(QUESTION, dpi=150)
 
 
@@ -189,7 +190,7 @@ def draw_episode(axes: Axes, episode: dict[str, Any]) -> None:
     axes.axhline(0, color=INK, linewidth=0.8)
     for step, reward in zip(steps, episode["rewards"], strict=True):
         if reward:
-            axes.axvline(step, color=YELLOW if reward == 1.0 else PURPLE, linewidth=2.0, zorder=0)
+            axes.axvline(float(step), color=YELLOW if reward == 1.0 else PURPLE, linewidth=2.0, zorder=0)
             axes.annotate(
                 f" object {reward:.0f}",
                 (step, 1),

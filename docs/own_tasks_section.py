@@ -69,7 +69,7 @@ def _overall(experiment: ExperimentTables) -> list[tuple[str, ...]]:
     seconds: dict[str, list[float]] = defaultdict(list)
     for run in experiment.provenance["runs"]:
         seconds[run["run"].split("/")[1].split(" ")[0]].append(run["wall_seconds"])
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for row in where(experiment.results.summary, world="all", quantity="final").itertuples():
         better = "–"
         if row.setting != OURS:

@@ -34,10 +34,12 @@ def record(theta: Params, eta: Params, settings: one_file.Settings) -> dict[str,
     """
     spec = gym.spec(settings.env.removeprefix("dgvf_envs:"))
     domain, horizon = Rooms(CollectObjects(**spec.kwargs)), spec.max_episode_steps
+    assert horizon is not None
     agent, answers = values(theta, domain.observations)
     with torch.no_grad():
         cumulants = one_file.ask(eta, torch.from_numpy(domain.observations)).double().numpy()
     relied_on = reliance(agent, answers, domain.acting, domain.table, horizon)
+    assert relied_on.return_lost is not None
     ranking = rank(cumulants, relied_on.policy)
     i = ranking.kinds[0].leader
     discounts = np.full(len(cumulants), settings.question_discount)
@@ -90,7 +92,8 @@ def episode(
     """
     table = domain.table
     state = int(np.where(table.start > 0, domain.distance, -1.0).argmax())
-    states, rewards, ended = [state], [], False
+    states, ended = [state], False
+    rewards: list[float] = []
     while not ended and len(rewards) < 40:
         action = int(agent.log_policy[state].argmax())
         reward, ended, state = (

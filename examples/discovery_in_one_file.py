@@ -48,8 +48,8 @@ class Settings:
 
 def initial_params(envs: gym.vector.VectorEnv, heads: dict[str, int]) -> Params:
     """Heads of the given widths, and an encoder. With PyTorch's default weights, discovery does not start."""
-    channels, rows, columns = envs.single_observation_space.shape
-    shapes = {name: (outputs, 512) for name, outputs in heads.items()}
+    channels, rows, columns = envs.single_observation_space.shape  # type: ignore[misc]
+    shapes: dict[str, tuple[int, ...]] = {name: (outputs, 512) for name, outputs in heads.items()}
     shapes |= {"conv1": (8, channels, 2, 2), "conv2": (16, 8, 2, 2), "hidden": (512, 16 * (rows - 2) * (columns - 2))}
     gains = {"policy": 0.01, "value": 1.0, "answers": 1.0, "cumulants": 1.0}  # others: √2, for ReLUs
     weights = {k: torch.nn.init.orthogonal_(torch.empty(n), gains.get(k, math.sqrt(2.0))) for k, n in shapes.items()}
@@ -91,11 +91,11 @@ class Collector:
     def collect(self, theta: Params) -> Batch:
         """Algorithm 1: "Generate experience using parameters θ"."""
         rows = [self.step(theta) for _ in range(self.settings.n_steps)]
-        *parts, segment_end = (torch.stack(column) for column in zip(*rows, strict=True))
+        o, a, r, next_o, terminated, segment_end = (torch.stack(column) for column in zip(*rows, strict=True))
         segment_end[-1] = True
         (first, last), progress = self.settings.entropy_coef, self.steps / self.settings.steps
         self.steps += segment_end.numel()
-        return Batch(*parts, segment_end, first ** (1 - progress) * last**progress)
+        return Batch(o, a, r, next_o, terminated, segment_end, first ** (1 - progress) * last**progress)
 
     @torch.no_grad()
     def step(self, theta: Params, greedy: bool = False) -> tuple[Tensor, ...]:
@@ -216,7 +216,7 @@ def train(settings: Settings) -> tuple[Params, Params]:
     """θ and η; prints the learning curve."""
     torch.manual_seed(settings.seed)
     collector = Collector(settings, settings.n_envs, settings.seed)
-    actions, d = int(collector.envs.single_action_space.n), settings.questions
+    actions, d = int(collector.envs.single_action_space.n), settings.questions  # type: ignore[attr-defined]
     theta = initial_params(collector.envs, {"policy": actions, "value": 1, "answers": d})
     eta = {name: p.requires_grad_() for name, p in initial_params(collector.envs, {"cumulants": d}).items()}
     moment = {name: torch.zeros_like(value) for name, value in theta.items()}

@@ -109,7 +109,11 @@ class KeyRoomEnv(DynamicsEnv[KeyRoomState]):
         super().__init__(KeyRoom(), KeyRoomView(), render_mode)
 
 
-gym.register("KeyRoom-v0", entry_point=KeyRoomEnv, max_episode_steps=40)
+gym.register(
+    "KeyRoom-v0",
+    entry_point=KeyRoomEnv,  # type: ignore[arg-type]
+    max_episode_steps=40,
+)
 
 
 class KeyRoomDomain(Domain):
@@ -126,6 +130,7 @@ class KeyRoomDomain(Domain):
         )
         cell, has_key = cell[reachable], has_key[reachable]
         self.states = KeyRoomState(cell, has_key)
+        self.panels = panels
         self.layout = Maps(KeyRoomView(), self.states, panels, MOVES[:, ::-1] / SIDE)
         self.observations = world.observe(self.states)
         self.acting = ~(has_key & (cell == DOOR))
@@ -141,7 +146,7 @@ class KeyRoomDomain(Domain):
         return f"row {row}, column {column}, {key} the key"
 
     def panel_of(self, state: KeyRoomState) -> Panel:
-        return self.layout.panels[int(state.has_key)]
+        return self.panels[int(state.has_key)]
 
 
 register(KeyRoom, KeyRoomDomain)

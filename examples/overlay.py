@@ -54,11 +54,12 @@ def main(
     env = gym.make(env_id, render_mode="rgb_array", screen_size=size)
     env.action_space.seed(seed)
     values = values_of(env.get_wrapper_attr("dynamics"))
-    env.unwrapped.overlay = lambda: values
+    env.set_wrapper_attr("overlay", lambda: values)
     env.reset(seed=seed)
     for _ in range(steps):
         env.step(env.action_space.sample())
     picture = env.render()
+    assert isinstance(picture, np.ndarray)
     env.close()
     if output is not None:
         pygame.image.save(pygame.surfarray.make_surface(picture.swapaxes(0, 1)), output)

@@ -32,7 +32,9 @@ class WeightedPrediction(AuxiliaryTask):
         eta: Params,
         rollout: Rollout,
     ) -> Tensor:
-        return (self.weights(eta) * (rollout.next_observations - answers) ** 2).mean()
+        after = rollout.next_observations
+        assert isinstance(after, Tensor)  # a dictionary in a Dict space
+        return (self.weights(eta) * (after - answers) ** 2).mean()
 
 
 def main(steps: int = 50_000, compile: bool = True) -> list[float]:

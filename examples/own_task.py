@@ -23,7 +23,10 @@ class DistanceTask(AuxiliaryTask):
         eta: Params,
         rollout: Rollout,
     ) -> Tensor:
-        moved = (rollout.next_observations - rollout.observations).to(torch.float32)
+        before, after = rollout.observations, rollout.next_observations
+        assert isinstance(before, Tensor)  # a dictionary in a Dict space
+        assert isinstance(after, Tensor)
+        moved = (after - before).to(torch.float32)
         return regression_loss(answers, moved.flatten(2).norm(dim=-1, keepdim=True))
 
 

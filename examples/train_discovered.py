@@ -36,6 +36,7 @@ def main(
     model = DGVFA2C.load(file)
     envs = make_vec("CollectObjectsSmall-v0", 16, seed=1)
     mean, _ = evaluate_policy(model, envs, n_eval_episodes=100)
+    assert not isinstance(mean, list)  # as with `return_episode_rewards`
     return float(mean)
 
 

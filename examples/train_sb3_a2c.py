@@ -50,6 +50,7 @@ def main(
     )
     fresh.close()
     print(f"mean return {mean:.2f}, standard deviation {deviation:.2f}")
+    assert not isinstance(mean, list)  # as with `return_episode_rewards`
     return float(mean)
 
 

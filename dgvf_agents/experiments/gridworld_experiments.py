@@ -157,7 +157,7 @@ GRIDWORLD_EXPERIMENTS = (
     # Paper, figure 2, with as much tuning for the baselines as for discovered questions.
     Experiment(
         "equal-budget",
-        "every method at the best of equally many random trials of its own",
+        "every method at the best of equally many trials of its own",
         lambda world: [],
         partial(draw_protocol, title="Equal budgets for tuning"),
         worlds=("collect-objects", "puddle-world"),
@@ -169,7 +169,7 @@ GRIDWORLD_EXPERIMENTS = (
     # Beyond the paper, which has joint learning on Atari: does an auxiliary task help a user's agent, fairly tuned?
     Experiment(
         "joint-equal-budget",
-        "main and auxiliary task together, and A2C alone, each at the best of equally many random trials of its own",
+        "main and auxiliary task together, and A2C alone, each at the best of equally many trials of its own",
         lambda world: [],
         partial(draw_protocol, title="Joint learning, equal budgets for tuning"),
         worlds=("collect-objects", "puddle-world", *INSTALLED_TASKS),

@@ -2,7 +2,7 @@
 
 - `paper`: learning rate and entropy coefficient by a grid search on plain A2C, then the same for every method, as in
   the paper. The auxiliary coefficient, which A2C has not, is the preset's.
-- `equal-budget`: every method gets the same number of random trials, over learning rate, entropy coefficient and
+- `equal-budget`: every method gets the same trials, spread evenly over learning rate, entropy coefficient and
   auxiliary coefficient, and is run at its own best. `joint-equal-budget` is the same for joint learning.
 
 In all of them, the learning rate falls linearly to 0 ("initial learning rate" in the paper), and the initial entropy
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 import pandas as pd
+from scipy.stats import qmc
 
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.search import Choice, Stages, best_setting, initial_entropy
@@ -33,7 +34,7 @@ from dgvf_agents.experiments.settings import (
 from dgvf_agents.runs.config import METHODS
 
 _SEED = 0
-"""Of the random trials."""
+"""Of the trials of `equal-budget`."""
 _ANNEALED = {"final_learning_rate": 0.0}
 _JOINT: Changes = {"encoder_mode": "joint"}
 _PLAIN = "a2c"
@@ -96,7 +97,7 @@ def paper_settings(grid: SearchGrid, world: str, cells: pd.DataFrame) -> list[Se
 
 
 def budget_trials(agents: Callable[[str], Agents], grid: SearchGrid, world: str) -> list[Setting]:
-    """Every agent with the same random hyperparameters, log-uniform between the ends of the grid."""
+    """Every agent with the same hyperparameters, log-uniform between the ends of the grid."""
     return [
         _setting(world, name, agent, _of_agent(name, drawn), is_trial=True)
         for name, agent in agents(world).items()
@@ -156,7 +157,7 @@ PAPER = Stages(paper_trials, paper_settings, choices, fresh_seeds=True)
 
 def _equal_budget(agents: Callable[[str], Agents]) -> Stages:
     trials, then = partial(budget_trials, agents), partial(budget_settings, agents)
-    return Stages(trials, then, choices, fresh_seeds=True, is_random=True)
+    return Stages(trials, then, choices, fresh_seeds=True, is_drawn=True)
 
 
 EQUAL_BUDGET = _equal_budget(agents_alone)
@@ -164,19 +165,15 @@ JOINT_EQUAL_BUDGET = _equal_budget(agents_joint)
 
 
 def _draw(grid: SearchGrid) -> list[dict[str, float]]:
-    """The hyperparameters of every trial. More trials begin with the same ones."""
+    """The hyperparameters of every trial, from a Halton sequence. More trials begin with the same ones.
+
+    A few independent random points leave large parts of the ranges untried.
+    """
     ranges = {name: getattr(grid, option) for name, option in _OPTIONS.items()}
-    random = np.random.default_rng(_SEED)
-    drawn = []
-    for _ in range(grid.trials):
-        shares = random.uniform(size=len(ranges))
-        drawn.append(
-            {
-                name: float(f"{np.exp(np.log(min(values)) + share * np.log(max(values) / min(values))):.3g}")
-                for (name, values), share in zip(ranges.items(), shares, strict=True)
-            }
-        )
-    return drawn
+    low, high = (np.log([end(values) for values in ranges.values()]) for end in (min, max))
+    points = qmc.Halton(len(ranges), rng=_SEED).random(grid.trials)
+    drawn = np.exp(low + points * (high - low))
+    return [{name: float(f"{value:.3g}") for name, value in zip(ranges, row, strict=True)} for row in drawn]
 
 
 def _of_agent(name: str, drawn: dict[str, float]) -> dict[str, float]:

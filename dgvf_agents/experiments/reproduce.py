@@ -142,7 +142,7 @@ def _seeds(reproduction: Reproduction, experiment: Experiment, trials: bool) -> 
 
 def _warn_of_edges(experiment: Experiment, results: Results, worlds: Collection[str], console: Console) -> None:
     """Tell which choices on these worlds are at an edge of the grid; results on others may be of another grid."""
-    if experiment.grid is None or experiment.stages.is_random:
+    if experiment.grid is None or experiment.stages.is_drawn:
         return
     choices = results.choices[results.choices["world"].isin(worlds)]
     for text in edge_warnings(experiment.grid, list(choices.itertuples(index=False))):

@@ -49,8 +49,8 @@ class Stages:
     """What the cells of one world lead to choose."""
     fresh_seeds: bool = False
     """Whether the second stage has seeds of its own: the best of many trials was lucky too."""
-    is_random: bool = False
-    """Whether trials are drawn at random, so that none is at the edge of a grid."""
+    is_drawn: bool = False
+    """Whether trials are drawn from ranges, so that none is at the edge of a grid."""
 
 
 def best_setting(cells: pd.DataFrame) -> Choice:

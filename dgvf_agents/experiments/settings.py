@@ -117,7 +117,7 @@ class SearchGrid:
     coefficients: tuple[float, ...] = (0.01, 0.03, 0.1, 0.3, 1.0)
     """Factors on the sum of the answer losses; the paper is silent."""
     trials: int = 16
-    """Random trials of every method in `equal-budget`, between the smallest and the largest of these values."""
+    """Trials of every method in `equal-budget`, between the smallest and the largest of these values."""
     trial_seeds: int = 3
     """Seeds of every trial in `paper` and `equal-budget`."""
 

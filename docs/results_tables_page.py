@@ -61,9 +61,11 @@ The tables behind the [results](results.md), with the command, the versions and 
 return of the last tenth of training, *average* the area under the curve. With fewer than ten seeds every seed's return
 is given, in the order of seeds; from ten seeds on, the mean has a 95 % bootstrap interval. p is that of a two-sided
 permutation test of the difference of two means, exact below ten seeds; beside it is the smallest p that so many seeds
-allow. Seconds to solve are wall time, with compilation unless an earlier run had filled the cache. Returns come from
-evaluation: 64 episodes of the registered environment, with actions sampled from the policy. On Atari they are unclipped
-scores of the last 100 whole games of training, over agent steps of 4 frames.
+allow. Seconds to solve are wall time, with compilation unless an earlier run had filled the cache. Runs on PuddleWorld
+may train as one population in one process. Then each of them has the wall time of the whole population, not a share of
+it, so it cannot be compared with that of a run alone. Returns come from evaluation: 64 episodes of the registered
+environment, with actions sampled from the policy. On Atari they are unclipped scores of the last 100 whole games of
+training, over agent steps of 4 frames.
 """
 
 

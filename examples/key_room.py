@@ -119,6 +119,8 @@ gym.register(
 class KeyRoomDomain(Domain):
     """What the atlas needs to know: all states, where they lie, and their names."""
 
+    layout: Maps
+
     def __init__(self, world: KeyRoom) -> None:
         cell, has_key = np.tile(np.arange(CELLS), 2), np.repeat([False, True], CELLS)
         reachable = has_key | (cell != KEY)
@@ -130,7 +132,6 @@ class KeyRoomDomain(Domain):
         )
         cell, has_key = cell[reachable], has_key[reachable]
         self.states = KeyRoomState(cell, has_key)
-        self.panels = panels
         self.layout = Maps(KeyRoomView(), self.states, panels, MOVES[:, ::-1] / SIDE)
         self.observations = world.observe(self.states)
         self.acting = ~(has_key & (cell == DOOR))
@@ -146,7 +147,7 @@ class KeyRoomDomain(Domain):
         return f"row {row}, column {column}, {key} the key"
 
     def panel_of(self, state: KeyRoomState) -> Panel:
-        return self.panels[int(state.has_key)]
+        return self.layout.panels[int(state.has_key)]
 
 
 register(KeyRoom, KeyRoomDomain)

@@ -69,7 +69,7 @@ def test_every_trial_has_an_annealed_learning_rate() -> None:
                 assert s.config(FULL, 0).final_learning_rate == 0.0
 
 
-def test_every_method_has_the_same_random_trials() -> None:
+def test_every_method_has_the_same_trials() -> None:
     by_method = {m: [s for s in experiment_of("equal-budget").settings(WORLD) if s.method == m] for m in METHODS}
     fields = ("learning_rate", "final_ent_coef", "auxiliary_coefficient")
     tried = {m: [tuple(getattr(s.config(FULL, 0), f) for f in fields) for s in of] for m, of in by_method.items()}
@@ -118,7 +118,7 @@ def test_every_method_is_run_at_its_own_best(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("world", ["collect-objects", "puddle-world", "CartPole-v1"])
-def test_joint_agents_have_the_same_random_trials(world: str) -> None:
+def test_joint_agents_have_the_same_trials(world: str) -> None:
     trials = experiment_of("joint-equal-budget").settings(world)
     tasks = {"a2c": "none", **{task: task for task in ("discovered", "random", "reward-prediction")}}
     if world == "collect-objects":  # pixel control needs images

@@ -100,7 +100,8 @@ class DGVFA2C(SynchronousAlgorithm):
                 remaining progress.
             vf_coef: c_v, coefficient of the value loss, which is the mean squared error.
             max_grad_norm: maximum norm of inner gradients, which are clipped to it; `None`: no clipping.
-            rms_prop_eps: ε of RMSProp (paper: 1e-5), outside the square root.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5), squared inside the square root: √(s + ε²) is √s + ε, as PyTorch
+                has it, up to a factor between 1 and √2, and can be differentiated at s = 0.
             use_rms_prop: whether to use PyTorch's RMSProp, as A2C does, or Adam with ε = 1e-5. `optimizer_class` in
                 `policy_kwargs` takes precedence; Stable-Baselines3's `RMSpropTFLike` selects TensorFlow's RMSProp.
             use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.

@@ -15,7 +15,7 @@ PIPE_CLOSED = 141
 
 
 def exit_on_error(command: Callable[[], None]) -> None:
-    """Run a command; bad input ends the process with one line and status 2."""
+    """Run a command; bad input or divergence ends the process with one line and status 2."""
     try:
         try:
             command()
@@ -27,7 +27,7 @@ def exit_on_error(command: Callable[[], None]) -> None:
     except Exception as error:
         from gymnasium.error import Error
 
-        if not isinstance(error, ValueError | OSError | Error):
+        if not isinstance(error, ValueError | OSError | Error | FloatingPointError):
             raise
         Console(stderr=True).print(f"dgvf: {error}", markup=False)
         sys.exit(2)

@@ -54,7 +54,7 @@ class MetaSettings:
 
     @property
     def sums_meta_losses(self) -> bool:
-        """Whether every θ_k of an unroll is scored, not θ_L alone."""
+        """Whether every θ_k of an unroll has a meta-loss, not θ_L alone."""
         return self.objective == "sum" and self.unroll_length > 1
 
     def new_unroll(self, functions: ChosenFunctions, state: InnerState, eta: Params) -> Unroll:

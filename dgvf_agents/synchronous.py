@@ -15,7 +15,7 @@ from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
-from dgvf_agents.core.argument_checks import check_counts, check_seed
+from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.execution.devices import device_of_model
 from dgvf_agents.sb3.extractors import check_observation_space
@@ -55,7 +55,7 @@ class SynchronousAlgorithm(PersistentAlgorithm, ABC):
         if n_envs is not None:
             check_counts(n_envs=n_envs)
         checked_value_at("learning_rate", rate, 1.0)
-        check_seed(given["seed"])
+        given["seed"] = checked_seed(given["seed"])
         if policy_kwargs is not None and not isinstance(policy_kwargs, dict):
             raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
         given |= {"learning_rate": rate if callable(rate) else float(rate), "device": device_of_model(given["device"])}

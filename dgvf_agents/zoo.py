@@ -219,7 +219,9 @@ def register() -> None:
     try:
         from rl_zoo3 import hyperparams_opt, utils
     except ImportError as error:
-        raise ImportError(f"RL Baselines3 Zoo cannot be imported ({error}): pip install 'dgvf[zoo]'") from error
+        raise ImportError(
+            f"RL Baselines3 Zoo cannot be imported ({error}): install the extra `zoo`, dgvf[zoo]"
+        ) from error
     utils.ALGOS[NAME] = ZooDGVFA2C  # all modules of the zoo share this dict
     hyperparams_opt.HYPERPARAMS_SAMPLER[NAME] = sample_hyperparameters
     hyperparams_opt.HYPERPARAMS_CONVERTER[NAME] = convert_hyperparameters

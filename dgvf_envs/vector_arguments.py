@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,15 @@ from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 
-def check_num_envs(num_envs: int) -> None:
-    """Check a number of environments.
+def check_count(name: str, value: Any) -> None:
+    """Check a number of environments, of steps or the like.
 
     Raises:
-        ValueError: it is less than 1.
+        ValueError: it is not an integer of Python or NumPy ≥ 1.
     """
-    if num_envs < 1:
-        raise ValueError(f"num_envs must be >= 1, got {num_envs!r}")
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not (whole and value >= 1):
+        raise ValueError(f"{name} must be {'' if whole else 'an integer '}>= 1, got {value!r}")
 
 
 def checked_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -31,6 +31,8 @@ LEVELS = {
     "dgvf_agents.command_names": 0,
     "dgvf_agents.command_tree": 0,
     "dgvf_agents.exit_status": 0,
+    "dgvf_agents.command_rules": 7,
+    "dgvf_agents.train_commands": 8,
     "dgvf_agents.commands": 8,
     "dgvf_agents.cli": 9,
 }

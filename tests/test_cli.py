@@ -136,6 +136,56 @@ def test_training_says_how_its_worlds_differ_and_what_to_do_next(
     assert "atlas" not in rooms
 
 
+def test_what_questions_of_features_cannot_be_asked_is_not_suggested(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tiny = ["--steps", "80", "--compile", "False", "--questions", "4", "--question-encoder", "shared"]
+    main(["train", "collect-objects-small", "discovered", *tiny, "--out", str(tmp_path / "run")])
+    shown = capsys.readouterr().out
+    assert "dgvf watch" in shown
+    assert "atlas" not in shown
+    assert "--questions" not in shown
+
+
+def test_paths_are_told_as_they_are(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "x[" / "bold]"
+    tiny = ["--steps", "80", "--compile", "False", "--out", str(path)]
+    main(["train", "collect-objects-small", "a2c", *tiny])
+    assert f"The run lies in {path}," in "".join(capsys.readouterr().out.split("\n"))
+
+
+def test_divergence_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rate = ["--learning-rate", "1e30", "--final-learning-rate", "1e30"]
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "collect-objects-small", "a2c", *TINY, *rate, "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert re.search(r"dgvf: \w+ must be finite, got", capsys.readouterr().err)
+
+
+@pytest.mark.parametrize("episodes", ["0", "-1"])
+def test_no_episodes_cannot_be_watched(episodes: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["watch", str(run), "--episodes", episodes])
+    assert f"episodes must be >= 1, got {episodes}" in capsys.readouterr().err
+
+
+def test_a_device_that_evaluates_nothing_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(run), "--device", "meta"])
+    assert "device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got 'meta'" in capsys.readouterr().err
+
+
+def test_actors_without_ray_are_refused_before_the_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("dgvf_agents.runs.train.find_spec", lambda name: None)
+    impala = ["--algorithm", "impala", "--actors", "2", "--out", str(tmp_path / "run")]
+    with pytest.raises(SystemExit):
+        main(["train", "collect-objects-small", "a2c", *TINY, *impala])
+    assert "actors must be 0 without Ray" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_is_watched_in_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "small"
     arguments = ["--steps", "80", "--compile", "False", "--threads", "1", "--out", str(path)]
@@ -274,6 +324,23 @@ def test_an_unknown_environment_is_named_in_one_line(tmp_path: Path, capsys: pyt
         main(["train", "puddle-world", "a2c", "--env", "NoSuchWorld-v0", "--out", str(tmp_path / "run")])
     assert stop.value.code == 2
     assert "`NoSuchWorld` doesn't exist" in capsys.readouterr().err.replace("\n", " ")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--env", "CartPole-v1"], "env_kwargs must be keyword arguments of CartPole-v1, got {'reward_scale': 0.5"),
+        (["--ent-coef", "0"], "ent_coef and final_ent_coef must be > 0, since the schedule is geometric, got 0.0 and"),
+    ],
+)
+def test_what_does_not_fit_the_rest_of_a_preset_is_named(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "puddle-world", "a2c", *arguments, "--out", str(tmp_path / "run")])
+    assert stop.value.code == 2
+    assert message in " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert not (tmp_path / "run").exists()
 
 

@@ -84,7 +84,7 @@ def test_importing_does_not_import_the_zoo() -> None:
 
 def test_a_missing_zoo_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rl_zoo3", None)
-    with pytest.raises(ImportError, match=r"pip install 'dgvf\[zoo\]'"):
+    with pytest.raises(ImportError, match=r"install the extra `zoo`, dgvf\[zoo\]"):
         zoo.register()
 
 

@@ -90,13 +90,17 @@ def check_flags(**values: Any) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}")
 
 
-def check_seed(seed: Any) -> None:
-    """
+def checked_seed(seed: Any) -> int | None:
+    """A seed as an integer of Python, as Gymnasium takes it.
+
     Raises:
-        ValueError: it is neither an integer nor `None`.
+        ValueError: it is neither an integer in [0, 2^32) nor `None`.
     """
-    if seed is not None and not is_integer(seed):
-        raise ValueError(f"seed must be an integer or None, got {seed!r}")
+    if seed is None:
+        return None
+    if not (is_integer(seed) and 0 <= seed < 2**32):
+        raise ValueError(f"seed must be an integer in [0, 2^32) or None, got {seed!r}")
+    return int(seed)
 
 
 def check_choice(name: str, value: str, allowed: object) -> None:

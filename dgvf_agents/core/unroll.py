@@ -1,4 +1,4 @@
-"""The meta-gradient of Algorithm 1: the inner loop of inner updates, scored by L^RL."""
+"""The meta-gradient of Algorithm 1, through an unroll of inner updates, whose meta-losses are L^RL."""
 
 from __future__ import annotations
 

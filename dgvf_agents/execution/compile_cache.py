@@ -6,9 +6,12 @@ import hashlib
 import io
 import os
 import platform
+import re
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +26,10 @@ from dgvf_agents.execution.library import INTERFACE
 
 FOLDER = "DGVF_COMPILE_CACHE"
 """Environment variable for the folder of compiled functions."""
+UNUSED_DAYS = 30
+"""Compiled functions that no process has asked for in so many days are deleted."""
+_OURS = re.compile(r"[0-9a-f]{32}|\.building-\w+|\.[0-9a-f]{32}\.lock")
+"""Names in the folder, which may hold other files."""
 
 
 class Example(NamedTuple):
@@ -127,12 +134,12 @@ def _tensor(array: np.ndarray) -> Tensor:
 
 def key_of(payload: bytes) -> str:
     """The name of a pickled task's compiled function, which depends on this machine and these versions too."""
-    return hashlib.sha256(payload + _surroundings()).hexdigest()[:32]
+    return hashlib.sha256(payload + surroundings()).hexdigest()[:32]
 
 
 @cache
-def _surroundings() -> bytes:
-    """Source code, versions and processor."""
+def surroundings() -> bytes:
+    """A digest of source code, versions and processor, as they were when this process first asked."""
     digest = hashlib.sha256(f"{torch.__version__} {platform.python_version()} {_processor()}".encode())
     root = Path(__file__).parents[2]
     for package in ("dgvf_agents", "dgvf_envs"):
@@ -154,13 +161,18 @@ def _processor() -> str:
 def find(key: str) -> Path | None:
     """The folder of a compiled function; `None` if there is none."""
     folder = cache_folder() / key
-    return folder if (folder / INTERFACE).exists() else None
+    if not (folder / INTERFACE).exists():
+        return None
+    with suppress(OSError):  # a folder that others may only read
+        os.utime(folder)
+    return folder
 
 
 def store(key: str, build: Callable[[Path], None]) -> Path:
     """Let a function fill the folder of a compiled function, which appears whole or not at all."""
     final = cache_folder() / key
     final.parent.mkdir(parents=True, exist_ok=True)
+    _delete_unused(final.parent)
     temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=".building-"))
     try:
         build(temporary)
@@ -172,3 +184,12 @@ def store(key: str, build: Callable[[Path], None]) -> Path:
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
+
+
+def _delete_unused(folder: Path) -> None:
+    """Functions of earlier versions are never found again, and killed processes leave half-built ones."""
+    oldest = time.time() - UNUSED_DAYS * 24 * 3600
+    for path in folder.iterdir():
+        with suppress(OSError):  # another process was faster
+            if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
+                path.unlink() if path.suffix == ".lock" else shutil.rmtree(path, ignore_errors=True)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 from filelock import FileLock, Timeout
 
-from dgvf_agents.execution.compile_cache import Task, cache_folder, find, store
+from dgvf_agents.execution.compile_cache import Task, cache_folder, find, key_of, store
 from dgvf_agents.execution.compile_jobs import NO_COMPILER, lacks_compiler
 
 
@@ -37,7 +37,13 @@ def _slot() -> Iterator[None]:
 
 
 def main(key: str, payload: bytes) -> None:
-    """Compile a task into the cache, unless another process does."""
+    """Compile a task into the cache, unless another process does.
+
+    Raises:
+        RuntimeError: the code is not the one that the task is from, as after an update while a training runs.
+    """
+    if key_of(payload) != key:
+        raise RuntimeError("the source code has changed since the process began that wants a function compiled")
     with FileLock(cache_folder() / f".{key}.lock"), _slot():
         if find(key) is not None:
             return

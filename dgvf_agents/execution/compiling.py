@@ -182,7 +182,7 @@ class Compiled(Generic[Result]):
             task = Task.of(self._function, arguments, self._differentiable if layout[0] else 0)
             self._jobs[layout] = job(task)
             if not self._jobs[layout].finished:
-                self._compilation.tell_once("compiling in the background (about a minute the first time)")
+                self._compilation.tell_once("compiling in the background (a minute or two the first time)")
         return self._jobs[layout]
 
     def _library(self, layout: Any, arguments: tuple[Any, ...]) -> Library:

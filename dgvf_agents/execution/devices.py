@@ -65,6 +65,7 @@ def evaluation_device(requested: str | None, trained_on: str) -> torch.device:
         MissingDeviceError: PyTorch does not find the requested device.
     """
     if requested is not None:
+        check_device_name(requested)
         return device_named(requested)
     try:
         return device_named(trained_on)

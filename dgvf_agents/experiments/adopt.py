@@ -27,8 +27,8 @@ def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
     """Adopt finished runs that have the configurations of unfinished cells.
 
     A run's files are linked into the cell's folder (copied where the file system cannot), and the run stays where it
-    is. Fields on recording may differ; see `RECORDING_FIELDS`. Runs without evaluation are skipped if training has
-    other rewards or starts than evaluation.
+    is. Fields on recording may differ, except for the number of actors; see `RECORDING_FIELDS`. Runs without evaluation
+    are skipped if training has other rewards or starts than evaluation.
 
     Args:
         cells: those wanted.
@@ -44,7 +44,7 @@ def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
     found = [run for folder in folders for run in _complete_runs(folder)]
     adopted = []
     for cell in cells:
-        run = next((run for run, config in found if not differing_fields(config, cell.config)), None)
+        run = next((run for run, config in found if _fits(config, cell.config)), None)
         if run is not None and not cell.is_finished:
             cell.folder.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -56,6 +56,11 @@ def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:
                 ) from None
             adopted.append(cell)
     return adopted
+
+
+def _fits(config: TrainConfig, wanted: TrainConfig) -> bool:
+    """A run may be resumed with other actors, but experiments compare their numbers."""
+    return config.actors == wanted.actors and not differing_fields(config, wanted)
 
 
 def _complete_runs(folder: Path) -> Iterator[tuple[Path, TrainConfig]]:

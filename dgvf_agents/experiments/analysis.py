@@ -12,7 +12,7 @@ import pandas as pd
 from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.metrics import MEASURES, Curve, Measure, RunMetrics
 from dgvf_agents.experiments.ranking import ranking_rows
-from dgvf_agents.experiments.runs import Cell
+from dgvf_agents.experiments.runs import Cell, read_mark
 from dgvf_agents.experiments.settings import is_trial
 from dgvf_agents.experiments.statistics import (
     bootstrap_interval,
@@ -117,8 +117,10 @@ class _Run:
         return [(*self.key, s, _rounded(value)) for s, value in zip(self.curve.steps, self.curve.returns, strict=True)]
 
     def time_rows(self) -> list[tuple[Any, ...]]:
+        """Of a population's member, its share of the population's wall time."""
         steps = self.curve.steps
-        return [(*self.key, *time) for time in zip(steps, self.metrics.seconds_at(steps), strict=True)]
+        seconds = self.metrics.seconds_at(steps) / read_mark(self.cell.folder).members
+        return [(*self.key, *time) for time in zip(steps, np.round(seconds, 2), strict=True)]
 
     def encoder_step_rows(self) -> list[tuple[Any, ...]]:
         """One row; none if the run did not record the length of its updates."""
@@ -177,7 +179,7 @@ def _bands(curves: pd.DataFrame) -> list[tuple[Any, ...]]:
             for _, points in of_setting.groupby("seed", sort=False)
         ]
         first, last = max(curve.steps[0] for curve in seeds), min(curve.steps[-1] for curve in seeds)
-        points = min(BAND_POINTS, len(seeds[0].steps))
+        points = min(BAND_POINTS, max(len(curve.steps) for curve in seeds))
         steps = np.unique(np.linspace(first, last, points).round().astype(int))
         values = np.stack([curve.at(steps) for curve in seeds], axis=-1)
         numbers = zip(steps, values.mean(axis=-1), *bootstrap_interval(mean, [values]), strict=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, final
 
 from dgvf_agents.experiments.evidence import Evidence, count_of, every_seed, p_value, returns_of
+from dgvf_agents.experiments.protocols import PAPER_CHOICE
 from dgvf_agents.experiments.settings import words_of
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results
 from dgvf_agents.experiments.verdicts import (
@@ -88,6 +89,14 @@ PRESET = "preset"
 """The protocol of experiments that use the presets' hyperparameters."""
 PROTOCOLS = {"paper": "A, the paper's", "equal-budget": "B, equal budget"}
 """How other experiments chose their hyperparameters."""
+_STUDIES = ("questions", "unroll-length", "meta-objective")
+"""Those that use the choice of `paper` on the worlds of `PAPER_CHOICE`."""
+
+
+def _protocol_of(experiment: str, world: str) -> str:
+    if experiment in _STUDIES and world in PAPER_CHOICE:
+        return PROTOCOLS["paper"]
+    return PROTOCOLS.get(experiment, PRESET)
 
 
 @final
@@ -147,7 +156,8 @@ class Claim:
         for found in evidence:
             p, finding = found.smallest_p, self.finding(found)
             seeds = str(found.seeds) if p is None else f"{found.seeds} (p ≥ {p_value(p)})"
-            protocol, env = self.protocol or PROTOCOLS.get(found.experiment, PRESET), reference_of(found.world).env
+            protocol = self.protocol or _protocol_of(found.experiment, found.world)
+            env = reference_of(found.world).env
             rows.append(
                 ClaimRow(self.text, self.source, env, protocol, finding.mark, finding.verdict, finding.words, seeds)
             )

@@ -25,6 +25,15 @@ COLLAPSES: dict[str, Changes] = {
     "heads 0.3 times as fast": {"head_rate": 0.3},
     "rate 0.001, entropy to 0.05": _CHOSEN_ON_A2C,
     "rate 0.001, entropy to 0.05, coefficient 0.003": {**_CHOSEN_ON_A2C, "auxiliary_coefficient": 0.003},
+    **{
+        f"rate 0.001, entropy to {entropy}, coefficient {coefficient}": {
+            **_CHOSEN_ON_A2C,
+            "final_ent_coef": entropy,
+            "auxiliary_coefficient": coefficient,
+        }
+        for entropy in (0.03, 0.02, 0.015)
+        for coefficient in (0.003, 0.001)
+    },
     "rate 0.001, entropy to 0.015": {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015},
     "rate 0.001, entropy to 0.05, heads 3 times as fast": {**_CHOSEN_ON_A2C, "head_rate": 3.0},
     "rate 0.001, entropy to 0.015, heads 3 times as fast": _FAST_HEADS,

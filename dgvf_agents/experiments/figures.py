@@ -87,7 +87,10 @@ def draw_curves(results: Results, path: Path, title: str) -> None:
 
 
 def draw_curves_by_changes(results: Results, path: Path, title: str) -> None:
-    """Learning curves of settings with default labels, a panel per world and changes that several have in common."""
+    """Learning curves of settings with default labels, a panel per world and changes that several have in common.
+
+    If no two have any in common, a panel per world.
+    """
     panels = []
     for world in results.worlds():
         alike: dict[str, list[str]] = {}
@@ -97,7 +100,10 @@ def draw_curves_by_changes(results: Results, path: Path, title: str) -> None:
         for changes, labels in ((changes, several) for changes, several in alike.items() if len(several) > 1):
             heading = f"{_title(results, world, labels)}\n{changes}"
             panels.append(_curves(results, world, labels, heading, method_in))
-    plot_curves(path, panels, title, columns=2)
+    if panels:
+        plot_curves(path, panels, title, columns=2)
+    else:
+        draw_curves(results, path, title)
 
 
 def draw_study(results: Results, path: Path, parameter: str) -> None:

@@ -68,6 +68,12 @@ class Grid:
         return [setting(self.world, self.method, **dict(chosen)) for chosen in itertools.product(*fields)]
 
     @property
+    def results(self) -> Path:
+        """Folder of table and picture, another one for another world, method or choice of fields."""
+        names = [name for name, _ in map(varied_field, self.vary)]
+        return self.out / "results" / "-".join([self.world, self.method, *names])
+
+    @property
     def command(self) -> str:
         """The command that makes these results, without folders."""
         given = options(self, ("vary", "seeds", "first_seed", "scale", "steps"))
@@ -87,7 +93,10 @@ def varied_field(given: str) -> tuple[str, list[Any]]:
         raise ValueError(f"vary must name fields among {known}, got {given!r}")
     if not values or not all(values.split(",")):
         raise ValueError(f"vary must give values, as {name}=VALUE,VALUE, got {given!r}")
-    return name, [_value(text) for text in values.split(",")]
+    found = [_value(text) for text in values.split(",")]
+    if any(value in found[:i] for i, value in enumerate(found)):
+        raise ValueError(f"vary must give every value once, got {given!r}")
+    return name, found
 
 
 def _value(text: str) -> Any:

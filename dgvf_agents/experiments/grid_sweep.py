@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.experiment import Experiment
@@ -49,12 +50,12 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Cell]:
         return missing
     experiment = Experiment("sweep", "", lambda world: settings, lambda results, path: None, worlds=(grid.world,))
     results = analyze(experiment, cells)
-    folder = grid.out / "results" / "sweep"
+    folder = grid.results
     results.write(folder, provenance(grid.command, cells, []))
     _draw(results, folder / "sweep.png", f"{grid.method} on {grid.world}")
     print_summary(results, console)
     console.print(f"best: {best_setting(results.cells).setting}", markup=False, highlight=False)
-    console.print(f"Tables and picture are in [bold]{folder}[/bold].")
+    console.print(f"Tables and picture are in [bold]{escape(str(folder))}[/bold].")
     return []
 
 

@@ -17,7 +17,7 @@ from dgvf_agents.experiments.figures import (
     draw_study,
 )
 from dgvf_agents.experiments.outside_tasks import INSTALLED_TASKS
-from dgvf_agents.experiments.protocols import EQUAL_BUDGET, JOINT_EQUAL_BUDGET, PAPER
+from dgvf_agents.experiments.protocols import EQUAL_BUDGET, JOINT_EQUAL_BUDGET, PAPER, PAPER_CHOICE
 from dgvf_agents.experiments.settings import AnyMethod, Changes, SearchGrid, Setting, setting
 from dgvf_agents.experiments.transfer import question_sources, question_transfer
 from dgvf_agents.runs.config import METHODS, Method
@@ -72,12 +72,11 @@ def _methods(methods: Collection[AnyMethod], *rates: Mapping[str, Changes]) -> C
 
 
 def _varied(
-    name: str, values: Sequence[Any], rate: Mapping[str, Changes] | None = None
+    name: str, values: Sequence[Any], rate: Mapping[str, Changes] = PAPER_CHOICE
 ) -> Callable[[str], list[Setting]]:
-    """Discovered questions with each value of a field, which is the label too, and with changes by world."""
+    """Discovered questions with each value of a field, which is the label too, and with changes by world, if any."""
     return lambda world: [
-        setting(world, "discovered", str(value), **({} if rate is None else rate[world]), **{name: value})
-        for value in values
+        setting(world, "discovered", str(value), **rate.get(world, {}), **{name: value}) for value in values
     ]
 
 
@@ -222,8 +221,8 @@ GRIDWORLD_EXPERIMENTS = (
     # Beyond the paper: does the meta-gradient pass through the whole update procedure, or stop at stop-gradients?
     Experiment(
         "convention",
-        "exact against surrogate meta-gradients, at the low learning rate of the experiment `learning-rate`",
-        _varied("convention", ("exact", "surrogate"), LOW_RATE),
+        "exact against surrogate meta-gradients, at the low learning rate of `learning-rate` or the choice of `paper`",
+        _varied("convention", ("exact", "surrogate"), LOW_RATE | PAPER_CHOICE),
         partial(draw_curves, title="Exact and surrogate meta-gradients"),
         reference="exact",
     ),

@@ -1,4 +1,4 @@
-"""The experiments on tasks from outside."""
+"""The experiments on external tasks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ OWN_TASK_EXPERIMENTS = (
     # Beyond the paper: does auxiliary learning with default settings cost a new user anything, and does it help?
     Experiment(
         "own-tasks",
-        "tasks that nobody here tuned: `DGVFA2C` with its defaults beside Stable-Baselines3's A2C with its own",
+        "external tasks, without tuning: `DGVFA2C` with its defaults beside Stable-Baselines3's A2C with its own",
         lambda task: [setting(task, method) for method in OWN_TASK_METHODS],
-        partial(draw_curves, title="Default settings on tasks from outside"),
+        partial(draw_curves, title="Default settings on external tasks"),
         worlds=INSTALLED_TASKS,
         seeds=5,
         reference="discovered",

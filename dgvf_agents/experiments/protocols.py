@@ -35,10 +35,12 @@ from dgvf_agents.runs.config import METHODS
 
 _SEED = 0
 """Of the trials of `equal-budget`."""
-_ANNEALED = {"final_learning_rate": 0.0}
+_ANNEALED: Changes = {"final_learning_rate": 0.0}
 _JOINT: Changes = {"encoder_mode": "joint"}
 _PLAIN = "a2c"
 """The agent without an auxiliary task, and so without an auxiliary coefficient."""
+PAPER_CHOICE: dict[str, Changes] = {"collect-objects": {"learning_rate": 0.003, **_ANNEALED}}
+"""What `paper` chooses for 500,000 steps. The parameter studies use it there: the preset's 3M steps are too many."""
 _IMAGE_WORLDS = ("collect-objects", "collect-objects-small")
 """Worlds whose observations are images, which pixel control needs."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from dgvf_agents.experiments.runs import Cell, read_config, read_mark
+from dgvf_agents.experiments.runs import RECORDING_FIELDS, Cell, read_config, read_mark
+from dgvf_agents.runs.config import TrainConfig
 
 _BY_SEED = ("seed", "questions_from")
 """Fields that differ between the seeds of a setting."""
@@ -47,27 +48,44 @@ def provenance(command: str, cells: Sequence[Cell], missing: Sequence[Cell]) -> 
     }
 
 
+def check_extension(earlier: dict[str, Any], runs: Collection[str], configurations: Mapping[str, TrainConfig]) -> None:
+    """Check that runs can be added to earlier results.
+
+    Args:
+        earlier: the provenance of these.
+        runs: names of the runs.
+        configurations: of their settings.
+
+    Raises:
+        ValueError: the results have a run already, or a setting has another configuration in them.
+    """
+    if both := sorted({run["run"] for run in earlier["runs"]} & set(runs)):
+        raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
+    for name, wanted in configurations.items():
+        if (fields := earlier["configurations"].get(name)) is None:
+            continue
+        differing = TrainConfig.from_fields(fields).differences(wanted, apart_from=(*RECORDING_FIELDS, *_BY_SEED))
+        if differing:
+            raise ValueError(
+                f"results to be extended must have the configuration of {name}, got another {', '.join(differing)}"
+            )
+
+
 def joined_provenance(earlier: dict[str, Any], ours: dict[str, Any]) -> dict[str, Any]:
     """The provenance of results that hold the runs of two.
 
     Raises:
-        ValueError: a run is in both, or a setting has another configuration in each.
+        ValueError: see `check_extension`.
     """
     held = {run["run"] for run in ours["runs"]}
-    if both := sorted({run["run"] for run in earlier["runs"]} & held):
-        raise ValueError(f"results to be extended must not hold these runs already, got {both[0]} in both")
-    configurations, offset = dict(earlier["configurations"]), len(earlier["made_with"])
-    for name, config in ours["configurations"].items():
-        known = {**configurations.setdefault(name, config), **{field: config.get(field) for field in _BY_SEED}}
-        if differing := [field for field in config if known.get(field) != config[field]]:
-            raise ValueError(
-                f"results to be extended must have the configuration of {name}, got another {differing[0]}"
-            )
+    given = {name: TrainConfig.from_fields(fields) for name, fields in ours["configurations"].items()}
+    check_extension(earlier, held, given)
+    offset = len(earlier["made_with"])
     return {
         "command": " && ".join(dict.fromkeys([earlier["command"], ours["command"]])),
         "wall_seconds": earlier["wall_seconds"] + ours["wall_seconds"],
         "made_with": [*earlier["made_with"], *ours["made_with"]],
         "missing": [*(name for name in earlier["missing"] if name not in held), *ours["missing"]],
         "runs": [*earlier["runs"], *({**run, "made_with": run["made_with"] + offset} for run in ours["runs"])],
-        "configurations": configurations,
+        "configurations": {**ours["configurations"], **earlier["configurations"]},
     }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dgvf_agents.experiments.adopt import adopt
@@ -21,7 +22,7 @@ from dgvf_agents.experiments.evidence import interval, returns_of
 from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.figures import is_smoke_test
 from dgvf_agents.experiments.protocols import edge_warnings
-from dgvf_agents.experiments.provenance import joined_provenance, provenance
+from dgvf_agents.experiments.provenance import check_extension, joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES, Setting, is_trial
@@ -30,6 +31,8 @@ from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
 
+TRIAL_SEEDS = 3
+"""Seeds of every trial, unless the scale or the options have others."""
 SEEDS_AFTER_TRIALS = 100
 """Added to the seeds of what trials have led to choose: trials have other seeds."""
 
@@ -74,7 +77,7 @@ def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[
         results = _write(reproduction, experiment, finished, missing)
         print_summary(results, console)
         _warn_of_edges(experiment, results, worlds, console)
-        console.print(f"Tables and picture are in [bold]{reproduction.results_folder}[/bold].")
+        console.print(f"Tables and picture are in [bold]{escape(str(reproduction.results_folder))}[/bold].")
     return missing
 
 
@@ -89,9 +92,13 @@ def draw(experiment: str, results: Path) -> Path:
 
     Raises:
         FileNotFoundError: a table is missing.
+        ValueError: the tables are of another experiment, which has nothing to draw for this one.
     """
     picture = results / f"{experiment}.png"
-    EXPERIMENTS[experiment].draw(Results.read(results), picture)
+    try:
+        EXPERIMENTS[experiment].draw(Results.read(results), picture)
+    except KeyError as error:
+        raise ValueError(f"results must be the tables of {experiment}, got {results} without {error}") from error
     return picture
 
 
@@ -123,6 +130,7 @@ def _train(
     given = {name: value for name, value in values.items() if value is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
     cells = cells_of(settings, scale, *_seeds(reproduction, experiment, trials))
+    _check_extension(reproduction, cells, trials)
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if reproduction.run:
@@ -131,11 +139,19 @@ def _train(
     return cells
 
 
+def _check_extension(reproduction: Reproduction, cells: Sequence[Cell], trials: bool) -> None:
+    """Refuse to extend results by these runs before they are trained. The same trials may lead to more seeds."""
+    if reproduction.extend and (reproduction.results_folder / "cells.csv").exists():
+        earlier = read_provenance(reproduction.results_folder)
+        added = () if trials else [cell.name for cell in cells]
+        check_extension(earlier, added, {cell.setting.folder_name: cell.config for cell in cells})
+
+
 def _seeds(reproduction: Reproduction, experiment: Experiment, trials: bool) -> tuple[int, Path, int]:
     """Number of seeds, folder of the runs, and the first seed."""
     scale, folder = SCALES[reproduction.scale], reproduction.runs_folder
     if trials and experiment.grid is not None:
-        return scale.seeds or experiment.grid.trial_seeds, folder, 0
+        return experiment.grid.trial_seeds or scale.seeds or TRIAL_SEEDS, folder, 0
     first = reproduction.first_seed + (SEEDS_AFTER_TRIALS if experiment.chooses_with_trials else 0)
     return reproduction.seeds or scale.seeds or experiment.seeds, folder, first
 

@@ -18,6 +18,9 @@ from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
 from dgvf_agents.runs.config import World
 
+_SEARCHES = ("search", "paper", "equal-budget", "joint-equal-budget", "figure-2")
+"""Experiments that choose hyperparameters."""
+
 
 @final
 @dataclass(frozen=True)
@@ -90,6 +93,14 @@ class Reproduction:
                 self.games is not None and not 1 <= self.games <= len(GAME_ORDER),
                 f"games must be in 1 ... {len(GAME_ORDER)}, got {self.games!r}",
             ),
+            (
+                self.settings and self.experiment in _SEARCHES,
+                f"settings {unused}, which compares all of them, got {', '.join(self.settings)}",
+            ),
+            (
+                self.search != SearchGrid() and self.experiment not in _SEARCHES,
+                f"search {unused}, which chooses nothing, got {shlex.join(self._search_options)}",
+            ),
             (self.address and not self.actors, f"address must be left out without actors, got {self.address!r}"),
             (self.on_atari and self.worlds, f"worlds {unused}, got {self.worlds!r}"),
             (self.game and not self.on_atari, f"game {unused}, which is not on Atari, got {self.game!r}"),
@@ -139,6 +150,8 @@ class Reproduction:
         words += options(
             self, ("seeds", "steps", "first_seed", "worlds", "settings", "tasks", "game", "games", "actors")
         )
-        if self.experiment in ("search", "paper", "equal-budget", "joint-equal-budget"):
-            words += options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])
-        return shlex.join(words)
+        return shlex.join([*words, *(self._search_options if self.experiment in _SEARCHES else ())])
+
+    @property
+    def _search_options(self) -> list[str]:
+        return options(self.search, [grid.name for grid in dataclasses.fields(SearchGrid)])

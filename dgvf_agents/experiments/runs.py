@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
@@ -243,28 +243,43 @@ def run_cells(
         lock_seconds: see `run_cell`.
 
     Raises:
-        TimeoutError: see `run_cell`.
-        ValueError: see `run_cell`.
+        TimeoutError: there is one cell; see `run_cell`.
+        ValueError: there is one cell; see `run_cell`.
     """
     if len(configs) == 1:
         run_cell(configs[0], folders[0], command, lock_seconds)
         return
     with ExitStack() as stack:
-        for folder in folders:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            stack.enter_context(FileLock(lock_file(folder), timeout=lock_seconds))
-        states = [state_of(folder, config) for folder, config in zip(folders, configs, strict=True)]
-        left = [i for i, state in enumerate(states) if state is not CellState.FINISHED]
+        states = [
+            _locked_state(stack, folder, config, lock_seconds) for folder, config in zip(folders, configs, strict=True)
+        ]
+        left = [i for i, state in enumerate(states) if state not in (None, CellState.FINISHED)]
         own = [read_config(folders[i]) if states[i] is CellState.UNFINISHED else configs[i] for i in left]
         start = time.perf_counter()
         failures = train_population(own, [folders[i] for i in left])
         elapsed = time.perf_counter() - start
         for k, (i, failure) in enumerate(zip(left, failures, strict=True)):
             if failure is not None:
-                log_file(folders[i]).write_text(f"{type(failure).__name__}: {failure}\n")
+                _log_failure(folders[i], failure)
                 continue
             seconds = RunMetrics.read(folders[i]).seconds if states[i] is CellState.UNFINISHED else elapsed
             write_mark(folders[i], _mark(seconds / len(left), command, Origin.here(own[k].device), len(left)))
+
+
+def _locked_state(stack: ExitStack, folder: Path, config: TrainConfig, lock_seconds: float) -> CellState | None:
+    """The state of a cell that is locked from now on; `None`, and the reason is in its log file, if it cannot be."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        stack.enter_context(FileLock(lock_file(folder), timeout=lock_seconds))
+        return state_of(folder, config)
+    except (ValueError, Timeout) as error:
+        _log_failure(folder, error)
+        return None
+
+
+def _log_failure(folder: Path, error: Exception) -> None:
+    with log_file(folder).open("a") as log:
+        log.write(f"{type(error).__name__}: {error}\n")
 
 
 def train_reference(config: TrainConfig, path: Path) -> A2C:

@@ -118,16 +118,19 @@ class SearchGrid:
     """Factors on the sum of the answer losses; the paper is silent."""
     trials: int = 16
     """Trials of every method in `equal-budget`, between the smallest and the largest of these values."""
-    trial_seeds: int = 3
-    """Seeds of every trial in `paper` and `equal-budget`."""
+    trial_seeds: int | None = None
+    """Seeds of every trial in `paper` and `equal-budget`; those of the scale, or 3, if `None`."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rates", "entropies", "coefficients"):
-            if not getattr(self, name):
+            values = getattr(self, name)
+            if not values:
                 raise ValueError(f"{name} must have a value, got none")
+            if len(set(values)) < len(values):
+                raise ValueError(f"{name} must have every value once, got {' '.join(map(str, values))}")
         for name in ("trials", "trial_seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value!r}")
 
 
 @final
@@ -157,7 +160,8 @@ class Setting:
             source, own = (f"{setting.folder_name}/seed-{seed}" for setting in (self.source, self))
             fields["questions_from"] = Path(os.path.relpath(source, own)).as_posix()
             seed += FRESH_SEED
-        return dataclasses.replace(scale.apply(dataclasses.replace(usual, **fields)), seed=seed)
+        recorded = {name: fields[name] for name in ("compile", "evaluate_every") if name in fields}
+        return dataclasses.replace(scale.apply(dataclasses.replace(usual, **fields)), **recorded, seed=seed)
 
     @property
     def preset(self) -> TrainConfig:
@@ -176,7 +180,7 @@ class Setting:
         changed = [
             change for change in sorted(self.changes) if not _fields(usual, [change]).items() <= vars(usual).items()
         ]
-        changes = [f",{name}={value}" for name, value in changed]
+        changes = [f",{name}={str(value).replace('/', '%2F')}" for name, value in changed]
         source = "" if self.source is None else f",questions={self.source.folder_name.partition('/')[2]}"
         return f"{self.world}/{self.method}{''.join(changes)}{source}"
 

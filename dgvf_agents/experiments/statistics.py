@@ -46,9 +46,10 @@ class DifferenceTest(NamedTuple):
     difference: float
     """The first mean minus the second."""
     p: float
-    """Share of the divisions of all seeds into two such samples whose means differ at least as much."""
+    """Twice the smaller of two shares, at most 1: of the divisions of all seeds into two such samples, those whose
+    difference is at least as large, and those whose difference is at most as large."""
     smallest: float
-    """The smallest p-value that so many seeds allow: 2 / C(n + m, n)."""
+    """The smallest p-value that the test can give: 2 / C(n + m, n), or 2 / 50,001 with random divisions."""
 
 
 def mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -163,7 +164,8 @@ def difference_test(first: np.ndarray, other: np.ndarray) -> DifferenceTest:
     if min(len(first), len(other)) < 2:
         raise ValueError(f"samples must each have two seeds, got sizes {len(first)} and {len(other)}")
     difference = float(np.mean(first) - np.mean(other))
-    smallest = 2.0 / math.comb(len(first) + len(other), len(first))
+    divisions = math.comb(len(first) + len(other), len(first))
+    smallest = 2.0 / (divisions if divisions <= _PERMUTATIONS else _PERMUTATIONS + 1)
     if np.ptp(np.concatenate([first, other])) == 0:
         return DifferenceTest(0.0, 1.0, smallest)
     found = stats.permutation_test(

@@ -28,8 +28,7 @@ POLL_SECONDS = 1.0
 STOP_SECONDS = 30.0
 """Time for processes to write a checkpoint when the sweep is interrupted."""
 
-_PRELOADED = ("dgvf_agents.experiments.runs", "torch._dynamo")
-"""`torch.func` imports the second on first use."""
+_PRELOADED = "dgvf_agents.experiments.preloaded"
 
 
 @final
@@ -46,7 +45,7 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
     """Train all cells that are not finished.
 
     Args:
-        cells: finished ones are skipped.
+        cells: finished ones are skipped; those that share a folder are one run.
         jobs: parallel processes ≥ 1.
         command: for the record.
         view: shows progress.
@@ -60,6 +59,7 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
     """
     if jobs < 1:
         raise ValueError(f"jobs must be >= 1, got {jobs!r}")
+    cells = list({cell.folder: cell for cell in cells}.values())
     unfinished = [cell for cell in cells if not cell.is_finished]
     view.begin(cells, unfinished)
     if not unfinished:
@@ -94,7 +94,7 @@ def _context() -> SpawnContext | ForkServerContext:
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(_PRELOADED))
+    context.set_forkserver_preload([_PRELOADED])
     return context
 
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, final
 
 import pandas as pd
 
+from dgvf_agents.runs.config import WORLDS
 from dgvf_agents.storage.atomic import replacing, write_whole
 
 Quantity = Literal["final", "average"]
@@ -67,7 +68,8 @@ class Results:
     curves: pd.DataFrame = field(default_factory=partial(make_table, "curves"))
     """Points on the curve of each run."""
     times: pd.DataFrame = field(default_factory=partial(make_table, "times"))
-    """Wall time of each run at those points, in seconds, compilation included; runs of earlier versions have none."""
+    """Wall time of each run at those points, in seconds, compilation included; of a population's member, its share of
+    the population's. Runs of earlier versions have none."""
     encoder_steps: pd.DataFrame = field(default_factory=partial(make_table, "encoder_steps"))
     """Length of an update of the encoder relative to its parameters (`train/encoder_step`), of runs that recorded it:
     means over the first tenth of training and over all of it."""
@@ -118,8 +120,9 @@ class Results:
         return cls(**{name: read_csv(file).astype(_dtypes(name)) for name, file in files.items() if file.is_file()})
 
     def worlds(self) -> list[str]:
-        """In the order of the cells."""
-        return list(self.cells["world"].unique())
+        """Gridworlds in the order of `WORLDS`, others in that of the cells, which tells when they were added."""
+        found = list(self.cells["world"].unique())
+        return sorted(found, key=lambda world: WORLDS.index(world) if world in WORLDS else len(WORLDS))
 
     def settings(self, world: str) -> list[str]:
         """Labels on a world, in the order of the cells."""

@@ -1,6 +1,6 @@
 """The worlds of experiments, and their reference returns: of an optimal and of a uniformly random policy.
 
-A world has its name in `dgvf train`, a game of Atari is `atari/GAME`, a task from outside has its id.
+A world has its name in `dgvf train`, a game of Atari is `atari/GAME`, an external task has its id.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class EnvironmentActor:
         self._version: int | None = None
         self._theta: Params = {}
         environment_seed, action_seed = spec.seeds(actor, incarnation)
-        torch.manual_seed(0 if action_seed is None else action_seed)
+        _seed_torch(action_seed)
         self._env = wrapped(spec.environment, spec.num_envs, environment_seed)
         self._policy = spec.policy()
         self._functions = PolicyFunctions(
@@ -147,6 +147,14 @@ class EnvironmentActor:
         exploration = partial(exploration_matrices, self._policy) if spec.use_sde else None
         actor = Actor(act, distribution, spec.n_steps, Compilation(False), exploration=exploration)
         return Collector(builder, actor, self._policy, spec.n_steps, spec.sde_sample_freq)
+
+
+def _seed_torch(seed: int | None) -> None:
+    """Seed what draws exploration matrices. Without a seed, every new process would draw the same."""
+    if seed is None:
+        torch.seed()
+    else:
+        torch.manual_seed(seed)
 
 
 def _act(

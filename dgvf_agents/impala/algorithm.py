@@ -18,7 +18,13 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.core.argument_checks import check_choice, check_counts, check_fractions_below_one, is_integer
+from dgvf_agents.core.argument_checks import (
+    check_choice,
+    check_counts,
+    check_fractions_below_one,
+    checked_seed,
+    is_integer,
+)
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.question_networks import QuestionEncoder
@@ -219,6 +225,7 @@ class DGVFImpala(SeveralLearners):
             ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
         """
         given = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        seed = checked_seed(seed)
         super().__init__({**given, "env": _environments(env, n_envs, seed, actors)})
 
     @staticmethod

@@ -48,7 +48,7 @@ def connect(address: str | None, actors: int) -> Any:
         try:
             import ray
         except ImportError as error:
-            raise ImportError("actors must be 0 without Ray, which `pip install 'dgvf[ray]'` installs") from error
+            raise ImportError("actors must be 0 without Ray, which the extra `ray` installs, dgvf[ray]") from error
         if not ray.is_initialized():
             quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
             if address is not None:
@@ -123,7 +123,12 @@ class HostedActor:
             self._actor = EnvironmentActor(cloudpickle.loads(spec), actor, incarnation)
 
     def rollout(self, parameters: Parameters) -> Message:
-        """See `EnvironmentActor.rollout`."""
+        """See `EnvironmentActor.rollout`.
+
+        A learner that dies before it asks for `prepare` leaves an actor without environments for the next learner.
+        """
+        if self._actor is None:
+            self.prepare()
         assert self._actor is not None
         with self._busy():
             return self._actor.rollout(parameters)

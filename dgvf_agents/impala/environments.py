@@ -9,7 +9,7 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
 from dgvf_agents.synchronous import SynchronousAlgorithm
 from dgvf_envs.sb3_adapter import make_vec
@@ -76,9 +76,18 @@ class RemoteEnvs(VecEnv):
         Args:
             factory: makes environments; called once here, for their spaces.
             num_envs: trajectories of a batch.
+
+        Raises:
+            ValueError: see `wrapped`; or it is a `VecNormalize`, which does not share its statistics.
         """
         self.factory = factory
         env = wrapped(factory, 1, None)
+        if unwrap_vec_normalize(env) is not None:
+            env.close()
+            raise ValueError(
+                "env must not be a VecNormalize for actors: each would have its own statistics; normalize in a wrapper "
+                "of each environment, with statistics that are fixed"
+            )
         super().__init__(num_envs, env.observation_space, env.action_space)
         env.close()
 

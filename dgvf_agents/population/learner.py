@@ -124,7 +124,7 @@ class PopulationLearner:
         """η ← η - α Adam(gradient) of every member whose meta-gradient is neither too large nor not finite."""
         assert self._adam is not None
         norms = self._meta_gradient_norm = torch.linalg.vector_norm(gradient[KEY], dim=1)
-        taken = norms <= self._skip_norms  # NaN compares false
+        taken = (norms <= self._skip_norms) & norms.isfinite()
         axes = (0, None, 0, None if self._max_discount_norms is None else 0)
         maxima = (self._max_norms, self._max_discount_norms)
         clipped = torch.func.vmap(clip_meta_gradient, in_dims=axes)(gradient, self._packed.eta, *maxima)

@@ -7,16 +7,23 @@ rates, entropy coefficient, discount, coefficients, ε and maximum norms, and ag
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 
+from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.population.collector import PopulationCollector
 from dgvf_agents.population.learner import PopulationLearner
 from dgvf_agents.population.stacking import member_of
 from dgvf_agents.synchronous import SynchronousAlgorithm
+
+
+def _without_epsilon(optimizer: Optimizer) -> Optimizer:
+    return dataclasses.replace(optimizer, epsilon=1.0) if isinstance(optimizer, RMSProp | Adam) else optimizer
+
 
 _EQUAL: dict[str, Callable[[SynchronousAlgorithm], Any]] = {
     "algorithm": lambda model: type(model).__name__,
@@ -32,6 +39,7 @@ _EQUAL: dict[str, Callable[[SynchronousAlgorithm], Any]] = {
     "auxiliary_weighting": lambda model: model.auxiliary_weighting,
     "encoder_mode": lambda model: model.encoder_mode,
     "questions": lambda model: model.questions,
+    "question_window": lambda model: model.question_window,
     "question_encoder": lambda model: model.question_encoder,
     "question_discount": lambda model: model.question_discount,
     "unroll_length": lambda model: model.unroll_length,
@@ -41,7 +49,7 @@ _EQUAL: dict[str, Callable[[SynchronousAlgorithm], Any]] = {
     "head_rate": lambda model: model.head_rate,
     "whether auxiliary_coefficient is a schedule": lambda model: callable(model.auxiliary_coefficient),
     "storage": lambda model: model.storage,
-    "the class of inner_optimizer": lambda model: type(model.learner.functions.rule.optimizer),
+    "inner_optimizer apart from ε": lambda model: _without_epsilon(model.learner.functions.rule.optimizer),
     "mixed_precision": lambda model: model.mixed_precision,
     "whether gradients are clipped": lambda model: model.max_grad_norm is None,
     "whether discounts' gradients are clipped": lambda model: model.meta_max_discount_grad_norm is None,

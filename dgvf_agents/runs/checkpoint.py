@@ -40,10 +40,18 @@ def write_checkpoint(folder: RunFolder, model: SynchronousAlgorithm, kept: int) 
 
 
 def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> None:
-    """Reduce all complete checkpoints but the last `kept`, and but the one just `written`, to their networks."""
-    for older in complete_checkpoints(folder)[:-kept]:
-        if older != written:  # stale files of more steps may exist
-            _reduce(older)
+    """Reduce all complete checkpoints but the last `kept`, and but the one just `written`, to their networks.
+
+    Files are read from the latest back to the first one that is reduced already, so that a write does not read all.
+    """
+    complete = 0
+    for path in reversed(folder.checkpoints()):
+        training = _can_train(path)
+        complete += training is True
+        if training and complete > kept and path != written:  # stale files of more steps may exist
+            _reduce(path)
+        if training is False and (written is None or path < written):
+            return
 
 
 def load_checkpoint(
@@ -90,14 +98,15 @@ def complete_checkpoints(folder: RunFolder) -> list[Path]:
 
     Older checkpoints hold networks only. Damaged ones are not complete either, but are never deleted.
     """
-    return [path for path in folder.checkpoints() if _is_complete(path)]
+    return [path for path in folder.checkpoints() if _can_train(path)]
 
 
-def _is_complete(path: Path) -> bool:
+def _can_train(path: Path) -> bool | None:
+    """Whether training can continue from a checkpoint; `None` if it is damaged."""
     try:
         return ModelFile.from_bytes(path.read_bytes()).document["training"] is not None
     except DamagedFileError:
-        return False
+        return None
 
 
 def _reduce(path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, final
 
 import tyro
 
+from dgvf_agents.core.argument_checks import check_counts, check_not_negative
 from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.unroll import Horizon, Objective, Storage
@@ -124,7 +125,7 @@ class TrainConfig:
     actors: int = 0
     """Number of distributed actors of IMPALA, on Ray; 0: acting and learning take turns in one process."""
     envs_per_actor: int | None = None
-    """Environments of each actor, a divisor of `n_envs`; None: see `DGVFImpala`."""
+    """Environments of each actor, a divisor of `n_envs`; None: see `DGVFImpala`. Without actors it does not apply."""
     address: str | None = None
     """Address of a running Ray cluster for the actors, or `auto`; None: Ray is started on this machine."""
     learners: int = 1
@@ -151,9 +152,15 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
-        for name in (*counts, "checkpoints_kept", "n_envs", "n_steps", "learners"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+        names = (*counts, "checkpoints_kept", "n_envs", "n_steps", "learners")
+        check_counts(**{name: getattr(self, name) for name in names})
+        weights = ("learning_rate", "ent_coef", "auxiliary_coefficient", "meta_learning_rate")
+        finals = {name: value for name in weights if (value := getattr(self, f"final_{name}")) is not None}
+        check_not_negative(**{name: getattr(self, name) for name in weights})
+        check_not_negative(**{f"final_{name}": value for name, value in finals.items()})
+        for name in ("env_kwargs", "evaluation_kwargs"):
+            if not isinstance(getattr(self, name), dict):
+                raise ValueError(f"{name} must be a dict, got {getattr(self, name)!r}")
         check_device_name(self.device)
         if self.actors < 0:
             raise ValueError(f"actors must be >= 0, got {self.actors!r}")
@@ -162,9 +169,19 @@ class TrainConfig:
         if self.learners > 1 and self.algorithm != "impala":
             raise ValueError(f"learners must be 1 unless the algorithm is impala, got {self.learners!r}")
         self._check_questions_from()
+        for name in ("ent_coef", "auxiliary_coefficient"):
+            self._check_geometric(name)
         if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
             given = self.env_kwargs or self.evaluation_kwargs
             raise ValueError(f"env_kwargs and evaluation_kwargs must be empty on Atari, got {given!r}")
+
+    def _check_geometric(self, name: str) -> None:
+        start, end = getattr(self, name), getattr(self, f"final_{name}")
+        if end is not None and min(start, end) <= 0.0:
+            raise ValueError(
+                f"{name} and final_{name} must be > 0, since the schedule is geometric, got {start!r} and {end!r}; "
+                f"with final_{name} None, {name} is constant and may be 0"
+            )
 
     def _check_questions_from(self) -> None:
         taken, principal = self.questions_from is not None, self.principal_questions

@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, Literal, final
 
 import gymnasium as gym
 from stable_baselines3.common.vec_env import VecEnv
@@ -27,7 +27,7 @@ def training_environments(config: TrainConfig, seed: int | None = None) -> VecEn
     seed = config.seed if seed is None else seed
     if config.atari is not None:
         return _games(config, config.n_envs, seed)
-    return make_vec(config.env, config.n_envs, seed, env_kwargs=config.env_kwargs, wrapper_class=_wrapper(config))
+    return _environments(config, config.n_envs, seed, "env_kwargs")
 
 
 @final
@@ -62,7 +62,7 @@ def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> Ve
     """
     if config.atari is not None:
         return _games(config, num_envs, seed)
-    return make_vec(config.env, num_envs, seed, env_kwargs=config.evaluation_kwargs, wrapper_class=_wrapper(config))
+    return _environments(config, num_envs, seed, "evaluation_kwargs")
 
 
 def worlds_of(config: TrainConfig) -> str | None:
@@ -86,6 +86,27 @@ def window(config: TrainConfig, render_mode: str = "human") -> gym.Env[Any, Any]
     env = gym.make(spec_of(config.env), render_mode=render_mode, **config.evaluation_kwargs)
     wrapper = _wrapper(config)
     return env if wrapper is None else wrapper(env)
+
+
+def _environments(
+    config: TrainConfig, num_envs: int, seed: int, field: Literal["env_kwargs", "evaluation_kwargs"]
+) -> VecEnv:
+    """Environments with the keyword arguments that a field of the configuration has.
+
+    Raises:
+        ValueError: the environment does not take them.
+    """
+    arguments: dict[str, Any] = getattr(config, field)
+    wrapper_class = _wrapper(config)
+    try:
+        return make_vec(config.env, num_envs, seed, env_kwargs=arguments, wrapper_class=wrapper_class)
+    except TypeError as error:
+        if not arguments:
+            raise
+        raise ValueError(
+            f"{field} must be keyword arguments of {config.env}, got {arguments!r}: {error}. The preset may set them "
+            "for its own environment; those of the four rooms set none"
+        ) from error
 
 
 def _wrapper(config: TrainConfig) -> Callable[[gym.Env], gym.Wrapper] | None:

@@ -48,8 +48,11 @@ def evaluate(
     if as_trained:
         config = dataclasses.replace(config, evaluation_kwargs=config.env_kwargs)
     env = evaluation_environments(config, min(64, episodes), seed)
-    model = load_model(config, folder.latest_checkpoint(), device=evaluation_device(device, config.device))
-    returns, _ = episodes_of(model, env, episodes, seed, deterministic)
+    try:
+        model = load_model(config, folder.latest_checkpoint(), device=evaluation_device(device, config.device))
+        returns, _ = episodes_of(model, env, episodes, seed, deterministic)
+    finally:
+        env.close()
     return float(np.mean(returns)), float(np.std(returns))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
@@ -69,7 +70,14 @@ def experienced_cumulants(model: SynchronousAlgorithm, config: TrainConfig) -> T
     Args:
         model: the agent, on the CPU.
         config: the configuration of its run.
+
+    Raises:
+        ValueError: its observations are dictionaries.
     """
+    if isinstance(model.observation_space, gym.spaces.Dict):
+        raise ValueError(
+            f"principal_questions must be None where observations are dictionaries, got {model.observation_space}"
+        )
     task: Any = model.task
     assert isinstance(task, GVFTask)
     parts = torch.from_numpy(_arrivals(model, config)).split(_BATCH)
@@ -78,8 +86,8 @@ def experienced_cumulants(model: SynchronousAlgorithm, config: TrainConfig) -> T
 
 
 def _arrivals(model: SynchronousAlgorithm, config: TrainConfig) -> np.ndarray:
-    """The observations `[N, *obs]` that steps of the agent arrive at."""
-    env = training_environments(config, _SEED)
+    """The observations `[N, *obs]` that steps of the agent arrive at, as its networks read them."""
+    env = SynchronousAlgorithm._wrap_env(training_environments(config, _SEED))
     arrivals = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)

@@ -55,7 +55,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
         raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without one")
     torch.set_num_threads(config.threads)
     probe_device = evaluation_device(device, config.device)
-    rows = [measure(_loaded(file, config, seed, probe_device)) for file in files]
+    rows = [_measured(file, config, seed, probe_device) for file in files]
     with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(Stability._fields)
@@ -63,32 +63,44 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     return rows
 
 
-def _loaded(file: Path, config: TrainConfig, seed: int, device: torch.device) -> SynchronousAlgorithm:
-    """The model of a checkpoint; of several learners, as one with the environments of all."""
-    alone: dict[str, Any] = {"learners": 1, "force_reset": True} if config.learners > 1 else {}
+def _measured(file: Path, config: TrainConfig, seed: int, device: torch.device) -> Stability:
+    """Stability at a checkpoint, without actors; several learners are measured as one with the environments of all."""
+    alone: dict[str, Any] = {}
+    if config.algorithm == "impala":
+        alone = {"actors": 0, "learners": 1, "force_reset": bool(config.actors) or config.learners > 1}
     env = training_environments(dataclasses.replace(config, n_envs=config.n_envs * config.learners), seed)
-    return load_model(config, file, env, device, compile=False, **alone)
+    try:
+        return measure(load_model(config, file, env, device, compile=False, **alone), config.steps)
+    finally:
+        env.close()
 
 
-def measure(model: SynchronousAlgorithm) -> Stability:
-    """Measure the next L updates of a model. This performs them."""
-    steps, recorder = model.num_timesteps, _JacobianRecorder()
+def measure(model: SynchronousAlgorithm, total_steps: int) -> Stability:
+    """Measure the next L updates of a model. This performs them, except for the last.
+
+    Args:
+        model: the model.
+        total_steps: environment steps of the whole run, over which settings are annealed.
+    """
+    steps, recorder = model.num_timesteps, _JacobianRecorder(model.unroll_length)
     batch = model.n_envs * model.n_steps
-    model.learn(model.unroll_length * batch, recorder, reset_num_timesteps=False)
+    remaining = max(total_steps - steps, model.unroll_length * batch)
+    model.learn(remaining, recorder, reset_num_timesteps=False)
     radii = [spectral_radius(jacobian) for jacobian in recorder.jacobians[:3]]
     return Stability(steps, float(np.mean(radii)), gain(recorder.jacobians, recorder.size))
 
 
 class _JacobianRecorder(BaseCallback):
-    """Records the Jacobian of every update."""
+    """Records the Jacobians of the next updates, then ends training."""
 
-    def __init__(self) -> None:
+    def __init__(self, updates: int) -> None:
         super().__init__()
         self.jacobians: list[LinearOperator] = []
         self.size = 0
+        self._updates = updates
 
     def _on_step(self) -> bool:
-        return True
+        return len(self.jacobians) < self._updates
 
     def _on_rollout_end(self) -> None:
         assert isinstance(self.model, SynchronousAlgorithm)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
@@ -228,6 +229,8 @@ def set_up_actors(model: SynchronousAlgorithm, config: TrainConfig, path: Path) 
     """Let the distributed actors of a run have its cluster, and a namespace in which a resumed run finds them."""
     if not isinstance(model, DGVFImpala):
         return
+    if config.actors and find_spec("ray") is None:  # before the run is begun
+        raise ValueError("actors must be 0 without Ray, which the extra `ray` installs, dgvf[ray]")
     model.actors, model.envs_per_actor = config.actors, config.envs_per_actor
     model.actor_settings = (
         ActorSettings(address=config.address, namespace=actor_namespace(path)) if config.actors else None

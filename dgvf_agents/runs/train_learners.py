@@ -43,8 +43,21 @@ _LOOPBACK = ("lo", "lo0")
 """Names of the loopback interface."""
 
 
+@final
 class LearnerDiedError(ChildProcessError):
     """The process of a learner died."""
+
+    def __init__(self, learner: int, status: int | None) -> None:
+        """
+        Args:
+            learner: which one.
+            status: exit status of its process, negative if a signal has killed it.
+        """
+        killed = status is not None and status < 0
+        self.signal = signal.Signals(-status) if killed else None  # type: ignore[operator]
+        """The signal that has killed it, if one has."""
+        how = f"killed by signal {self.signal} ({self.signal.name})" if self.signal else f"exit status {status}"
+        super().__init__(f"learner {learner} died: {how}")
 
 
 class LearnerError(RuntimeError):
@@ -131,7 +144,7 @@ class _Worker:
             outcome: _Failure | None = self.connection.recv()
         except (EOFError, OSError):
             self.process.join()
-            error = LearnerDiedError(f"learner {self.learner} died: {_exit(self.process.exitcode)}")
+            error = LearnerDiedError(self.learner, self.process.exitcode)
             return _Failure(error, f"in learner {self.learner}", False)
         return outcome
 
@@ -146,7 +159,8 @@ def _watch(workers: Sequence[_Worker], stop: StopRequest, path: Path) -> None:
     while not all(worker.ended for worker in workers):
         if stop.asked and not told:
             told = True
-            workers[0].connection.send(_STOP)
+            with suppress(BrokenPipeError):  # learner 0 has finished
+                workers[0].connection.send(_STOP)
         wait([worker.connection for worker in workers if not worker.ended], timeout=0.2)
         failures = _failures(workers)
         if failures:
@@ -170,12 +184,6 @@ def _cause(failures: list[_Failure], workers: Sequence[_Worker]) -> _Failure:
         time.sleep(0.1)
         failures = [*failures, *_failures(workers)]
     return min(failures, key=lambda failure: failure.is_consequence)
-
-
-def _exit(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"exit status {code}"
-    return f"killed by signal {-code} ({signal.Signals(-code).name})"
 
 
 def _check_device(config: TrainConfig) -> None:

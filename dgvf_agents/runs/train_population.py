@@ -10,15 +10,15 @@ from typing import final
 from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.interrupts import TrainingInterruptedError, stop_requests
+from dgvf_agents.runs.interrupts import StopRequest, TrainingInterruptedError, stop_requests
 from dgvf_agents.runs.train import OpenRun, open_run
 
 
-def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> list[NotFiniteError | None]:
+def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> list[Exception | None]:
     """Train runs at once in this process, or continue them.
 
     The folders are those of `train`: each run can be continued, evaluated and watched by itself. Runs are equal to
-    those of `train` up to rounding. A run whose training diverges stops, and the others go on.
+    those of `train` up to rounding. A run that cannot be opened or whose training diverges stops, and the others go on.
 
     Args:
         configs: their configurations, which differ in seeds, learning rates, coefficients, discounts, ε and maximum
@@ -29,19 +29,25 @@ def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> l
         why a run stopped, for each; `None` for those that are finished.
 
     Raises:
-        ValueError: see `train` and `Population`.
+        ValueError: see `Population`.
         TrainingInterruptedError: Ctrl-C stopped training; all runs have a checkpoint.
     """
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requests())
-        runs = [
-            stack.enter_context(open_run(config, path, show_progress=False, stop=stop, resume=True))
-            for config, path in zip(configs, paths, strict=True)
-        ]
-        failures: dict[Path, NotFiniteError] = {}
+        opened = {path: _opened(stack, config, path, stop) for config, path in zip(configs, paths, strict=True)}
+        runs = [run for run in opened.values() if isinstance(run, OpenRun)]
+        failures: dict[Path, Exception] = {path: run for path, run in opened.items() if isinstance(run, ValueError)}
         for group in _equally_far([run for run in runs if not run.is_finished]):
             failures |= _Training(group).run()
         return [failures.get(path) for path in paths]
+
+
+def _opened(stack: ExitStack, config: TrainConfig, path: Path, stop: StopRequest) -> OpenRun | ValueError:
+    """A run, or why it cannot be opened."""
+    try:
+        return stack.enter_context(open_run(config, path, show_progress=False, stop=stop, resume=True))
+    except ValueError as error:
+        return error
 
 
 def _equally_far(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:

@@ -16,6 +16,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.wrappers import RecordVideo
 
 from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.runs.algorithms import load_model
 from dgvf_agents.runs.config import TrainConfig
 from dgvf_agents.runs.environments import window
@@ -47,7 +48,7 @@ def watch(
         episodes: number of episodes.
         deterministic: whether to take the most likely action instead of sampling from the policy.
         seed: seed of the environment.
-        make_overlay: makes an overlay to draw over the map, as `dgvf_agents.atlas.live_questions` does for the agent's
+        make_overlay: makes an overlay to draw over the map, as `dgvf_agents.atlas.live` does for the agent's
             questions. Each step is then shown for several frames.
         video: a file ending in `.mp4` for a video of all episodes, or a folder for a video of each, in place of the
             window; needs moviepy.
@@ -55,11 +56,12 @@ def watch(
 
     Raises:
         FileNotFoundError: there is no run, or it has no checkpoint.
-        ValueError: the run is on an Atari game and `make_overlay` is given, or it raises the error; or `video` is a
-            file of another kind.
+        ValueError: `episodes` < 1; the run is on an Atari game and `make_overlay` is given, or it raises the error; or
+            `video` is a file of another kind.
         OSError: there is no display for the window.
         DependencyNotInstalled: a video is to be recorded without moviepy.
     """
+    check_counts(episodes=episodes)
     folder = RunFolder.existing(run)
     config = folder.read_config()
     _check_output(video)

@@ -59,14 +59,14 @@ LossReduction = Literal["mean", "sum"]
 
 
 class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
-    """Builds the learner and its parts from an algorithm's arguments, and keeps policy and learner in step."""
+    """Builds the learner and its parts from an algorithm's arguments, and keeps policy and learner in sync."""
 
     policy: ActorCriticPolicy
     """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner`."""
     learner: DiscoveryLearner
     """Algorithm 1 and its state."""
     task: AuxiliaryTask
-    """What the answers are about."""
+    """The auxiliary task."""
     answer_net: torch.nn.Linear | None
     """The answer head; `None` for a task without answers."""
     compilation: Compilation

@@ -14,7 +14,7 @@ from dgvf_agents.core.argument_checks import (
     check_positive,
     check_positive_if_given,
     check_positive_or_infinite,
-    check_seed,
+    checked_seed,
     is_finite_number,
     is_integer,
 )
@@ -69,14 +69,15 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     check_flags(**{name: given[name] for name in _FLAGS})
     if not (isinstance(given["compile"], bool) or given["compile"] == "auto"):
         raise ValueError(f"compile must be True, False or 'auto', got {given['compile']!r}")
-    check_seed(given["seed"])
+    checked_seed(given["seed"])
     check_positive(**{name: given[name] for name in _POSITIVE})
     check_positive_or_infinite(**{name: given[name] for name in ("meta_max_grad_norm", "meta_skip_norm")})
     check_positive_if_given(meta_max_discount_grad_norm=given["meta_max_discount_grad_norm"])
     if not callable(given["meta_learning_rate"]):
         check_positive(meta_learning_rate=given["meta_learning_rate"])
     for name in SCHEDULES:
-        checked_value_at(name, given[name], 1.0)
+        for progress_remaining in (1.0, 0.0):
+            checked_value_at(name, given[name], progress_remaining)
     for name, allowed in _CHOICES.items():
         check_choice(name, given[name], allowed)
     check_rule_settings(given)

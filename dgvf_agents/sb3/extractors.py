@@ -37,8 +37,8 @@ class EncoderExtractor(BaseFeaturesExtractor):
 class MLPExtractor(EncoderExtractor):
     """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld).
 
-    Biases of the first layer are spread for points of a `Box`. Inputs that are one of many, as those of a `Discrete`
-    space, need none to differ: spread biases would drown what tells them apart.
+    For points of a `Box`, the initial biases of the first layer are spread. For one-hot inputs, as those of a
+    `Discrete` space, they are 0: units differ without them, and large biases would hide the input.
     """
 
     def __init__(

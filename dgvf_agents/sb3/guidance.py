@@ -10,13 +10,13 @@ from torch import Tensor
 from dgvf_agents.core.types import Observations
 
 SMALL_INPUT = 0.1
-"""Inputs whose largest absolute value is below this are hard to tell apart for a network of unit-scale weights."""
+"""A network with weights of unit scale hardly distinguishes inputs whose largest absolute value is below this."""
 INPUT_BATCHES = 10
 """Batches over which the largest input is taken."""
 GRADIENT_RATIO = 0.01
-"""The main task's gradient at the features should be at least this fraction of the auxiliary task's."""
+"""The gradient of the main task in the features should be at least this fraction of the auxiliary task's."""
 SMALL_VARIANCE = 1e-6
-"""Cumulants of a smaller variance over the states of a batch tell nothing apart."""
+"""Cumulants with a smaller variance over the states of a batch hardly distinguish them."""
 PATIENCE = 1_000
 """Updates for which a condition must hold at every log before it is warned of."""
 
@@ -26,7 +26,7 @@ class SmallInputsWarning(UserWarning):
 
 
 class AuxiliaryDominanceWarning(UserWarning):
-    """The auxiliary task drowns the main task in the shared encoder."""
+    """The auxiliary task's gradient dominates the main task's in the shared encoder."""
 
 
 class ConstantCumulantsWarning(UserWarning):

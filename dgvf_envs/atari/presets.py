@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from dgvf_envs.vector_arguments import check_count
+
 
 @final
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ class AtariPreset:
 
     def __post_init__(self) -> None:
         for name in ("frame_skip", "frame_size", "stack"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+            check_count(name, getattr(self, name))
         if self.max_noops < 0:
             raise ValueError(f"max_noops must be >= 0, got {self.max_noops!r}")
         if not 0.0 <= self.sticky < 1.0:

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from dgvf_envs.atari.emulator import MAX_SEED, frames_before_start, rom_id_of, title_of
 from dgvf_envs.atari.life_loss import life_lost
 from dgvf_envs.atari.presets import PAPER, AtariPreset, preset_of
-from dgvf_envs.vector_arguments import check_num_envs, checked_actions, checked_reset_mask, checked_seeds
+from dgvf_envs.vector_arguments import check_count, checked_actions, checked_reset_mask, checked_seeds
 
 _LOGGER = logging.getLogger("dgvf_envs.atari")
 
@@ -62,7 +62,7 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         Raises:
             ValueError: there is no such game or preset, or a number is out of range.
         """
-        check_num_envs(num_envs)
+        check_count("num_envs", num_envs)
         if threads < 0:
             raise ValueError(f"threads must be >= 0, got {threads!r}")
         self.game, self.preset, self.num_envs = title_of(game), preset_of(preset), num_envs

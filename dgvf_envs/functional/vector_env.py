@@ -19,7 +19,7 @@ from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_infos import final_infos, success_info
 from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 from dgvf_envs.vector_arguments import (
-    check_num_envs,
+    check_count,
     checked_actions,
     checked_autoreset_mode,
     checked_reset_mask,
@@ -77,9 +77,9 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         Raises:
             ValueError: an argument is out of range.
         """
-        check_num_envs(num_envs)
-        if max_episode_steps is not None and max_episode_steps < 1:
-            raise ValueError(f"max_episode_steps must be >= 1 or None, got {max_episode_steps!r}")
+        check_count("num_envs", num_envs)
+        if max_episode_steps is not None:
+            check_count("max_episode_steps", max_episode_steps)
         self.dynamics = dynamics
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps

@@ -54,7 +54,7 @@ def test_the_page_shows_jax_where_it_was_measured(monkeypatch: pytest.MonkeyPatc
 
     assert "JAX" not in page_with(RATES)
     page = page_with({**RATES, "jax": 40_000.0}, RATES)
-    assert "dgvf[jax]" in page
+    assert "'.[jax]'" in page
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in page.splitlines()]
     shown = [row for row in cells if row[0] == "PuddleWorld-v0" and len(row) == 9]
     assert [row[-2:] for row in shown] == [["40,000", "0.75x"], ["–", "–"]]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
+from dgvf_agents.execution import compile_worker
 from dgvf_agents.execution.compile_cache import Task, cache_folder, key_of, pickled
 from dgvf_agents.execution.compile_jobs import CompilationError
 from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
@@ -146,6 +147,14 @@ def test_keys_depend_on_the_function_and_its_constants_but_not_on_values_of_para
     assert len({*distinct, key(network.scaled, x)}) == 5
 
 
+def test_a_process_of_other_code_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DGVF_COMPILE_CACHE", str(tmp_path))
+    payload = pickled(Task.of(Frozen().scaled, (torch.ones(2),), 0))
+    with pytest.raises(RuntimeError, match="source code has changed"):
+        compile_worker.main("0" * 32, payload)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
     def broken(x: Tensor) -> Tensor:
@@ -209,4 +218,4 @@ def test_the_user_is_told_once() -> None:
     compiled = Compiled(lambda x: 7 * x, compilation)
     for size in (2, 3):
         compiled(torch.ones(size))
-    assert told == ["compiling in the background (about a minute the first time)", "waiting for the compiler"]
+    assert told == ["compiling in the background (a minute or two the first time)", "waiting for the compiler"]

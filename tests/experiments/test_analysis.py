@@ -17,7 +17,7 @@ from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.metrics import Curve, RunMetrics
-from dgvf_agents.experiments.provenance import joined_provenance, provenance
+from dgvf_agents.experiments.provenance import provenance
 from dgvf_agents.experiments.reproduce import draw, reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, FinishedMark, cells_of, write_mark
@@ -93,6 +93,26 @@ def test_tables_hold_every_run_and_its_returns(tmp_path: Path) -> None:
     assert set(results.summary["world"]) == {"collect-objects-small"}
 
 
+def test_a_mean_curve_is_as_fine_as_the_finest_seed(tmp_path: Path) -> None:
+    settings = EXPERIMENTS["meta-objective"].settings("collect-objects-small")[:1]
+    cells = cells_of(settings, SCALES["full"], 2, tmp_path)
+    coarse, fine = ({steps * 1_000: steps / 1_000 for steps in range(every, 1_001, every)} for every in (500, 100))
+    for cell, evaluation in zip(cells, (coarse, fine), strict=True):
+        write_run(cell.folder, cell.config, evaluation=evaluation)
+    band = analyze(EXPERIMENTS["meta-objective"], cells).bands
+    assert len(band) == 10
+    assert (band["steps"].iloc[0], band["mean"].iloc[0]) == (500_000, pytest.approx(0.5))
+
+
+def test_a_member_of_a_population_has_a_share_of_its_wall_time(tmp_path: Path) -> None:
+    cells = cells_with_runs("gridworlds", "collect-objects-small", tmp_path)
+    write_mark(cells[0].folder, FinishedMark(wall_seconds=15.0, members=4))
+    last = analyze(EXPERIMENTS["gridworlds"], cells).times.groupby(["setting", "seed"])["seconds"].max()
+    own = (cells[0].setting.label, cells[0].seed)
+    assert last[own] == pytest.approx(60 / 4)
+    assert last.drop(index=[own]).to_numpy() == pytest.approx(60.0)
+
+
 def test_relative_steps_of_the_encoder_are_averaged(tmp_path: Path) -> None:
     """Those of the first tenth of training too, which RMSProp's statistics of TensorFlow make small."""
     settings = EXPERIMENTS["meta-objective"].settings("collect-objects-small")
@@ -136,12 +156,11 @@ def test_training_does_not_count_where_its_rewards_are_others(tmp_path: Path) ->
 
 
 def test_runs_without_returns_are_named(tmp_path: Path) -> None:
-    cells = cells_of(EXPERIMENTS["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
+    cells = cells_of(EXPERIMENTS["meta-objective"].settings("collect-objects-small"), SCALES["full"], 1, tmp_path)
     for cell in cells:
         write_run(cell.folder, cell.config)
-    with pytest.raises(
-        ValueError, match="must have finished an episode, got none in collect-objects/discovered seed 0"
-    ):
+    named = "must have finished an episode, got none in collect-objects-small/discovered seed 0"
+    with pytest.raises(ValueError, match=named):
         analyze(EXPERIMENTS["meta-objective"], cells)
 
 
@@ -204,7 +223,7 @@ def test_committed_statistics_follow_from_the_committed_runs(experiment: str) ->
 
 
 def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
-    cells = cells_with_runs("meta-objective", "collect-objects", tmp_path, seeds=2)
+    cells = cells_with_runs("meta-objective", "puddle-world", tmp_path, seeds=2)
     write_mark(cells[1].folder, FinishedMark(5.0, "dgvf reproduce", {"torch": "2"}, {"cores": 4}, "abc"))
     told = provenance("dgvf reproduce meta-objective", cells[:3], cells[3:])
     assert told["wall_seconds"] == pytest.approx(60.0 + 5.0 + 60.0)
@@ -214,7 +233,7 @@ def test_provenance_tells_machines_and_wall_times_apart(tmp_path: Path) -> None:
     ]
     assert [run["made_with"] for run in told["runs"]] == [0, 1, 0]
     assert told["missing"] == [cells[3].name]
-    assert told["configurations"]["collect-objects/discovered,objective=end"]["objective"] == "end"
+    assert told["configurations"]["puddle-world/discovered,objective=end"]["objective"] == "end"
 
 
 DRAWN = ("gridworlds", "learning-rate", "collapses", "own-tasks", "atari-representation", "atari-joint")
@@ -348,6 +367,36 @@ def test_results_are_extended_by_runs_made_elsewhere(tmp_path: Path) -> None:
     assert {run["made_with"] for run in told["runs"]} == set(range(len(told["made_with"])))
     with pytest.raises(ValueError, match=r"must not hold these runs already, got .* seed 2 in both"):
         reproduce(given, Console(quiet=True))
-    other = {name: {**config, "gamma": 0.5} for name, config in told["configurations"].items()}
-    with pytest.raises(ValueError, match=r"must have the configuration of puddle-world/.*, got another gamma"):
-        joined_provenance({**told, "runs": [], "configurations": other}, provenance("new", whole, []))
+
+
+def test_extending_results_is_refused_before_anything_is_trained(tmp_path: Path, never_trained: None) -> None:
+    cells = cells_with_runs("gridworlds", "puddle-world", tmp_path / "runs", seeds=2)
+    given = Reproduction("gridworlds", seeds=2, worlds=("puddle-world",), out=tmp_path / "runs")
+    reproduce(dataclasses.replace(given, run=False), Console(quiet=True))
+    fresh = dataclasses.replace(given, out=tmp_path / "new", results=given.results_folder.parent, extend=True)
+    with pytest.raises(ValueError, match=r"must not hold these runs already, got .* seed 0 in both"):
+        reproduce(fresh, Console(quiet=True))
+    for changed in ({"first_seed": 1}, {"first_seed": 2, "steps": 1_000}):
+        with pytest.raises(ValueError, match=r"seed 1 in both|configuration of puddle-world/.*another steps \(5000000"):
+            reproduce(dataclasses.replace(fresh, **changed), Console(quiet=True))
+    file = given.results_folder / "provenance.json"
+    told = read_provenance(given.results_folder)
+    for config in told["configurations"].values():
+        del config["head_rate"]  # as in runs of earlier versions
+        config["log_every"] = 77  # decides nothing that is learned
+    file.write_text(json.dumps(told))
+    with pytest.raises(_TrainedError):
+        reproduce(dataclasses.replace(fresh, first_seed=2), Console(quiet=True))
+    assert len(cells) == 8
+
+
+class _TrainedError(Exception):
+    pass
+
+
+@pytest.fixture
+def never_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def train(*_: object) -> None:
+        raise _TrainedError
+
+    monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", train)

@@ -71,6 +71,24 @@ def test_equal_settings_of_experiments_share_their_folder() -> None:
                 assert folders.setdefault(s.folder_name, config) == config
 
 
+def test_studies_share_the_runs_of_the_papers_protocol() -> None:
+    chosen = {"learning_rate": 0.003, "final_learning_rate": 0.0}
+    shared = setting("collect-objects", "discovered", **chosen)
+    usual = {"questions": "128", "unroll-length": "10", "meta-objective": "sum", "convention": "exact"}
+    for name, label in usual.items():
+        settings = {s.label: s for s in EXPERIMENTS[name].settings("collect-objects")}
+        assert settings[label].config(FULL, 100) == shared.config(FULL, 100)
+        assert settings[label].folder_name == shared.folder_name
+        assert all(chosen.items() <= dict(s.changes).items() for s in settings.values())
+
+
+def test_what_is_varied_is_not_the_scales() -> None:
+    varied = setting("puddle-world", "discovered", compile="auto", evaluate_every=1_234, env_wrapper="a/b:C")
+    config = varied.config(Scale(evaluate_every=8_000, compiled=False), 0)
+    assert (config.compile, config.evaluate_every) == ("auto", 1_234)
+    assert varied.folder_name.count("/") == 1
+
+
 def test_experiments_ask_for_what_the_paper_varies() -> None:
     def varied(name: str, field: str) -> list[object]:
         configs = [s.config(FULL, 0) for s in EXPERIMENTS[name].settings("collect-objects")]
@@ -101,7 +119,9 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert varied("low-rate", "unroll_length") == [10, 1, 2, 10]
     assert varied("low-rate", "questions") == [128, 128, 128, 2]
     assert set(varied("low-rate", "learning_rate")) == {5e-4}
-    assert set(varied("convention", "learning_rate")) == {5e-4}
+    assert set(varied("convention", "learning_rate")) == {3e-3}
+    small = [s.config(FULL, 0) for s in EXPERIMENTS["convention"].settings("collect-objects-small")]
+    assert {config.learning_rate for config in small} == {3e-4}
 
 
 def test_a_scale_leaves_a_settings_own_actors() -> None:
@@ -208,6 +228,14 @@ def test_finished_runs_of_plain_training_are_adopted(tmp_path: Path) -> None:
     assert (elsewhere / "deep" / "zero" / "progress.csv").is_file()
     assert not list(out.rglob("*.tmp"))
     assert adopt(cells, [elsewhere]) == []
+
+
+def test_a_run_with_another_number_of_actors_is_not_adopted(tmp_path: Path) -> None:
+    labels = ["plain DGVFImpala", "plain DGVFImpala, 2 actors"]
+    settings = [one for one in EXPERIMENTS["algorithms"].settings("collect-objects-small") if one.label in labels]
+    one, two = cells_of(settings, FULL, 1, tmp_path / "out")
+    write_run(tmp_path / "run", one.config, {8_000: 1.0})
+    assert adopt([two, one], [tmp_path / "run"]) == [one]
 
 
 def test_runs_that_tell_nothing_of_the_world_as_it_is_are_not_adopted(tmp_path: Path) -> None:

@@ -251,6 +251,24 @@ def test_a_claim_has_a_row_for_each_protocol() -> None:
     assert [(row.protocol, row.mark) for row in claim.rows(tables)] == [("preset", "✓"), ("A, the paper's", "✗")]
 
 
+@pytest.mark.parametrize(
+    ("experiment", "world", "protocol"),
+    [
+        ("questions", "collect-objects", "A, the paper's"),
+        ("unroll-length", "collect-objects", "A, the paper's"),
+        ("meta-objective", "collect-objects", "A, the paper's"),
+        ("questions", "collect-objects-small", "preset"),
+        ("gridworlds", "collect-objects", "preset"),
+    ],
+)
+def test_studies_have_the_protocol_that_chose_their_settings(experiment: str, world: str, protocol: str) -> None:
+    found = results({"a": [3.0] * 5})
+    names = ("cells", "curves", "summary")
+    moved = dataclasses.replace(found, **{name: getattr(found, name).assign(world=world) for name in names})
+    (row,) = Claim("one", "figure 1", (experiment,), ("a",), claims.suffices, worlds=()).rows({experiment: moved})
+    assert row.protocol == protocol
+
+
 def test_rows_name_each_world_and_what_was_not_run() -> None:
     one = Claim("one", "figure 1", ("gridworlds",), ("a",), claims.suffices)
     two = Claim("two", "figure 2", ("gridworlds",), ("a", "c"), claims.better, worlds=("puddle-world",))

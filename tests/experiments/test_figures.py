@@ -100,6 +100,12 @@ def test_a_learning_rate_with_a_single_curve_has_no_panel(panels: list[Panel]) -
     assert [panel.title.split("\n")[1] for panel in panels] == ["learning rate 0.0005"]
 
 
+def test_single_curves_share_a_panel_if_nothing_else_is_left(panels: list[Panel]) -> None:
+    methods = {f"discovered learning_rate={rate}": [1.0] for rate in ("0.0005", "0.003")}
+    draw_curves_by_changes(results({"collect-objects": methods}, "learning-rate"), Path("a.png"), "")
+    assert [len(panel.lines) for panel in panels] == [2]
+
+
 def test_conventions_of_rms_prop_are_in_words(panels: list[Panel]) -> None:
     rules = ("rms_prop=pytorch", "rms_prop=tensorflow loss_reduction=sum")
     methods = {f"{method} {rule}": [1.0] for rule in rules for method in ("discovered", "random")}

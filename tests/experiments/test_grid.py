@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.grid import Grid
+from dgvf_agents.experiments.runs import cells_of
+from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.tables import Results
 
 TINY = ["sweep", "puddle-world", "a2c", "--scale", "tiny", "--seeds", "2", "--jobs", "2"]
@@ -17,16 +20,17 @@ TINY = ["sweep", "puddle-world", "a2c", "--scale", "tiny", "--seeds", "2", "--jo
 def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     vary = ["--vary", "learning-rate=1e-4,1e-3", "final-ent-coef=0.01,None"]
     main([*TINY, "--out", str(tmp_path), *vary])
-    results = Results.read(tmp_path / "results" / "sweep")
+    folder = tmp_path / "results" / "puddle-world-a2c-learning_rate-final_ent_coef"
+    results = Results.read(folder)
     expected = {
         f"a2c learning_rate={rate} final_ent_coef={weight}" for rate in (0.0001, 0.001) for weight in (0.01, None)
     }
     assert {(row.setting, row.seed) for row in results.cells.itertuples()} == {(e, s) for e in expected for s in (0, 1)}
-    told = json.loads((tmp_path / "results" / "sweep" / "provenance.json").read_text())
+    told = json.loads((folder / "provenance.json").read_text())
     assert told["command"] == (
         "dgvf sweep puddle-world a2c --vary learning-rate=1e-4,1e-3 final-ent-coef=0.01,None --seeds 2 --scale tiny"
     )
-    assert (tmp_path / "results" / "sweep" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
     best = results.cells.groupby("setting")["final_return"].mean().max()
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("best: ")]
     means = results.cells.groupby("setting")["final_return"].mean()
@@ -43,11 +47,29 @@ def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[
         (("gamma=",), "must give values, as gamma=VALUE,VALUE, got 'gamma='"),
         (("gamma=0.9,,0.99",), "must give values"),
         (("gamma=0.9", "gamma=0.99"), "every field once"),
+        (("learning-rate=1e-3,3e-3,0.001",), "vary must give every value once, got 'learning-rate=1e-3,3e-3,0.001'"),
     ],
 )
 def test_what_cannot_be_varied_is_named(given: tuple[str, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Grid("puddle-world", "a2c", given)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("n-steps=abc", "n_steps must be an integer >= 1, got 'abc'"),
+        ("ent-coef=a", "ent_coef must be a finite number >= 0, got 'a'"),
+        ("final-learning-rate=-1e-5", "final_learning_rate must be >= 0, got -1e-05"),
+        ("final-meta-learning-rate=-1", "final_meta_learning_rate must be >= 0, got -1"),
+        ("env-kwargs=3", "env_kwargs must be a dict, got 3"),
+    ],
+)
+@pytest.mark.parametrize("scale", ["full", "tiny"])
+def test_values_of_the_wrong_kind_are_named(given: str, message: str, scale: Any, tmp_path: Path) -> None:
+    grid = Grid("puddle-world", "a2c", (given,), scale=scale)
+    with pytest.raises(ValueError, match=message):
+        cells_of(grid.settings(), SCALES[scale], 1, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["seeds", "jobs", "steps"])

@@ -13,6 +13,7 @@ from dgvf_agents.experiments.groups import MAX_MEMBERS, groups_of
 from dgvf_agents.experiments.runs import Cell, CellState, cells_of, lock_file, log_file, read_mark, run_cells, state_of
 from dgvf_agents.experiments.settings import SCALES, Setting, setting
 from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS, question_transfer
+from tests.run_folders import write_run
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]
 
@@ -97,7 +98,19 @@ def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path) -> None:
 
 def test_a_cell_in_use_is_not_trained_in_a_population(tmp_path: Path) -> None:
     group = cells(tmp_path, [setting("puddle-world", "discovered")], 2, TINY)
-    group[1].folder.parent.mkdir(parents=True)
-    with FileLock(lock_file(group[1].folder)), pytest.raises(TimeoutError):
+    group[0].folder.parent.mkdir(parents=True)
+    with FileLock(lock_file(group[0].folder)):
         run(group, lock_seconds=0)
     assert not group[0].folder.exists()
+    assert "could not be acquired" in log_file(group[0].folder).read_text()
+    assert group[1].is_finished
+
+
+def test_a_cell_that_cannot_begin_lets_the_others_train(tmp_path: Path) -> None:
+    group = cells(tmp_path, [setting("puddle-world", "discovered")], 3, TINY)
+    group[0] = dataclasses.replace(group[0], config=dataclasses.replace(group[0].config, gamma=1.5))
+    write_run(group[1].folder, dataclasses.replace(group[1].config, gamma=0.5))
+    run(group)
+    assert log_file(group[0].folder).read_text() == "ValueError: gamma must lie in [0, 1], got 1.5\n"
+    assert "another gamma (0.5, not 0.99)" in log_file(group[1].folder).read_text()
+    assert group[2].is_finished

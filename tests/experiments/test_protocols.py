@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -36,7 +37,7 @@ def experiment_of(name: str, grid: SearchGrid = GRID) -> Experiment:
 
 def trained(experiment: Experiment, out: Path, best: dict[str, tuple[float, ...]], world: World = WORLD) -> list[Cell]:
     """Trials whose return is -40 at the best hyperparameters of their method, and -100 elsewhere."""
-    cells = cells_of(experiment.settings(world), FULL, GRID.trial_seeds, out)
+    cells = cells_of(experiment.settings(world), FULL, GRID.trial_seeds or 3, out)
     for cell in cells:
         method, config = cell.setting.method, cell.config
         values = (config.learning_rate, config.final_ent_coef, config.auxiliary_coefficient)
@@ -255,6 +256,32 @@ def test_bad_numbers_of_trials_are_named() -> None:
         SearchGrid(trials=0)
     with pytest.raises(ValueError, match="trial_seeds must be >= 1, got 0"):
         SearchGrid(trial_seeds=0)
+    with pytest.raises(ValueError, match=r"learning_rates must have every value once, got 0.001 0.003 0.001"):
+        SearchGrid(learning_rates=(1e-3, 3e-3, 1e-3))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"experiment": "paper", "settings": ("a2c",)}, "settings must be left out for paper"),
+        ({"experiment": "figure-2", "settings": ("a2c",)}, "settings must be left out for figure-2"),
+        ({"experiment": "joint", "search": GRID}, r"search must be left out for joint, .*got --learning-rates 0.001"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Reproduction(**options)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, 2), (1, 1)])
+def test_the_scale_decides_on_seeds_of_trials_unless_they_are_given(
+    given: int | None, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swept: list[Any] = []
+    monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", lambda cells, *_: swept.extend(cells))
+    search = dataclasses.replace(GRID, trial_seeds=given)
+    reproduce(Reproduction("paper", scale="tiny", worlds=(WORLD,), search=search, out=tmp_path), Console(quiet=True))
+    assert {cell.seed for cell in swept} == set(range(expected))
 
 
 def test_commands_name_the_trials(tmp_path: Path) -> None:

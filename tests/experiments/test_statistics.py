@@ -182,7 +182,7 @@ def test_the_permutation_test_counts_every_division_of_the_seeds(first: list[flo
 
 
 def test_samples_that_do_not_overlap_have_the_smallest_p() -> None:
-    for n, m in ((3, 3), (5, 5), (9, 9), (2, 7)):
+    for n, m in ((3, 3), (5, 5), (9, 9), (2, 7), (12, 12)):  # the last with random divisions
         found = difference_test(np.arange(float(n)) + 100, np.arange(float(m)))
         assert found.p == pytest.approx(found.smallest)
     assert difference_test(np.zeros(5), np.zeros(5)) == (0.0, 1.0, 2 / 252)

@@ -9,6 +9,7 @@ import json
 import multiprocessing
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -132,6 +133,32 @@ def test_provenance_names_command_versions_hardware_and_wall_time(swept: Path) -
     assert str(swept) not in json.dumps(told)
 
 
+@pytest.mark.slow
+def test_a_sweep_records_the_commit_that_it_began_with(tmp_path: Path) -> None:
+    root, source = tmp_path / "repository", Path(__file__).parents[2]
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for package in ("dgvf_agents", "dgvf_envs"):
+        shutil.copytree(source / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run([*git[:3], "init", "-q"], check=True)
+    commit = ["sh", "-c", f"{shlex.join([*git, 'add', '.'])} && {shlex.join([*git, 'commit', '-qm', 'one'])}"]
+    subprocess.run(commit, check=True)
+    first = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
+    out = tmp_path / "runs"
+    command = [sys.executable, "-m", "dgvf_agents.cli", *PUDDLE, "--jobs", "1", "--out", str(out)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+    process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: any(out.rglob("finished.json")))
+        with (root / "dgvf_agents" / "core" / "returns.py").open("a") as file:
+            file.write("# more\n")
+        subprocess.run(commit, check=True)
+        assert process.wait(300) == 0
+    finally:
+        process.kill()
+    marks = [json.loads(file.read_text()) for file in out.rglob("finished.json")]
+    assert [mark["code"] for mark in marks] == 8 * [first]
+
+
 def test_a_finished_sweep_is_only_analyzed_again(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +182,16 @@ def test_a_picture_says_that_its_runs_are_a_smoke_test(swept: Path, monkeypatch:
     long = dataclasses.replace(results, cells=results.cells.assign(steps=figures.SMOKE_TEST_STEPS))
     figures.draw_curves(long, swept, "")
     assert shown[2:] == ["CollectObjectsSmall-v0, 2 seeds", "PuddleWorld-v0, 2 seeds"]
+
+
+def test_settings_that_are_one_run_train_once(tmp_path: Path) -> None:
+    labels = ("preset", "exact convention")  # which the preset of the rooms has
+    settings = [one for one in EXPERIMENTS["collapses"].settings("collect-objects-small") if one.label in labels]
+    cells = cells_of(settings, SCALES["tiny"], 1, tmp_path)
+    assert cells[0].folder == cells[1].folder
+    with SweepView(Console(file=io.StringIO())) as view:
+        assert run_sweep(cells, 2, "a command", view) == []
+    assert all(cell.is_finished for cell in cells)
 
 
 def test_another_experiment_uses_the_runs_that_it_shares(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,6 +353,13 @@ def test_bad_arguments_are_named(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+def test_tables_of_another_experiment_are_not_drawn(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["draw", "search", str(swept / "results" / "gridworlds")])
+    assert stop.value.code == 2
+    assert "results must be the tables of search, got" in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_picture_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         main(["draw", "joint", str(tmp_path)])
@@ -328,7 +372,7 @@ def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, mo
     monkeypatch.setattr("dgvf_agents.experiments.sweep_view.time.monotonic", lambda: clock[0])
     cells = cells_of(EXPERIMENTS["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=120, color_system=None)
+    console = Console(file=screen, force_terminal=True, width=160, color_system=None)
     with SweepView(console) as view:
         view.begin(cells, cells)
         view.started(cells[0])
@@ -343,7 +387,7 @@ def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, mo
         assert "0 of 2 cells, 0:01:10 so far, about 0:14:23 left" in shown  # 5.55M steps at 450,000 in 70 s
         assert "15% 5,000 1.25 0:08:30" in shown  # 2.55M steps at 150,000 in 30 s
         view.ended(cells[0], "killed by SIGKILL")
-        assert "[1/2] collect-objects/discovered seed 0 FAILED: killed by SIGKILL" in screen.getvalue()
+        assert f"[1/2] {cells[0].name} FAILED: killed by SIGKILL" in screen.getvalue()
         view.started(cells[1])
         clock[0] += 5.0
         write_run(cells[1].folder, dataclasses.replace(cells[1].config, steps=50_000), {50_000: 1.0}, checkpoint=False)

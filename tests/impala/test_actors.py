@@ -16,13 +16,14 @@ from gymnasium.vector import SyncVectorEnv, VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback, CheckpointCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
 from dgvf_agents import DGVFImpala
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.impala import actor_process
 from dgvf_agents.impala.actor_process import EnvironmentActor
 from dgvf_agents.impala.algorithm import default_envs_per_actor
+from dgvf_agents.impala.cluster import HostedActor, pickled
 from dgvf_agents.impala.environments import RemoteEnvs
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import batch_of, pack
@@ -168,6 +169,25 @@ def test_actors_and_incarnations_differ_and_seeds_repeat() -> None:
     assert actions(0, 0) == actions(0, 0)
     assert actions(0, 0) != actions(1, 0)
     assert actions(0, 0) != actions(0, 1)
+
+
+def test_unseeded_actors_draw_exploration_matrices_of_their_own() -> None:
+    def same_observations(num_envs: int, seed: int | None) -> VecEnv:
+        return dicts(num_envs, 3)
+
+    model = _model(same_observations, "MultiInputPolicy", use_sde=True, seed=None)
+    spec, parameters = model._actor_spec(), model._parameters()
+    first, second = (EnvironmentActor(spec, actor, 0).rollout(parameters).rollout for actor in range(2))
+    assert all((first.observed[name][0] == second.observed[name][0]).all() for name in first.observed)  # type: ignore[index]
+    assert first.actions[0].tolist() != second.actions[0].tolist()
+
+
+def test_an_actor_that_was_never_prepared_prepares_itself() -> None:
+    model = _model()
+    spec, parameters = model._actor_spec(), model._parameters()
+    hosted = HostedActor(pickled(spec), 0, 0, idle_exit=1e9)
+    message, expected = hosted.rollout(parameters), EnvironmentActor(spec, 0, 0).rollout(parameters)
+    assert message.rollout.actions.tolist() == expected.rollout.actions.tolist()
 
 
 def test_messages_say_where_they_come_from() -> None:
@@ -358,7 +378,7 @@ def test_ray_is_not_imported_without_actors() -> None:
 
 def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r"actors must be 0 without Ray, which `pip install 'dgvf\[ray\]'` installs"):
+    with pytest.raises(ImportError, match=r"actors must be 0 without Ray, which the extra `ray` installs, dgvf\[ray\]"):
         _model().learn(20)
 
 
@@ -407,6 +427,11 @@ def test_the_stand_in_cannot_be_stepped() -> None:
     for call in (lambda: env.get_attr("x"), lambda: env.set_attr("x", 1), lambda: env.env_method("x")):
         with pytest.raises(AttributeError, match="x is"):
             call()
+
+
+def test_environments_that_would_normalize_apart_are_refused() -> None:
+    with pytest.raises(ValueError, match="env must not be a VecNormalize for actors"):
+        _model(lambda num_envs, seed: VecNormalize(rooms(num_envs, seed), norm_obs=False))
 
 
 @pytest.mark.slow

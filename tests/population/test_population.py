@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,10 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.core.types import Params
+from dgvf_agents.core.unroll import Unroll
+from dgvf_agents.execution.packing import KEY
 from dgvf_agents.population.population import Population
 from dgvf_envs.sb3_adapter import make_vec
 
@@ -137,6 +142,26 @@ def test_a_member_that_diverges_leaves_the_others_alone() -> None:
     assert_equal(group[0], agent(0, max_grad_norm=None).learn(steps))
 
 
+def test_an_infinite_meta_gradient_is_skipped_where_no_norm_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    gradient_of = Unroll.gradient
+
+    def infinite(unroll: Unroll) -> Params:
+        """Of the second member of a population, or of an agent alone."""
+        gradient = gradient_of(unroll)[KEY].clone()
+        (gradient[1] if gradient.ndim == 2 else gradient)[0] = math.inf
+        return {KEY: gradient}
+
+    monkeypatch.setattr(Unroll, "gradient", infinite)
+    steps = ITERATIONS * B * T
+    group = [agent(p, meta_skip_norm=math.inf) for p in range(2)]
+    together(group, steps)
+    assert [member.learner.meta_skipped for member in group] == [0, 3]
+    alone = agent(1, meta_skip_norm=math.inf).learn(steps)
+    assert alone.learner.meta_skipped == 3
+    torch.testing.assert_close(group[1].learner.eta, alone.learner.eta)
+    assert all(bool(value.isfinite().all()) for value in group[0].learner.eta.values())
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -144,6 +169,9 @@ def test_a_member_that_diverges_leaves_the_others_alone() -> None:
         ({"auxiliary_task": "none"}, "agree in auxiliary_task"),
         ({"max_grad_norm": None}, "agree in whether gradients are clipped"),
         ({"unroll_length": 2}, "agree in unroll_length, got 3 and 2"),
+        ({"question_window": 2}, "agree in question_window, got 1 and 2"),
+        ({"inner_optimizer": RMSProp.pytorch(decay=0.9)}, "agree in inner_optimizer apart from ε"),
+        ({"inner_optimizer": RMSProp.tensorflow()}, "agree in inner_optimizer apart from ε"),
         ({"env_id": "CollectObjectsSmall-v0"}, "agree in policy"),
     ],
 )

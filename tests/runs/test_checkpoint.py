@@ -207,6 +207,22 @@ def test_stale_files_of_more_steps_do_not_reduce_new_checkpoints(
     assert _written_at(folder, model, 320) in complete_checkpoints(folder)
 
 
+def test_a_write_reads_no_more_files_the_longer_the_run(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 20)
+    model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    counts = []
+    for steps in range(80, 880, 80):
+        read.clear()
+        written = _written_at(folder, model, steps)
+        counts.append(len(read))
+        assert complete_checkpoints(folder) == [*folder.checkpoints()[-2:-1], written]
+    assert counts[3] == counts[-1]
+
+
 def _written_at(folder: RunFolder, model: DGVFA2C, steps: int) -> Path:
     model.num_timesteps = steps
     return write_checkpoint(folder, model, 2)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -98,6 +99,46 @@ def test_principal_questions_are_fewer_answers(runs: Path) -> None:
     assert cumulants.shape == (50 * 4, 6)
     _, _, rows = np.linalg.svd(cumulants - cumulants.mean(axis=0))
     assert np.abs((eta["components"].numpy() * rows[:2]).sum(axis=1)) == pytest.approx([1.0, 1.0], abs=1e-4)
+
+
+class Pictures(gym.ObservationWrapper):
+    """The position as an image with the channels last, or in a dictionary."""
+
+    def __init__(self, env: gym.Env, as_dict: bool = False) -> None:
+        super().__init__(env)
+        picture = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
+        self.observation_space = gym.spaces.Dict({"picture": picture}) if as_dict else picture
+
+    def observation(self, observation: np.ndarray) -> Any:
+        picture = (np.arange(60).reshape(4, 5, 3) * observation.sum() * 4 % 256).astype(np.uint8)
+        return {"picture": picture} if isinstance(self.observation_space, gym.spaces.Dict) else picture
+
+
+class Dictionaries(Pictures):
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env, as_dict=True)
+
+
+def test_images_are_asked_about_as_the_agent_sees_them(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, env_wrapper="tests.runs.test_frozen_questions:Pictures", steps=80)
+    train(config, tmp_path / "run", show_progress=False)
+    model = load_model(config, RunFolder(tmp_path / "run").latest_checkpoint())
+    cumulants = experienced_cumulants(model, config)
+    seen: Any = model.get_env() or build(config).get_env()
+    states = torch.as_tensor(np.stack([seen.reset() for _ in range(20)]))
+    assert states.shape[2:] == model.observation_space.shape == (3, 4, 5)
+    asked = model.task.network.ask(model.learner.eta, states)[0].flatten(0, 1)
+    distances = torch.cdist(asked, cumulants).amin(dim=1)
+    assert distances.median() < 0.01 * cumulants.std()
+
+
+def test_principal_questions_of_dictionaries_are_refused(tmp_path: Path) -> None:
+    wrapper = "tests.runs.test_frozen_questions:Dictionaries"
+    config = dataclasses.replace(CONFIG, env_wrapper=wrapper, policy="MultiInputPolicy", steps=80)
+    train(config, tmp_path / "source", show_progress=False)
+    changes = {"task": "random", "questions_from": "../source", "principal_questions": 2}
+    with pytest.raises(ValueError, match="principal_questions must be None where observations are dictionaries"):
+        train(dataclasses.replace(config, **changes), tmp_path / "run", show_progress=False)
 
 
 def test_components_are_the_same_every_time(runs: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.restarts import lasting_cluster, supervise
+from dgvf_agents.runs.restarts import dying_with_learners, lasting_cluster, supervise
+from dgvf_agents.runs.train_learners import LearnerDiedError
 
 
 def _killed(journal: Path, times: int, resume: bool) -> None:
@@ -54,18 +55,36 @@ def test_not_after_an_error(tmp_path: Path) -> None:
     assert len((tmp_path / "journal").read_text().split()) == 1
 
 
-def test_not_after_sigterm_to_the_supervisor(tmp_path: Path) -> None:
-    journal, usual = tmp_path / "journal", signal.getsignal(signal.SIGTERM)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGINT, 1)])
+def test_not_after_a_signal_to_the_supervisor(number: signal.Signals, status: int, tmp_path: Path) -> None:
+    journal, usual = tmp_path / "journal", signal.getsignal(number)
 
     def terminate() -> None:
         while not journal.exists():
             time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), number)
 
     threading.Thread(target=terminate).start()
-    assert supervise(partial(_waits, journal), 5, False) == 128 + signal.SIGTERM
+    assert supervise(partial(_waits, journal), 5, False) == status
     assert len(journal.read_text().split()) == 1
-    assert signal.getsignal(signal.SIGTERM) is usual
+    assert signal.getsignal(number) is usual
+
+
+def _loses_a_learner(journal: Path, status: int | None, resume: bool) -> None:
+    with dying_with_learners():
+        _killed(journal, 0, resume)
+        if not resume:
+            raise LearnerDiedError(1, status)
+
+
+def test_after_one_of_several_learners_was_killed(tmp_path: Path) -> None:
+    assert supervise(partial(_loses_a_learner, tmp_path / "journal", -signal.SIGKILL), 5, False) == 0
+    assert (tmp_path / "journal").read_text().split() == ["False", "True"]
+
+
+def test_not_after_one_of_several_learners_failed(tmp_path: Path) -> None:
+    assert supervise(partial(_loses_a_learner, tmp_path / "journal", 3), 5, False) == 1
+    assert len((tmp_path / "journal").read_text().split()) == 1
 
 
 def test_runs_without_actors_need_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,20 +96,22 @@ def test_runs_without_actors_need_no_cluster(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("distributed", [False, True])
-def test_a_run_is_finished_although_its_learner_is_killed(distributed: bool, tmp_path: Path) -> None:
-    if distributed:
+@pytest.mark.parametrize(
+    "kind", [[], ["--algorithm", "impala", "--actors", "1"], ["--algorithm", "impala", "--learners", "2"]]
+)
+def test_a_run_is_finished_although_its_learner_is_killed(kind: list[str], tmp_path: Path) -> None:
+    if "--actors" in kind:
         pytest.importorskip("ray")
     options = ["--steps", "4000", "--checkpoint-every", "500", "--evaluate-every", "4000", "--compile", "False"]
     options += ["--restarts", "3", "--out", str(tmp_path / "run"), "--questions", "4"]
-    options += ["--algorithm", "impala", "--actors", "1"] if distributed else []
-    command = [sys.executable, "-m", "dgvf_agents.cli", "train", "collect-objects-small", "discovered", *options]
+    command = [sys.executable, "-m", "dgvf_agents.cli", "train", "collect-objects-small", "discovered", *options, *kind]
     supervisor = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     try:
         while not list((tmp_path / "run").glob("checkpoints/*")):
             time.sleep(0.1)
             assert supervisor.poll() is None
-        os.kill(_learner_of(supervisor.pid), signal.SIGKILL)
+        learner = _learner_of(supervisor.pid)
+        os.kill(_learner_of(learner) if "--learners" in kind else learner, signal.SIGKILL)
         _, told = supervisor.communicate(timeout=300)
     finally:
         supervisor.kill()

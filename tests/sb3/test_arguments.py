@@ -49,8 +49,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"auxiliary_weighting": "sum"}, "auxiliary_weighting must be one of .*'gradient-norm'.*got 'sum'"),
     ({"normalize_advantage": "no"}, "normalize_advantage must be True or False, got 'no'"),
     ({"compile": "yes"}, "compile must be True, False or 'auto', got 'yes'"),
-    ({"seed": "0"}, "seed must be an integer or None, got '0'"),
-    ({"seed": 1.5}, "seed must be an integer or None, got 1.5"),
+    ({"seed": "0"}, r"seed must be an integer in \[0, 2\^32\) or None, got '0'"),
+    ({"seed": 1.5}, r"seed must be an integer in \[0, 2\^32\) or None, got 1.5"),
+    ({"seed": -1}, r"seed must be an integer in \[0, 2\^32\) or None, got -1"),
+    ({"seed": 2**32}, r"seed must be an integer in \[0, 2\^32\) or None, got 4294967296"),
     ({"policy_kwargs": "x"}, "policy_kwargs must be a dict or None, got 'x'"),
     ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
     ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
@@ -65,6 +67,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
     ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
     *(
+        ({name: lambda remaining: remaining - 0.5}, f"^{name} must give finite numbers >= 0, got -0.5 where 0 of the")
+        for name in ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
+    ),
+    *(
         ({name: lambda remaining, given=given: given}, f"^{name} must give finite numbers >= 0, got .* where 1 of the")
         for name in ("learning_rate", "ent_coef", "meta_learning_rate")
         for given in ("0.1", None, [1], 1j, np.nan, -1.0)
@@ -74,6 +80,12 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
         "^n_envs must be None or 4, the number of environments of env, got 8",
     ),
 ]
+
+
+@pytest.mark.parametrize("env", ["PuddleWorld-v0", "CartPole-v1"])
+def test_a_seed_of_numpy_is_one_of_python(env: str) -> None:
+    weights = [_model(env, "MlpPolicy", seed=seed).learner.theta for seed in (np.int64(3), 3)]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
@@ -99,7 +111,7 @@ def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], m
 
 @pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
 def test_a_schedule_that_gives_no_number_on_the_way_is_named(name: str) -> None:
-    model = _model(**{name: lambda remaining: 1e-3 if remaining > 0.5 else float("nan")})
+    model = _model(**{name: lambda remaining: float("nan") if 0.0 < remaining < 0.5 else 1e-3})
     with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
         model.learn(12 * BATCH)
 

@@ -70,6 +70,8 @@ def test_what_is_used_is_logged_and_not_printed(
         ({"frame_skip": 0}, "^frame_skip must be >= 1, got 0"),
         ({"frame_size": -1}, "^frame_size must be >= 1, got -1"),
         ({"stack": 0}, "^stack must be >= 1, got 0"),
+        ({"stack": "4"}, "^stack must be an integer >= 1, got '4'"),
+        ({"frame_skip": 2.5}, "^frame_skip must be an integer >= 1, got 2.5"),
         ({"max_noops": -1}, "^max_noops must be >= 0, got -1"),
         ({"sticky": 1.0}, r"^sticky must lie in \[0, 1\), got 1\.0"),
         ({"max_frames": 0}, "^max_frames must be a positive multiple of frame_skip=4, got 0"),

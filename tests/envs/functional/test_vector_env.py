@@ -321,7 +321,9 @@ def test_wrong_actions_are_named(env_id: str, actions: Any, message: str) -> Non
     [
         ({"num_envs": 0}, "^num_envs .* got 0"),
         ({"num_envs": -2}, "^num_envs .* got -2"),
-        ({"max_episode_steps": 0}, "^max_episode_steps .* got 0"),
+        ({"num_envs": 2.5}, "^num_envs must be an integer >= 1, got 2.5"),
+        ({"max_episode_steps": 2.5}, "^max_episode_steps must be an integer >= 1, got 2.5"),
+        ({"max_episode_steps": 0}, "^max_episode_steps must be >= 1, got 0"),
         ({"autoreset_mode": "sometimes"}, "^autoreset_mode .*'NextStep'.* got 'sometimes'"),
         ({"render_mode": "ansi"}, "^render_mode .* 'ansi'"),
         ({"screen_size": 5}, "^screen_size .* got 5"),

@@ -1,0 +1,13 @@
+"""What the processes of a sweep fork from: all modules, and which code these are.
+
+Files may change while a sweep runs. Its processes still run, and record, the code that it began with.
+"""
+
+import torch._dynamo  # noqa: F401  `torch.func` imports it on first use
+
+import dgvf_agents.experiments.runs  # noqa: F401
+from dgvf_agents.execution.compile_cache import surroundings
+from dgvf_agents.runs.origin import code_version
+
+code_version()
+surroundings()

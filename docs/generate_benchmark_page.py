@@ -53,8 +53,8 @@ def page(
 {training(agents)}
 {others}{on_atari}
 `make bench` runs the benchmarks on your machine; `make docs-data` regenerates this page. Where JAX is installed
-(`pip install 'dgvf[jax]'`; it is optional), `dgvf bench agents` and `dgvf bench population` also compare training with
-the same loop in JAX, compiled as a whole. Where RLlib is (`pip install 'dgvf[rllib]'`), `dgvf bench impala` compares
+(`pip install '.[jax]'`; it is optional), `dgvf bench agents` and `dgvf bench population` also compare training with
+the same loop in JAX, compiled as a whole. Where RLlib is (`pip install '.[rllib]'`), `dgvf bench impala` compares
 IMPALA with it.
 """
 
@@ -315,7 +315,7 @@ def _jax(rows: list[dict[str, Any]]) -> str:
 `lax.scan`, environments and Adam on η included. It has the same networks, settings and initial parameters, and it takes
 turns with the other agents on the same cores; compilation is not counted. It does nothing but train: it has no episode
 statistics, callbacks or checkpoints. The tests compare its updates with ours in float64. JAX is optional:
-`pip install 'dgvf[jax]'` installs it, and without it the column shows "–".
+`pip install '.[jax]'` installs it, and without it the column shows "–".
 """
 
 

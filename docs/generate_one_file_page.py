@@ -111,7 +111,7 @@ def question_text(question: dict[str, Any]) -> str:
         f"- **What it was used for**: with this answer erased from the features, the policy's expected return is "
         f"{question['return'] - lost:.2f} instead of {question['return']:.2f}.",
         "",
-        table(("Step", "Cumulant", "Answer before the step", "What came of it", "Event"), rows, right=range(4)),
+        table(("Step", "Cumulant", "Answer before the step", "Observed return", "Event"), rows, right=range(4)),
         "",
     ])  # fmt: skip
 
@@ -186,7 +186,7 @@ def draw_episode(axes: Axes, episode: dict[str, Any]) -> None:
     steps = np.arange(1, len(episode["rewards"]) + 1)
     axes.bar(steps, episode["cumulants"], color=BLUE, alpha=0.35, width=0.8, label="cumulant $u_{t+1}$ of the step")
     axes.plot(steps, episode["answers"], color=RED, linewidth=2.2, label="answer $y_t$, before the step")
-    axes.plot(steps, episode["outcomes"], color=GRAY, linewidth=1.8, linestyle="--", label="what came of it, $G_t$")
+    axes.plot(steps, episode["outcomes"], color=GRAY, linewidth=1.8, linestyle="--", label="observed return $G_t$")
     axes.axhline(0, color=INK, linewidth=0.8)
     for step, reward in zip(steps, episode["rewards"], strict=True):
         if reward:

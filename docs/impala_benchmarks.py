@@ -23,12 +23,12 @@ def impala(reports: Sequence[dict[str, Any]]) -> str:
 
 
 _ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in
-one process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network, environments
-and batch; *To RLlib* is the ratio to the faster of its two variants. Its updates are not compiled, as it has them by
-default. *bfloat16 encoder* is IMPALA with `mixed_precision=True`, beside which RLlib computes in float32, its default;
-it is fast only on processors that compute bfloat16 in hardware. Discovered GVFs have D = 128 questions; the last
-column is their time per step relative to IMPALA's with as many actors. The agents take turns within one run. See
-[Distributed actors](impala.md#distributed-actors)."""
+one process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network,
+environments and batch; *To RLlib* is the ratio to the faster of its two variants. RLlib's updates are not compiled,
+which is its default. *bfloat16 encoder* is IMPALA with `mixed_precision=True`, beside which RLlib computes in
+float32, its default; it is fast only on processors that compute bfloat16 in hardware. Discovered GVFs have D = 128
+questions; the last column is their time per step relative to IMPALA's with as many actors. The agents take turns
+within one run. See [Distributed actors](impala.md#distributed-actors)."""
 
 
 def _one(report: dict[str, Any]) -> str:
@@ -62,8 +62,8 @@ def _parts(report: dict[str, Any]) -> str:
         cells.append((row["world"], *shares, *extra, f"{row['rollout_bytes'] / 1000:,.0f}"))
     headings = ("Environment", "Environments", "Acting", "Transport", "Update", "Update, discovered", "GFLOP", "kB")
     return f"""Milliseconds per batch of IMPALA's parts, measured one by one on one core, with their share of the sum.
-Transport is the way of a batch through Ray's object store into the learner's tensors. GFLOP and kB are the arithmetic
-of an update without questions and the size of a batch on its way:
+*Transport* is the transfer of a batch through Ray's object store into the learner's tensors. *GFLOP* counts the
+operations of an update without questions, *kB* is the size of a transferred batch:
 
 {table(headings, cells, right=range(1, 8))}"""
 

@@ -57,7 +57,7 @@ def test_the_center_is_a_seed_where_returns_are_logarithmic(panels: list[Panel])
     seeds = [-40.0, -42.0, -44.0, -5000.0]
     worlds = {"puddle-world": {"discovered": seeds}, "collect-objects": {"discovered": [1.0, 2.0, 2.0, 7.0]}}
     draw_curves(results(worlds), Path("a.png"), "")
-    puddles, rooms = (panel.lines[0] for panel in panels)
+    rooms, puddles = (panel.lines[0] for panel in panels)
     assert last(puddles)[0] in (-42.0, -44.0)
     assert last(rooms)[0] == 3.0
 
@@ -77,7 +77,7 @@ def test_studies_show_the_same(panels: list[Panel]) -> None:
         "collect-objects": {"2": [1.0, 2.0, 6.0], "8": [3.0] * 3},
     }
     draw_study(results(worlds, "questions"), Path("a.png"), "d")
-    puddles, rooms = (panel.lines[0].band for panel in panels)
+    rooms, puddles = (panel.lines[0].band for panel in panels)
     assert puddles[:, :2].tolist() == [[2.0, -100.0], [8.0, -41.0]]
     assert rooms[:, :2].tolist() == [[2.0, 3.0], [8.0, 3.0]]
     assert np.isnan(rooms[:, 2:]).all()

@@ -8,6 +8,8 @@ _LONG_EPISODES: Changes = {"env_kwargs.max_episode_steps": 1_000}
 """Of training; evaluation allows 5,000 steps."""
 _CHOSEN_ON_A2C: Changes = {"learning_rate": 0.001, "ent_coef": 5.0, "final_ent_coef": 0.05}
 """What the search of `paper` chooses on PuddleWorld."""
+_STEADY: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.03, "auxiliary_coefficient": 0.003}
+"""Without a collapse on the first ten seeds."""
 _FAST_HEADS: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015, "head_rate": 3.0}
 COLLAPSES: dict[str, Changes] = {
     "preset": {},
@@ -34,6 +36,8 @@ COLLAPSES: dict[str, Changes] = {
         for entropy in (0.03, 0.02, 0.015)
         for coefficient in (0.003, 0.001)
     },
+    "rate 0.001, entropy to 0.03, coefficient 0.003, long episodes": {**_STEADY, **_LONG_EPISODES},
+    "rate 0.001, entropy to 0.03, coefficient 0.003, exact convention": {**_STEADY, "convention": "exact"},
     "rate 0.001, entropy to 0.015": {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015},
     "rate 0.001, entropy to 0.05, heads 3 times as fast": {**_CHOSEN_ON_A2C, "head_rate": 3.0},
     "rate 0.001, entropy to 0.015, heads 3 times as fast": _FAST_HEADS,

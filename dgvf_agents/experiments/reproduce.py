@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -62,10 +63,13 @@ def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[
     worlds = _worlds(reproduction, experiment)
     if experiment.first is not None:
         _train(reproduction, experiment, [s for world in worlds for s in experiment.first(world)], console)
-    settings = _wanted(reproduction, [s for world in worlds for s in experiment.settings(world)])
-    cells = _train(reproduction, experiment, settings, console, trials=experiment.chooses_with_trials)
-    if then := [s for world in worlds for s in _follow_up(experiment, [c for c in cells if c.setting.world == world])]:
-        _warn_of_edges(experiment, analyze(experiment, [cell for cell in cells if cell.is_finished]), worlds, console)
+    recorded = _recorded_trials(reproduction, experiment, worlds)
+    first = [s for world in worlds if world not in recorded for s in experiment.settings(world)]
+    cells = _train(reproduction, experiment, _wanted(reproduction, first), console, experiment.chooses_with_trials)
+    if then := [s for world in worlds for s in _follow_up(experiment, world, cells, recorded)]:
+        if cells:
+            finished = [cell for cell in cells if cell.is_finished]
+            _warn_of_edges(experiment, analyze(experiment, finished), worlds, console)
         cells += _train(reproduction, experiment, then, console)
 
     finished = [cell for cell in cells if cell.is_finished]
@@ -126,10 +130,7 @@ def _train(
         console: where to tell.
         trials: whether these are trials, which have their own seeds.
     """
-    values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
-    given = {name: value for name, value in values.items() if value is not None}
-    scale = dataclasses.replace(SCALES[reproduction.scale], **given)
-    cells = cells_of(settings, scale, *_seeds(reproduction, experiment, trials))
+    cells = _cells(reproduction, experiment, settings, trials)
     _check_extension(reproduction, cells, trials)
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
@@ -137,6 +138,37 @@ def _train(
         with SweepView(console) as view:
             run_sweep(cells, reproduction.jobs, reproduction.command, view)
     return cells
+
+
+def _cells(reproduction: Reproduction, experiment: Experiment, settings: Sequence[Setting], trials: bool) -> list[Cell]:
+    """The runs of settings, at the scale of the reproduction; trials have their own seeds."""
+    values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
+    given = {name: value for name, value in values.items() if value is not None}
+    scale = dataclasses.replace(SCALES[reproduction.scale], **given)
+    return cells_of(settings, scale, *_seeds(reproduction, experiment, trials))
+
+
+def _recorded_trials(
+    reproduction: Reproduction, experiment: Experiment, worlds: Sequence[str]
+) -> dict[str, pd.DataFrame]:
+    """The rows of all trials on a world, where the results to be extended hold them: these are not run again.
+
+    Raises:
+        ValueError: they hold trials of another configuration.
+    """
+    folder = reproduction.results_folder
+    if not (reproduction.extend and experiment.chooses_with_trials and (folder / "cells.csv").exists()):
+        return {}
+    held, table = {run["run"] for run in read_provenance(folder)["runs"]}, Results.read(folder).cells
+    found = {}
+    for world in worlds:
+        trials = _cells(reproduction, experiment, experiment.settings(world), trials=True)
+        if held >= {cell.name for cell in trials}:
+            _check_extension(reproduction, trials, trials=True)
+            wanted = {(cell.setting.label, cell.seed) for cell in trials}
+            rows = where(table, world=world)
+            found[world] = rows[[run in wanted for run in zip(rows["setting"], rows["seed"], strict=True)]]
+    return found
 
 
 def _check_extension(reproduction: Reproduction, cells: Sequence[Cell], trials: bool) -> None:
@@ -165,11 +197,23 @@ def _warn_of_edges(experiment: Experiment, results: Results, worlds: Collection[
         console.print(f"[yellow]{text}[/yellow]", highlight=False, soft_wrap=True)
 
 
-def _follow_up(experiment: Experiment, cells: Sequence[Cell]) -> list[Setting]:
-    """Second-stage settings of one world; none until its first stage is finished, on which they depend."""
+def _follow_up(
+    experiment: Experiment, world: str, cells: Sequence[Cell], recorded: Mapping[str, pd.DataFrame]
+) -> list[Setting]:
+    """Second-stage settings of one world; none until its first stage is finished, on which they depend.
+
+    Args:
+        experiment: what is run.
+        world: the world.
+        cells: runs of the first stage, on all worlds.
+        recorded: see `_recorded_trials`.
+    """
+    if world in recorded:
+        return experiment.follow_up(world, recorded[world])
+    cells = [cell for cell in cells if cell.setting.world == world]
     if experiment.grid is None or not all(cell.is_finished for cell in cells):
         return []
-    return experiment.follow_up(cells[0].setting.world, analyze(experiment, cells).cells)
+    return experiment.follow_up(world, analyze(experiment, cells).cells)
 
 
 def _write(

@@ -196,6 +196,36 @@ def test_seeds_are_added_after_the_same_trials(tmp_path: Path) -> None:
     assert len(results.cells) == 8 + 3 * len(METHODS)
 
 
+def test_recorded_trials_are_not_run_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seeds are added on another machine, which has the tables but not the runs."""
+    cells = trained(experiment_of("paper"), tmp_path / "first", {"a2c": (1e-3, 0.03)})
+    then = experiment_of("paper").follow_up(WORLD, analyze(experiment_of("paper"), cells).cells)
+    for cell in cells_of(then, FULL, 2, tmp_path / "first", SEEDS_AFTER_TRIALS):
+        write_run(cell.folder, cell.config, {cell.config.steps: -40.0})
+    first = Reproduction("paper", seeds=2, worlds=(WORLD,), out=tmp_path / "first", run=False, search=GRID)
+    reproduce(first, Console(quiet=True))
+    swept: list[Any] = []
+    monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", lambda cells, *_: swept.extend(cells))
+    results = first.results_folder.parent
+    second = dataclasses.replace(
+        first, first_seed=2, seeds=1, out=tmp_path / "second", results=results, extend=True, run=True
+    )
+    reproduce(second, Console(quiet=True))
+    assert [(cell.setting.label, cell.seed) for cell in swept] == [(method, 102) for method in METHODS]
+    assert [cell.config for cell in swept] == [s.config(FULL, 102) for s in then]
+    for cell in swept:
+        write_run(cell.folder, cell.config, {cell.config.steps: -40.0})
+    assert reproduce(dataclasses.replace(second, run=False), Console(quiet=True)) == []
+    extended = Results.read(first.results_folder)
+    assert list(where(extended.cells, setting="random")["seed"]) == [100, 101, 102]
+    assert len(extended.cells) == 8 + 3 * len(METHODS)
+    swept.clear()
+    more = dataclasses.replace(GRID, entropies=(*GRID.entropies, 0.1))
+    reproduce(dataclasses.replace(second, search=more, first_seed=3), Console(quiet=True))
+    assert len(swept) == 12
+    assert {cell.setting.method for cell in swept} == {"a2c"}
+
+
 def test_only_choices_on_the_worlds_of_the_command_are_told_to_be_at_an_edge(tmp_path: Path) -> None:
     """Choices on other worlds, in the tables that are extended, may come from a grid in which they are inside."""
     told = []

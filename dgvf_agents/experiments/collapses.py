@@ -9,7 +9,7 @@ _LONG_EPISODES: Changes = {"env_kwargs.max_episode_steps": 1_000}
 _CHOSEN_ON_A2C: Changes = {"learning_rate": 0.001, "ent_coef": 5.0, "final_ent_coef": 0.05}
 """What the search of `paper` chooses on PuddleWorld."""
 _STEADY: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.03, "auxiliary_coefficient": 0.003}
-"""Without a collapse on the first ten seeds."""
+"""Without a collapse on 20 seeds (docs/results.md)."""
 _FAST_HEADS: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015, "head_rate": 3.0}
 COLLAPSES: dict[str, Changes] = {
     "preset": {},

@@ -156,9 +156,9 @@ def _recorded_trials(
     Raises:
         ValueError: they hold trials of another configuration.
     """
-    folder = reproduction.results_folder
-    if not (reproduction.extend and experiment.chooses_with_trials and (folder / "cells.csv").exists()):
+    if not (reproduction.has_earlier_results and experiment.chooses_with_trials):
         return {}
+    folder = reproduction.results_folder
     held, table = {run["run"] for run in read_provenance(folder)["runs"]}, Results.read(folder).cells
     found = {}
     for world in worlds:
@@ -173,7 +173,7 @@ def _recorded_trials(
 
 def _check_extension(reproduction: Reproduction, cells: Sequence[Cell], trials: bool) -> None:
     """Refuse to extend results by these runs before they are trained. The same trials may lead to more seeds."""
-    if reproduction.extend and (reproduction.results_folder / "cells.csv").exists():
+    if reproduction.has_earlier_results:
         earlier = read_provenance(reproduction.results_folder)
         added = () if trials else [cell.name for cell in cells]
         check_extension(earlier, added, {cell.setting.folder_name: cell.config for cell in cells})
@@ -222,7 +222,7 @@ def _write(
     """Write tables, provenance and picture."""
     folder = reproduction.results_folder
     made, earlier = provenance(reproduction.command, cells, missing), None
-    if reproduction.extend and (folder / "cells.csv").exists():
+    if reproduction.has_earlier_results:
         earlier, known = Results.read(folder), read_provenance(folder)
         if experiment.chooses_with_trials:  # the same trials lead to more seeds of what they chose
             held = {run["run"] for run in known["runs"]}

@@ -144,6 +144,11 @@ class Reproduction:
         return folder / "-".join(str(game_of_world(world)) for world in self.game_worlds) if self.on_atari else folder
 
     @property
+    def has_earlier_results(self) -> bool:
+        """Whether there are results to extend."""
+        return self.extend and (self.results_folder / "cells.csv").exists()
+
+    @property
     def command(self) -> str:
         """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.experiment, "--scale", self.scale]

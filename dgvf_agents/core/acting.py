@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.types import Observations, Params, SampledActions
+
+Act = Callable[[Params, Observations, Tensor], SampledActions]
+"""`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
 
 
 def sample_actions(

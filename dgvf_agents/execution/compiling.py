@@ -111,7 +111,11 @@ class Compiled(Generic[Result]):
     """A function, compiled or eager."""
 
     def __init__(
-        self, function: Callable[..., Result], compilation: Compilation | None = None, differentiable: int = 0
+        self,
+        function: Callable[..., Result],
+        compilation: Compilation | None = None,
+        differentiable: int = 0,
+        last: tuple[Any, ...] = (),
     ) -> None:
         """
         Args:
@@ -119,8 +123,9 @@ class Compiled(Generic[Result]):
                 not change.
             compilation: of the model that it belongs to.
             differentiable: number of leading arguments that `vjp` differentiates in.
+            last: arguments that follow those of every call. Functions that differ only in them share a compilation.
         """
-        self._function, self._differentiable = function, differentiable
+        self._function, self._differentiable, self._last = function, differentiable, last
         self._compilation = compilation or Compilation()
         self._jobs: dict[Any, Job] = {}
         self._libraries: dict[Any, _Fitting] = {}
@@ -130,7 +135,7 @@ class Compiled(Generic[Result]):
     def eager(self, *arguments: Any) -> Result:
         """The function's result. If it is to run compiled later, its compilation starts in the background."""
         self.prepare(*arguments, gradients=torch.is_grad_enabled())
-        return self._function(*arguments)
+        return self._function(*arguments, *self._last)
 
     def prepare(self, *arguments: Any, gradients: bool = False) -> None:
         """Start the compilation for arguments like these in the background, if the function is to run compiled.
@@ -140,10 +145,12 @@ class Compiled(Generic[Result]):
             gradients: whether `vjp` will be called.
         """
         if self._compilation.planned and self._compilation.device.type == "cpu":
+            arguments = (*arguments, *self._last)
             self._job(_layout(flatten(arguments), gradients and self._differentiable > 0), arguments)
 
     def __call__(self, *arguments: Any) -> Result:
         """The compiled function's result; waits for its compilation. Eager if it cannot be compiled."""
+        arguments = (*arguments, *self._last)
         if self._compilation.device.type != "cpu" and self._compilation.mode is not False:
             return self._compiled_just_in_time()(*arguments)
         leaves = flatten(arguments)
@@ -152,6 +159,7 @@ class Compiled(Generic[Result]):
 
     def vjp(self, *arguments: Any) -> tuple[Result, PullBack]:
         """The compiled function's result, a tuple, and its pull-back. Waits, or is eager, as calls are."""
+        arguments = (*arguments, *self._last)
         if self._compilation.device.type != "cpu" and self._compilation.mode is not False:
             return vjp(self._compiled_just_in_time(), arguments, self._differentiable)
         leaves = flatten(arguments)

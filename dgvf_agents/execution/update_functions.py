@@ -8,12 +8,14 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
+from dgvf_agents.core.acting import Act
 from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import MetaLossFunction, UpdateFunction, UpdateWithMetaLossFunction
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.packing import PackedFunctions
+from dgvf_agents.execution.rule_settings import FunctionsOfSettings, settings_of
 
 
 @final
@@ -25,6 +27,8 @@ class UpdateFunctions:
     """The update rule."""
     packed: PackedFunctions
     """The eager functions on packed θ, η and optimizer statistics."""
+    act: Act
+    """Samples actions: `PackedFunctions.act`."""
     compilation: Compilation
     """Which updates run compiled."""
     update: Compiled[tuple[InnerState, InnerMetrics]]
@@ -43,13 +47,16 @@ class UpdateFunctions:
             compilation: which updates run compiled.
         """
         packed = PackedFunctions(rule, eta)
+        functions = FunctionsOfSettings(packed, rule)
+        settings = (settings_of(rule, next(iter(rule.network.params().values()))),)
         return cls(
             rule,
             packed,
+            functions.act,
             compilation,
-            Compiled(packed.update, compilation, differentiable=2),
-            Compiled(packed.meta_loss_gradient, compilation),
-            Compiled(packed.update_with_meta_loss, compilation, differentiable=2),
+            Compiled(functions.update, compilation, differentiable=2, last=settings),
+            Compiled(functions.meta_loss_gradient, compilation, last=settings),
+            Compiled(functions.update_with_meta_loss, compilation, differentiable=2, last=settings),
         )
 
     def at(self, update: int) -> ChosenFunctions:

@@ -16,12 +16,10 @@ from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import get_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.population import (
-    MEMBER_SETTINGS,
     MemberBatches,
     PopulationFunctions,
-    Settings,
-    setting_of,
 )
+from dgvf_agents.execution.rule_settings import RULE_SETTINGS, Settings, setting_of
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.learner_state import LearnerState, UnrollState
@@ -37,13 +35,13 @@ class PopulationLearner:
         """
         Args:
             learners: of the members. They agree in shapes, in the number of updates, and in all settings but
-                `MEMBER_SETTINGS`, learning rates and maximum norms. They are not changed.
+                `RULE_SETTINGS`, learning rates and maximum norms. They are not changed.
             compilation: which updates run compiled.
         """
         first = learners[0]
         self._settings, self._discovers, self._packed = first.settings, first.discovers, first.functions.packed
         self._functions = _functions(first.functions, compilation)
-        self._member_settings = _differing_settings(learners)
+        self._member_settings = _settings_of_members(learners)
         states = [learner.get_state() for learner in learners]
         self._state = stacked([learner.packed_state for learner in learners])
         self._eta = stacked([learner.packed_eta for learner in learners])
@@ -172,6 +170,7 @@ def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFu
     return UpdateFunctions(
         functions.rule,
         functions.packed,
+        functions.act,
         compilation,
         Compiled(population.update, compilation, differentiable=2),  # type: ignore[arg-type]
         Compiled(population.meta_loss_gradient, compilation),
@@ -179,15 +178,15 @@ def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFu
     )
 
 
-def _differing_settings(learners: Sequence[DiscoveryLearner]) -> Settings:
-    """The settings in which members differ; the others stay numbers, which compiled functions contain."""
-    settings, device = {}, learners[0].packed_state.theta[KEY].device
-    for name in MEMBER_SETTINGS:
+def _settings_of_members(learners: Sequence[DiscoveryLearner]) -> Settings:
+    """All settings that the rules have, `[P]`."""
+    settings, theta = {}, learners[0].packed_state.theta[KEY]
+    for name in RULE_SETTINGS:
         values = [setting_of(learner.functions.rule, name) for learner in learners]
-        if any(value != values[0] for value in values):
+        if any(value is not None for value in values):
             if None in values:
                 raise ValueError(f"{name} must be a number for all members or for none, got {values}")
-            settings[name] = torch.tensor(values, dtype=torch.float32, device=device)
+            settings[name] = theta.new_tensor(values)
     return settings
 
 

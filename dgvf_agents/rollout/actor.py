@@ -10,17 +10,15 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
+from dgvf_agents.core.acting import Act
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
+from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import FusedSteps
 from dgvf_agents.rollout.builder import Arrays
 from dgvf_agents.rollout.simulation import RolloutSimulator, StepOutcome, simulated_world
 from dgvf_envs.functional.simulation import SimulatedRollout
-
-Act = Callable[[Params, Observations, Tensor], SampledActions]
-"""`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
 
 
 @final

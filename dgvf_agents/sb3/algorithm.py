@@ -226,7 +226,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         features = self.task.reads_features
         builder = RolloutBuilder(*sizes, *action, self.device, final, off_policy, features)
         exploration = partial(exploration_matrices, self.policy) if self.use_sde else None
-        act, updates = update_functions.packed.act, lambda: self.learner.updates
+        act, updates = update_functions.act, lambda: self.learner.updates
         actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration, features)
         return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
 

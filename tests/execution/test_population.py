@@ -15,7 +15,8 @@ from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY, PackedFunctions
-from dgvf_agents.execution.population import MemberBatches, PopulationFunctions, with_settings
+from dgvf_agents.execution.population import MemberBatches, PopulationFunctions
+from dgvf_agents.execution.rule_settings import with_settings
 from dgvf_agents.population.stacking import stacked, stacked_rollouts
 from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of
 

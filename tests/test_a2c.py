@@ -30,6 +30,7 @@ from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.sb3.auxiliary_tasks import TASKS
 from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
+from tests.compile_keys import recorded_keys
 from tests.random_rollouts import random_rollout
 
 SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
@@ -290,6 +291,35 @@ def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it
         assert model.compile == "auto"
         model.learn(total - model.num_timesteps, reset_num_timesteps=False)
         np.testing.assert_array_equal(_weights(model), expected, err_msg=f"saved after {updates} updates")
+
+
+NUMBERS: dict[str, Any] = {
+    "gamma": 0.5,
+    "vf_coef": 0.1,
+    "ent_coef": 0.1,
+    "auxiliary_coefficient": 1.0,
+    "max_grad_norm": 2.0,
+    "rms_prop_eps": 1e-3,
+    "learning_rate": 1e-3,
+    "meta_learning_rate": 1e-3,
+    "meta_max_grad_norm": 0.1,
+    "seed": 1,
+}
+
+
+def test_models_that_differ_in_numbers_share_compiled_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = recorded_keys(monkeypatch, 8)
+
+    def keys(**changes: Any) -> set[str]:
+        asked.clear()
+        _model(compile="auto", **changes).learn(8 * BATCH)
+        return set(asked)
+
+    expected = keys()
+    assert len(expected) == 3  # acting, the inner update with the meta-loss before it, and the last meta-loss
+    for name, value in NUMBERS.items():
+        assert keys(**{name: value}) == expected, name
+    assert not keys(n_steps=4) & expected
 
 
 class _Bad(gym.Env):

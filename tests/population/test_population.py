@@ -18,6 +18,7 @@ from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.population.population import Population
 from dgvf_envs.sb3_adapter import make_vec
+from tests.compile_keys import recorded_keys
 
 B, T, ITERATIONS = 3, 4, 11
 WORLD = {"start": "random", "max_episode_steps": 7}
@@ -101,6 +102,20 @@ def test_members_are_what_they_are_alone(case: str) -> None:
     together(group, steps)
     for p, own in enumerate(OWN):
         assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
+
+
+def test_populations_that_differ_in_numbers_share_compiled_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = recorded_keys(monkeypatch, ITERATIONS)
+
+    def keys(members: Sequence[dict[str, Any]]) -> set[str]:
+        asked.clear()
+        together([agent(p, compile="auto", **own) for p, own in enumerate(members)], ITERATIONS * B * T)
+        return set(asked)
+
+    expected = keys([{}, {}, {}])
+    assert len(expected) >= 3  # of acting, the inner update and the meta-loss
+    assert keys(OWN) == expected
+    assert not keys([{}, {}]) & expected
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def _stacked(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
 def _joined(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """All rows, those of a world together."""
     rows = _stacked(tables)
-    return pd.concat([of_world for _, of_world in rows.groupby("world", sort=False)], ignore_index=True)
+    return _stacked([of_world for _, of_world in rows.groupby("world", sort=False)] or [rows])
 
 
 @final
@@ -193,9 +193,11 @@ def _without_trials(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _normalized(by_world: Sequence[pd.DataFrame]) -> dict[str, pd.DataFrame]:
     """Normalized returns of the settings that every world has, as `all`; nothing if they cannot be compared."""
+    if len(by_world) < 2:
+        return {}
     references = [reference_of(runs["world"].iloc[0]) for runs in by_world]
     common = set.intersection(*(set(runs["setting"]) for runs in by_world))
-    if len(by_world) < 2 or not common or any(reference.random is None for reference in references):
+    if not common or any(reference.random is None for reference in references):
         return {}
     columns = [f"{quantity}_return" for quantity in QUANTITIES]
     kept = [runs[runs["setting"].isin(common)].copy() for runs in by_world]

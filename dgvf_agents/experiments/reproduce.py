@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ from dgvf_agents.experiments.protocols import edge_warnings
 from dgvf_agents.experiments.provenance import check_extension, joined_provenance, provenance
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
-from dgvf_agents.experiments.settings import SCALES, Setting, is_trial
+from dgvf_agents.experiments.settings import SCALES, Setting
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
@@ -62,15 +62,15 @@ def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[
         experiment = dataclasses.replace(experiment, grid=reproduction.search)
     worlds = _worlds(reproduction, experiment)
     if experiment.first is not None:
-        _train(reproduction, experiment, [s for world in worlds for s in experiment.first(world)], console)
-    recorded = _recorded_trials(reproduction, experiment, worlds)
-    first = [s for world in worlds if world not in recorded for s in experiment.settings(world)]
-    cells = _train(reproduction, experiment, _wanted(reproduction, first), console, experiment.chooses_with_trials)
-    if then := [s for world in worlds for s in _follow_up(experiment, world, cells, recorded)]:
-        if cells:
-            finished = [cell for cell in cells if cell.is_finished]
-            _warn_of_edges(experiment, analyze(experiment, finished), worlds, console)
-        cells += _train(reproduction, experiment, then, console)
+        before = [s for world in worlds for s in experiment.first(world)]
+        _train(reproduction, _cells(reproduction, experiment, before), console)
+    settings = _wanted(reproduction, [s for world in worlds for s in experiment.settings(world)])
+    cells, recorded = _first_stage(reproduction, experiment, settings, console)
+    if experiment.grid is not None:
+        found = analyze(experiment, [cell for cell in cells if cell.is_finished], recorded)
+        if then := [s for world in worlds for s in _follow_up(experiment, world, cells, found)]:
+            _warn_of_edges(experiment, found, worlds, console)
+            cells += _train(reproduction, _cells(reproduction, experiment, then), console)
 
     finished = [cell for cell in cells if cell.is_finished]
     missing = [cell for cell in cells if cell not in finished]
@@ -114,24 +114,33 @@ def _wanted(reproduction: Reproduction, settings: Sequence[Setting]) -> list[Set
     return [setting for setting in settings if setting.label in (reproduction.settings or labels)]
 
 
-def _train(
-    reproduction: Reproduction,
-    experiment: Experiment,
-    settings: Sequence[Setting],
-    console: Console,
-    trials: bool = False,
-) -> list[Cell]:
-    """Adopt and train the runs of settings, at the scale of the reproduction.
+def _first_stage(
+    reproduction: Reproduction, experiment: Experiment, settings: Sequence[Setting], console: Console
+) -> tuple[list[Cell], Results]:
+    """The runs that were trained, and the rows of the trials that results to be extended hold, which are not run again.
 
-    Args:
-        reproduction: the options.
-        experiment: what is run.
-        settings: what to run.
-        console: where to tell.
-        trials: whether these are trials, which have their own seeds.
+    Raises:
+        ValueError: they record trials of another configuration.
     """
-    cells = _cells(reproduction, experiment, settings, trials)
-    _check_extension(reproduction, cells, trials)
+    cells = _cells(reproduction, experiment, settings, trials=experiment.chooses_with_trials)
+    if not (reproduction.has_earlier_results and experiment.chooses_with_trials):
+        return _train(reproduction, cells, console), Results()
+    table = Results.read(reproduction.results_folder).cells
+    recorded = {cell for cell in cells if len(where(table, **_row_of(cell)))}
+    _check_extension(reproduction, recorded, added=False)
+    rows = [where(table, **_row_of(cell)) for cell in cells if cell in recorded]
+    trained = _train(reproduction, [cell for cell in cells if cell not in recorded], console)
+    return trained, Results(pd.concat(rows)) if rows else Results()
+
+
+def _row_of(cell: Cell) -> dict[str, Any]:
+    """What tells the row of a run in the table of cells."""
+    return {"world": cell.setting.world, "setting": cell.setting.label, "seed": cell.seed}
+
+
+def _train(reproduction: Reproduction, cells: list[Cell], console: Console) -> list[Cell]:
+    """Adopt and train runs; returns them."""
+    _check_extension(reproduction, cells)
     for cell in adopt(cells, reproduction.adopt):
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if reproduction.run:
@@ -140,7 +149,9 @@ def _train(
     return cells
 
 
-def _cells(reproduction: Reproduction, experiment: Experiment, settings: Sequence[Setting], trials: bool) -> list[Cell]:
+def _cells(
+    reproduction: Reproduction, experiment: Experiment, settings: Sequence[Setting], trials: bool = False
+) -> list[Cell]:
     """The runs of settings, at the scale of the reproduction; trials have their own seeds."""
     values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
     given = {name: value for name, value in values.items() if value is not None}
@@ -148,35 +159,18 @@ def _cells(reproduction: Reproduction, experiment: Experiment, settings: Sequenc
     return cells_of(settings, scale, *_seeds(reproduction, experiment, trials))
 
 
-def _recorded_trials(
-    reproduction: Reproduction, experiment: Experiment, worlds: Sequence[str]
-) -> dict[str, pd.DataFrame]:
-    """The rows of all trials on a world, where the results to be extended hold them: these are not run again.
+def _check_extension(reproduction: Reproduction, cells: Collection[Cell], added: bool = True) -> None:
+    """Refuse to extend results by runs, before they are trained.
 
-    Raises:
-        ValueError: they hold trials of another configuration.
+    Args:
+        reproduction: the options.
+        cells: the runs.
+        added: whether the runs are to be added; otherwise the results have them.
     """
-    if not (reproduction.has_earlier_results and experiment.chooses_with_trials):
-        return {}
-    folder = reproduction.results_folder
-    held, table = {run["run"] for run in read_provenance(folder)["runs"]}, Results.read(folder).cells
-    found = {}
-    for world in worlds:
-        trials = _cells(reproduction, experiment, experiment.settings(world), trials=True)
-        if held >= {cell.name for cell in trials}:
-            _check_extension(reproduction, trials, trials=True)
-            wanted = {(cell.setting.label, cell.seed) for cell in trials}
-            rows = where(table, world=world)
-            found[world] = rows[[run in wanted for run in zip(rows["setting"], rows["seed"], strict=True)]]
-    return found
-
-
-def _check_extension(reproduction: Reproduction, cells: Sequence[Cell], trials: bool) -> None:
-    """Refuse to extend results by these runs before they are trained. The same trials may lead to more seeds."""
     if reproduction.has_earlier_results:
         earlier = read_provenance(reproduction.results_folder)
-        added = () if trials else [cell.name for cell in cells]
-        check_extension(earlier, added, {cell.setting.folder_name: cell.config for cell in cells})
+        names = [cell.name for cell in cells if added]
+        check_extension(earlier, names, {cell.setting.folder_name: cell.config for cell in cells})
 
 
 def _seeds(reproduction: Reproduction, experiment: Experiment, trials: bool) -> tuple[int, Path, int]:
@@ -197,23 +191,18 @@ def _warn_of_edges(experiment: Experiment, results: Results, worlds: Collection[
         console.print(f"[yellow]{text}[/yellow]", highlight=False, soft_wrap=True)
 
 
-def _follow_up(
-    experiment: Experiment, world: str, cells: Sequence[Cell], recorded: Mapping[str, pd.DataFrame]
-) -> list[Setting]:
+def _follow_up(experiment: Experiment, world: str, cells: Sequence[Cell], found: Results) -> list[Setting]:
     """Second-stage settings of one world; none until its first stage is finished, on which they depend.
 
     Args:
         experiment: what is run.
         world: the world.
         cells: runs of the first stage, on all worlds.
-        recorded: see `_recorded_trials`.
+        found: tables of the first stage.
     """
-    if world in recorded:
-        return experiment.follow_up(world, recorded[world])
-    cells = [cell for cell in cells if cell.setting.world == world]
-    if experiment.grid is None or not all(cell.is_finished for cell in cells):
+    if not all(cell.is_finished for cell in cells if cell.setting.world == world):
         return []
-    return experiment.follow_up(world, analyze(experiment, cells).cells)
+    return experiment.follow_up(world, where(found.cells, world=world))
 
 
 def _write(
@@ -223,12 +212,7 @@ def _write(
     folder = reproduction.results_folder
     made, earlier = provenance(reproduction.command, cells, missing), None
     if reproduction.has_earlier_results:
-        earlier, known = Results.read(folder), read_provenance(folder)
-        if experiment.chooses_with_trials:  # the same trials lead to more seeds of what they chose
-            held = {run["run"] for run in known["runs"]}
-            cells = [cell for cell in cells if not is_trial(cell.setting.label) or cell.name not in held]
-            made = provenance(reproduction.command, cells, missing)
-        made = joined_provenance(known, made)
+        earlier, made = Results.read(folder), joined_provenance(read_provenance(folder), made)
     results = analyze(experiment, cells, earlier)
     results.write(folder, made)
     draw(reproduction.experiment, folder)

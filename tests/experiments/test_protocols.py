@@ -21,7 +21,7 @@ from dgvf_agents.experiments.reproduce import SEEDS_AFTER_TRIALS, reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.search import Choice
-from dgvf_agents.experiments.settings import SCALES, SearchGrid
+from dgvf_agents.experiments.settings import SCALES, SearchGrid, is_trial
 from dgvf_agents.experiments.tables import Results, where
 from dgvf_agents.runs.config import METHODS, World
 from tests.run_folders import write_run
@@ -221,9 +221,21 @@ def test_recorded_trials_are_not_run_again(tmp_path: Path, monkeypatch: pytest.M
     assert len(extended.cells) == 8 + 3 * len(METHODS)
     swept.clear()
     more = dataclasses.replace(GRID, entropies=(*GRID.entropies, 0.1))
-    reproduce(dataclasses.replace(second, search=more, first_seed=3), Console(quiet=True))
-    assert len(swept) == 12
-    assert {cell.setting.method for cell in swept} == {"a2c"}
+    third = dataclasses.replace(second, search=more, first_seed=3)
+    reproduce(third, Console(quiet=True))
+    assert [cell.setting.label for cell in swept] == 2 * [
+        f"a2c learning_rate={r} final_ent_coef=0.1" for r in (1e-3, 3e-3)
+    ]
+    for cell in swept:
+        write_run(cell.folder, cell.config, {cell.config.steps: -90.0})
+    swept.clear()
+    reproduce(third, Console(quiet=True))
+    added = [cell for cell in swept if not is_trial(cell.setting.label)]
+    assert [(cell.setting.label, cell.seed) for cell in added] == [(method, 103) for method in METHODS]
+    for cell in added:
+        write_run(cell.folder, cell.config, {cell.config.steps: -40.0})
+    assert reproduce(dataclasses.replace(third, run=False), Console(quiet=True)) == []
+    assert len(Results.read(first.results_folder).cells) == 12 + 4 * len(METHODS)
 
 
 def test_only_choices_on_the_worlds_of_the_command_are_told_to_be_at_an_edge(tmp_path: Path) -> None:

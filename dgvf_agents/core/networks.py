@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol, final
+from typing import ClassVar, Protocol, final
 
 import torch
 from jaxtyping import Float, Shaped
@@ -30,6 +30,8 @@ class Encoder(nn.Module):
 
     features: int
     """F."""
+    faster_eagerly: ClassVar[bool] = False
+    """Whether updates on the CPU are slower if they are compiled."""
 
 
 def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:

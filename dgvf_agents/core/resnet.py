@@ -9,8 +9,12 @@ from typing import final
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from dgvf_agents.core.networks import RELU_GAIN, Encoder, linear
+
+CACHE = 8 * 2**20
+"""Bytes of the first layer's outputs that the CPU computes at once."""
 
 
 @final
@@ -19,6 +23,8 @@ class ResNetEncoder(Encoder):
 
     All convolutions are 3x3. Poolings are 3x3 with stride 2, so each section halves height and width, rounded up.
     """
+
+    faster_eagerly = True
 
     def __init__(
         self, shape: Sequence[int], channels: Sequence[int] = (16, 32, 32), blocks: int = 2, hidden: int = 256
@@ -40,10 +46,23 @@ class ResNetEncoder(Encoder):
         layers += [nn.ReLU(), nn.Flatten(), linear(inputs * height * width, hidden, RELU_GAIN), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.features = hidden
+        self._largest = channels[0] * shape[1] * shape[2]  # numbers in the first layer's outputs for an image
 
     def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
         weight: Tensor = self.layers[0].weight  # type: ignore[assignment]
-        return self.layers(_channels_last(observations.to(weight.dtype)))
+        images, convolutions, units = observations.to(weight.dtype), self.layers[:-2], self.layers[-2:]
+        parts = images.split(self._images_at_once(images))
+        return units(torch.cat([convolutions(_channels_last(part)) for part in parts]))
+
+    def _images_at_once(self, images: Tensor) -> int:
+        """How many images the CPU takes through all convolutions, and back, before the next ones.
+
+        A whole batch would go through main memory at every layer. Graphs for a compiler are not split: they would be
+        several times as large.
+        """
+        if images.device.type != "cpu" or get_proxy_mode() is not None:
+            return max(1, len(images))
+        return max(1, CACHE // (self._largest * images.element_size()))
 
 
 @final

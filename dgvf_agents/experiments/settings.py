@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
+from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
 from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.runs.atari_config import AtariMethod, atari_config
@@ -59,7 +60,8 @@ class Scale:
     evaluate_every: int | None = None
     """Environment steps between evaluations; the preset's if `None`."""
     compiled: bool = True
-    """Whether updates run compiled: runs share what the first one compiled, but minutes of training end before that."""
+    """Whether updates run compiled: runs share what the first one compiled, but minutes of training end before that.
+    Of residual networks `"auto"` decides, since these are faster eagerly on the CPU."""
     actors: int = 0
     """Distributed actors of every run, IMPALA only; the setting's own if 0."""
     address: str | None = None
@@ -82,7 +84,8 @@ class Scale:
         if self.evaluate_every is not None:
             config = dataclasses.replace(config, evaluate_every=self.evaluate_every)
         config = dataclasses.replace(config, actors=self.actors or config.actors, address=self.address)
-        config = dataclasses.replace(config, steps=steps, compile=self.compiled)
+        compile: Mode = "auto" if self.compiled and config.policy == "ResNetPolicy" else self.compiled
+        config = dataclasses.replace(config, steps=steps, compile=compile)
         if not self.tiny:
             return config
         if config.atari is not None:

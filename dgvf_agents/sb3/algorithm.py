@@ -266,7 +266,9 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return OnPolicyTargets()
 
     def _new_compilation(self) -> Compilation:
-        mode = self.compile if not self._functions.random_in_training else False  # dropout would become a constant
+        functions = self._functions
+        slower = self.compile == "auto" and self.device.type == "cpu" and functions.faster_eagerly
+        mode = False if slower or functions.random_in_training else self.compile  # dropout would become a constant
         return Compilation(mode, self.device)
 
     def _setup_learn(

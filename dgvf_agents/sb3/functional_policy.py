@@ -93,6 +93,11 @@ class PolicyFunctions:
         """Whether features in training differ from call to call, as dropout makes them."""
         return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self._encoder.modules())
 
+    @property
+    def faster_eagerly(self) -> bool:
+        """Whether updates on the CPU are slower if they are compiled."""
+        return any(getattr(module, "faster_eagerly", False) for module in self._encoder.modules())
+
     def inputs(self, observations: Observations) -> tuple[Observations, bool]:
         """Preprocessed observations, of one batch axis, and whether preprocessing divided integers by 255.
 

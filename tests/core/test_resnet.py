@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
+from dgvf_agents.core import resnet
 from dgvf_agents.core.networks import encode_with
 from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Params
+from dgvf_agents.execution.tracing import trace
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -93,6 +95,37 @@ def test_is_twice_differentiable() -> None:
 
     assert torch.autograd.gradcheck(features, leaves)
     assert torch.autograd.gradgradcheck(features, leaves)
+
+
+def test_few_images_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    encoder = ResNetEncoder((2, 9, 7), channels=(3, 4), blocks=1, hidden=6)
+    x, params = torch.randn(7, 2, 9, 7), list(encoder.parameters())
+
+    def found(images: int) -> tuple[set[int], list[Tensor]]:
+        """The sizes of the batches that the first layer sees, and features with their first and second derivatives."""
+        monkeypatch.setattr(resnet, "CACHE", images * 3 * 9 * 7 * 8)
+        sizes: set[int] = set()
+        hook = encoder.layers[0].register_forward_hook(lambda module, given, output: sizes.add(len(output)))
+        features = encoder(x)
+        hook.remove()
+        first = torch.autograd.grad(features.square().sum(), params, create_graph=True)
+        second = torch.autograd.grad(sum((g * g).sum() for g in first), params)  # type: ignore[arg-type]
+        return sizes, [features, *first, *second]
+
+    sizes, expected = found(7)
+    assert sizes == {7}
+    sizes, split = found(3)
+    assert sizes == {3, 1}
+    torch.testing.assert_close(split, expected)
+    assert encoder(x[:0]).shape == (0, 6)
+
+
+def test_graphs_for_a_compiler_take_all_images_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resnet, "CACHE", 1)
+    encoder = ResNetEncoder((2, 9, 7), channels=(3, 4), blocks=1, hidden=6)
+    graph = trace(lambda x: encoder(x), (torch.randn(5, 2, 9, 7),), 0).forward
+    assert len([node for node in graph.graph.nodes if "convolution" in str(node.target)]) == 6
 
 
 def test_a_batch_of_networks_equals_each_of_them() -> None:

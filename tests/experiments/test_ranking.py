@@ -80,7 +80,7 @@ def test_joint_learning_is_that_of_the_paper_with_every_auxiliary_task() -> None
     settings = JOINT.settings("atari/Pong")
     assert tuple(setting.label for setting in settings) == AGENTS
     for setting in settings:
-        expected = dataclasses.replace(impala_config("Pong", setting.method), compile=True, seed=3)  # type: ignore[arg-type]
+        expected = dataclasses.replace(impala_config("Pong", setting.method), compile="auto", seed=3)  # type: ignore[arg-type]
         assert setting.config(SCALES["full"], 3) == expected
     assert JOINT.seeds == 3
 

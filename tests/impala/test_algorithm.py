@@ -154,6 +154,14 @@ def test_on_policy_it_is_a2c_with_the_same_settings(questions: str) -> None:
     torch.testing.assert_close(impala.learner.eta, a2c.learner.eta, rtol=1e-2, atol=1e-4)
 
 
+def test_residual_networks_are_compiled_on_the_cpu_only_if_asked() -> None:
+    """Eagerly they are faster there."""
+    policies = {"ResNetPolicy": False, "CnnPolicy": "auto"}
+    for policy, expected in policies.items():
+        assert _model("CollectObjectsSmall-v0", policy, compile="auto").compilation.mode == expected
+    assert _model("CollectObjectsSmall-v0", "ResNetPolicy", compile=True).compilation.mode is True
+
+
 @pytest.mark.parametrize("policy", ["CnnPolicy", "ResNetPolicy"])
 @pytest.mark.parametrize("task", [task for task in TASKS if task != "pixel-control"])
 def test_every_task_trains_every_parameter(policy: str, task: str) -> None:

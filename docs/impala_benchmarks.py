@@ -22,13 +22,14 @@ def impala(reports: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(["## IMPALA", _ABOUT, *map(_one, reports)])
 
 
-_ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in
-one process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network,
-environments and batch; *To RLlib* is the ratio to the faster of its two variants. RLlib's updates are not compiled,
-which is its default. *bfloat16 encoder* is IMPALA with `mixed_precision=True`, beside which RLlib computes in
-float32, its default; it is fast only on processors that compute bfloat16 in hardware. Discovered GVFs have D = 128
-questions; the last column is their time per step relative to IMPALA's with as many actors. The agents take turns
-within one run. See [Distributed actors](impala.md#distributed-actors)."""
+_ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in one
+process. RLlib's IMPALA has as many environment runners as the row with most actors, the same network, environments and
+batch; *To RLlib* is the ratio to the fastest of its variants. RLlib's updates are not compiled, which is its default.
+Its network is our code too, but where the table says *in plain PyTorch*: there it is the same network as a sequence of
+PyTorch's modules. *bfloat16 encoder* is IMPALA with `mixed_precision=True`, beside which RLlib computes in float32, its
+default; it is fast only on processors that compute bfloat16 in hardware. Discovered GVFs have D = 128 questions; the
+last column is their time per step relative to IMPALA's with as many actors. The agents take turns within one run. See
+[Distributed actors](impala.md#distributed-actors)."""
 
 
 def _one(report: dict[str, Any]) -> str:
@@ -39,10 +40,12 @@ def _one(report: dict[str, Any]) -> str:
         for row in speed_rows(speeds)
     ]
     headings = ("Environment", "Agent", "Actors", "Steps/s", "To RLlib", "Time, to IMPALA")
+    threads = settings.get("threads", 1)
+    learner = "" if threads == 1 else f" PyTorch has {threads} threads where the learner is."
     eager = "" if settings.get("compile", True) else "Our updates are not compiled here either. "
     return f"""{eager}With {settings["n_envs"]} environments, rollouts of {settings["n_steps"]} steps and unrolls of
 L = {settings["unroll_length"]} updates; medians of {settings["repetitions"]} repetition(s) of at least
-{settings["seconds"]:g} seconds:
+{settings["seconds"]:g} seconds.{learner}
 
 {table(headings, cells, right=(2, 3, 4, 5))}
 

@@ -40,8 +40,12 @@ _TASKS = {"none": "IMPALA", "discovered": "discovered GVFs"}
 _BFLOAT16 = "bfloat16"
 _AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
 """Agents with their names in tables."""
-RLLIB = {"rllib-0": "RLlib IMPALA, learner in the same process", "rllib-1": "RLlib IMPALA, learner in its own process"}
-"""RLlib's variants with their names in tables."""
+RLLIB = {
+    "rllib-0": "RLlib IMPALA, learner in the same process",
+    "rllib-1": "RLlib IMPALA, learner in its own process",
+    "rllib-plain-0": "RLlib IMPALA, network in plain PyTorch",
+}
+"""RLlib's variants with their names in tables; the last one is for games only."""
 
 
 @final
@@ -65,6 +69,8 @@ class ImpalaBenchmark(Benchmark):
     """Whether our updates are compiled."""
     mixed_precision: bool = False
     """Whether games are also played by IMPALA with `mixed_precision=True`; slow where bfloat16 is emulated."""
+    threads: int = 1
+    """PyTorch's threads where a learner is in this process; actors have one thread each."""
     seconds: float = 10.0
     """Minimum duration of each repetition."""
     repetitions: int = 3
@@ -74,7 +80,7 @@ class ImpalaBenchmark(Benchmark):
 
     def __post_init__(self) -> None:
         check_at_least(self, 0, "actors")
-        check_at_least(self, 1, "n_envs", "n_steps", "unroll_length", "repetitions")
+        check_at_least(self, 1, "n_envs", "n_steps", "unroll_length", "threads", "repetitions")
         for world in self.worlds:
             _title(world)
         for actors in self.actors:
@@ -82,11 +88,11 @@ class ImpalaBenchmark(Benchmark):
                 raise ValueError(f"actors must be divisors of n_envs = {self.n_envs}, got {actors!r}")
 
     def cases(self) -> list[Row]:
-        sizes = {name: getattr(self, name) for name in ("n_envs", "n_steps", "unroll_length", "compile")}
+        sizes = {name: getattr(self, name) for name in ("n_envs", "n_steps", "unroll_length", "compile", "threads")}
         return [{"measure": measure, "world": _title(world), **sizes} for world in self.worlds for measure in MEASURES]
 
     def measure(self, case: Row) -> Row:
-        torch.set_num_threads(1)
+        torch.set_num_threads(self.threads if case["measure"] == "speed" else 1)
         return MEASURES[case["measure"]](case, self)
 
     def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
@@ -119,11 +125,17 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
 def _rllib_rates(case: Row, actors: int) -> dict[str, Rate]:
     """Empty if RLlib is not installed."""
     try:
-        from dgvf_agents.bench.rllib_reference import RLlibImpala
+        from dgvf_agents.bench.rllib_reference import PlainResNet, RLlibImpala
     except ImportError:
         return {}
-    sizes = (case["world"], _network(case["world"])[1], actors, case["n_envs"], case["n_steps"])
-    return {name: RLlibImpala(*sizes, int(name[-1])).rate for name in RLLIB}
+    world, sizes = case["world"], (actors, case["n_envs"], case["n_steps"])
+    encoders = {"rllib": _network(world)[1], **({} if world in _NETWORKS else {"rllib-plain": PlainResNet})}
+    variants = [(name, *name.rsplit("-", 1)) for name in RLLIB]
+    return {
+        name: RLlibImpala(world, encoders[kind], *sizes, int(learners)).rate
+        for name, kind, learners in variants
+        if kind in encoders
+    }
 
 
 def parts(case: Row, settings: ImpalaBenchmark) -> Row:

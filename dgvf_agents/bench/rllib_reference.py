@@ -18,9 +18,23 @@ from ray.tune.registry import register_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
+from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_envs.atari.scalar_env import make_atari
 
 _NAME = "dgvf-bench"
+
+
+@final
+class PlainResNet(BaseFeaturesExtractor):
+    """The residual network as a sequence of PyTorch's modules, as users of RLlib would write it."""
+
+    def __init__(self, observation_space: gym.Space) -> None:
+        encoder = ResNetEncoder(observation_space.shape or ())
+        super().__init__(observation_space, encoder.features)
+        self.layers = encoder.layers
+
+    def forward(self, observations: Tensor) -> Tensor:
+        return self.layers(observations)
 
 
 @final

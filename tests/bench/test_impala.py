@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dgvf_agents.bench import impala
 from dgvf_agents.bench.impala import ImpalaBenchmark, speed_rows
@@ -64,6 +65,18 @@ def test_games_are_also_played_with_a_bfloat16_encoder_if_asked(
     assert all(model.auxiliary_task == "none" for name, model in models.items() if name == "bfloat16-0")
     shown = [agent["agent"] for agent in speed_rows([{"world": world, **row}])]
     assert ("IMPALA, bfloat16 encoder" in shown) == plays
+
+
+def test_a_learner_has_the_threads_that_were_asked_for_and_parts_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = torch.get_num_threads()
+    measures = dict.fromkeys(impala.MEASURES, lambda case, settings: {"threads": torch.get_num_threads()})
+    monkeypatch.setattr(impala, "MEASURES", measures)
+    settings = ImpalaBenchmark(worlds=("PuddleWorld-v0",), threads=before + 1)
+    try:
+        found = {case["measure"]: settings.measure(case)["threads"] for case in settings.cases()}
+    finally:
+        torch.set_num_threads(before)
+    assert found == {"speed": before + 1, "parts": 1}
 
 
 def test_ratios_are_to_the_faster_of_rllib_and_to_plain_impala_with_as_many_actors() -> None:

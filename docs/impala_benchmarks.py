@@ -48,10 +48,24 @@ L = {settings["unroll_length"]} updates; medians of {settings["repetitions"]} re
 {settings["seconds"]:g} seconds.{learner}
 
 {table(headings, cells, right=(2, 3, 4, 5))}
-
+{_to_plain(speeds)}
 {_parts(report)}
 {_cluster(report)}
 {measured(report)}"""
+
+
+def _to_plain(speeds: Sequence[dict[str, Any]]) -> str:
+    """The ratio to RLlib with the network in plain PyTorch, where that was measured."""
+    found = [
+        f"On {row['world']}, IMPALA in float32 trains at most {best / plain:.2f} times as fast as RLlib's with the "
+        f"network in\nplain PyTorch, and {best / fastest:.2f} times as fast as with ours.\n"
+        for row in speeds
+        for rates in (row["steps_per_s"],)
+        if (plain := rates.get("rllib-plain-0"))
+        for best in (max(rate for name, rate in rates.items() if name.startswith("none-")),)
+        for fastest in (max(rate for name, rate in rates.items() if name.startswith("rllib-")),)
+    ]
+    return "\n" + "\n".join(found) if found else ""
 
 
 def _parts(report: dict[str, Any]) -> str:

@@ -15,10 +15,7 @@ from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import get_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
-from dgvf_agents.execution.population import (
-    MemberBatches,
-    PopulationFunctions,
-)
+from dgvf_agents.execution.population import MemberBatches, PopulationFunctions
 from dgvf_agents.execution.rule_settings import RULE_SETTINGS, Settings, setting_of
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner

@@ -7,7 +7,7 @@ from typing import Any
 
 from generated import measured, table
 
-from dgvf_agents.bench.impala import speed_rows
+from dgvf_agents.bench.impala import PLAIN, speed_rows
 
 _CLUSTER_ACTORS, _BATCH = 200, 32 * 20
 """The paper's actors, and steps of its batch."""
@@ -56,15 +56,15 @@ L = {settings["unroll_length"]} updates; medians of {settings["repetitions"]} re
 
 def _to_plain(speeds: Sequence[dict[str, Any]]) -> str:
     """The ratio to RLlib with the network in plain PyTorch, where that was measured."""
-    found = [
-        f"On {row['world']}, IMPALA in float32 trains at most {best / plain:.2f} times as fast as RLlib's with the "
-        f"network in\nplain PyTorch, and {best / fastest:.2f} times as fast as with ours.\n"
-        for row in speeds
-        for rates in (row["steps_per_s"],)
-        if (plain := rates.get("rllib-plain-0"))
-        for best in (max(rate for name, rate in rates.items() if name.startswith("none-")),)
-        for fastest in (max(rate for name, rate in rates.items() if name.startswith("rllib-")),)
-    ]
+    found = []
+    for row in speeds:
+        rates = row["steps_per_s"]
+        if PLAIN in rates:
+            best, fastest = (max(rates[n] for n in rates if n.startswith(start)) for start in ("none-", "rllib-"))
+            found.append(
+                f"On {row['world']}, IMPALA in float32 trains at most {best / rates[PLAIN]:.2f} times as fast as "
+                f"RLlib's with the network in\nplain PyTorch, and {best / fastest:.2f} times as fast as with ours.\n"
+            )
     return "\n" + "\n".join(found) if found else ""
 
 

@@ -40,12 +40,13 @@ _TASKS = {"none": "IMPALA", "discovered": "discovered GVFs"}
 _BFLOAT16 = "bfloat16"
 _AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
 """Agents with their names in tables."""
+PLAIN = "rllib-plain-0"
 RLLIB = {
     "rllib-0": "RLlib IMPALA, learner in the same process",
     "rllib-1": "RLlib IMPALA, learner in its own process",
-    "rllib-plain-0": "RLlib IMPALA, network in plain PyTorch",
+    PLAIN: "RLlib IMPALA, network in plain PyTorch",
 }
-"""RLlib's variants with their names in tables; the last one is for games only."""
+"""RLlib's variants with their names in tables, by the number of learner processes; `PLAIN` is for games only."""
 
 
 @final
@@ -129,13 +130,10 @@ def _rllib_rates(case: Row, actors: int) -> dict[str, Rate]:
     except ImportError:
         return {}
     world, sizes = case["world"], (actors, case["n_envs"], case["n_steps"])
-    encoders = {"rllib": _network(world)[1], **({} if world in _NETWORKS else {"rllib-plain": PlainResNet})}
-    variants = [(name, *name.rsplit("-", 1)) for name in RLLIB]
-    return {
-        name: RLlibImpala(world, encoders[kind], *sizes, int(learners)).rate
-        for name, kind, learners in variants
-        if kind in encoders
-    }
+    encoders: dict[str, Any] = dict.fromkeys(("rllib-0", "rllib-1"), _network(world)[1])
+    if world not in _NETWORKS:
+        encoders[PLAIN] = PlainResNet
+    return {name: RLlibImpala(world, encoder, *sizes, int(name[-1])).rate for name, encoder in encoders.items()}
 
 
 def parts(case: Row, settings: ImpalaBenchmark) -> Row:

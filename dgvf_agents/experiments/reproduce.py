@@ -126,16 +126,11 @@ def _first_stage(
     if not (reproduction.has_earlier_results and experiment.chooses_with_trials):
         return _train(reproduction, cells, console), Results()
     table = Results.read(reproduction.results_folder).cells
-    recorded = {cell for cell in cells if len(where(table, **_row_of(cell)))}
+    rows = {cell: where(table, world=cell.setting.world, setting=cell.setting.label, seed=cell.seed) for cell in cells}
+    recorded = {cell: row for cell, row in rows.items() if len(row)}
     _check_extension(reproduction, recorded, added=False)
-    rows = [where(table, **_row_of(cell)) for cell in cells if cell in recorded]
     trained = _train(reproduction, [cell for cell in cells if cell not in recorded], console)
-    return trained, Results(pd.concat(rows)) if rows else Results()
-
-
-def _row_of(cell: Cell) -> dict[str, Any]:
-    """What tells the row of a run in the table of cells."""
-    return {"world": cell.setting.world, "setting": cell.setting.label, "seed": cell.seed}
+    return trained, Results(pd.concat(recorded.values())) if recorded else Results()
 
 
 def _train(reproduction: Reproduction, cells: list[Cell], console: Console) -> list[Cell]:

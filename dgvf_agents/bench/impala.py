@@ -21,7 +21,15 @@ from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.operations import OperationCounter
 from dgvf_agents.bench.reference import Rate
 from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import Stopwatch, learn_updates, median_rates, steady_rate, updates_per_meta_update
+from dgvf_agents.bench.timing import (
+    Stopwatch,
+    learn_updates,
+    median_rates,
+    steady_rate,
+    synchronize,
+    updates_per_meta_update,
+)
+from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.impala.actor_process import EnvironmentActor
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.environments import EnvById, EnvFactory
@@ -70,6 +78,8 @@ class ImpalaBenchmark(Benchmark):
     """Whether our updates are compiled."""
     mixed_precision: bool = False
     """Whether games are also played by IMPALA with `mixed_precision=True`; slow where bfloat16 is emulated."""
+    device: str = "cpu"
+    """Of the learner: `cpu`, `cuda`, or `auto` for CUDA if available."""
     threads: int = 1
     """PyTorch's threads where a learner is in this process; actors have one thread each."""
     seconds: float = 10.0
@@ -82,6 +92,7 @@ class ImpalaBenchmark(Benchmark):
     def __post_init__(self) -> None:
         check_at_least(self, 0, "actors")
         check_at_least(self, 1, "n_envs", "n_steps", "unroll_length", "threads", "repetitions")
+        check_device_name(self.device)
         for world in self.worlds:
             _title(world)
         for actors in self.actors:
@@ -90,6 +101,8 @@ class ImpalaBenchmark(Benchmark):
 
     def cases(self) -> list[Row]:
         sizes = {name: getattr(self, name) for name in ("n_envs", "n_steps", "unroll_length", "compile", "threads")}
+        if self.device != "cpu":
+            sizes["device"] = str(device_named(self.device))
         return [{"measure": measure, "world": _title(world), **sizes} for world in self.worlds for measure in MEASURES]
 
     def measure(self, case: Row) -> Row:
@@ -151,10 +164,12 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
         message = actor.rollout(parameters)
         middle = time.perf_counter()
         batch = batch_of([_travelled(message).rollout], model.device, {}, model.task.reads_features)
+        synchronize(model.device)
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
     environment = watch.seconds["environment"]
-    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in _TASKS}
+    agents = [agent for agent in _AGENTS if agent != _BFLOAT16 or _plays_in_bfloat16(case, settings)]
+    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in agents}
     return {
         "environment_ms": 1e3 * environment / repetitions,
         "acting_ms": 1e3 * (acting - environment) / repetitions,
@@ -184,10 +199,12 @@ def _update_of(agent: str, case: Row, batch: Any, seconds: float) -> tuple[float
         used._setup_learn(1 << 40)
         for _ in range(updates + 1):
             _update(used, batch)
+    synchronize(model.device)
     rounds, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds or not rounds:
         for _ in range(updates):
             _update(model, batch)
+        synchronize(model.device)
         rounds += 1
     ms = 1e3 * (time.perf_counter() - start) / (rounds * updates)
     with OperationCounter() as counter:
@@ -211,7 +228,8 @@ def _model(agent: str, case: Row, actors: int, **settings: Any) -> DGVFImpala:
     sizes = {name: case[name] for name in ("n_envs", "n_steps", "unroll_length", "compile")}
     settings = {"actors": actors, "mixed_precision": agent == _BFLOAT16, **sizes, **settings}
     task = agent if agent in _TASKS else "none"
-    return DGVFImpala(_network(world)[0], env, auxiliary_task=task, device="cpu", seed=0, **settings)
+    device = case.get("device", "cpu")
+    return DGVFImpala(_network(world)[0], env, auxiliary_task=task, device=device, seed=0, **settings)
 
 
 def _plays_in_bfloat16(case: Row, settings: ImpalaBenchmark) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,12 @@ import torch
 from rich.console import RenderableType
 
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
-from dgvf_agents.bench.memory import resident_mib
+from dgvf_agents.bench.memory import Peak, resident_mib
 from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
 from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import median_rates, training_rate, updates_per_meta_update, warm_up
+from dgvf_agents.bench.timing import median_rates, synchronize, training_rate, updates_per_meta_update, warm_up
 from dgvf_agents.bench.training import POLICIES, discovering_agent
+from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.population.population import Population
 
 
@@ -33,23 +35,29 @@ class PopulationBenchmark(Benchmark):
     """Numbers of members."""
     threads: tuple[int, ...] = (1,)
     """Numbers of PyTorch threads."""
+    device: str = "cpu"
+    """Of networks and updates: `cpu`, `cuda`, or `auto` for CUDA if available. Environments are stepped there too."""
     seconds: float = 5.0
     """Duration of each repetition."""
     repetitions: int = 5
     """Repetitions; the median counts. Population and single agent take turns."""
     worlds: tuple[str, ...] = tuple(POLICIES)
     """Ids of the environments."""
+    jax: bool = True
+    """Whether JAX is measured too, where it is installed."""
     output: Path | None = None
     """JSON file for the results, hardware and versions; none if `None`."""
 
     def __post_init__(self) -> None:
         check_at_least(self, 1, "repetitions", "members", "threads")
+        check_device_name(self.device)
         if unknown := set(self.worlds) - set(POLICIES):
             raise ValueError(f"worlds must be among {sorted(POLICIES)}, got {sorted(unknown)}")
 
     def cases(self) -> list[Row]:
+        common = {} if self.device == "cpu" else {"device": str(device_named(self.device))}
         return [
-            {"world": world, "policy": POLICIES[world], "threads": threads, "members": members}
+            {"world": world, "policy": POLICIES[world], "threads": threads, "members": members, **common}
             for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
         ]
 
@@ -57,13 +65,14 @@ class PopulationBenchmark(Benchmark):
         torch.set_num_threads(case["threads"])
         alone = discovering_agent(case, seed=0)
         warm_up(alone)
-        before = resident_mib()
+        on_gpu = alone.device.type == "cuda"
+        before, peak = resident_mib(), Peak(alone.device)
         population = _started(case)
         ours: dict[str, Rate] = {"alone": partial(training_rate, alone), "population": partial(_rate, population)}
         _rate(population, self.seconds)
-        mib = resident_mib() - before
-        with limited_cores(case["threads"]):
-            reference = jax_rates(case["world"], population.members, case["threads"])
+        mib = peak.mib() if on_gpu else resident_mib() - before
+        with nullcontext() if on_gpu else limited_cores(case["threads"]):
+            reference = jax_rates(case["world"], population.members, case["threads"]) if self.jax else {}
             rates = median_rates({**ours, **reference}, lambda rate: rate(self.seconds), self.repetitions)
         return {"steps_per_s": rates, "ratio": rates["population"] / rates["alone"], "mib": mib}
 
@@ -79,6 +88,7 @@ def _rate(population: Population, seconds: float) -> float:
     before, start = first.num_timesteps, time.perf_counter()
     while (elapsed := time.perf_counter() - start) < seconds:
         _train(population, updates_per_meta_update(first))
+        synchronize(first.device)
     return count * (first.num_timesteps - before) / elapsed
 
 

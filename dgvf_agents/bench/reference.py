@@ -30,7 +30,10 @@ def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) 
     """
     if find_spec("jax") is None:
         return {}
-    if threads == 1:  # read when JAX starts
+    # read when JAX starts
+    os.environ["JAX_PLATFORMS"] = models[0].device.type
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # otherwise JAX takes most of a GPU's memory
+    if threads == 1:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD}".strip()
     from dgvf_agents.bench.jax_reference.loop import JaxLoop
 

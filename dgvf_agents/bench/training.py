@@ -142,11 +142,9 @@ def discovering_agent(case: Row, seed: int) -> DGVFA2C:
 
 def _ours(task: str, case: Row, seed: int = 0, **settings: Any) -> DGVFA2C:
     env, mode = make_vec(case["world"], 16, seed=seed), _MODES[task]
-    settings = {"compile": True, **settings}
-    settings |= {name: case[name] for name in ("unroll_length", "questions", "storage") if name in case}
-    return DGVFA2C(
-        case["policy"], env, auxiliary_task=task, encoder_mode=mode, seed=seed, device="cpu", **PAPER, **settings
-    )
+    settings = {"compile": True, "device": "cpu", **settings}
+    settings |= {name: case[name] for name in ("unroll_length", "questions", "storage", "device") if name in case}
+    return DGVFA2C(case["policy"], env, auxiliary_task=task, encoder_mode=mode, seed=seed, **PAPER, **settings)
 
 
 def parts(case: Row) -> Row:

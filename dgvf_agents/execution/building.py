@@ -10,7 +10,8 @@ import torch
 import torch._inductor
 
 from dgvf_agents.execution.compile_cache import Task
-from dgvf_agents.execution.library import BACKWARD, FORWARD, Interface, write_interface
+from dgvf_agents.execution.library import BACKWARD, FORWARD, write_interface
+from dgvf_agents.execution.passes import Interface
 from dgvf_agents.execution.tracing import example_inputs, trace
 
 _OPTIONS = {"pattern_matcher": False}

@@ -38,10 +38,11 @@ class Example(NamedTuple):
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+    device: torch.device
 
     def tensor(self) -> Tensor:
         """Zeros."""
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype).zero_()
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device).zero_()
 
 
 class Task(NamedTuple):
@@ -62,7 +63,7 @@ class Task(NamedTuple):
     @classmethod
     def of(cls, function: Callable[..., Any], arguments: tuple[Any, ...], differentiable: int) -> Task:
         """The task for arguments like these."""
-        examples = [Example(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in flatten(arguments)]
+        examples = [Example(tuple(leaf.shape), leaf.stride(), leaf.dtype, leaf.device) for leaf in flatten(arguments)]
         threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
         return cls(function, template(arguments), examples, differentiable, threads, dtype)
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import final
 
 from dgvf_agents.execution.compile_cache import Task, find, key_of, pickled
-from dgvf_agents.execution.library import Library
+from dgvf_agents.execution.library import load
+from dgvf_agents.execution.passes import Passes
 
 NO_COMPILER = 3
 """Exit status of a process that finds no C++ compiler."""
@@ -40,6 +41,13 @@ class CompilationError(RuntimeError):
     """A function could not be compiled."""
 
 
+def failure(error: Exception, details: str = "") -> NoCompilerError | CompilationError:
+    """What to raise for an error of the compiler."""
+    message = f"{type(error).__name__}: {error}"
+    kind = NoCompilerError if lacks_compiler(message) else CompilationError
+    return kind(f"{message}\n{details}".strip())
+
+
 @final
 class Job:
     """The compilation of one function: found in the cache, or running in another process."""
@@ -52,7 +60,7 @@ class Job:
             task: the task.
         """
         self._key, self._task = key, task
-        self._library: Library | None = None
+        self._passes: Passes | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = None if payload is None or find(key) is not None else self._started(payload)
 
@@ -68,38 +76,36 @@ class Job:
 
     @property
     def finished(self) -> bool:
-        """Whether `library` returns at once."""
+        """Whether `passes` returns at once."""
         return self._process is None or self._process.poll() is not None
 
-    def library(self) -> Library:
+    def passes(self) -> Passes:
         """The compiled function; waits for it.
 
         Raises:
             NoCompilerError: no C++ compiler was found.
             CompilationError: the function cannot be compiled.
         """
-        if self._library is None:
+        if self._passes is None:
             status = 0 if self._process is None else self._process.wait()
             if status == NO_COMPILER:
                 raise NoCompilerError(self._message())
             folder = find(self._key)
-            self._library = self._compiled_here() if folder is None else Library(folder)
+            self._passes = self._compiled_here() if folder is None else load(folder)
             self._errors.close()
             del self._task
-        return self._library
+        return self._passes
 
-    def _compiled_here(self) -> Library:
+    def _compiled_here(self) -> Passes:
         """Compile in this process: the other one lacks something that the function closes over."""
         from dgvf_agents.execution.building import build  # imports PyTorch's compiler
 
         try:
             with tempfile.TemporaryDirectory() as folder:
                 build(self._task, Path(folder))
-                return Library(Path(folder))
+                return load(Path(folder))
         except Exception as error:
-            message = f"{type(error).__name__}: {error}"
-            kind = NoCompilerError if lacks_compiler(message) else CompilationError
-            raise kind(f"{message}\n{self._message()}".strip()) from error
+            raise failure(error, self._message()) from error
 
     def _message(self) -> str:
         self._errors.seek(0)

@@ -14,9 +14,9 @@ from torch._C._dynamo.guards import assert_size_stride
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution.compile_cache import Task
-from dgvf_agents.execution.compile_jobs import CompilationError, Job, NoCompilerError, job
+from dgvf_agents.execution.compile_jobs import CompilationError, Job, NoCompilerError, failure, job
 from dgvf_agents.execution.devices import CPU
-from dgvf_agents.execution.library import Library
+from dgvf_agents.execution.passes import Passes
 
 Result = TypeVar("Result")
 
@@ -89,8 +89,8 @@ def _layout(leaves: list[Tensor], gradients: bool) -> Any:
 class _Fitting:
     """A compiled function with a quick check that it is one for given arguments."""
 
-    def __init__(self, layout: Any, library: Library) -> None:
-        self.library, self._expected = library, layout[1:]
+    def __init__(self, layout: Any, passes: Passes) -> None:
+        self.passes, self._expected = passes, layout[1:]
 
     def fits(self, leaves: list[Tensor]) -> bool:
         """Whether sizes, strides and types are those that the function was compiled for."""
@@ -128,9 +128,8 @@ class Compiled(Generic[Result]):
         self._function, self._differentiable, self._last = function, differentiable, last
         self._compilation = compilation or Compilation()
         self._jobs: dict[Any, Job] = {}
-        self._libraries: dict[Any, _Fitting] = {}
+        self._compiled: dict[Any, _Fitting] = {}
         self._latest: list[_Fitting | None] = [None, None]  # without and with a pull-back
-        self._just_in_time: Callable[..., Result] | None = None
 
     def eager(self, *arguments: Any) -> Result:
         """The function's result. If it is to run compiled later, its compilation starts in the background."""
@@ -151,66 +150,59 @@ class Compiled(Generic[Result]):
     def __call__(self, *arguments: Any) -> Result:
         """The compiled function's result; waits for its compilation. Eager if it cannot be compiled."""
         arguments = (*arguments, *self._last)
-        if self._compilation.device.type != "cpu" and self._compilation.mode is not False:
-            return self._compiled_just_in_time()(*arguments)
         leaves = flatten(arguments)
-        library = self._compiled(arguments, leaves, False)
-        return self._function(*arguments) if library is None else library(leaves)
+        passes = self._passes(arguments, leaves, False)
+        return self._function(*arguments) if passes is None else passes(leaves)
 
     def vjp(self, *arguments: Any) -> tuple[Result, PullBack]:
         """The compiled function's result, a tuple, and its pull-back. Waits, or is eager, as calls are."""
         arguments = (*arguments, *self._last)
-        if self._compilation.device.type != "cpu" and self._compilation.mode is not False:
-            return vjp(self._compiled_just_in_time(), arguments, self._differentiable)
         leaves = flatten(arguments)
-        library = self._compiled(arguments, leaves, True)
-        return vjp(self._function, arguments, self._differentiable) if library is None else library.vjp(leaves)
+        passes = self._passes(arguments, leaves, True)
+        return vjp(self._function, arguments, self._differentiable) if passes is None else passes.vjp(leaves)
 
-    def _compiled(self, arguments: tuple[Any, ...], leaves: list[Tensor], gradients: bool) -> Library | None:
+    def _passes(self, arguments: tuple[Any, ...], leaves: list[Tensor], gradients: bool) -> Passes | None:
         """The compiled function for arguments like these; `None` if it is to run eagerly."""
         if self._compilation.mode is False:
             return None
         latest = self._latest[gradients]
         if latest is not None and latest.fits(leaves):
-            return latest.library
+            return latest.passes
         layout = _layout(leaves, gradients)
-        if layout not in self._libraries:
+        if layout not in self._compiled:
             try:
-                self._libraries[layout] = _Fitting(layout, self._library(layout, arguments))
+                self._compiled[layout] = _Fitting(layout, self._compile(layout, arguments))
             except (NoCompilerError, CompilationError) as error:
                 if isinstance(error, CompilationError) and self._compilation.mode is True:
                     raise
                 self._compilation.give_up(error)
                 return None
-        self._latest[gradients] = self._libraries[layout]
-        return self._libraries[layout].library
+        self._latest[gradients] = self._compiled[layout]
+        return self._compiled[layout].passes
+
+    def _compile(self, layout: Any, arguments: tuple[Any, ...]) -> Passes:
+        if self._compilation.device.type != "cpu":
+            return self._compiled_here(layout, arguments)
+        running = self._job(layout, arguments)
+        if not running.finished:
+            self._compilation.tell_once("waiting for the compiler")
+        return running.passes()
 
     def _job(self, layout: Any, arguments: tuple[Any, ...]) -> Job:
         if layout not in self._jobs:
-            task = Task.of(self._function, arguments, self._differentiable if layout[0] else 0)
-            self._jobs[layout] = job(task)
+            self._jobs[layout] = job(self._task(layout, arguments))
             if not self._jobs[layout].finished:
                 self._compilation.tell_once("compiling in the background (a minute or two the first time)")
         return self._jobs[layout]
 
-    def _library(self, layout: Any, arguments: tuple[Any, ...]) -> Library:
-        running = self._job(layout, arguments)
-        if not running.finished:
-            self._compilation.tell_once("waiting for the compiler")
-        return running.library()
+    def _compiled_here(self, layout: Any, arguments: tuple[Any, ...]) -> Passes:
+        from dgvf_agents.execution.just_in_time import compiled_here  # imports PyTorch's compiler
 
-    def _compiled_just_in_time(self) -> Callable[..., Result]:
-        from dgvf_agents.execution.just_in_time import JustInTime  # imports PyTorch's compiler
+        self._compilation.tell_once("compiling (a minute or two the first time)")
+        try:
+            return compiled_here(self._task(layout, arguments), self._compilation.device)
+        except Exception as error:
+            raise failure(error) from error
 
-        if self._just_in_time is None:
-            self._just_in_time = JustInTime(self._function)
-        compiled = self._just_in_time
-
-        def call(*arguments: Any) -> Result:
-            try:
-                return compiled(*arguments)
-            except NoCompilerError as error:
-                self._compilation.give_up(error)
-                return self._function(*arguments)
-
-        return call
+    def _task(self, layout: Any, arguments: tuple[Any, ...]) -> Task:
+        return Task.of(self._function, arguments, self._differentiable if layout[0] else 0)

@@ -1,66 +1,76 @@
-"""`torch.compile` for CUDA devices: compiles at the first call, in this process.
-
-Its C++ wrapper needs the CUDA headers, which PyTorch does not ship, and saves nothing, since the CPU runs ahead of the
-device.
-"""
+"""Compile a function in this process, for a CUDA device, where it runs as CUDA graphs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar, final
+import warnings
 
 import torch
+import torch._inductor
+from torch import Tensor
+from torch._guards import TracingContext, tracing
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from dgvf_agents.execution.compile_jobs import NoCompilerError, lacks_compiler
+from dgvf_agents.execution.compile_cache import Task, key_of, pickled
+from dgvf_agents.execution.cuda_graph import CudaGraph
+from dgvf_agents.execution.passes import Interface, Passes, Run
+from dgvf_agents.execution.tracing import example_inputs, trace
 
-Result = TypeVar("Result")
-
-
-@final
-class JustInTime(Generic[Result]):
-    """`torch.compile(function, fullgraph=True)`."""
-
-    def __init__(self, function: Callable[..., Result]) -> None:
-        """
-        Args:
-            function: a pure function of tensors. Variables that it closes over must not change.
-        """
-        options: dict[str, Any] = {"guard_filter_fn": _guards_to_check}  # a new dict: PyTorch pops the entry
-        self._call = torch.compile(_with_new_code(function), fullgraph=True, options=options)
-
-    def __call__(self, *arguments: Any) -> Result:
-        """The function's result.
-
-        Raises:
-            NoCompilerError: no compiler for the device was found, which shows at the first call.
-        """
-        try:
-            return self._call(*arguments)
-        except Exception as error:
-            message = f"{type(error).__name__}: {error}"  # PyTorch wraps it; the original class name stays
-            if lacks_compiler(message):
-                raise NoCompilerError(message) from error
-            raise
+_COMPILED: dict[tuple[str, torch.device], Passes] = {}
+"""By key and device: models of one architecture share compiled functions."""
 
 
-def _guards_to_check(guards: Sequence[Any]) -> list[bool]:
-    """Guard filter of `torch.compile`: keep the guards on arguments and global modes.
+def compiled_here(task: Task, device: torch.device) -> Passes:
+    """The compiled function. PyTorch keeps what it compiled on disk, for other processes.
 
-    The other guards, hundreds of them, are on variables that the function closes over. These never change, and
-    checking them at every call takes longer than a small network's arithmetic.
+    Args:
+        task: the function. Tensors that it closes over become constants of the compiled function.
+        device: of all tensors.
     """
-    return [guard.name == "" or guard.name.startswith("arguments") for guard in guards]
+    try:
+        key = key_of(pickled(task)), device
+    except Exception:  # whatever a user's class raises
+        return _compiled(task)
+    if key not in _COMPILED:
+        _COMPILED[key] = _compiled(task)
+    return _COMPILED[key]
 
 
-def _with_new_code(function: Callable[..., Result]) -> Callable[..., Result]:
-    """The function wrapped in a new code object.
+def _compiled(task: Task) -> Passes:
+    graphs = trace(task.function, task.arguments(), task.differentiable)
+    backward = None if graphs.backward is None else _runner(graphs.backward)
+    return Passes(_runner(graphs.forward), backward, Interface(graphs.result, graphs.saved))
 
-    `torch.compile` caches by code object, and limits the number of cache entries. Two models in one process would
-    otherwise share a cache and evict each other's entries.
-    """
 
-    def call(*arguments: Any) -> Result:
-        return function(*arguments)
+def _runner(graph: torch.fx.GraphModule) -> Run:
+    inputs = example_inputs(graph)
+    captured = all(tensor.is_cuda for tensor in inputs) and not _communicates(graph)
+    if captured:
+        _move_constants(graph, inputs[0].device)
+    context = TracingContext(FakeTensorMode(shape_env=ShapeEnv()))  # Inductor's cache on disk asks for one
+    with torch.no_grad(), warnings.catch_warnings(), tracing(context):
+        warnings.simplefilter("ignore")  # deprecations within PyTorch
+        compiled = torch._inductor.compile(graph, list(inputs))
 
-    call.__code__ = call.__code__.replace()
-    return call
+    def run(tensors: list[Tensor]) -> list[Tensor]:
+        return list(compiled(*tensors))
+
+    if not captured:
+        return run
+    try:
+        return CudaGraph(run, inputs)
+    except RuntimeError as error:
+        warnings.warn(f"updates run slower, since they cannot be captured as a CUDA graph: {error}", stacklevel=2)
+        return run
+
+
+def _move_constants(graph: torch.fx.GraphModule, device: torch.device) -> None:
+    """To the device: a CUDA graph cannot copy from the CPU."""
+    for node in graph.graph.find_nodes(op="get_attr"):
+        assert isinstance(node.target, str)
+        setattr(graph, node.target, getattr(graph, node.target).to(device))
+
+
+def _communicates(graph: torch.fx.GraphModule) -> bool:
+    """Whether it waits for other processes."""
+    return any(str(node.target).startswith("dgvf.mean_over_learners") for node in graph.graph.nodes)

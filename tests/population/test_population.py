@@ -104,6 +104,17 @@ def test_members_are_what_they_are_alone(case: str) -> None:
         assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+def test_compiled_members_on_cuda_are_what_they_are_alone() -> None:
+    """Alone, in the ordinary loop: the fused loop and CUDA graphs are checked, too."""
+    steps = ITERATIONS * B * T
+    group = [agent(p, **own, device="cuda", compile=True) for p, own in enumerate(OWN)]
+    together(group, steps)
+    for p, own in enumerate(OWN):
+        for compiled in (False, True):
+            assert_equal(group[p], agent(p, **own, device="cuda", compile=compiled).learn(steps))
+
+
 def test_populations_that_differ_in_numbers_share_compiled_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = recorded_keys(monkeypatch, ITERATIONS)
 

@@ -103,7 +103,7 @@ class JaxLoop:
         s, made, num_envs = Settings.of(models[0]), WORLDS[world](), models[0].n_envs
         self._steps = len(models) * s.unroll_length * s.n_steps * num_envs
         theta, eta = (
-            {name: jnp.stack([jnp.asarray(params[name].numpy()) for params in each]) for name in each[0]}
+            {name: jnp.stack([jnp.asarray(params[name].numpy(force=True)) for params in each]) for name in each[0]}
             for each in zip(*((model.learner.theta, model.learner.eta) for model in models), strict=True)
         )
         keys = jax.random.split(jax.random.PRNGKey(0), len(models))

@@ -25,6 +25,7 @@ ENVS = DOCS / "results" / "bench-envs.json"
 AGENTS = DOCS / "results" / "bench-agents.json"
 START = DOCS / "results" / "bench-start.json"
 POPULATION = DOCS / "results" / "bench-population.json"
+ON_GPU = DOCS / "results" / "bench-population-gpu.json"
 IMPALA = "bench-impala*.json"
 ATARI = "bench-atari*.json"
 PAGE = DOCS / "benchmarks.md"
@@ -37,10 +38,11 @@ def page(
     games: Sequence[dict[str, Any]] = (),
     start: dict[str, Any] | None = None,
     populations: dict[str, Any] | None = None,
+    on_gpu: dict[str, Any] | None = None,
     of_impala: Sequence[dict[str, Any]] = (),
 ) -> str:
     """The Markdown of the page."""
-    optional = ((population, populations), (cold_start, start))
+    optional = ((population, populations), (population_on_gpu, on_gpu), (cold_start, start))
     others = "".join(f"\n{section(report)}\n" for section, report in optional if report is not None)
     others += f"\n{impala(of_impala)}\n" if of_impala else ""
     on_atari = "".join(f"\n{training_on_atari(report)}\n" for report in games)
@@ -190,8 +192,33 @@ def population(report: dict[str, Any]) -> str:
 
 Environment steps per second of all members of a population together, with discovered GVFs, 16 environments per member
 and {", ".join(map(str, settings["threads"]))} thread(s), beside one agent alone in the same run. JAX trains as many
-members with `jax.vmap`. MiB is what resident memory grows by when the population is made and trains. Populations have
-not been measured on a GPU.
+members with `jax.vmap`. MiB is what resident memory grows by when the population is made and trains.
+
+{table(headings, cells, right=range(1, len(headings)))}
+
+{measured(report)}"""
+
+
+def population_on_gpu(report: dict[str, Any]) -> str:
+    """Training speed of populations on a GPU, of the cases that were measured before the command was stopped."""
+    settings, rows = report["settings"], report["rows"]
+    cells = [
+        (
+            row["world"],
+            str(row["members"]),
+            *(f"{row['steps_per_s'][name]:,.0f}" for name in ("alone", "population")),
+            f"{row['ratio']:.2f}",
+            f"{row['mib']:,.0f}",
+        )
+        for row in rows
+    ]
+    planned = len(settings["worlds"]) * len(settings["members"]) * len(settings["threads"])
+    stopped = f" The command was stopped after {len(rows)} of {planned} cases." if len(rows) < planned else ""
+    headings = ("Environment", "Members", "One agent", "Population", "Ratio", "MiB")
+    return f"""## Populations on a GPU
+
+The same on {report["hardware"]["accelerator"]}, with a CUDA graph for every update and rollout. MiB is the peak of
+PyTorch's memory on the GPU.{stopped}
 
 {table(headings, cells, right=range(1, len(headings)))}
 
@@ -367,9 +394,9 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="fail unless the page is up to date; write nothing")
     arguments = parser.parse_args()
     envs, agents = _report(ENVS), _report(AGENTS)
-    start, populations = (_report(path) if path.exists() else None for path in (START, POPULATION))
+    start, populations, on_gpu = (_report(path) if path.exists() else None for path in (START, POPULATION, ON_GPU))
     games, of_impala = ([_report(path) for path in sorted(ENVS.parent.glob(glob))] for glob in (ATARI, IMPALA))
-    pages: dict[Path, str] = {PAGE: page(envs, agents, games, start, populations, of_impala)}
+    pages: dict[Path, str] = {PAGE: page(envs, agents, games, start, populations, on_gpu, of_impala)}
     if arguments.check:
         check(pages, COMMAND)
     else:

@@ -14,10 +14,11 @@ from typing import Annotated, Any, final
 import tyro
 
 from dgvf_agents.bench.report import options
+from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.experiments.settings import ScaleName, Setting, setting
 from dgvf_agents.runs.config import Method, TrainConfig, World
 
-_OTHERS = ("env", "seed", "steps", "task", "atari")
+_OTHERS = ("env", "seed", "steps", "task", "atari", "device")
 """Fields of `TrainConfig` that other options decide."""
 
 
@@ -43,6 +44,8 @@ class Grid:
     """Environment steps of every run; those of the preset and the scale if `None`."""
     jobs: int = os.cpu_count() or 1
     """Parallel processes, one thread each. Runs that are faster at once share one."""
+    device: str = "cpu"
+    """`cpu`, `cuda`, or `auto` for CUDA if available. On a GPU, all networks train in populations."""
     out: Path = Path("runs/sweep")
     """Folder of the runs, and of table and picture."""
 
@@ -54,6 +57,7 @@ class Grid:
             raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
         if self.steps is not None and self.steps < 1:
             raise ValueError(f"steps must be >= 1, got {self.steps!r}")
+        check_device_name(self.device)
         names = [name for name, _ in map(varied_field, self.vary)]
         if len(set(names)) < len(names):
             raise ValueError(f"vary must name every field once, got {' '.join(self.vary)}")
@@ -76,7 +80,7 @@ class Grid:
     @property
     def command(self) -> str:
         """The command that makes these results, without folders."""
-        given = options(self, ("vary", "seeds", "first_seed", "scale", "steps"))
+        given = options(self, ("vary", "seeds", "first_seed", "scale", "steps", "device"))
         return shlex.join(["dgvf", "sweep", self.world, self.method, *given])
 
 

@@ -40,7 +40,7 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Cell]:
     scale = SCALES[grid.scale]
     if grid.steps is not None:
         scale = dataclasses.replace(scale, steps=grid.steps)
-    cells = cells_of(settings, scale, grid.seeds, grid.out, grid.first_seed)
+    cells = cells_of(settings, scale, grid.seeds, grid.out, grid.first_seed, device=grid.device)
     with SweepView(console) as view:
         run_sweep(cells, grid.jobs, grid.command, view)
     missing = [cell for cell in cells if not cell.is_finished]

@@ -1,7 +1,8 @@
 """Which cells one process trains at once, as a population.
 
 On the CPU a population is faster than separate runs where Python and the calls of compiled functions take a good part
-of an update: in our own worlds with small networks. With wide networks and convolutions, separate runs are as fast.
+of an update: in our own worlds with small networks. With wide networks and convolutions, separate runs are as fast. On
+a GPU a population is faster with all networks.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from dgvf_agents.execution.devices import device_named
 from dgvf_agents.experiments.runs import REFERENCE, Cell
 from dgvf_agents.runs.config import TrainConfig
 
 MAX_MEMBERS = 8
-"""Of a population. More hardly gain, and make all of them wait for the slowest part of a sweep."""
+"""Of a population on the CPU. More hardly gain, and make all of them wait for the slowest part of a sweep."""
+MAX_MEMBERS_ON_GPU = 32
+"""Of one on a GPU, where members of the widest network take half a gigabyte each."""
 
 _POLICIES = ("PaperMlpPolicy", "MlpPolicy")
 """Policies whose networks are small."""
@@ -68,12 +72,18 @@ def _kind(cell: Cell) -> Any:
 def _gains(config: TrainConfig) -> bool:
     """Whether the run is faster in a population."""
     ours = config.env.startswith(_WORLDS) and config.env_wrapper is None and config.algorithm == "a2c"
-    return ours and config.policy in _POLICIES and config.compile is not False and config.task != REFERENCE
+    fast = config.policy in _POLICIES or _on_gpu(config)
+    return ours and fast and config.compile is not False and config.task != REFERENCE
+
+
+def _on_gpu(config: TrainConfig) -> bool:
+    return device_named(config.device).type == "cuda"
 
 
 def _divided(members: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
     """Groups of about equal size: functions are compiled for every size."""
-    rounds = math.ceil(len(members) / (MAX_MEMBERS * jobs))
+    most = MAX_MEMBERS_ON_GPU if _on_gpu(members[0].config) else MAX_MEMBERS
+    rounds = math.ceil(len(members) / (most * jobs))
     count = min(len(members), rounds * jobs)
     size = math.ceil(len(members) / count)
     return [tuple(members[start : start + size]) for start in range(0, len(members), size)]

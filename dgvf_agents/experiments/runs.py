@@ -83,10 +83,26 @@ class Cell:
         return state_of(self.folder, self.config) is CellState.FINISHED
 
 
-def cells_of(settings: Sequence[Setting], scale: Scale, seeds: int, out: Path, first_seed: int = 0) -> list[Cell]:
-    """Every setting with seeds from `first_seed` on, the first seed of all settings first."""
+def cells_of(
+    settings: Sequence[Setting], scale: Scale, seeds: int, out: Path, first_seed: int = 0, **changes: Any
+) -> list[Cell]:
+    """Every setting with seeds from `first_seed` on, the first seed of all settings first.
+
+    Args:
+        settings: what is run.
+        scale: steps and evaluations.
+        seeds: number of seeds.
+        out: folder of the runs' folders.
+        first_seed: the lowest seed.
+        changes: of `RECORDING_FIELDS` of every run.
+    """
     return [
-        Cell(setting, seed, setting.config(scale, seed), out / setting.folder_name / f"seed-{seed}")
+        Cell(
+            setting,
+            seed,
+            dataclasses.replace(setting.config(scale, seed), **changes),
+            out / setting.folder_name / f"seed-{seed}",
+        )
         for seed in range(first_seed, first_seed + seeds)
         for setting in settings
     ]

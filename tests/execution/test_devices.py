@@ -381,7 +381,7 @@ def test_the_cpu_waits_for_actions_and_once_per_meta_update(mixed_precision: boo
             torch.cuda.set_sync_debug_mode("warn")
             update()
             torch.cuda.set_sync_debug_mode("default")
-        waits.append((sum("synchroniz" in str(one.message) for one in seen), model.meta_updates - before))
+        waits.append((sum("called a synchronizing" in str(one.message) for one in seen), model.meta_updates - before))
 
     model.train = watched  # type: ignore[method-assign]
     model.learn(6 * BATCH, reset_num_timesteps=False)

@@ -10,7 +10,7 @@ import pytest
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.grid import Grid
-from dgvf_agents.experiments.runs import cells_of
+from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.tables import Results
 
@@ -37,6 +37,16 @@ def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert means[said[0].removeprefix("best: ")] >= best - 0.02 * abs(best)
     main([*TINY, "--out", str(tmp_path), *vary])
     assert "8 of 8 cells are finished already" in capsys.readouterr().out
+
+
+def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[Cell] = []
+    monkeypatch.setattr("dgvf_agents.experiments.grid_sweep.run_sweep", lambda cells, *_: ran.extend(cells))
+    with pytest.raises(SystemExit):  # nothing has run
+        main([*TINY, "--out", str(tmp_path), "--device", "auto"])
+    assert {cell.config.device for cell in ran} == {"auto"}
+    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda'"):
+        Grid("puddle-world", "a2c", device="gpu")
 
 
 @pytest.mark.parametrize(

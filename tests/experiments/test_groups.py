@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from filelock import FileLock
 
 from dgvf_agents.experiments.groups import MAX_MEMBERS, groups_of
@@ -73,6 +74,17 @@ def test_members_may_take_questions_of_different_runs(tmp_path: Path) -> None:
 )
 def test_others_train_alone(tmp_path: Path, alone: Setting) -> None:
     assert sizes(groups_of(cells(tmp_path, [alone], 3), 1)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("seeds", "jobs", "expected"), [(10, 1, [10]), (40, 1, [20, 20]), (3, 2, [2, 1])])
+def test_all_networks_train_at_once_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, jobs: int, expected: list[int]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    convolutions = [setting("collect-objects", "discovered")]
+    assert sizes(groups_of(cells_of(convolutions, FULL, seeds, tmp_path, device="cuda"), jobs)) == expected
+    assert sizes(groups_of(cells_of(convolutions, FULL, seeds, tmp_path), jobs)) == [1] * seeds
 
 
 def test_eager_runs_train_alone(tmp_path: Path) -> None:

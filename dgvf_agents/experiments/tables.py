@@ -43,7 +43,7 @@ _TEXT = (
     *("episode_returns", "episode_lengths"),
 )
 _INTEGERS = ("seed", "seeds", "steps", "games")
-_COMPRESSED = ("evaluations",)
+_COMPRESSED = ("curves", "times", "bands", "evaluations")
 """Tables that are large."""
 
 
@@ -95,7 +95,7 @@ class Results:
     def write(self, folder: Path, provenance: dict[str, Any]) -> None:
         """Write `TABLE.csv` for each table that is not empty and `provenance.json`, each atomically.
 
-        `evaluations` is compressed, as `evaluations.csv.xz`.
+        Large tables are compressed, as `evaluations.csv.xz`.
         """
         for name in COLUMNS:
             file, table = file_of(folder, name), getattr(self, name)

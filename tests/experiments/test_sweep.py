@@ -168,7 +168,7 @@ def test_a_finished_sweep_is_only_analyzed_again(
     assert "16 of 16 cells are finished already" in shown
     assert "This was a smoke test" in shown
     assert {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")} == before
-    for name in ("cells.csv", "curves.csv", "bands.csv", "summary.csv", "comparisons.csv", "evaluations.csv.xz"):
+    for name in ("cells.csv", "curves.csv.xz", "bands.csv.xz", "summary.csv", "comparisons.csv", "evaluations.csv.xz"):
         table = Path("gridworlds") / name
         assert (tmp_path / table).read_bytes() == (swept / "results" / table).read_bytes()
 

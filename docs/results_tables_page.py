@@ -106,7 +106,7 @@ def _section(experiment: ExperimentTables) -> str:
 
 
 def _returns(results: Results) -> str:
-    """Means and seeds of final and average returns, and steps and seconds to what counts as solved."""
+    """Means and seeds of final and average returns; steps and seconds to what counts as solved, where that is known."""
     solvable = [world for world in results.worlds() if world in SOLVED]
     timed = bool(solvable) and not results.times.empty
     rows = []
@@ -117,8 +117,10 @@ def _returns(results: Results) -> str:
             for quantity in QUANTITIES:
                 row += [interval(mean_of(results, world, label, quantity))]
                 row += [every_seed(returns_of(results, world, label, quantity))]
-            row += _solved(results, world, label) if solvable else []
-            rows.append((*row, *([_seconds(results, world, label)] if timed else [])))
+            known = world in solvable
+            row += (_solved(results, world, label) if known else ["–", "–"]) if solvable else []
+            row += ([_seconds(results, world, label)] if known else ["–"]) if timed else []
+            rows.append(tuple(row))
     returns = ("Final return", "by seed", "Average return", "by seed")
     more = ("Steps to solve, by seed", "Seeds that end solved") if solvable else ()
     times = ("Seconds to solve, by seed",) if timed else ()

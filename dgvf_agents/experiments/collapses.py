@@ -36,10 +36,13 @@ COLLAPSES: dict[str, Changes] = {
         for entropy in (0.03, 0.02, 0.015)
         for coefficient in (0.003, 0.001)
     },
-    "rate 0.001, entropy to 0.02, coefficient 0.003 falling to 0.0003": {
-        **_STEADY,
-        "final_ent_coef": 0.02,
-        "final_auxiliary_coefficient": 0.0003,
+    **{
+        f"rate 0.001, entropy to {entropy}, coefficient 0.003 falling to 0.0003": {
+            **_STEADY,
+            "final_ent_coef": entropy,
+            "final_auxiliary_coefficient": 0.0003,
+        }
+        for entropy in (0.02, 0.015)
     },
     "rate 0.001, entropy to 0.03, coefficient 0.003, long episodes": {**_STEADY, **_LONG_EPISODES},
     "rate 0.001, entropy to 0.03, coefficient 0.003, exact convention": {**_STEADY, "convention": "exact"},

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Literal, final
 
 import gymnasium as gym
 import torch
@@ -82,6 +82,8 @@ class ImpalaBenchmark(Benchmark):
     """Of the learner: `cpu`, `cuda`, or `auto` for CUDA if available."""
     threads: int = 1
     """PyTorch's threads where a learner is in this process; actors have one thread each."""
+    measures: tuple[Literal["speed", "parts"], ...] = ("speed", "parts")
+    """`speed` of training, and what a batch costs in its `parts` one by one, the learner's update among them."""
     seconds: float = 10.0
     """Minimum duration of each repetition."""
     repetitions: int = 3
@@ -103,17 +105,19 @@ class ImpalaBenchmark(Benchmark):
         sizes = {name: getattr(self, name) for name in ("n_envs", "n_steps", "unroll_length", "compile", "threads")}
         if self.device != "cpu":
             sizes["device"] = str(device_named(self.device))
-        return [{"measure": measure, "world": _title(world), **sizes} for world in self.worlds for measure in MEASURES]
+        return [
+            {"measure": measure, "world": _title(world), **sizes} for world in self.worlds for measure in self.measures
+        ]
 
     def measure(self, case: Row) -> Row:
         torch.set_num_threads(self.threads if case["measure"] == "speed" else 1)
         return MEASURES[case["measure"]](case, self)
 
     def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
-        speeds = [row for row in rows if row["measure"] == "speed"]
-        yield make_table("Training of IMPALA, environment steps per second", speed_rows(speeds), _SPEED)
-        parts = [row for row in rows if row["measure"] == "parts"]
-        yield make_table("Milliseconds per batch of its parts, one by one on one core", parts, _PARTS)
+        if speeds := [row for row in rows if row["measure"] == "speed"]:
+            yield make_table("Training of IMPALA, environment steps per second", speed_rows(speeds), _SPEED)
+        if parts := [row for row in rows if row["measure"] == "parts"]:
+            yield make_table("Milliseconds per batch of its parts, one by one on one core", parts, _PARTS)
 
 
 def speed(case: Row, settings: ImpalaBenchmark) -> Row:

@@ -42,6 +42,15 @@ def test_speed_and_parts_of_one_process(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.usefixtures("without_ray")
+def test_parts_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--n-envs", "2", "--n-steps", "2", "--unroll-length", "2", "--seconds", "0.01"]
+    main(["bench", "impala", "--worlds", "PuddleWorld-v0", "--no-compile", *small, "--measures", "parts"])
+    shown = capsys.readouterr().out
+    assert "Milliseconds per batch" in shown
+    assert "environment steps per second" not in shown
+
+
+@pytest.mark.usefixtures("without_ray")
 @pytest.mark.parametrize(("world", "plays"), [("Pong", True), ("PuddleWorld-v0", False)])
 def test_games_are_also_played_with_a_bfloat16_encoder_if_asked(
     world: str, plays: bool, monkeypatch: pytest.MonkeyPatch

@@ -42,7 +42,7 @@ COLLAPSES: dict[str, Changes] = {
             "final_ent_coef": entropy,
             "final_auxiliary_coefficient": 0.0003,
         }
-        for entropy in (0.02, 0.015)
+        for entropy in (0.02, 0.015, 0.01)
     },
     "rate 0.001, entropy to 0.03, coefficient 0.003, long episodes": {**_STEADY, **_LONG_EPISODES},
     "rate 0.001, entropy to 0.03, coefficient 0.003, exact convention": {**_STEADY, "convention": "exact"},

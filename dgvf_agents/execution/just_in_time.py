@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from weakref import WeakValueDictionary
 
 import torch
 import torch._inductor
@@ -16,8 +17,9 @@ from dgvf_agents.execution.cuda_graph import CudaGraph
 from dgvf_agents.execution.passes import Interface, Passes, Run
 from dgvf_agents.execution.tracing import example_inputs, trace
 
-_COMPILED: dict[tuple[str, torch.device], Passes] = {}
-"""By key and device: models of one architecture share compiled functions."""
+_COMPILED: WeakValueDictionary[tuple[str, torch.device], Passes] = WeakValueDictionary()
+"""By key and device: models of one architecture share compiled functions, whose memory is freed with the last of them.
+"""
 
 
 def compiled_here(task: Task, device: torch.device) -> Passes:
@@ -31,9 +33,10 @@ def compiled_here(task: Task, device: torch.device) -> Passes:
         key = key_of(pickled(task)), device
     except Exception:  # whatever a user's class raises
         return _compiled(task)
-    if key not in _COMPILED:
-        _COMPILED[key] = _compiled(task)
-    return _COMPILED[key]
+    passes = _COMPILED.get(key)
+    if passes is None:
+        passes = _COMPILED[key] = _compiled(task)
+    return passes
 
 
 def _compiled(task: Task) -> Passes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 import torch
 from torch import Tensor
@@ -59,9 +61,12 @@ def test_calls_leave_earlier_results_and_arguments_as_they_are() -> None:
     torch.testing.assert_close(pull_back([torch.ones_like(after)], addends), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_equal_functions_share_a_compilation() -> None:
+def test_equal_functions_share_a_compilation_while_one_is_used() -> None:
     tasks = [Task.of(lambda x: 3 * x, (torch.ones(size),), 0) for size in (2, 2, 3)]
     first, second, other = (compiled_here(task, torch.device("cpu")) for task in tasks)
     assert first is second
     assert first is not other
     assert first([torch.ones(2)]).tolist() == [3.0, 3.0]
+    unused = weakref.ref(other)
+    del other
+    assert unused() is None

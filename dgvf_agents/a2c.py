@@ -157,8 +157,8 @@ class DGVFA2C(SynchronousAlgorithm):
                 paper, and 1 for others, as in A2C. For any other `env`: its number of environments, or `None`.
             monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
             compile: whether updates run compiled, which is faster and gives equal results up to rounding. `"auto"`:
-                training starts at once, other processes compile meanwhile, and updates from the 1,000th on run
-                compiled, in calls of `learn` that end after the 4,000th or later. Updates with dropout are never
+                training starts at once, on the CPU other processes compile meanwhile, and updates from the 1,000th on
+                run compiled, in calls of `learn` that end after the 4,000th or later. Updates with dropout are never
                 compiled.
 
         Raises:

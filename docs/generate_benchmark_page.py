@@ -170,8 +170,34 @@ parameters and features, environments and Python:
 
 def population(report: dict[str, Any]) -> str:
     """Training speed of populations."""
-    settings, with_jax = report["settings"], _with_jax(report["rows"])
-    cells = []
+    return f"""## Populations
+
+Environment steps per second of all members of a population together, with discovered GVFs, 16 environments per member
+and {", ".join(map(str, report["settings"]["threads"]))} thread(s), beside one agent alone in the same run. JAX trains as many
+members with `jax.vmap`. MiB is what resident memory grows by when the population is made and trains.
+
+{_population_table(report)}
+
+{measured(report)}"""
+
+
+def population_on_gpu(report: dict[str, Any]) -> str:
+    """Training speed of populations on a GPU, of the cases that were measured before the command was stopped."""
+    settings, count = report["settings"], len(report["rows"])
+    planned = len(settings["worlds"]) * len(settings["members"]) * len(settings["threads"])
+    stopped = f" The command was stopped after {count} of {planned} cases." if count < planned else ""
+    return f"""## Populations on a GPU
+
+The same on {report["hardware"]["accelerator"]}, with a CUDA graph for every update and rollout. MiB is the peak of
+PyTorch's memory on the GPU.{stopped}
+
+{_population_table(report)}
+
+{measured(report)}"""
+
+
+def _population_table(report: dict[str, Any]) -> str:
+    with_jax, cells = _with_jax(report["rows"]), []
     for row in report["rows"]:
         rates = row["steps_per_s"]
         jax = compared(rates, "population")
@@ -188,41 +214,7 @@ def population(report: dict[str, Any]) -> str:
         )
     headings = ("Environment", "Members", "One agent", "Population", "Ratio", "MiB")
     headings = (*headings, *(("JAX", "Population / JAX") if with_jax else ()))
-    return f"""## Populations
-
-Environment steps per second of all members of a population together, with discovered GVFs, 16 environments per member
-and {", ".join(map(str, settings["threads"]))} thread(s), beside one agent alone in the same run. JAX trains as many
-members with `jax.vmap`. MiB is what resident memory grows by when the population is made and trains.
-
-{table(headings, cells, right=range(1, len(headings)))}
-
-{measured(report)}"""
-
-
-def population_on_gpu(report: dict[str, Any]) -> str:
-    """Training speed of populations on a GPU, of the cases that were measured before the command was stopped."""
-    settings, rows = report["settings"], report["rows"]
-    cells = [
-        (
-            row["world"],
-            str(row["members"]),
-            *(f"{row['steps_per_s'][name]:,.0f}" for name in ("alone", "population")),
-            f"{row['ratio']:.2f}",
-            f"{row['mib']:,.0f}",
-        )
-        for row in rows
-    ]
-    planned = len(settings["worlds"]) * len(settings["members"]) * len(settings["threads"])
-    stopped = f" The command was stopped after {len(rows)} of {planned} cases." if len(rows) < planned else ""
-    headings = ("Environment", "Members", "One agent", "Population", "Ratio", "MiB")
-    return f"""## Populations on a GPU
-
-The same on {report["hardware"]["accelerator"]}, with a CUDA graph for every update and rollout. MiB is the peak of
-PyTorch's memory on the GPU.{stopped}
-
-{table(headings, cells, right=range(1, len(headings)))}
-
-{measured(report)}"""
+    return table(headings, cells, right=range(1, len(headings)))
 
 
 def cold_start(report: dict[str, Any]) -> str:

@@ -270,7 +270,7 @@ def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it
     if compiler == "stand-in":
         monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
         monkeypatch.setattr(
-            Compiled, "_library", lambda self, _, arguments: StandIn(self._function, arguments, self._differentiable)
+            Compiled, "_compile", lambda self, _, arguments: StandIn(self._function, arguments, self._differentiable)
         )
     monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 7)  # within the unroll of updates 6, 7 and 8
     monkeypatch.setattr(compiling, "LONG_ENOUGH", 14)

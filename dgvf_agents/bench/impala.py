@@ -95,6 +95,8 @@ class ImpalaBenchmark(Benchmark):
         check_at_least(self, 0, "actors")
         check_at_least(self, 1, "n_envs", "n_steps", "unroll_length", "threads", "repetitions")
         check_device_name(self.device)
+        if unknown := set(self.measures) - set(MEASURES):
+            raise ValueError(f"measures must be among {sorted(MEASURES)}, got {sorted(unknown)}")
         for world in self.worlds:
             _title(world)
         for actors in self.actors:
@@ -117,7 +119,7 @@ class ImpalaBenchmark(Benchmark):
         if speeds := [row for row in rows if row["measure"] == "speed"]:
             yield make_table("Training of IMPALA, environment steps per second", speed_rows(speeds), _SPEED)
         if parts := [row for row in rows if row["measure"] == "parts"]:
-            yield make_table("Milliseconds per batch of its parts, one by one on one core", parts, _PARTS)
+            yield make_table("Milliseconds per batch of its parts, one by one with one thread", parts, _PARTS)
 
 
 def speed(case: Row, settings: ImpalaBenchmark) -> Row:

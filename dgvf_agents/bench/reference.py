@@ -27,6 +27,9 @@ def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) 
 
     Returns:
         an empty dict if JAX is not installed.
+
+    Raises:
+        RuntimeError: JAX does not find the models' device.
     """
     if find_spec("jax") is None:
         return {}
@@ -35,6 +38,13 @@ def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) 
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # otherwise JAX takes most of a GPU's memory
     if threads == 1:
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD}".strip()
+    import jax
+
+    try:
+        jax.devices()
+    except Exception as error:  # which class depends on what is missing
+        device = models[0].device.type
+        raise RuntimeError(f"JAX must find a device of type {device!r}, or be left out by --no-jax") from error
     from dgvf_agents.bench.jax_reference.loop import JaxLoop
 
     return {"jax": JaxLoop(world, models).rate}

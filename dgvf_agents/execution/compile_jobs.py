@@ -100,6 +100,7 @@ class Job:
         """Compile in this process: the other one lacks something that the function closes over."""
         from dgvf_agents.execution.building import build  # imports PyTorch's compiler
 
+        _JOBS.pop(self._key, None)  # a parameter's value, which is not in the key, may be a constant of this one
         try:
             with tempfile.TemporaryDirectory() as folder:
                 build(self._task, Path(folder))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 
 from dgvf_agents.execution.passes import Run
+
+
+class CaptureError(RuntimeError):
+    """A function cannot be captured: it waits for the device, or copies from the CPU."""
 
 
 @final
@@ -24,18 +29,24 @@ class CudaGraph:
             examples: inputs of that layout, which it keeps and overwrites.
 
         Raises:
-            RuntimeError: the function cannot be captured: it waits for the device, or copies from the CPU.
+            CaptureError: the function cannot be captured.
         """
-        device, self._inputs = examples[0].device, list(examples)
+        self._function = function  # replays read its constants
+        self._inputs, device = list(examples), examples[0].device
         with torch.no_grad(), torch.cuda.device(device):
-            stream = torch.cuda.Stream()
-            stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream):
+            shared, before = _shared_by(device), torch.cuda.current_stream()
+            shared.stream.wait_stream(before)
+            with torch.cuda.stream(shared.stream):
                 function(list(self._inputs))  # kernels are loaded at the first call, which cannot be captured
-            torch.cuda.current_stream().wait_stream(stream)
+            before.wait_stream(shared.stream)
             self._graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self._graph, pool=_memory_of(device), capture_error_mode="thread_local"):
-                self._outputs = function(list(self._inputs))
+            try:
+                with torch.cuda.graph(self._graph, shared.pool, shared.stream, "thread_local"):
+                    self._outputs = function(list(self._inputs))
+            except RuntimeError as error:
+                torch.cuda.set_stream(before)  # a failed capture leaves its own
+                _shared_by.cache_clear()  # and a pool that takes no other
+                raise CaptureError(str(error)) from error
         self._input_groups, self._output_groups = _alike(self._inputs), _alike(self._outputs)
 
     def __call__(self, inputs: list[Tensor]) -> list[Tensor]:
@@ -60,10 +71,22 @@ def _alike(tensors: Sequence[Tensor]) -> list[list[int]]:
     return list(groups.values())
 
 
+class _Shared(NamedTuple):
+    """What all graphs on a device share."""
+
+    stream: Any
+    """For capturing."""
+    pool: Any
+    """Memory: nothing of a replay is needed after its outputs were copied."""
+    keeper: Any
+    """An empty graph, without which the pool would be lost with the last other one."""
+
+
 @cache
-def _memory_of(device: torch.device) -> Any:
-    """The memory of all graphs on a device. They share it, since nothing of a replay is needed after its outputs were
-    copied.
-    """
-    with torch.cuda.device(device):
-        return torch.cuda.graph_pool_handle()
+def _shared_by(device: torch.device) -> _Shared:
+    with torch.cuda.device(device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the graph is empty
+        shared = _Shared(torch.cuda.Stream(), torch.cuda.graph_pool_handle(), torch.cuda.CUDAGraph())
+        with torch.cuda.graph(shared.keeper, shared.pool, shared.stream, "thread_local"):
+            pass
+    return shared

@@ -7,15 +7,15 @@ from weakref import WeakValueDictionary
 
 import torch
 import torch._inductor
-from torch import Tensor
+from torch import Tensor, nn
 from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from dgvf_agents.execution.compile_cache import Task, key_of, pickled
-from dgvf_agents.execution.cuda_graph import CudaGraph
+from dgvf_agents.execution.cuda_graph import CaptureError, CudaGraph
 from dgvf_agents.execution.passes import Interface, Passes, Run
-from dgvf_agents.execution.tracing import example_inputs, trace
+from dgvf_agents.execution.tracing import Graphs, example_inputs, trace
 
 _COMPILED: WeakValueDictionary[tuple[str, torch.device], Passes] = WeakValueDictionary()
 """By key and device: models of one architecture share compiled functions, whose memory is freed with the last of them.
@@ -32,22 +32,39 @@ def compiled_here(task: Task, device: torch.device) -> Passes:
     try:
         key = key_of(pickled(task)), device
     except Exception:  # whatever a user's class raises
-        return _compiled(task)
-    passes = _COMPILED.get(key)
-    if passes is None:
-        passes = _COMPILED[key] = _compiled(task)
+        return _passes(_traced(task))
+    found = _COMPILED.get(key)
+    if found is not None:
+        return found
+    graphs = _traced(task)
+    passes = _passes(graphs)
+    if not _has_parameters(graphs):  # their values are not in the key
+        _COMPILED[key] = passes
     return passes
 
 
-def _compiled(task: Task) -> Passes:
-    graphs = trace(task.function, task.arguments(), task.differentiable)
+def _traced(task: Task) -> Graphs:
+    return trace(task.function, task.arguments(), task.differentiable)
+
+
+def _passes(graphs: Graphs) -> Passes:
     backward = None if graphs.backward is None else _runner(graphs.backward)
     return Passes(_runner(graphs.forward), backward, Interface(graphs.result, graphs.saved))
 
 
+def _has_parameters(graphs: Graphs) -> bool:
+    """Whether the function closes over the value of a parameter, which is a constant of the graph then."""
+    return any(
+        isinstance(getattr(graph, str(node.target)), nn.Parameter)
+        for graph in (graphs.forward, graphs.backward)
+        if graph is not None
+        for node in graph.graph.find_nodes(op="get_attr")
+    )
+
+
 def _runner(graph: torch.fx.GraphModule) -> Run:
     inputs = example_inputs(graph)
-    captured = all(tensor.is_cuda for tensor in inputs) and not _communicates(graph)
+    captured = all(tensor.is_cuda for tensor in inputs)
     if captured:
         _move_constants(graph, inputs[0].device)
     context = TracingContext(FakeTensorMode(shape_env=ShapeEnv()))  # Inductor's cache on disk asks for one
@@ -62,7 +79,7 @@ def _runner(graph: torch.fx.GraphModule) -> Run:
         return run
     try:
         return CudaGraph(run, inputs)
-    except RuntimeError as error:
+    except CaptureError as error:
         warnings.warn(f"updates run slower, since they cannot be captured as a CUDA graph: {error}", stacklevel=2)
         return run
 
@@ -72,8 +89,3 @@ def _move_constants(graph: torch.fx.GraphModule, device: torch.device) -> None:
     for node in graph.graph.find_nodes(op="get_attr"):
         assert isinstance(node.target, str)
         setattr(graph, node.target, getattr(graph, node.target).to(device))
-
-
-def _communicates(graph: torch.fx.GraphModule) -> bool:
-    """Whether it waits for other processes."""
-    return any(str(node.target).startswith("dgvf.mean_over_learners") for node in graph.graph.nodes)

@@ -86,7 +86,7 @@ def _initialized() -> bool:
 
 @torch.library.custom_op("dgvf::mean_over_learners", mutates_args=())
 def _mean(vector: Tensor) -> Tensor:
-    """The mean over all processes, as one operation for autograd and compilers."""
+    """The mean over all processes, as one operation for autograd."""
     total = vector.clone(memory_format=torch.contiguous_format)
     dist.all_reduce(total)
     return total / dist.get_world_size()

@@ -14,7 +14,7 @@ from typing import Annotated, Any, final
 import tyro
 
 from dgvf_agents.bench.report import options
-from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.experiments.settings import ScaleName, Setting, setting
 from dgvf_agents.runs.config import Method, TrainConfig, World
 
@@ -42,8 +42,9 @@ class Grid:
     """`full` as in the preset, `small` a quarter of the steps, `demo` minutes, `tiny` a smoke test."""
     steps: int | None = None
     """Environment steps of every run; those of the preset and the scale if `None`."""
-    jobs: int = os.cpu_count() or 1
-    """Parallel processes, one thread each. Runs that are faster at once share one."""
+    jobs: int | None = None
+    """Parallel processes, one thread each; if `None`, as many as there are cores, and one on a GPU. Runs that are
+    faster at once share one."""
     device: str = "cpu"
     """`cpu`, `cuda`, or `auto` for CUDA if available. On a GPU, all networks train in populations."""
     out: Path = Path("runs/sweep")
@@ -51,8 +52,9 @@ class Grid:
 
     def __post_init__(self) -> None:
         for name in ("seeds", "jobs"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)!r}")
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be >= 1, got {value!r}")
         if self.first_seed < 0:
             raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
         if self.steps is not None and self.steps < 1:
@@ -70,6 +72,13 @@ class Grid:
         """
         fields = [[(name, value) for value in values] for name, values in map(varied_field, self.vary)]
         return [setting(self.world, self.method, **dict(chosen)) for chosen in itertools.product(*fields)]
+
+    @property
+    def processes(self) -> int:
+        """Number of parallel processes."""
+        if self.jobs is not None:
+            return self.jobs
+        return 1 if device_named(self.device).type == "cuda" else os.cpu_count() or 1
 
     @property
     def results(self) -> Path:

@@ -42,7 +42,7 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Cell]:
         scale = dataclasses.replace(scale, steps=grid.steps)
     cells = cells_of(settings, scale, grid.seeds, grid.out, grid.first_seed, device=grid.device)
     with SweepView(console) as view:
-        run_sweep(cells, grid.jobs, grid.command, view)
+        run_sweep(cells, grid.processes, grid.command, view)
     missing = [cell for cell in cells if not cell.is_finished]
     if missing:
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"

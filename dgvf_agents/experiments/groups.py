@@ -2,7 +2,7 @@
 
 On the CPU a population is faster than separate runs where Python and the calls of compiled functions take a good part
 of an update: in our own worlds with small networks. With wide networks and convolutions, separate runs are as fast. On
-a GPU a population is faster with all networks.
+a GPU a population is faster with both worlds' networks, and processes only compete.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ def groups_of(cells: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
 
     Args:
         cells: those to train.
-        jobs: number of processes that share the work; no group is so large that one of them has nothing to do.
+        jobs: number of processes that share the work; on the CPU, no group is so large that one of them
+            has nothing to do.
     """
     alike: dict[Any, list[Cell]] = defaultdict(list)
     for cell in cells:
@@ -82,8 +83,9 @@ def _on_gpu(config: TrainConfig) -> bool:
 
 def _divided(members: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
     """Groups of about equal size: functions are compiled for every size."""
-    most = MAX_MEMBERS_ON_GPU if _on_gpu(members[0].config) else MAX_MEMBERS
-    rounds = math.ceil(len(members) / (most * jobs))
-    count = min(len(members), rounds * jobs)
+    if _on_gpu(members[0].config):
+        count = math.ceil(len(members) / MAX_MEMBERS_ON_GPU)
+    else:
+        count = min(len(members), math.ceil(len(members) / (MAX_MEMBERS * jobs)) * jobs)
     size = math.ceil(len(members) / count)
     return [tuple(members[start : start + size]) for start in range(0, len(members), size)]

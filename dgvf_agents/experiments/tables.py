@@ -98,12 +98,13 @@ class Results:
         Large tables are compressed, as `evaluations.csv.xz`.
         """
         for name in COLUMNS:
-            file, table = file_of(folder, name), getattr(self, name)
-            if table.empty:
-                file.unlink(missing_ok=True)
-                continue
-            text = table.to_csv(index=False, lineterminator="\n").encode()
-            write_whole(file, lzma.compress(text) if name in _COMPRESSED else text)
+            file, table, before = folder / file_name(name), getattr(self, name), files_of(folder, name)
+            if not table.empty:
+                text = table.to_csv(index=False, lineterminator="\n").encode()
+                write_whole(file, lzma.compress(text) if name in _COMPRESSED else text)
+            for other in before:
+                if table.empty or other != file:
+                    other.unlink()
         with replacing(folder / "provenance.json") as unfinished:
             unfinished.write_text(json.dumps(provenance, indent=1) + "\n")
 
@@ -116,8 +117,8 @@ class Results:
         """
         if not (folder / "cells.csv").is_file():
             raise FileNotFoundError(f"results must be a folder that `dgvf reproduce` wrote, got {folder}")
-        files = {name: file_of(folder, name) for name in COLUMNS}
-        return cls(**{name: read_csv(file).astype(_dtypes(name)) for name, file in files.items() if file.is_file()})
+        files = {name: files_of(folder, name) for name in COLUMNS}
+        return cls(**{name: read_csv(found[0]).astype(_dtypes(name)) for name, found in files.items() if found})
 
     def worlds(self) -> list[str]:
         """Gridworlds in the order of `WORLDS`, others in that of the cells, which tells when they were added."""
@@ -129,9 +130,15 @@ class Results:
         return list(self.cells.loc[self.cells["world"] == world, "setting"].unique())
 
 
-def file_of(folder: Path, table: str) -> Path:
+def file_name(table: str) -> str:
     """The file of a table."""
-    return folder / f"{table}.csv{'.xz' if table in _COMPRESSED else ''}"
+    return f"{table}.csv{'.xz' if table in _COMPRESSED else ''}"
+
+
+def files_of(folder: Path, table: str) -> list[Path]:
+    """The files of a table in a folder: as it is written now, then as an earlier version may have."""
+    names = (file_name(table), f"{table}.csv")
+    return [folder / name for name in dict.fromkeys(names) if (folder / name).is_file()]
 
 
 def read_csv(path: Path) -> pd.DataFrame:

@@ -219,7 +219,7 @@ class DGVFImpala(SeveralLearners):
                 and with `actors`: the processes of `torch.distributed`. Together they are one learner whose batch has
                 `learners` x `n_envs` trajectories.
             monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
-            compile: whether updates run compiled; see `DGVFA2C`. Those of several learners on the CPU never do.
+            compile: whether updates run compiled; see `DGVFA2C`. Those of several learners never do.
 
         Raises:
             ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.

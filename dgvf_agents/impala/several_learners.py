@@ -65,8 +65,8 @@ class SeveralLearners(SynchronousAlgorithm, ABC):
             )
 
     def _new_compilation(self) -> Compilation:
-        if self.learners > 1 and self.device.type == "cpu":
-            return Compilation(False, self.device)  # compiled libraries hold no collectives
+        if self.learners > 1:
+            return Compilation(False, self.device)  # collectives cannot be traced with their derivatives
         return super()._new_compilation()
 
     @property

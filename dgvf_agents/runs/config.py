@@ -121,7 +121,7 @@ class TrainConfig:
     meta_max_discount_grad_norm: float | None = None
     """Separate maximum norm for learned discounts (paper, table 1: 10); None: no separate clipping."""
     compile: Mode = "auto"
-    """Whether updates run compiled; `auto`: training starts at once, other processes compile meanwhile."""
+    """Whether updates run compiled; `auto`: training starts at once, and from the 1,000th update on."""
     actors: int = 0
     """Number of distributed actors of IMPALA, on Ray; 0: acting and learning take turns in one process."""
     envs_per_actor: int | None = None

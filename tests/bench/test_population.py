@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -28,6 +29,22 @@ def test_rates_of_all_members_together(
         assert row["ratio"] == pytest.approx(rates["population"] / rates["alone"])
         assert isinstance(row["mib"], float)
         assert f"{rates['population']:,.0f}" in capsys.readouterr().out or row is not rows[0]
+
+
+@pytest.mark.parametrize(("members", "stopped"), [([8], False), ([8, 128], True)])
+def test_the_page_says_if_the_command_was_stopped(
+    monkeypatch: pytest.MonkeyPatch, members: list[int], stopped: bool
+) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    monkeypatch.syspath_prepend(docs)
+    report = json.loads((docs / "results" / "bench-population-gpu.json").read_text())
+    report["settings"]["members"] = members
+    row = {"world": "PuddleWorld-v0", "members": 8, "ratio": 5.0, "mib": 279.3}
+    rates = {"alone": 1_000.0, "population": 5_000.0, "jax": 2_500.0}
+    page = importlib.import_module("generate_benchmark_page").population_on_gpu
+    text = page({**report, "rows": [{**row, "steps_per_s": rates}]})
+    assert "| PuddleWorld-v0 | 8 | 1,000 | 5,000 | 5.00 | 279 | 2,500 | 2.00x |" in text
+    assert ("stopped after 1 of 2 cases" in text) == stopped
 
 
 @pytest.mark.parametrize("name", ["members", "threads", "repetitions"])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
+from dgvf_agents.execution import just_in_time
 from dgvf_agents.execution.compile_cache import Task
+from dgvf_agents.execution.compile_jobs import CompilationError
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.just_in_time import compiled_here
 
@@ -59,6 +63,71 @@ def test_calls_leave_earlier_results_and_arguments_as_they_are() -> None:
     addends = [torch.zeros_like(value) for value in first[:2]]
     expected = vjp(step, first, 2)[1]([torch.ones_like(after)], addends)
     torch.testing.assert_close(pull_back([torch.ones_like(after)], addends), expected, rtol=1e-5, atol=1e-5)
+
+
+class Scaled(nn.Module):
+    """With a parameter that is no argument."""
+
+    def __init__(self, weight: float) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(weight))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.weight.detach() * x
+
+
+def test_functions_of_parameters_values_share_nothing() -> None:
+    tasks = [Task.of(Scaled(weight).forward, (torch.ones(2),), 0) for weight in (2.0, 5.0)]
+    kept = [compiled_here(task, torch.device("cpu")) for task in tasks]
+    assert [passes([torch.ones(2)]).tolist() for passes in kept] == [[2.0, 2.0], [5.0, 5.0]]
+
+
+def failing(error: Exception) -> Any:
+    def compiled(task: Task, device: torch.device) -> Any:
+        raise error
+
+    return compiled
+
+
+def test_without_a_compiler_functions_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a CUDA device without Triton."""
+    monkeypatch.setattr(just_in_time, "compiled_here", failing(RuntimeError("TritonMissing: no Triton")))
+    monkeypatch.setattr(Compilation, "_warned", False)
+    compilation = Compilation(True, torch.device("cuda"))
+    compiled, arguments = Compiled(step, compilation, differentiable=2), given("cpu")
+    with pytest.warns(UserWarning, match="no compiler found"):
+        found = compiled(*arguments)
+    torch.testing.assert_close(found, step(*arguments))
+    assert compilation.mode is False
+
+
+def test_an_error_of_the_compiler_ends_true_and_not_auto(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(just_in_time, "compiled_here", failing(ValueError("a bug")))
+    monkeypatch.setattr(Compilation, "_warned", False)
+    for mode, told in ((True, pytest.raises(CompilationError, match="a bug")), ("auto", pytest.warns(match="a bug"))):
+        compiled = Compiled(step, Compilation(mode, torch.device("cuda")), differentiable=2)
+        with told:
+            torch.testing.assert_close(compiled(*given("cpu")), step(*given("cpu")))
+
+
+@needs_cuda
+def test_what_cannot_be_captured_runs_compiled_and_the_next_is_captured() -> None:
+    device = torch.device("cuda")
+    x = torch.ones(3, device=device)
+    compiled = Compiled(lambda x: x * x.cpu().sum().to(x.device), Compilation(True, device))
+    with pytest.warns(UserWarning, match="cannot be captured"):
+        assert compiled(x).tolist() == [3.0] * 3
+    assert Compiled(lambda x: 2 * x, Compilation(True, device))(x).tolist() == [2.0] * 3
+
+
+@needs_cuda
+def test_constants_last_as_long_as_the_function() -> None:
+    compiled = Compiled(step, Compilation(True, torch.device("cuda")), differentiable=2)
+    expected = compiled(*given("cuda"))
+    gc.collect()
+    filled = [torch.full((size,), 7.0, device="cuda") for size in range(1, 2_000)]
+    torch.testing.assert_close(compiled(*given("cuda")), expected, rtol=0, atol=0)
+    assert filled
 
 
 def test_equal_functions_share_a_compilation_while_one_is_used() -> None:

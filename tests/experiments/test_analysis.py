@@ -194,6 +194,20 @@ def test_a_label_may_look_like_a_missing_value(tmp_path: Path) -> None:
     assert found.iloc[1][["final_return", "average_return"]].tolist() == [0.1 + 0.2, -1e-17]
 
 
+def test_tables_of_earlier_versions_are_read_and_replaced(tmp_path: Path) -> None:
+    curves = make_table("curves", [("puddle-world", "a2c", 0, 10, -1.5)])
+    Results(table(("a2c", 1.0, 2.0)), curves).write(tmp_path, {})
+    compressed = tmp_path / "curves.csv.xz"
+    (tmp_path / "curves.csv").write_bytes(lzma.decompress(compressed.read_bytes()))
+    compressed.unlink()
+    found = Results.read(tmp_path)
+    pd.testing.assert_frame_equal(found.curves, curves)
+    found.write(tmp_path, {})
+    assert [path.name for path in sorted(tmp_path.glob("curves*"))] == ["curves.csv.xz"]
+    Results(found.cells).write(tmp_path, {})
+    assert list(tmp_path.glob("curves*")) == []
+
+
 COMMITTED = sorted(path.parent for path in (Path(__file__).parents[2] / "docs" / "results").rglob("cells.csv"))
 
 

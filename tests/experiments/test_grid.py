@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.grid import Grid
@@ -80,6 +81,14 @@ def test_values_of_the_wrong_kind_are_named(given: str, message: str, scale: Any
     grid = Grid("puddle-world", "a2c", (given,), scale=scale)
     with pytest.raises(ValueError, match=message):
         cells_of(grid.settings(), SCALES[scale], 1, tmp_path)
+
+
+def test_as_many_processes_as_cores_or_one_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    grids = [Grid("puddle-world", "a2c", jobs=jobs, device=device) for jobs in (None, 3) for device in ("cpu", "cuda")]
+    assert [grid.processes for grid in grids] == [5, 1, 3, 3]
 
 
 @pytest.mark.parametrize("name", ["seeds", "jobs", "steps"])

@@ -76,7 +76,7 @@ def test_others_train_alone(tmp_path: Path, alone: Setting) -> None:
     assert sizes(groups_of(cells(tmp_path, [alone], 3), 1)) == [1, 1, 1]
 
 
-@pytest.mark.parametrize(("seeds", "jobs", "expected"), [(10, 1, [10]), (40, 1, [20, 20]), (3, 2, [2, 1])])
+@pytest.mark.parametrize(("seeds", "jobs", "expected"), [(10, 1, [10]), (40, 1, [20, 20]), (3, 2, [3])])
 def test_all_networks_train_at_once_on_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, jobs: int, expected: list[int]
 ) -> None:

@@ -173,8 +173,8 @@ def population(report: dict[str, Any]) -> str:
     return f"""## Populations
 
 Environment steps per second of all members of a population together, with discovered GVFs, 16 environments per member
-and {", ".join(map(str, report["settings"]["threads"]))} thread(s), beside one agent alone in the same run. JAX trains as many
-members with `jax.vmap`. MiB is what resident memory grows by when the population is made and trains.
+and {", ".join(map(str, report["settings"]["threads"]))} thread(s), beside one agent alone in the same run.
+JAX trains as many members with `jax.vmap`. MiB is what resident memory grows by when the population is made and trains.
 
 {_population_table(report)}
 

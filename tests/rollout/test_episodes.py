@@ -26,7 +26,7 @@ def _eager_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
     monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 2)
     monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
-    monkeypatch.setattr(Compiled, "_compiled", lambda *arguments: None)
+    monkeypatch.setattr(Compiled, "_passes", lambda *arguments: None)
 
 
 def world(num_envs: int = B) -> VecEnv:

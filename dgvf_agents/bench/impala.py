@@ -132,8 +132,8 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
         connect(None, 3 * workers + len(RLLIB))  # CPUs for our actors, and for those and the learners of both variants
     models = {
         f"{agent}-{actors}": _model(agent, case, actors)
-        for agent, actors in itertools.product(_AGENTS, settings.actors)
-        if (with_ray or not actors) and (agent != _BFLOAT16 or _plays_in_bfloat16(case, settings))
+        for agent, actors in itertools.product(_agents(case, settings), settings.actors)
+        if with_ray or not actors
     }
     for model in models.values():
         _compile(model)
@@ -174,8 +174,7 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
     environment = watch.seconds["environment"]
-    agents = [agent for agent in _AGENTS if agent != _BFLOAT16 or _plays_in_bfloat16(case, settings)]
-    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in agents}
+    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in _agents(case, settings)}
     return {
         "environment_ms": 1e3 * environment / repetitions,
         "acting_ms": 1e3 * (acting - environment) / repetitions,
@@ -238,8 +237,10 @@ def _model(agent: str, case: Row, actors: int, **settings: Any) -> DGVFImpala:
     return DGVFImpala(_network(world)[0], env, auxiliary_task=task, device=device, seed=0, **settings)
 
 
-def _plays_in_bfloat16(case: Row, settings: ImpalaBenchmark) -> bool:
-    return settings.mixed_precision and case["world"] not in _NETWORKS
+def _agents(case: Row, settings: ImpalaBenchmark) -> list[str]:
+    """The agents that are measured in an environment."""
+    in_bfloat16 = settings.mixed_precision and case["world"] not in _NETWORKS
+    return [agent for agent in _AGENTS if agent != _BFLOAT16 or in_bfloat16]
 
 
 def _compile(model: DGVFImpala) -> None:

@@ -200,7 +200,7 @@ class Compiled(Generic[Result]):
 
         self._compilation.tell_once("compiling")
         try:
-            return compiled_here(self._task(layout, arguments), self._compilation.device)
+            return compiled_here(self._task(layout, arguments))
         except Exception as error:
             raise failure(error) from error
 

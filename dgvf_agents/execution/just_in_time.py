@@ -17,20 +17,19 @@ from dgvf_agents.execution.cuda_graph import CaptureError, CudaGraph
 from dgvf_agents.execution.passes import Interface, Passes, Run
 from dgvf_agents.execution.tracing import Graphs, example_inputs, trace
 
-_COMPILED: WeakValueDictionary[tuple[str, torch.device], Passes] = WeakValueDictionary()
-"""By key and device: models of one architecture share compiled functions, whose memory is freed with the last of them.
+_COMPILED: WeakValueDictionary[str, Passes] = WeakValueDictionary()
+"""By key: models of one architecture share compiled functions, whose memory is freed with the last of them.
 """
 
 
-def compiled_here(task: Task, device: torch.device) -> Passes:
+def compiled_here(task: Task) -> Passes:
     """The compiled function. PyTorch keeps what it compiled on disk, for other processes.
 
     Args:
         task: the function. Tensors that it closes over become constants of the compiled function.
-        device: of all tensors.
     """
     try:
-        key = key_of(pickled(task)), device
+        key = key_of(pickled(task))
     except Exception:  # whatever a user's class raises
         return _passes(_traced(task))
     found = _COMPILED.get(key)

@@ -40,7 +40,7 @@ def given(device: str, seed: int = 0) -> tuple[Tensor, ...]:
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_results_and_gradients_are_those_of_the_function(device: str) -> None:
-    passes = compiled_here(Task.of(step, given(device), 2), torch.device(device))
+    passes = compiled_here(Task.of(step, given(device), 2))
     for seed in (1, 2):
         arguments = given(device, seed)
         (expected, pull_back), (found, compiled_pull_back) = vjp(step, arguments, 2), passes.vjp(flatten(arguments))
@@ -78,12 +78,12 @@ class Scaled(nn.Module):
 
 def test_functions_of_parameters_values_share_nothing() -> None:
     tasks = [Task.of(Scaled(weight).forward, (torch.ones(2),), 0) for weight in (2.0, 5.0)]
-    kept = [compiled_here(task, torch.device("cpu")) for task in tasks]
+    kept = [compiled_here(task) for task in tasks]
     assert [passes([torch.ones(2)]).tolist() for passes in kept] == [[2.0, 2.0], [5.0, 5.0]]
 
 
 def failing(error: Exception) -> Any:
-    def compiled(task: Task, device: torch.device) -> Any:
+    def compiled(task: Task) -> Any:
         raise error
 
     return compiled
@@ -132,7 +132,7 @@ def test_constants_last_as_long_as_the_function() -> None:
 
 def test_equal_functions_share_a_compilation_while_one_is_used() -> None:
     tasks = [Task.of(lambda x: 3 * x, (torch.ones(size),), 0) for size in (2, 2, 3)]
-    first, second, other = (compiled_here(task, torch.device("cpu")) for task in tasks)
+    first, second, other = (compiled_here(task) for task in tasks)
     assert first is second
     assert first is not other
     assert first([torch.ones(2)]).tolist() == [3.0, 3.0]

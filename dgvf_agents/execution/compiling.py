@@ -198,7 +198,7 @@ class Compiled(Generic[Result]):
     def _compiled_here(self, layout: Any, arguments: tuple[Any, ...]) -> Passes:
         from dgvf_agents.execution.just_in_time import compiled_here  # imports PyTorch's compiler
 
-        self._compilation.tell_once("compiling")
+        self._compilation.tell_once("compiling (a minute or two the first time)")
         try:
             return compiled_here(self._task(layout, arguments))
         except Exception as error:

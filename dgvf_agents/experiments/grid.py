@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Annotated, Any, final
 import tyro
 
 from dgvf_agents.bench.report import options
-from dgvf_agents.execution.devices import check_device_name, device_named
+from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.experiments.groups import processes_on
 from dgvf_agents.experiments.settings import ScaleName, Setting, setting
 from dgvf_agents.runs.config import Method, TrainConfig, World
 
@@ -76,9 +76,7 @@ class Grid:
     @property
     def processes(self) -> int:
         """Number of parallel processes."""
-        if self.jobs is not None:
-            return self.jobs
-        return 1 if device_named(self.device).type == "cuda" else os.cpu_count() or 1
+        return processes_on(self.device, self.jobs)
 
     @property
     def results(self) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
@@ -44,6 +45,18 @@ _FREE = (
 """Fields of `TrainConfig` that members need not agree in."""
 _OPTIONAL = ("max_grad_norm", "meta_max_discount_grad_norm", "final_auxiliary_coefficient")
 """Fields in which members may have any number, or all of them none."""
+
+
+def processes_on(device: str | None, jobs: int | None) -> int:
+    """Number of parallel processes.
+
+    Args:
+        device: that all runs are on; `None` for those of their presets.
+        jobs: the wanted number; if `None`, as many as there are cores, and one on a GPU.
+    """
+    if jobs is not None:
+        return jobs
+    return 1 if device is not None and device_named(device).type == "cuda" else os.cpu_count() or 1
 
 
 def groups_of(cells: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:

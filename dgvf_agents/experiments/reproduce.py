@@ -140,7 +140,7 @@ def _train(reproduction: Reproduction, cells: list[Cell], console: Console) -> l
         console.print(f"adopted {cell.name}", markup=False, highlight=False)
     if reproduction.run:
         with SweepView(console) as view:
-            run_sweep(cells, reproduction.jobs, reproduction.command, view)
+            run_sweep(cells, reproduction.processes, reproduction.command, view)
     return cells
 
 
@@ -151,7 +151,9 @@ def _cells(
     values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
     given = {name: value for name, value in values.items() if value is not None}
     scale = dataclasses.replace(SCALES[reproduction.scale], **given)
-    return cells_of(settings, scale, *_seeds(reproduction, experiment, trials))
+    seeds, folder, first = _seeds(reproduction, experiment, trials)
+    changes = {} if reproduction.device is None else {"device": reproduction.device}
+    return cells_of(settings, scale, seeds, folder, first, **changes)
 
 
 def _check_extension(reproduction: Reproduction, cells: Collection[Cell], added: bool = True) -> None:

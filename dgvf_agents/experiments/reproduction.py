@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +12,8 @@ import tyro
 
 from dgvf_agents.bench.report import options
 from dgvf_agents.command_names import PAPER_FIGURES, ExperimentName, PaperFigure
+from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.experiments.groups import processes_on
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
@@ -52,8 +53,12 @@ class Reproduction:
     """Distributed actors of every run, IMPALA only; see `dgvf train impala`."""
     address: str | None = None
     """Address of the Ray cluster that actors join, or `auto`; a Ray on this machine if `None`."""
-    jobs: int = os.cpu_count() or 1
-    """Parallel runs, one thread each."""
+    jobs: int | None = None
+    """Parallel processes, one thread each; if `None`, as many as there are cores, and one on a GPU that `device`
+    names. Runs that are faster at once share one."""
+    device: str | None = None
+    """`cpu`, `cuda`, or `auto` for CUDA if available; those of the presets if `None`. On a GPU, all networks of the
+    gridworlds train in populations."""
     out: Path | None = None
     """Folder of the runs, which experiments with equal settings share; runs/SCALE if `None`."""
     results: Path | None = None
@@ -71,11 +76,13 @@ class Reproduction:
     """What `search`, `paper`, `equal-budget` and `joint-equal-budget` try."""
 
     def __post_init__(self) -> None:
+        if self.device is not None:
+            check_device_name(self.device)
         unknown = ", ".join(task for task in self.tasks if task not in OWN_TASKS)
         unused = f"must be left out for {self.experiment}"
         with_tasks = self.experiment in ("own-tasks", "joint-equal-budget")
         for failed, message in (
-            (self.jobs < 1, f"jobs must be >= 1, got {self.jobs!r}"),
+            (self.jobs is not None and self.jobs < 1, f"jobs must be >= 1, got {self.jobs!r}"),
             (self.worlds == (), f"worlds must name a world, got {self.worlds!r}"),
             (self.first_seed < 0, f"first_seed must be >= 0, got {self.first_seed!r}"),
             (unknown, f"tasks must be among {', '.join(OWN_TASKS)}, got {unknown}"),
@@ -116,6 +123,11 @@ class Reproduction:
         return (self,) if names is None else tuple(dataclasses.replace(self, experiment=name) for name in names)
 
     @property
+    def processes(self) -> int:
+        """Number of parallel processes."""
+        return processes_on(self.device, self.jobs)
+
+    @property
     def on_atari(self) -> bool:
         """Whether the experiment is on Atari."""
         return self.experiment.startswith("atari-")
@@ -153,7 +165,7 @@ class Reproduction:
         """The command that makes these results, without folders."""
         words = ["dgvf", "reproduce", self.experiment, "--scale", self.scale]
         words += options(
-            self, ("seeds", "steps", "first_seed", "worlds", "settings", "tasks", "game", "games", "actors")
+            self, ("seeds", "steps", "first_seed", "worlds", "settings", "tasks", "game", "games", "actors", "device")
         )
         return shlex.join([*words, *(self._search_options if self.experiment in _SEARCHES else ())])
 

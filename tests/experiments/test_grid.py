@@ -11,6 +11,7 @@ import torch
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.grid import Grid
+from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.tables import Results
@@ -87,8 +88,11 @@ def test_as_many_processes_as_cores_or_one_on_a_gpu(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr("os.cpu_count", lambda: 5)
-    grids = [Grid("puddle-world", "a2c", jobs=jobs, device=device) for jobs in (None, 3) for device in ("cpu", "cuda")]
-    assert [grid.processes for grid in grids] == [5, 1, 3, 3]
+    given = [(jobs, device) for jobs in (None, 3) for device in ("cpu", "cuda")]
+    grids = [Grid("puddle-world", "a2c", jobs=jobs, device=device) for jobs, device in given]
+    experiments = [Reproduction("joint", jobs=jobs, device=device) for jobs, device in given]
+    assert [each.processes for each in (*grids, *experiments)] == [5, 1, 3, 3] * 2
+    assert Reproduction("atari-laptop", game=("Pong",)).processes == 5
 
 
 @pytest.mark.parametrize("name", ["seeds", "jobs", "steps"])

@@ -335,6 +335,17 @@ def test_a_folder_with_another_run_stops_the_sweep(swept: Path, capsys: pytest.C
     assert "got another steps (960, not 1600)" in capsys.readouterr().err.replace("\n", " ")
 
 
+def test_runs_are_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    devices = []
+    for options in (["--device", "auto"], []):
+        ran: list[Cell] = []
+        monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", lambda cells, *_, ran=ran: ran.extend(cells))
+        with pytest.raises(SystemExit):  # nothing has run
+            main([*PUDDLE, "--out", str(tmp_path), *options])
+        devices.append({cell.config.device for cell in ran})
+    assert devices == [{"auto"}, {"cpu"}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

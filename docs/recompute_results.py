@@ -27,10 +27,11 @@ def mean(values: list[float]) -> float:
 def curves(folder: Path) -> dict[Run, list[tuple[int, float]]]:
     """Steps and mean return of every evaluation, by run."""
     found: dict[Run, list[tuple[int, float]]] = defaultdict(list)
-    with lzma.open(folder / "evaluations.csv.xz", "rt", newline="") as file:
-        for row in csv.DictReader(file):
-            returns = [float(number) for number in row["episode_returns"].split()]
-            found[row["world"], row["setting"], int(row["seed"])].append((int(row["steps"]), mean(returns)))
+    for part in sorted(folder.glob("evaluations*.csv.xz")):  # several, if the table is large
+        with lzma.open(part, "rt", newline="") as file:
+            for row in csv.DictReader(file):
+                returns = [float(number) for number in row["episode_returns"].split()]
+                found[row["world"], row["setting"], int(row["seed"])].append((int(row["steps"]), mean(returns)))
     return {run: sorted(curve) for run, curve in found.items()}
 
 

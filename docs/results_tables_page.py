@@ -200,6 +200,8 @@ def _machine(made_with: Sequence[Mapping[str, Any]]) -> str:
         else:
             versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
             hardware = made["hardware"]
-            commit = f", commit {made['code'][:12]}" if made.get("code") else ""
-            told.append(f"{made['runs']} on {hardware['processor']}, {hardware['cores']} cores{commit}, {versions}")
+            gpu = f" and {hardware['accelerator']}" if "accelerator" in hardware else ""
+            commit, _, changes = (made.get("code") or "").partition("+")
+            code = f", commit {commit[:12]}" + (f" with {changes}" if changes else "") if commit else ""
+            told.append(f"{made['runs']} on {hardware['processor']}, {hardware['cores']} cores{gpu}{code}, {versions}")
     return "; ".join(told)

@@ -8,7 +8,7 @@ from typing import Literal, final
 
 import numpy as np
 
-from dgvf_agents.experiments.tables import read_csv
+from dgvf_agents.experiments.table_files import read_csv
 from dgvf_agents.runs.folder import RunFolder
 
 Measure = Literal["evaluation", "training"]

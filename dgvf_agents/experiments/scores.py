@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.statistics import AGGREGATES, Estimate, estimate
-from dgvf_agents.experiments.tables import read_csv
+from dgvf_agents.experiments.table_files import read_csv
 from dgvf_envs.atari import human_normalized_score
 from dgvf_envs.atari.emulator import title_of
 

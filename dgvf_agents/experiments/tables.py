@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, Literal, final
 
 import pandas as pd
 
+from dgvf_agents.experiments.table_files import contents_of, files_of, read_table
 from dgvf_agents.runs.config import WORLDS
 from dgvf_agents.storage.atomic import replacing, write_whole
 
@@ -43,8 +43,8 @@ _TEXT = (
     *("episode_returns", "episode_lengths"),
 )
 _INTEGERS = ("seed", "seeds", "steps", "games")
-_COMPRESSED = ("curves", "times", "bands", "evaluations")
-"""Tables that are large."""
+_LARGE = ("curves", "times", "bands", "evaluations")
+"""Tables whose files are compressed."""
 
 
 def _dtypes(table: str) -> dict[str, str]:
@@ -93,17 +93,13 @@ class Results:
     lengths, in steps, both separated by spaces."""
 
     def write(self, folder: Path, provenance: dict[str, Any]) -> None:
-        """Write `TABLE.csv` for each table that is not empty and `provenance.json`, each atomically.
-
-        Large tables are compressed, as `evaluations.csv.xz`.
-        """
+        """Write the files of each table, see `contents_of`, and `provenance.json`, each atomically."""
         for name in COLUMNS:
-            file, table, before = folder / file_name(name), getattr(self, name), files_of(folder, name)
-            if not table.empty:
-                text = table.to_csv(index=False, lineterminator="\n").encode()
-                write_whole(file, lzma.compress(text) if name in _COMPRESSED else text)
-            for other in before:
-                if table.empty or other != file:
+            contents = contents_of(name, getattr(self, name), compress=name in _LARGE)
+            for file, content in contents.items():
+                write_whole(folder / file, content)
+            for other in files_of(folder, name):
+                if other.name not in contents:
                     other.unlink()
         with replacing(folder / "provenance.json") as unfinished:
             unfinished.write_text(json.dumps(provenance, indent=1) + "\n")
@@ -117,8 +113,8 @@ class Results:
         """
         if not (folder / "cells.csv").is_file():
             raise FileNotFoundError(f"results must be a folder that `dgvf reproduce` wrote, got {folder}")
-        files = {name: files_of(folder, name) for name in COLUMNS}
-        return cls(**{name: read_csv(found[0]).astype(_dtypes(name)) for name, found in files.items() if found})
+        found = {name: read_table(folder, name) for name in COLUMNS}
+        return cls(**{name: table.astype(_dtypes(name)) for name, table in found.items() if table is not None})
 
     def worlds(self) -> list[str]:
         """Gridworlds in the order of `WORLDS`, others in that of the cells, which tells when they were added."""
@@ -128,26 +124,6 @@ class Results:
     def settings(self, world: str) -> list[str]:
         """Labels on a world, in the order of the cells."""
         return list(self.cells.loc[self.cells["world"] == world, "setting"].unique())
-
-
-def file_name(table: str) -> str:
-    """The file of a table."""
-    return f"{table}.csv{'.xz' if table in _COMPRESSED else ''}"
-
-
-def files_of(folder: Path, table: str) -> list[Path]:
-    """The files of a table in a folder: as it is written now, then as an earlier version may have."""
-    names = (file_name(table), f"{table}.csv")
-    return [folder / name for name in dict.fromkeys(names) if (folder / name).is_file()]
-
-
-def read_csv(path: Path) -> pd.DataFrame:
-    """A CSV file, compressed if its name ends in `.xz`, as text, NaN where a field is empty.
-
-    Numbers are converted later, with correct rounding: not every version of pandas reads the float that it wrote. Nor
-    is a label such as NA a missing value.
-    """
-    return pd.read_csv(path, dtype=object, keep_default_na=False, na_values=[""])
 
 
 def where(table: pd.DataFrame, **values: object) -> pd.DataFrame:

@@ -41,8 +41,10 @@ class CudaGraph:
             before.wait_stream(shared.stream)
             self._graph = torch.cuda.CUDAGraph()
             try:
-                with torch.cuda.graph(self._graph, shared.pool, shared.stream, "thread_local"):
-                    self._outputs = function(list(self._inputs))
+                with warnings.catch_warnings():
+                    warnings.filterwarnings("ignore", "The CUDA Graph is empty")  # if the first kernel fails
+                    with torch.cuda.graph(self._graph, shared.pool, shared.stream, "thread_local"):
+                        self._outputs = function(list(self._inputs))
             except RuntimeError as error:
                 torch.cuda.set_stream(before)  # a failed capture leaves its own
                 _shared_by.cache_clear()  # and a pool that takes no other

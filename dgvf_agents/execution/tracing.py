@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.vjp import first_result
-from dgvf_agents.execution.products import decompositions
+from dgvf_agents.execution import convolutions, products
 
 _RECOMPUTE = {
     "ban_recompute_used_far_apart": False,
@@ -97,7 +97,7 @@ def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:
 
 
 def _traced(function: Callable[..., Any], *arguments: Any) -> torch.fx.GraphModule:
-    table = {**select_decomp_table(), **decompositions()}
+    table = {**select_decomp_table(), **products.decompositions(), **convolutions.decompositions()}
     functional = torch.func.functionalize(function)  # the partitioner does not know what operations in place depend on
     trace = make_fx(functional, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)
     return trace(*arguments)

@@ -7,7 +7,7 @@ from typing import Any
 
 from generated import measured, table
 
-from dgvf_agents.bench.impala import PLAIN, speed_rows
+from dgvf_agents.bench.impala import AGENTS, PLAIN, speed_rows
 
 _CLUSTER_ACTORS, _BATCH = 200, 32 * 20
 """The paper's actors, and steps of its batch."""
@@ -18,8 +18,10 @@ _PUBLISHED = 24_400 / 4
 
 
 def impala(reports: Sequence[dict[str, Any]]) -> str:
-    """Training speed of IMPALA, from a report on gridworlds and others on games."""
-    return "\n\n".join(["## IMPALA", _ABOUT, *map(_one, reports)])
+    """Training speed of IMPALA, from a report on gridworlds, others on games, and others of learners on GPUs."""
+    on_gpu = [report for report in reports if "accelerator" in report["hardware"]]
+    others = [report for report in reports if report not in on_gpu]
+    return "\n\n".join(["## IMPALA", _ABOUT, *map(_one, others), *map(_learner_on_gpu, on_gpu)])
 
 
 _ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in one
@@ -124,14 +126,36 @@ def _cluster(report: dict[str, Any]) -> str:
 What these parts predict for {_CLUSTER_ACTORS} actors on {row["world"]}, each on a core like this one, and a learner on
 {_GPU} with {_GPU_TFLOPS} TFLOP/s in float32 (its data sheet). This is arithmetic, not a measurement: nobody has run it.
 {_CLUSTER_ACTORS} actors collect {of_actors:,.0f} steps/s. The learner's arithmetic is {gflop:.0f} GFLOP per batch of
-{_BATCH} steps; which part of its peak a GPU reaches on this network is unknown, so the table has several. θ goes once
-per update to every node, where its actors share it.
+{_BATCH} steps; which part of its peak that GPU reaches on this network is unknown, so the table has several. θ goes
+once per update to every node, where its actors share it.
 
 {table(headings, cells, right=(0, 1, 2, 3, 5, 6))}
 
 For comparison, CleanBA reports 24,400 frames/s, {_PUBLISHED:,.0f} steps/s of 4 frames, with one A100 and 10 cores
-(Huang et al. 2023), where actors use the GPU too. A GPU has not been measured here.
+(Huang et al. 2023), where actors use the GPU too.
 """
+
+
+def _learner_on_gpu(report: dict[str, Any]) -> str:
+    """What an update takes on a GPU."""
+    settings, cells = report["settings"], []
+    steps = settings["n_envs"] * settings["n_steps"]
+    for row in _rows(report):
+        for agent, words in AGENTS.items():
+            if (ms := row.get(f"update_{agent}_ms")) is not None:
+                rate = 1e-12 * 1e9 * row[f"update_{agent}_gflop"] / (1e-3 * ms)
+                cells.append((row["world"], words, f"{ms:.1f}", f"{1e3 * steps / ms:,.0f}", f"{rate:.1f}"))
+    headings = ("Environment", "Agent", "ms per batch", "Learner, steps/s", "TFLOP/s")
+    return f"""### The learner on a GPU
+
+Updates on {report["hardware"]["accelerator"]}, compiled and launched as CUDA graphs, with batches of {steps} steps and
+unrolls of L = {settings["unroll_length"]} updates. Tests ran on the same GPU while the agents without questions were
+measured. Discovered GVFs were measured alone, but before second derivatives of convolutions were taken as gradients
+of weights ([Compilation](compilation.md)); their update on a GPU was not measured since.
+
+{table(headings, cells, right=(2, 3, 4))}
+
+{measured(report)}"""
 
 
 def _rows(report: dict[str, Any]) -> list[dict[str, Any]]:

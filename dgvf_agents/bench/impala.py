@@ -46,7 +46,7 @@ _NETWORKS: dict[str, tuple[str, type[BaseFeaturesExtractor]]] = {
 _TASKS = {"none": "IMPALA", "discovered": "discovered GVFs"}
 """Auxiliary tasks with their names in tables."""
 _BFLOAT16 = "bfloat16"
-_AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
+AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
 """Agents with their names in tables."""
 PLAIN = "rllib-plain-0"
 RLLIB = {
@@ -240,7 +240,7 @@ def _model(agent: str, case: Row, actors: int, **settings: Any) -> DGVFImpala:
 def _agents(case: Row, settings: ImpalaBenchmark) -> list[str]:
     """The agents that are measured in an environment."""
     in_bfloat16 = settings.mixed_precision and case["world"] not in _NETWORKS
-    return [agent for agent in _AGENTS if agent != _BFLOAT16 or in_bfloat16]
+    return [agent for agent in AGENTS if agent != _BFLOAT16 or in_bfloat16]
 
 
 def _compile(model: DGVFImpala) -> None:
@@ -276,7 +276,7 @@ def speed_rows(rows: Sequence[Row]) -> list[Row]:
             shown.append(
                 {
                     "world": row["world"],
-                    "agent": RLLIB.get(name, _AGENTS.get(agent)),
+                    "agent": RLLIB.get(name, AGENTS.get(agent)),
                     "actors": "" if name in RLLIB else actors,
                     "rate": rate,
                     "to_rllib": "–" if rllib is None else f"{rate / rllib:.2f}x",

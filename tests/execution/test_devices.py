@@ -37,6 +37,7 @@ from dgvf_agents.runs.train import train
 from dgvf_agents.sb3.guidance import INPUT_BATCHES
 from dgvf_agents.storage.model_file import ModelFile, write_bytes
 from dgvf_envs.sb3_adapter import make_vec
+from tests.devices import needs_cuda
 
 COPIES, STEPS = 4, 5
 BATCH = COPIES * STEPS
@@ -53,8 +54,6 @@ TINY = TrainConfig(
     log_every=3 * BATCH,
     checkpoint_every=3 * BATCH,
 )
-
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 
 
 def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:

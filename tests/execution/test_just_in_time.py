@@ -17,8 +17,8 @@ from dgvf_agents.execution.compile_cache import Task
 from dgvf_agents.execution.compile_jobs import CompilationError
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.just_in_time import compiled_here
+from tests.devices import needs_cuda
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
 SCALE = torch.tensor([1.0, 2.0, 3.0])
 

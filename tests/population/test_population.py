@@ -19,6 +19,7 @@ from dgvf_agents.execution.packing import KEY
 from dgvf_agents.population.population import Population
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
+from tests.devices import needs_cuda
 
 B, T, ITERATIONS = 3, 4, 11
 WORLD = {"start": "random", "max_episode_steps": 7}
@@ -104,7 +105,7 @@ def test_members_are_what_they_are_alone(case: str) -> None:
         assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here")
+@needs_cuda
 def test_compiled_members_on_cuda_are_what_they_are_alone() -> None:
     """Alone, in the ordinary loop: the fused loop and CUDA graphs are checked, too."""
     steps = ITERATIONS * B * T

@@ -21,7 +21,9 @@ def impala(reports: Sequence[dict[str, Any]]) -> str:
     """Training speed of IMPALA, from a report on gridworlds, others on games, and others of learners on GPUs."""
     on_gpu = [report for report in reports if "accelerator" in report["hardware"]]
     others = [report for report in reports if report not in on_gpu]
-    return "\n\n".join(["## IMPALA", _ABOUT, *map(_one, others), *map(_learner_on_gpu, on_gpu)])
+    return "\n\n".join(
+        ["## IMPALA", _ABOUT, *(_one(report, on_gpu) for report in others), *map(_learner_on_gpu, on_gpu)]
+    )
 
 
 _ABOUT = """Environment steps per second that the learner is trained on. 0 actors: acting and learning take turns in one
@@ -34,7 +36,7 @@ last column is their time per step relative to IMPALA's with as many actors. The
 [Distributed actors](impala.md#distributed-actors)."""
 
 
-def _one(report: dict[str, Any]) -> str:
+def _one(report: dict[str, Any], on_gpu: Sequence[dict[str, Any]]) -> str:
     settings = report["settings"]
     speeds = [row for row in report["rows"] if row["measure"] == "speed"]
     cells = [
@@ -52,7 +54,7 @@ L = {settings["unroll_length"]} updates; medians of {settings["repetitions"]} re
 {table(headings, cells, right=(2, 3, 4, 5))}
 {_to_plain(speeds)}
 {_parts(report)}
-{_cluster(report)}
+{_cluster(report, on_gpu)}
 {measured(report)}"""
 
 
@@ -87,26 +89,36 @@ operations of an update without questions, *kB* is the size of a transferred bat
 {table(headings, cells, right=range(1, 8))}"""
 
 
-def _cluster(report: dict[str, Any]) -> str:
-    """A model on paper of many actors and one GPU, empty without a game."""
+def _cluster(report: dict[str, Any], on_gpu: Sequence[dict[str, Any]]) -> str:
+    """A model on paper of many actors and one GPU, empty without a game.
+
+    Args:
+        report: with the parts of a game.
+        on_gpu: reports of learners that were measured.
+    """
     games = [row for row in _rows(report) if "-v" not in row["world"]]
     if not games:
         return ""
     row, measured_steps = games[0], report["settings"]["n_envs"] * report["settings"]["n_steps"]
     gflop, rollouts = (row[name] * _BATCH / measured_steps for name in ("update_none_gflop", "rollout_bytes"))
     of_actors = _CLUSTER_ACTORS * measured_steps / (1e-3 * (row["environment_ms"] + row["acting_ms"]))
+    learners = [(f"{e:.0%}", 1e3 * 1e9 * gflop / (1e12 * _GPU_TFLOPS * e)) for e in _EFFICIENCIES]
+    for other in on_gpu:
+        scale = _BATCH / (other["settings"]["n_envs"] * other["settings"]["n_steps"])
+        updates = [scale * update["update_none_ms"] for update in _rows(other) if update["world"] == row["world"]]
+        learners += [(f"{other['hardware']['accelerator']}, measured", ms) for ms in updates]
     cells = []
-    for efficiency in _EFFICIENCIES:
-        batches = 1e12 * _GPU_TFLOPS * efficiency / (1e9 * gflop)
-        rate = min(of_actors, batches * _BATCH)
+    for learner, ms in learners:
+        of_learner = 1e3 * _BATCH / ms
+        rate = min(of_actors, of_learner)
         used = rate / _BATCH
         cells.append(
             (
-                f"{efficiency:.0%}",
-                f"{1e3 / batches:.1f}",
-                f"{batches * _BATCH:,.0f}",
+                learner,
+                f"{ms:.1f}",
+                f"{of_learner:,.0f}",
                 f"{rate:,.0f}",
-                "actors" if of_actors < batches * _BATCH else "learner",
+                "actors" if of_actors < of_learner else "learner",
                 f"{1e-6 * used * rollouts:,.0f}",
                 f"{1e-6 * used * row['parameter_bytes']:,.0f}",
             )
@@ -126,8 +138,9 @@ def _cluster(report: dict[str, Any]) -> str:
 What these parts predict for {_CLUSTER_ACTORS} actors on {row["world"]}, each on a core like this one, and a learner on
 {_GPU} with {_GPU_TFLOPS} TFLOP/s in float32 (its data sheet). This is arithmetic, not a measurement: nobody has run it.
 {_CLUSTER_ACTORS} actors collect {of_actors:,.0f} steps/s. The learner's arithmetic is {gflop:.0f} GFLOP per batch of
-{_BATCH} steps; which part of its peak that GPU reaches on this network is unknown, so the table has several. θ goes
-once per update to every node, where its actors share it.
+{_BATCH} steps; which part of its peak that GPU reaches on this network is unknown, so the table has several. Where
+another GPU's learner was [measured](#the-learner-on-a-gpu), a row has its time. θ goes once per update to every node,
+where its actors share it.
 
 {table(headings, cells, right=(0, 1, 2, 3, 5, 6))}
 

@@ -120,12 +120,13 @@ def test_the_page_computes_a_cluster_from_the_parts(monkeypatch: pytest.MonkeyPa
     assert "| 10% | 141.5 | 4,522 | 4,522 | learner | 28 | 28 |" in page
     assert "### A cluster" not in page_of([{**report, "rows": [speed]}])
     gpu = {**report, "hardware": {**report["hardware"], "accelerator": "a GPU"}}  # type: ignore[dict-item]
-    page = page_of(
-        [{**gpu, "rows": [{"measure": "parts", "world": "Pong", **parts, "update_discovered_gflop": 600.0}]}]
-    )
+    updates = {"measure": "parts", "world": "Pong", **parts, "update_discovered_gflop": 600.0}
+    page = page_of([{**gpu, "rows": [updates]}])
     assert "Updates on a GPU" in page
     assert "| Pong | discovered GVFs | 3000.0 | 53 | 0.2 |" in page  # 160 steps and 600 GFLOP in 3 s
     assert "### A cluster" not in page
+    page = page_of([{**report, "rows": [speed, updates]}, {**gpu, "rows": [updates]}])
+    assert "| a GPU, measured | 6000.0 | 107 | 107 | learner | 1 | 1 |" in page  # 160 steps in 1.5 s
 
 
 def test_settings_are_checked() -> None:

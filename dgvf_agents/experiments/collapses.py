@@ -44,10 +44,13 @@ COLLAPSES: dict[str, Changes] = {
         }
         for entropy in (0.02, 0.015, 0.01)
     },
-    "rate 0.001, entropy to 0.01, coefficient 0.003 falling to 0.0001": {
-        **_STEADY,
-        "final_ent_coef": 0.01,
-        "final_auxiliary_coefficient": 0.0001,
+    **{
+        f"rate 0.001, entropy to {entropy}, coefficient 0.003 falling to 0.0001": {
+            **_STEADY,
+            "final_ent_coef": entropy,
+            "final_auxiliary_coefficient": 0.0001,
+        }
+        for entropy in (0.01, 0.007)
     },
     "rate 0.001, entropy to 0.03, coefficient 0.003, long episodes": {**_STEADY, **_LONG_EPISODES},
     "rate 0.001, entropy to 0.03, coefficient 0.003, exact convention": {**_STEADY, "convention": "exact"},

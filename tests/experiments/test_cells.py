@@ -284,6 +284,7 @@ def test_commands_leave_out_where_files_lie(tmp_path: Path) -> None:
     assert told.command == (
         "dgvf reproduce search --scale small --seeds 4 --worlds puddle-world --learning-rates 0.001 0.003"
     )
+    assert Reproduction("joint", steps=5).command == "dgvf reproduce joint --scale full --steps 5"
     on_gpu = Reproduction("joint", steps=5, device="cuda", jobs=3)
     assert on_gpu.command == "dgvf reproduce joint --scale full --steps 5 --device cuda"
 

@@ -52,6 +52,12 @@ COLLAPSES: dict[str, Changes] = {
         }
         for entropy in (0.01, 0.007)
     },
+    "rate 0.001, entropy to 0.01, coefficient 0.003 falling to 0.0003, long episodes": {
+        **_STEADY,
+        **_LONG_EPISODES,
+        "final_ent_coef": 0.01,
+        "final_auxiliary_coefficient": 0.0003,
+    },
     "rate 0.001, entropy to 0.03, coefficient 0.003, long episodes": {**_STEADY, **_LONG_EPISODES},
     "rate 0.001, entropy to 0.03, coefficient 0.003, exact convention": {**_STEADY, "convention": "exact"},
     "rate 0.001, entropy to 0.015": {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015},

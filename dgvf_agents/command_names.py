@@ -30,6 +30,7 @@ ExperimentName = Literal[
     "convention",
     "algorithms",
     "collapses",
+    "steady",
     "own-tasks",
     "atari-representation",
     "atari-meta-objective",

@@ -39,6 +39,7 @@ TITLES = {
     "question-transfer": "Fresh agents on frozen questions",
     "algorithms": "A2C and IMPALA",
     "collapses": "What keeps PuddleWorld's optimum",
+    "steady": "All methods where discovered questions keep PuddleWorld's optimum",
     "convention": "Exact and surrogate meta-gradients",
     "search": "The search for hyperparameters",
     "paper": "Hyperparameters chosen on A2C",

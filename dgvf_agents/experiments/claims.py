@@ -87,7 +87,11 @@ def _order(found: Evidence, quantity: Quantity) -> OrderVerdict:
 
 PRESET = "preset"
 """The protocol of experiments that use the presets' hyperparameters."""
-PROTOCOLS = {"paper": "A, the paper's", "equal-budget": "B, equal budget"}
+PROTOCOLS = {
+    "paper": "A, the paper's",
+    "equal-budget": "B, equal budget",
+    "steady": "chosen on discovered questions",
+}
 """How other experiments chose their hyperparameters."""
 _STUDIES = ("questions", "unroll-length", "meta-objective")
 """Those that use the choice of `paper` on the worlds of `PAPER_CHOICE`."""
@@ -167,7 +171,7 @@ class Claim:
 
 
 _APPENDIX = "figure 5 and appendix"
-_FIGURE_2 = ("gridworlds", "paper", "equal-budget")
+_FIGURE_2 = ("gridworlds", "paper", "equal-budget", "steady")
 """The experiments with all methods."""
 
 _RMS_PROPS = ("rms_prop=pytorch", "rms_prop=tensorflow", "rms_prop=tensorflow loss_reduction=sum")

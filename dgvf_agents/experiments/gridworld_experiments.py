@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from dgvf_agents.experiments.collapses import COLLAPSES
+from dgvf_agents.experiments.collapses import COLLAPSES, STEADY
 from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.figures import (
     draw_curves,
@@ -247,5 +247,15 @@ GRIDWORLD_EXPERIMENTS = (
         worlds=("puddle-world",),
         seeds=10,
         reference="preset",
+    ),
+    # Paper, figure 2, without these losses: are random questions worse where discovered ones keep the optimum?
+    Experiment(
+        "steady",
+        "all methods on PuddleWorld with the settings of `collapses` that keep discovered questions at the optimum",
+        lambda world: [setting(world, method, method, **STEADY) for method in METHODS],
+        partial(draw_curves, title="Settings that keep discovered questions at the optimum"),
+        worlds=("puddle-world",),
+        seeds=10,
+        reference="discovered",
     ),
 )

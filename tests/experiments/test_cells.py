@@ -124,6 +124,18 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
     assert {config.learning_rate for config in small} == {3e-4}
 
 
+def test_all_methods_are_compared_where_discovered_questions_keep_the_optimum() -> None:
+    settings = EXPERIMENTS["steady"].settings("puddle-world")
+    configs = [one.config(FULL, 3) for one in settings]
+    assert [config.task for config in configs] == ["discovered", "random", "reward-prediction", "none"]
+    assert all(dataclasses.replace(config, task="none") == configs[-1] for config in configs)
+    in_collapses = {one.folder_name for one in EXPERIMENTS["collapses"].settings("puddle-world")}
+    assert settings[0].folder_name in in_collapses  # one run for both
+    assert configs[0].env_kwargs == {"reward_scale": 0.5, "start": "random", "max_episode_steps": 100}
+    annealed = (configs[0].final_ent_coef, configs[0].auxiliary_coefficient, configs[0].final_auxiliary_coefficient)
+    assert annealed == (0.01, 0.003, 0.0003)
+
+
 def test_a_scale_leaves_a_settings_own_actors() -> None:
     settings = {s.label: s for s in EXPERIMENTS["algorithms"].settings("collect-objects-small")}
     ours = settings["discovered DGVFImpala, 2 actors"]

@@ -53,9 +53,9 @@ class ZooDGVFA2C(DGVFA2C):
         """
         Args:
             arguments: positional arguments of `DGVFA2C`.
-            settings: keyword arguments of `DGVFA2C`, and `final_learning_rate`, `final_meta_learning_rate` and
-                `final_ent_coef`: the final values of linear schedules of the learning rates and of a geometric schedule
-                of the entropy coefficient (default: `None`, constant).
+            settings: keyword arguments of `DGVFA2C`, and the final values of schedules (default: `None`, constant):
+                `final_learning_rate` and `final_meta_learning_rate` of linear ones, `final_ent_coef` and
+                `final_auxiliary_coefficient` of geometric ones.
 
         Raises:
             ValueError: as for `DGVFA2C`, or a final value is given for a setting that is a schedule already.
@@ -79,13 +79,22 @@ class ZooDGVFA2C(DGVFA2C):
             raise ValueError(str(error)) from error
 
 
+_SCHEDULES = {
+    "learning_rate": linear,
+    "ent_coef": geometric,
+    "auxiliary_coefficient": geometric,
+    "meta_learning_rate": linear,
+}
+"""Settings with a final value, and their schedules."""
+
+
 def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
     """Convert keyword arguments of `ZooDGVFA2C` to those of `DGVFA2C`.
 
     The zoo's schedules become those of Stable-Baselines3, which model files store without a pickle.
     """
     known = dict(settings)
-    for name, annealed in (("learning_rate", linear), ("ent_coef", geometric), ("meta_learning_rate", linear)):
+    for name, annealed in _SCHEDULES.items():
         last = known.pop(f"final_{name}", None)
         if name in known:
             known[name] = _schedule(name, known[name], last, annealed)
@@ -134,6 +143,7 @@ _SAME = (
     "final_ent_coef",
     "vf_coef",
     "auxiliary_coefficient",
+    "final_auxiliary_coefficient",
     "auxiliary_weighting",
     "questions",
     "question_discount",
@@ -201,8 +211,8 @@ _YAML_HEAD = """\
 #
 # They are the presets of `dgvf train` with discovered questions (dgvf_agents/runs/config.py). Arguments that are not
 # listed have the defaults of DGVFA2C. final_learning_rate and final_meta_learning_rate are the final values of linear
-# schedules, final_ent_coef that of a geometric schedule. env_kwargs apply to training only: evaluation uses the
-# environment as it is registered.
+# schedules, final_ent_coef and final_auxiliary_coefficient those of geometric schedules. env_kwargs apply to training
+# only: evaluation uses the environment as it is registered.
 #
 # Any argument of DGVFA2C may be added. Write 0.0003 instead of 3e-4, which YAML reads as a string.
 """

@@ -23,16 +23,24 @@ RESULTS = DOCS / "results" / "stability"
 PAGE = DOCS / "stability.md"
 COMMAND = "python docs/generate_stability_page.py"
 
-_ENTROPY = "--ent-coef 0.3 --final-ent-coef 0.003"
-RUNS = {
-    "constant": f"--auxiliary-coefficient 0.03 --learning-rate 0.001 --final-learning-rate None {_ENTROPY}",
-    "annealed": f"--auxiliary-coefficient 0.03 --learning-rate 0.001 {_ENTROPY}",
-    "annealed-seed-1": f"--auxiliary-coefficient 0.03 --learning-rate 0.001 {_ENTROPY} --seed 1",
-    "low-coefficient": f"--auxiliary-coefficient 0.01 --learning-rate 0.001 {_ENTROPY}",
-    "default": "",
-    "high-coefficient": "--auxiliary-coefficient 0.3",
+_EARLIER_PRESET = {
+    "learning-rate": "0.0007",
+    "ent-coef": "1.5",
+    "final-ent-coef": "0.015",
+    "auxiliary-coefficient": "0.01",
+    "final-auxiliary-coefficient": "None",
+    "max-episode-steps": "200",
 }
-"""Options of the runs, on PuddleWorld-v0 with discovered questions."""
+_FAST = {"auxiliary-coefficient": "0.03", "learning-rate": "0.001", "ent-coef": "0.3", "final-ent-coef": "0.003"}
+RUNS: dict[str, dict[str, str]] = {
+    "constant": {**_FAST, "final-learning-rate": "None"},
+    "annealed": _FAST,
+    "annealed-seed-1": {**_FAST, "seed": "1"},
+    "low-coefficient": {**_FAST, "auxiliary-coefficient": "0.01"},
+    "default": {},
+    "high-coefficient": {"auxiliary-coefficient": "0.3"},
+}
+"""Options of the runs beside those of the earlier preset, on PuddleWorld-v0 with discovered questions."""
 CHECKPOINTS = ("--checkpoint-every", "500_000", "--checkpoints-kept", "10")
 
 SHOWN = (
@@ -55,7 +63,8 @@ def train(folder: Path) -> None:
         if run.config_file.exists():
             dgvf(["train", "--resume", str(run.path)])
         else:
-            dgvf(["train", "puddle-world", "discovered", *CHECKPOINTS, *options.split(), "--out", str(run.path)])
+            given = [f"--{option}={value}" for option, value in {**_EARLIER_PRESET, **options}.items()]
+            dgvf(["train", "puddle-world", "discovered", *CHECKPOINTS, *given, "--out", str(run.path)])
         probe(run.path)
         _keep(run)
 

@@ -127,7 +127,7 @@ def test_training_says_how_its_worlds_differ_and_what_to_do_next(
         main(["train", world, method, *tiny])
         shown[world] = " ".join(capsys.readouterr().out.split())
     puddles, rooms = shown["puddle-world"], shown["collect-objects-small"]
-    assert "training: reward_scale=0.5, start=random, max_episode_steps=200; evaluation: the environment's" in puddles
+    assert "training: reward_scale=0.5, start=random, max_episode_steps=100; evaluation: the environment's" in puddles
     for command in ("evaluate {}", "watch {} --questions", "atlas {}"):
         assert f"dgvf {command.format(tmp_path / 'puddle-world')}" in puddles
     assert "evaluation:" not in rooms

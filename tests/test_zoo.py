@@ -118,8 +118,9 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
         assert getattr(model, name) == getattr(expected, name), name
     for progress in (1.0, 0.7, 0.0):
         assert model.lr_schedule(progress) == expected.lr_schedule(progress)
-        weight, expected_weight = (checked_value_at("ent_coef", one.ent_coef, progress) for one in (model, expected))
-        assert weight == expected_weight
+        for name in ("ent_coef", "auxiliary_coefficient"):
+            weight, wanted = (checked_value_at(name, getattr(one, name), progress) for one in (model, expected))
+            assert weight == wanted, name
     saved = yaml.unsafe_load((run / config.env / "config.yml").read_text(encoding="utf-8"))
     assert saved["n_envs"] == config.n_envs == len(list(run.glob("*.monitor.csv")))
     assert saved["n_timesteps"] == config.steps

@@ -21,6 +21,18 @@ Changes = Mapping[str, Any]
 AnyMethod = AtariMethod | OwnTaskMethod
 """Method of any preset."""
 
+_STUDIED: dict[str, Changes] = {
+    "puddle-world": {
+        "env_kwargs": {"reward_scale": 0.5, "start": "random", "max_episode_steps": 200},
+        "learning_rate": 7e-4,
+        "ent_coef": 1.5,
+        "final_ent_coef": 0.015,
+        "auxiliary_coefficient": 0.01,
+        "final_auxiliary_coefficient": None,
+    }
+}
+"""What experiments keep of an earlier preset, so that their results can be extended. Today's is that of `steady`."""
+
 FRESH_SEED = 1_000
 """What is added to the seed of a run on the questions of another run."""
 
@@ -139,7 +151,7 @@ class SearchGrid:
 @final
 @dataclass(frozen=True)
 class Setting:
-    """A preset with changes."""
+    """A preset, or an earlier one, with changes."""
 
     world: str
     """World of the preset, `atari/GAME`, or one of `OWN_TASKS`."""
@@ -174,7 +186,8 @@ class Setting:
             return atari_config(game, cast("AtariMethod", self.method))
         if self.world in OWN_TASKS:
             return own_task_config(self.world, cast("OwnTaskMethod", self.method))
-        return preset(cast("World", self.world), cast("Method", self.method))
+        usual = preset(cast("World", self.world), cast("Method", self.method))
+        return dataclasses.replace(usual, **_STUDIED.get(self.world, {}))
 
     @property
     def folder_name(self) -> str:

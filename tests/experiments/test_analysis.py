@@ -22,9 +22,9 @@ from dgvf_agents.experiments.reproduce import draw, reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, FinishedMark, cells_of, write_mark
 from dgvf_agents.experiments.search import best_setting
-from dgvf_agents.experiments.settings import SCALES, SearchGrid
+from dgvf_agents.experiments.settings import SCALES, SearchGrid, setting
 from dgvf_agents.experiments.tables import COLUMNS, Results, make_table, only, read_provenance, where
-from dgvf_agents.runs.config import TrainConfig, World, preset
+from dgvf_agents.runs.config import TrainConfig, World
 from dgvf_agents.runs.plotting import Strip
 from tests.run_folders import write_run
 
@@ -308,7 +308,7 @@ def test_the_search_goes_by_means_over_seeds() -> None:
 
 @pytest.mark.parametrize("world", ["collect-objects", "collect-objects-small", "puddle-world"])
 def test_what_the_search_tries_may_be_the_preset(world: World) -> None:
-    usual = preset(world, "a2c")
+    usual = setting(world, "a2c").preset
     grid = SearchGrid((usual.learning_rate,), (usual.final_ent_coef or usual.ent_coef,), (usual.auxiliary_coefficient,))
     search = dataclasses.replace(EXPERIMENTS["search"], grid=grid)
     assert [found.folder_name for found in search.settings(world)] == [f"{world}/a2c"]

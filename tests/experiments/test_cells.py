@@ -13,6 +13,7 @@ from rich.console import Console
 
 from dgvf_agents.experiments.adopt import adopt
 from dgvf_agents.experiments.catalog import EXPERIMENTS
+from dgvf_agents.experiments.provenance import check_extension
 from dgvf_agents.experiments.reproduce import reproduce
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import (
@@ -33,6 +34,7 @@ from dgvf_agents.runs.folder import RunFolder
 from tests.run_folders import write_run
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
 def one_cell(out: Path, seed: int = 0) -> Cell:
@@ -40,8 +42,8 @@ def one_cell(out: Path, seed: int = 0) -> Cell:
 
 
 def test_a_setting_is_a_preset_with_changes() -> None:
-    study = setting("puddle-world", "discovered", "two", questions=2)
-    expected = dataclasses.replace(preset("puddle-world", "discovered"), questions=2, seed=3, compile=True)
+    study = setting("collect-objects", "discovered", "two", questions=2)
+    expected = dataclasses.replace(preset("collect-objects", "discovered"), questions=2, seed=3, compile=True)
     assert study.config(FULL, seed=3) == expected
 
 
@@ -126,14 +128,19 @@ def test_experiments_ask_for_what_the_paper_varies() -> None:
 
 def test_all_methods_are_compared_where_discovered_questions_keep_the_optimum() -> None:
     settings = EXPERIMENTS["steady"].settings("puddle-world")
-    configs = [one.config(FULL, 3) for one in settings]
-    assert [config.task for config in configs] == ["discovered", "random", "reward-prediction", "none"]
-    assert all(dataclasses.replace(config, task="none") == configs[-1] for config in configs)
+    of_presets = [dataclasses.replace(preset("puddle-world", m), seed=3, compile=True) for m in METHODS]
+    assert [one.config(FULL, 3) for one in settings] == of_presets
     in_collapses = {one.folder_name for one in EXPERIMENTS["collapses"].settings("puddle-world")}
     assert settings[0].folder_name in in_collapses  # one run for both
-    assert configs[0].env_kwargs == {"reward_scale": 0.5, "start": "random", "max_episode_steps": 100}
-    annealed = (configs[0].final_ent_coef, configs[0].auxiliary_coefficient, configs[0].final_auxiliary_coefficient)
-    assert annealed == (0.01, 0.003, 0.0003)
+
+
+@pytest.mark.parametrize("name", ["collapses", "joint", "meta-objective", "paper", "question-transfer", "questions"])
+def test_committed_results_of_puddle_world_can_be_extended(name: str) -> None:
+    recorded = json.loads((RESULTS / name / "provenance.json").read_text())["configurations"]
+    wanted = {s.folder_name: s.config(FULL, 0) for s in EXPERIMENTS[name].settings("puddle-world")}
+    both = recorded.keys() & wanted.keys()
+    assert both
+    check_extension({"runs": [], "configurations": recorded}, [], {folder: wanted[folder] for folder in both})
 
 
 def test_a_scale_leaves_a_settings_own_actors() -> None:

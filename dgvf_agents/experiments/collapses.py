@@ -1,4 +1,4 @@
-"""What may keep discovered questions at PuddleWorld's optimum."""
+"""What may keep discovered questions at PuddleWorld's optimum: changes to the earlier preset."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dgvf_agents.experiments.settings import Changes
 _LONG_EPISODES: Changes = {"env_kwargs.max_episode_steps": 1_000}
 """Of training; evaluation allows 5,000 steps."""
 _SHORT_EPISODES: Changes = {"env_kwargs.max_episode_steps": 100}
-"""Half of the preset's, so twice as many random starts."""
+"""Half of the earlier preset's, so more random starts."""
 _CHOSEN_ON_A2C: Changes = {"learning_rate": 0.001, "ent_coef": 5.0, "final_ent_coef": 0.05}
 """What the search of `paper` chooses on PuddleWorld."""
 _SMALL_COEFFICIENT: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.03, "auxiliary_coefficient": 0.003}
@@ -69,4 +69,4 @@ COLLAPSES: dict[str, Changes] = {
         "auxiliary_coefficient": 0.003,
     },
 }
-"""Changes to the preset, by label."""
+"""By label."""

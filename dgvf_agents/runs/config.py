@@ -281,7 +281,7 @@ _WORLDS: dict[World, TrainConfig] = {
     "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4, final_ent_coef=0.01),
     "puddle-world": TrainConfig(
         env="PuddleWorld-v0",
-        rms_prop="tensorflow",  # with PyTorch's, policies keep crossing the puddles at this learning rate
+        rms_prop="tensorflow",  # with PyTorch's, policies kept crossing the puddles at a learning rate of 7e-4
         env_kwargs={"reward_scale": 0.5, "start": "random", "max_episode_steps": 100},
         policy="PaperMlpPolicy",
         steps=5_000_000,

@@ -10,15 +10,19 @@ _SHORT_EPISODES: Changes = {"env_kwargs.max_episode_steps": 100}
 """Half of the earlier preset's, so more random starts."""
 _CHOSEN_ON_A2C: Changes = {"learning_rate": 0.001, "ent_coef": 5.0, "final_ent_coef": 0.05}
 """What the search of `paper` chooses on PuddleWorld."""
-_SMALL_COEFFICIENT: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.03, "auxiliary_coefficient": 0.003}
-"""Without a collapse on 20 seeds (docs/results.md)."""
-_FALLING: Changes = {**_SMALL_COEFFICIENT, "final_ent_coef": 0.01, "final_auxiliary_coefficient": 0.0003}
+_FALLING: Changes = {
+    **_CHOSEN_ON_A2C,
+    "final_ent_coef": 0.01,
+    "auxiliary_coefficient": 0.003,
+    "final_auxiliary_coefficient": 0.0003,
+}
 STEADY: Changes = {**_FALLING, **_SHORT_EPISODES}
 """What keeps PuddleWorld's optimum best (docs/results.md)."""
 _FAST_HEADS: Changes = {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015, "head_rate": 3.0}
 COLLAPSES: dict[str, Changes] = {
     "preset": {},
     "long episodes": _LONG_EPISODES,
+    "short episodes": _SHORT_EPISODES,
     "coefficient 0.003": {"auxiliary_coefficient": 0.003},
     "long episodes, coefficient 0.003": {**_LONG_EPISODES, "auxiliary_coefficient": 0.003},
     "final entropy 0.03": {"final_ent_coef": 0.03},
@@ -38,29 +42,18 @@ COLLAPSES: dict[str, Changes] = {
             "final_ent_coef": entropy,
             "auxiliary_coefficient": coefficient,
         }
-        for entropy in (0.03, 0.02, 0.015)
-        for coefficient in (0.003, 0.001)
+        for entropy, coefficient in ((0.03, 0.003), (0.03, 0.001), (0.02, 0.003), (0.015, 0.003))
     },
     **{
-        f"rate 0.001, entropy to {entropy}, coefficient 0.003 falling to 0.0003": {
-            **_SMALL_COEFFICIENT,
+        f"rate 0.001, entropy to {entropy}, coefficient 0.003 falling to {final}": {
+            **_FALLING,
             "final_ent_coef": entropy,
-            "final_auxiliary_coefficient": 0.0003,
+            "final_auxiliary_coefficient": final,
         }
-        for entropy in (0.02, 0.015, 0.01)
-    },
-    **{
-        f"rate 0.001, entropy to {entropy}, coefficient 0.003 falling to 0.0001": {
-            **_SMALL_COEFFICIENT,
-            "final_ent_coef": entropy,
-            "final_auxiliary_coefficient": 0.0001,
-        }
-        for entropy in (0.01, 0.007)
+        for entropy, final in ((0.02, 0.0003), (0.015, 0.0003), (0.01, 0.0003), (0.01, 0.0001), (0.007, 0.0001))
     },
     "rate 0.001, entropy to 0.01, coefficient 0.003 falling to 0.0003, long episodes": {**_FALLING, **_LONG_EPISODES},
     "rate 0.001, entropy to 0.01, coefficient 0.003 falling to 0.0003, short episodes": STEADY,
-    "rate 0.001, entropy to 0.03, coefficient 0.003, long episodes": {**_SMALL_COEFFICIENT, **_LONG_EPISODES},
-    "rate 0.001, entropy to 0.03, coefficient 0.003, exact convention": {**_SMALL_COEFFICIENT, "convention": "exact"},
     "rate 0.001, entropy to 0.015": {**_CHOSEN_ON_A2C, "final_ent_coef": 0.015},
     "rate 0.001, entropy to 0.05, heads 3 times as fast": {**_CHOSEN_ON_A2C, "head_rate": 3.0},
     "rate 0.001, entropy to 0.015, heads 3 times as fast": _FAST_HEADS,

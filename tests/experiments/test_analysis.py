@@ -281,7 +281,7 @@ def test_every_seed_is_drawn_beside_what_counts_as_solved(tmp_path: Path, monkey
     EXPERIMENTS["collapses"].draw(analyze(EXPERIMENTS["collapses"], cells), tmp_path / "x.png")
     (panel,) = shown
     assert (panel.title, panel.threshold, panel.logarithmic) == ("PuddleWorld-v0, 3 seeds", -45.0, True)
-    assert list(panel.groups)[:3] == ["preset", "long episodes", "coefficient 0.003"]
+    assert list(panel.groups)[:3] == ["preset", "long episodes", "short episodes"]
     assert [panel.groups[name].tolist() for name in ("preset", "long episodes")] == [[0, 1, 2], [10, 11, 12]]
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from generated import DOCS, check, table, write
 
 from dgvf_agents.cli import main as dgvf
+from dgvf_agents.experiments.settings import setting
 from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.runs.probe import probe
 
@@ -23,13 +24,11 @@ RESULTS = DOCS / "results" / "stability"
 PAGE = DOCS / "stability.md"
 COMMAND = "python docs/generate_stability_page.py"
 
+_STUDIED = setting("puddle-world", "discovered").preset
+_VARIED = ("learning_rate", "ent_coef", "final_ent_coef", "auxiliary_coefficient", "final_auxiliary_coefficient")
 _EARLIER_PRESET = {
-    "learning-rate": "0.0007",
-    "ent-coef": "1.5",
-    "final-ent-coef": "0.015",
-    "auxiliary-coefficient": "0.01",
-    "final-auxiliary-coefficient": "None",
-    "max-episode-steps": "200",
+    **{name.replace("_", "-"): str(getattr(_STUDIED, name)) for name in _VARIED},
+    "max-episode-steps": str(_STUDIED.env_kwargs["max_episode_steps"]),
 }
 _FAST = {"auxiliary-coefficient": "0.03", "learning-rate": "0.001", "ent-coef": "0.3", "final-ent-coef": "0.003"}
 RUNS: dict[str, dict[str, str]] = {

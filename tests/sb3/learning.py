@@ -27,10 +27,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents import DGVFA2C
 
-NAMES = ("identity", "multi-discrete", "multi-binary", "box", "infinite horizon")
-"""Of the tests."""
-SEEDS = dict(zip(NAMES, (3, 3, 3, 0, 1), strict=True))
-"""The seed of each test."""
+SEEDS = {"identity": 3, "multi-discrete": 3, "multi-binary": 3, "box": 0, "infinite horizon": 1}
+"""The tests, and the seed of each."""
 _KINDS = {"identity": IdentityEnv, "multi-discrete": IdentityEnvMultiDiscrete, "multi-binary": IdentityEnvMultiBinary}
 THRESHOLD = 90
 """Returns of the identity environments to exceed; 100 is optimal."""
@@ -57,7 +55,7 @@ def passes(name: str, agent: Any, seed: int, **given: Any) -> bool:
     """Whether an agent passes a test with a seed.
 
     Args:
-        name: one of `NAMES`.
+        name: one of `SEEDS`.
         agent: `A2C` or `DGVFA2C`.
         seed: of the agent.
         given: further arguments of the agent.
@@ -106,7 +104,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20, help="number of seeds, from 0 on")
     seeds = range(parser.parse_args().seeds)
     torch.set_num_threads(1)
-    for name in NAMES:
+    for name in SEEDS:
         for label, (agent, given) in AGENTS.items():
             passed = [seed for seed in seeds if passes(name, agent, seed, **given)]
             print(f"{name}, {label}: {len(passed)} of {len(seeds)} seeds pass: {passed}", flush=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,8 @@ from dgvf_agents.execution.passes import Passes
 
 NO_COMPILER = 3
 """Exit status of a process that finds no C++ compiler."""
+
+_CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 _NO_COMPILER = (
     "InvalidCxxCompiler",
@@ -62,6 +65,7 @@ class Job:
         self._key, self._task = key, task
         self._passes: Passes | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._message = ""
         self._process = None if payload is None or find(key) is not None else self._started(payload)
 
     def _started(self, payload: bytes) -> subprocess.Popen[bytes]:
@@ -88,11 +92,14 @@ class Job:
         """
         if self._passes is None:
             status = 0 if self._process is None else self._process.wait()
+            self._read_message()
             if status == NO_COMPILER:
-                raise NoCompilerError(self._message())
+                raise NoCompilerError(self._message)
+            if -status in _CRASHES:  # this process would crash too
+                ended = f"the compiling process crashed: {signal.Signals(-status).name}"
+                raise CompilationError(f"{ended}\n{self._message}".strip())
             folder = find(self._key)
             self._passes = self._compiled_here() if folder is None else load(folder)
-            self._errors.close()
             del self._task
         return self._passes
 
@@ -106,11 +113,14 @@ class Job:
                 build(self._task, Path(folder))
                 return load(Path(folder))
         except Exception as error:
-            raise failure(error, self._message()) from error
+            raise failure(error, self._message) from error
 
-    def _message(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read().decode(errors="replace").strip()
+    def _read_message(self) -> None:
+        """What the other process had to say, after its end."""
+        if not self._errors.closed:
+            self._errors.seek(0)
+            self._message = self._errors.read().decode(errors="replace").strip()
+            self._errors.close()
 
     def stop(self) -> None:
         """Stop the process, if it runs."""

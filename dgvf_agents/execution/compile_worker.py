@@ -8,12 +8,14 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
 
 from dgvf_agents.execution.compile_cache import Task, cache_folder, find, key_of, store
 from dgvf_agents.execution.compile_jobs import NO_COMPILER, lacks_compiler
+from dgvf_agents.execution.library import load
 
 
 @contextmanager
@@ -52,7 +54,11 @@ def main(key: str, payload: bytes) -> None:
         torch.set_default_dtype(task.dtype)
         from dgvf_agents.execution.building import build  # imports PyTorch's compiler
 
-        store(key, lambda folder: build(task, folder))
+        def build_and_load(folder: Path) -> None:
+            build(task, folder)
+            load(folder)  # a library that crashes where it is loaded ends this process, not the training
+
+        store(key, build_and_load)
 
 
 if __name__ == "__main__":

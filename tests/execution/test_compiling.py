@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -16,10 +17,11 @@ from torch import Tensor, nn
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
-from dgvf_agents.execution import compile_worker
-from dgvf_agents.execution.compile_cache import Task, cache_folder, key_of, pickled
+from dgvf_agents.execution import building, compile_worker, library
+from dgvf_agents.execution.compile_cache import Task, cache_folder, find, key_of, pickled
 from dgvf_agents.execution.compile_jobs import CompilationError
 from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
+from dgvf_agents.execution.passes import Interface
 
 
 class Pair(NamedTuple):
@@ -164,6 +166,37 @@ def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
         Compiled(broken)(torch.ones(2))
     with pytest.raises(ValueError, match="the compiler is fine"):
         Compiled(broken, Compilation(False))(torch.ones(2))
+
+
+def test_a_crash_of_the_compiling_process_does_not_reach_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    trains = os.getpid()
+
+    def crashing(x: Tensor) -> Tensor:
+        if os.getpid() != trains:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return 11 * x
+
+    with pytest.raises(CompilationError, match="crashed: SIGSEGV"):
+        Compiled(crashing, Compilation(True))(torch.ones(2))
+    compilation = Compilation("auto")
+    compilation.last_update = LONG_ENOUGH
+    monkeypatch.setattr(Compilation, "_warned", False)
+    with pytest.warns(UserWarning, match="run slower: the compiling process crashed: SIGSEGV"):
+        assert Compiled(crashing, compilation)(torch.ones(2)).tolist() == [11.0, 11.0]
+
+
+def test_a_library_that_cannot_be_loaded_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DGVF_COMPILE_CACHE", str(tmp_path))
+
+    def build(task: Task, folder: Path) -> None:
+        (folder / library.FORWARD).write_bytes(b"no library")
+        library.write_interface(folder, Interface(None, []))
+
+    monkeypatch.setattr(building, "build", build)
+    payload = pickled(Task.of(Frozen().scaled, (torch.ones(2),), 0))
+    with pytest.raises(RuntimeError):
+        compile_worker.main(key_of(payload), payload)
+    assert find(key_of(payload)) is None
 
 
 WITHOUT_A_COMPILER = """

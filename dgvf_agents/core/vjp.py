@@ -13,15 +13,19 @@ from dgvf_agents.core.flat import builder, flatten, template
 Result = TypeVar("Result")
 
 
+Addend = Tensor | float | None
+"""What is added to a product: a tensor, or 0.0 for nothing; `None`: the product is not needed."""
+
+
 class PullBack(Protocol):
     """The vector-Jacobian product of one call of a function, for one use."""
 
-    def __call__(self, cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def __call__(self, cotangents: Sequence[Tensor], addends: Sequence[Addend]) -> list[Tensor | None]:
         """Jᵀ times the cotangents, plus the addends.
 
         Args:
             cotangents: of the tensors of the first result, in the order of `flatten`.
-            addends: one for each tensor of the differentiated arguments; `None`: its product is not needed.
+            addends: one for each tensor of the differentiated arguments.
 
         Returns:
             one tensor, or `None`, for each addend.
@@ -61,19 +65,24 @@ def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiabl
         raise ValueError("a step must depend on the state or on eta, got one that is detached from both")
     detached: Result = builder(template(result))([value.detach() for value in flatten(result)])
 
-    def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Addend]) -> list[Tensor | None]:
         wanted = [i for i, addend in enumerate(addends) if addend is not None and inputs[i].requires_grad]
         pairs = [(o, c) for o, c in zip(outputs, cotangents, strict=True) if o.requires_grad]
-        if not wanted or not pairs:
-            return list(addends)
-        products = torch.autograd.grad(
-            [o for o, _ in pairs], [inputs[i] for i in wanted], [c for _, c in pairs], allow_unused=True
-        )
-        results = list(addends)
-        for i, product in zip(wanted, products, strict=True):
-            addend = addends[i]
-            assert addend is not None
-            results[i] = addend if product is None else addend + product
-        return results
+        products: Sequence[Tensor | None] = [None] * len(wanted)
+        if wanted and pairs:
+            products = torch.autograd.grad(
+                [o for o, _ in pairs], [inputs[i] for i in wanted], [c for _, c in pairs], allow_unused=True
+            )
+        found = dict(zip(wanted, products, strict=True))
+        return [added(addend, found.get(i), like) for i, (addend, like) in enumerate(zip(addends, inputs, strict=True))]
 
     return detached, pull_back
+
+
+def added(addend: Addend, product: Tensor | None, like: Tensor) -> Tensor | None:
+    """The sum of an addend and a product, which may be zero (`None`); `None` if it is not needed."""
+    if addend is None:
+        return None
+    if isinstance(addend, Tensor):
+        return addend if product is None else addend + product
+    return torch.zeros_like(like) if product is None else product

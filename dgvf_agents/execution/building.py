@@ -29,7 +29,7 @@ def build(task: Task, folder: Path) -> None:
     _compile(graphs.forward, folder / FORWARD)
     if graphs.backward is not None:
         _compile(graphs.backward, folder / BACKWARD)
-    write_interface(folder, Interface(graphs.result, graphs.saved))
+    write_interface(folder, Interface(graphs.result, graphs.saved, graphs.accumulated))
 
 
 def _compile(graph: torch.fx.GraphModule, path: Path) -> None:

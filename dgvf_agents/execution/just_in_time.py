@@ -48,7 +48,7 @@ def _traced(task: Task) -> Graphs:
 
 def _passes(graphs: Graphs) -> Passes:
     backward = None if graphs.backward is None else _runner(graphs.backward)
-    return Passes(_runner(graphs.forward), backward, Interface(graphs.result, graphs.saved))
+    return Passes(_runner(graphs.forward), backward, Interface(graphs.result, graphs.saved, graphs.accumulated))
 
 
 def _has_parameters(graphs: Graphs) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.flat import builder, size
-from dgvf_agents.core.vjp import PullBack
+from dgvf_agents.core.vjp import Addend, PullBack, added
 
 Run = Callable[[list[Tensor]], list[Tensor]]
 """A compiled graph: from its inputs to its outputs."""
@@ -23,6 +23,7 @@ class Interface:
 
     result: Any
     saved: list[tuple[str, int]]
+    accumulated: int
 
 
 @final
@@ -39,6 +40,7 @@ class Passes:
         self._forward, self._backward = forward, backward
         self._build, self._outputs = builder(interface.result), size(interface.result)
         self._saved = [(kind == "input", i) for kind, i in interface.saved]
+        self._accumulated = interface.accumulated
 
     def __call__(self, leaves: list[Tensor]) -> Any:
         """The function's result for the arguments' tensors."""
@@ -51,11 +53,15 @@ class Passes:
         outputs = self._forward(leaves)
         saved = [leaves[i] if is_input else outputs[i] for is_input, i in self._saved]
 
-        def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Tensor | None]) -> list[Tensor | None]:
-            pairs = zip(leaves, addends, strict=False)  # there are other arguments
-            given = [torch.zeros_like(leaf) if addend is None else addend for leaf, addend in pairs]
+        def pull_back(cotangents: Sequence[Tensor], addends: Sequence[Addend]) -> list[Tensor | None]:
+            alone = len(addends) - self._accumulated
+            pairs = zip(leaves[alone:], addends[alone:], strict=False)  # there are other arguments
+            given = [addend if isinstance(addend, Tensor) else torch.zeros_like(leaf) for leaf, addend in pairs]
             inputs = [*saved, *cotangents, *given]
             saved.clear()  # frees the memory: a pull-back is used once
-            return [*backward(inputs)]
+            products = backward(inputs)
+            sums = [added(*parts) for parts in zip(addends[:alone], products[:alone], leaves[:alone], strict=True)]
+            totals = zip(addends[alone:], products[alone:], strict=True)
+            return [*sums, *(None if addend is None else total for addend, total in totals)]
 
         return self._build(outputs[: self._outputs]), pull_back

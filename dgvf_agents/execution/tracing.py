@@ -22,11 +22,13 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.vjp import first_result
 from dgvf_agents.execution import convolutions, products
+from dgvf_agents.execution.rewriting import rewrite
 
 _RECOMPUTE = {
     "ban_recompute_used_far_apart": False,
     "ban_recompute_long_fusible_chains": False,
     "ban_recompute_materialized_backward": False,
+    "ban_recompute_not_in_allowlist": False,
 }
 """Allow more operations to be recomputed in the backward pass instead of stored by the forward pass. On the CPU,
 storing the mask of a ReLU takes longer than a matrix product."""
@@ -40,13 +42,15 @@ class Graphs:
     forward: torch.fx.GraphModule
     """Results, then what the backward graph needs."""
     backward: torch.fx.GraphModule | None
-    """What it needs of the forward graph, then cotangents and addends; returns what `PullBack` does. `None` for a
-    function that is not differentiated."""
+    """What it needs of the forward graph, then cotangents, then addends of the last argument that the function is
+    differentiated in; returns what `PullBack` does. `None` for a function that is not differentiated."""
     result: Any
     """Template of the results."""
     saved: list[tuple[str, int]]
     """For each of the backward graph's leading inputs, `("input", i)`: argument i, or `("output", j)`: output j of the
     forward graph."""
+    accumulated: int
+    """Number of addends. In an unroll, gradients add up in η alone."""
 
 
 def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiable: int) -> Graphs:
@@ -60,6 +64,7 @@ def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiab
     """
     leaves, build = flatten(arguments), builder(template(arguments))
     leading = len(flatten(arguments[:differentiable]))
+    alone = len(flatten(arguments[: differentiable - 1])) if differentiable else 0
     structure: list[Any] = []
 
     def flat(*given: Tensor) -> tuple[list[Tensor], list[Tensor]]:
@@ -77,18 +82,20 @@ def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiab
             return flat(*moved, *primals[leading:])
 
         first, pull_back, others = torch.func.vjp(of, *primals[:leading], has_aux=True)  # type: ignore[misc]
-        products = zip(addends, pull_back(cotangents), strict=True)
-        return [*first, *others, *(addend + product for addend, product in products)]
+        found = pull_back(cotangents)
+        sums = [addend + product for addend, product in zip(addends, found[alone:], strict=True)]
+        return [*first, *others, *(_new(product, (*primals, *cotangents)) for product in found[:alone]), *sums]
 
     with torch.no_grad():
         if not differentiable:
             graph = _traced(forward, *leaves)
-            return Graphs(graph, None, structure[0], [])
+            return Graphs(graph, None, structure[0], [], 0)
         first, others = flat(*leaves)
         cotangents = [torch.ones_like(output, memory_format=torch.contiguous_format) for output in first]
-        addends = [torch.ones_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves[:leading]]
+        addends = [torch.ones_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves[alone:leading]]
         graph = _traced(joint, leaves, cotangents, addends)
-    return _split(graph, len(leaves), len(first) + len(others), structure[0])
+    forward_graph, backward_graph, saved = _split(graph, len(leaves), len(first) + len(others))
+    return Graphs(forward_graph, backward_graph, structure[0], saved, len(addends))
 
 
 def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:
@@ -100,16 +107,22 @@ def _traced(function: Callable[..., Any], *arguments: Any) -> torch.fx.GraphModu
     table = {**select_decomp_table(), **products.decompositions(), **convolutions.decompositions()}
     functional = torch.func.functionalize(function)  # the partitioner does not know what operations in place depend on
     trace = make_fx(functional, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)
-    return trace(*arguments)
+    graph = trace(*arguments)
+    rewrite(graph)
+    return graph
 
 
-def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int, result: Any) -> Graphs:
-    """Split a joint graph."""
+def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int) -> tuple[Any, Any, list[tuple[str, int]]]:
+    """Split a joint graph: the forward and the backward graph, and `Graphs.saved`."""
     for number, node in enumerate(_placeholders(graph)):  # the names that PyTorch's partitioner asks for
         node.name = node.target = f"primals_{number + 1}" if number < inputs else f"tangents_{number - inputs + 1}"
     graph.recompile()
     with torch._functorch.config.patch(_RECOMPUTE):
-        forward, backward = min_cut_rematerialization_partition(graph, None, num_fwd_outputs=outputs)
+        # Arguments are kept anyway: nothing else has to be stored that can be computed from them again.
+        kept_anyway = list(range(inputs))
+        forward, backward = min_cut_rematerialization_partition(
+            graph, None, num_fwd_outputs=outputs, static_lifetime_input_indices=kept_anyway
+        )
     returned = next(iter(forward.graph.find_nodes(op="output")))
     argument = {node: i for i, node in enumerate(_placeholders(forward))}
     kept, saved = list(returned.args[0][:outputs]), []
@@ -121,7 +134,7 @@ def _split(graph: torch.fx.GraphModule, inputs: int, outputs: int, result: Any) 
             kept.append(node)
     returned.args = (kept,)
     forward.recompile()
-    return Graphs(forward, backward, result, saved)
+    return forward, backward, saved
 
 
 def _placeholders(graph: torch.fx.GraphModule) -> list[Any]:

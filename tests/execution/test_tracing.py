@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ def in_place(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 def run(
     graphs: Graphs, arguments: list[Tensor], cotangents: list[Tensor], addends: list[Tensor]
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """The tensors of the results, and what the backward graph returns."""
+    """The tensors of the results, and what the backward graph returns, which adds to products of the last argument."""
     outputs = graphs.forward(*arguments)
     assert graphs.backward is not None
     saved = [arguments[i] if kind == "input" else outputs[i] for kind, i in graphs.saved]
@@ -50,15 +51,53 @@ def run(
 def test_functions_that_write_in_place() -> None:
     generator = torch.Generator().manual_seed(0)
     arguments = [torch.randn(12, 12, generator=generator) for _ in range(2)]
-    cotangent, *addends = (torch.randn(12, 12, generator=generator) for _ in range(3))
+    cotangent, addend = (torch.randn(12, 12, generator=generator) for _ in range(2))
     graphs = trace(in_place, tuple(arguments), 2)
     for graph in (graphs.forward, graphs.backward):
         assert graph is not None
         targets = [node.target for node in graph.graph.nodes if node.op == "call_function"]
         assert not any(getattr(getattr(target, "_schema", None), "is_mutable", False) for target in targets)
     results, pull_back = vjp(in_place, arguments, 2)
-    expected = flatten(results), pull_back([cotangent], addends)
-    torch.testing.assert_close(run(graphs, arguments, [cotangent], addends), expected)
+    expected = flatten(results), pull_back([cotangent], [0.0, addend])
+    torch.testing.assert_close(run(graphs, arguments, [cotangent], [addend]), expected)
+
+
+def sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
+    """As gradients of weights add up: products over batches, one of them transposed twice, and something else."""
+    return (a.T @ b + (e.T + (c.T @ d).T.T)) + (3.0 * a).T @ (2.0 * b)
+
+
+def sum_with_a_copy(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
+    """One factor is no transposed matrix."""
+    return a.T.clone(memory_format=torch.contiguous_format) @ b + c.T @ d + e.T
+
+
+@pytest.mark.parametrize(
+    ("function", "columns", "products"),
+    [(sum_of_products, 128, 1), (sum_of_products, 20, 3), (sum_with_a_copy, 128, 1)],
+)
+def test_a_sum_of_large_products_is_one_product(function: Callable[..., Tensor], columns: int, products: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(10, 96), (10, columns), (12, 96), (12, columns), (columns, 96)]
+    arguments = [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes]
+    graph = trace(function, tuple(arguments), 0).forward
+    assert [node.target for node in graph.graph.nodes].count(torch.ops.aten.mm.default) == products
+    torch.testing.assert_close(graph(*arguments)[0], function(*arguments))
+
+
+def test_gradients_of_packed_parameters_are_added_where_they_are_written() -> None:
+    def function(packed: Tensor, scale: Tensor) -> Tensor:
+        first, second = packed.split([3, 4])
+        return scale * torch.cat([first.square(), second.sin()])
+
+    generator = torch.Generator().manual_seed(0)
+    packed, scale, cotangent, addend = (torch.randn(7, dtype=torch.float64, generator=generator) for _ in range(4))
+    graphs = trace(function, (packed, scale), 1)
+    assert graphs.backward is not None
+    (returned,) = next(iter(graphs.backward.graph.find_nodes(op="output"))).args[0]
+    assert returned.target is torch.ops.aten.cat.default
+    expected = vjp(function, (packed, scale), 1)[1]([cotangent], [addend])
+    torch.testing.assert_close(run(graphs, [packed, scale], [cotangent], [addend])[1], expected)
 
 
 @pytest.mark.parametrize("batch", [(), (3,)])
@@ -105,11 +144,13 @@ def test_traced_updates_of_default_models(env_id: str) -> None:
     function = learner.functions.packed.update_with_meta_loss
     arguments = (learner.packed_state, learner.packed_eta, rollout, torch.tensor(1e-2))
     graphs = trace(function, arguments, 2)
-    leaves, leading = flatten(arguments), flatten(arguments[:2])
+    leaves = flatten(arguments)
     cotangents = [torch.ones_like(value) for value in (*flatten(learner.packed_state), torch.ones(()))]
     expected, pull_back = vjp(function, arguments, 2)
-    results, products = run(graphs, leaves, cotangents, leading)
+    addends = flatten(learner.packed_eta)
+    results, products = run(graphs, leaves, cotangents, addends)
     torch.testing.assert_close(results, flatten(expected), rtol=1e-4, atol=1e-5)
-    for found, wanted in zip(products, pull_back(cotangents, leading), strict=True):
+    alone = [0.0] * len(flatten(learner.packed_state))
+    for found, wanted in zip(products, pull_back(cotangents, [*alone, *addends]), strict=True):
         assert wanted is not None
         assert float((found - wanted).norm()) < 1e-3 * float(wanted.norm())

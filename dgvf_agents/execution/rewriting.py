@@ -80,7 +80,7 @@ def _join_products(graph: Graph, total: Node) -> None:
     terms = _terms(total, False)
     if len(shape) != 2 or any(not isinstance(node, Node) or node.meta["val"].dim() != 2 for node, _ in terms):
         return
-    products = [node for node, transposed in terms if node.target is _MM and not transposed and len(node.users) == 1]
+    products = [node for node, transposed in terms if not transposed and _is_product(node, total)]
     left, right = [node.args[0] for node in products], [node.args[1] for node in products]
     inner = sum(node.meta["val"].shape[1] for node in left)  # type: ignore[union-attr]
     if len(products) < 2 or (len(products) - 1) * shape.numel() < 2 * inner * sum(shape):
@@ -91,6 +91,12 @@ def _join_products(graph: Graph, total: Node) -> None:
             if node not in products:
                 joined = _call(graph, _ADD, _call(graph, _PERMUTE, node, [1, 0]) if transposed else node, joined)
     total.replace_all_uses_with(joined)
+
+
+def _is_product(node: Node, total: Node) -> bool:
+    """Whether a term is a product that nothing else uses, of the shape and type of the sum."""
+    value, whole = node.meta["val"], total.meta["val"]
+    return node.target is _MM and len(node.users) == 1 and (value.shape, value.dtype) == (whole.shape, whole.dtype)
 
 
 def _concatenated(graph: Graph, matrices: list[Any]) -> Node:

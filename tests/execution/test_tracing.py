@@ -72,9 +72,14 @@ def sum_with_a_copy(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Te
     return a.T.clone(memory_format=torch.contiguous_format) @ b + c.T @ d + e.T
 
 
+def sum_with_a_row(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
+    """One term is broadcast."""
+    return (a.T @ b + c.T @ d) + e.T[:1]
+
+
 @pytest.mark.parametrize(
     ("function", "columns", "products"),
-    [(sum_of_products, 128, 1), (sum_of_products, 20, 3), (sum_with_a_copy, 128, 1)],
+    [(sum_of_products, 128, 1), (sum_of_products, 20, 3), (sum_with_a_copy, 128, 1), (sum_with_a_row, 128, 1)],
 )
 def test_a_sum_of_large_products_is_one_product(function: Callable[..., Tensor], columns: int, products: int) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -228,9 +228,11 @@ class InnerLoop(Generic[State, Eta]):
             if adjoint is zeros and step.weight is None:  # no loss so far
                 adjoint = direct
                 continue
-            passed: list[Any] = [0.0 if direct is zeros else addend for addend in direct]
+            passed: list[Any] = direct
             if not self._unrolled:
                 passed = [None] * len(direct)
+            elif direct is zeros:
+                passed = [0.0] * len(direct)
             cotangents = adjoint if step.weight is None else [*adjoint, step.weight]
             products: list[Any] = self._pull_back(step)(cotangents, [*passed, *total])
             adjoint = products[: len(direct)] if self._unrolled else direct

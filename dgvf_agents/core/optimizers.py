@@ -168,21 +168,9 @@ class Adam(Optimizer):
         return new, {"first_moment": first, "second_moment": second, "powers": powers}
 
 
-_CASCADE = 1 << 12
-"""Inductor adds up sums of more numbers in cascades."""
-
-
 def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:
     """The Euclidean norm of all tensors together. Its gradient at zero is zero; NaN stays NaN."""
-    return root(torch.stack([_square_sum(t) for t in tensors.values()]).sum())
-
-
-def _square_sum(tensor: Float[Tensor, "..."]) -> Float[Tensor, ""]:
-    """The sum of squares. Of large matrices row by row: in one sum, compiled code adds up cascades, which is slow."""
-    squares = tensor * tensor
-    if squares.dim() > 1 and squares.numel() > _CASCADE:
-        squares = squares.sum(tuple(range(1, squares.dim())))
-    return squares.sum()
+    return root(torch.stack([(t * t).sum() for t in tensors.values()]).sum())
 
 
 def root(square: Float[Tensor, ""]) -> Float[Tensor, ""]:

@@ -13,6 +13,7 @@ The learner does not depend on environments, files or Stable-Baselines3.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -166,12 +167,14 @@ class DiscoveryLearner:
     def _meta_update(self, gradient: Params, learning_rate: float) -> None:
         """η ← η - α Adam(gradient), unless the meta-gradient is too large or not finite."""
         settings, packing = self.settings, self._functions.packed.eta
-
-        def clip(gradient: Params) -> Params:
-            return clip_meta_gradient(gradient, packing, settings.max_grad_norm, settings.max_discount_grad_norm)
-
+        norm, discount_norm = settings.max_grad_norm, settings.max_discount_grad_norm
         gradient = self._functions.over_learners(gradient)
-        taken = self._meta_optimizer.step(gradient, learning_rate, skip_norm=settings.skip_norm, clip=clip)
+        separately = None
+        if discount_norm is not None:
+            separately = partial(clip_meta_gradient, eta=packing, max_norm=norm, max_discount_norm=discount_norm)
+        taken = self._meta_optimizer.step(
+            gradient, learning_rate, max_norm=norm, skip_norm=settings.skip_norm, clip=separately
+        )
         self.meta_gradient_norm = self._meta_optimizer.norm
         self.meta_updates += taken
         self.meta_skipped += not taken

@@ -112,7 +112,7 @@ class SynchronousAlgorithm(PersistentAlgorithm, ABC):
                 actions = collector.act(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
                 new_obs, rewards, dones, infos = collector.step(actions, env)
                 self.num_timesteps += env.num_envs * self.learners
-                if dones.any() or not collector.simulates:
+                if collector.has_news:
                     self._update_info_buffer(infos, dones)
                 collector.add(actions, rewards, dones, new_obs, infos)
                 self._last_obs, self._last_episode_starts = new_obs, dones

@@ -98,6 +98,7 @@ class InnerLoop(Generic[State, Eta]):
         self._state: State = map_tensors(Tensor.detach, state)
         self._eta: Eta = map_tensors(Tensor.detach, eta)
         self._steps: list[_Step] = []
+        self._weight: Tensor | None = None  # cotangent of the losses that are computed with a step: 1
         self._buffer = _StateBuffer(length, builder(template(state)))
 
     @property
@@ -162,7 +163,7 @@ class InnerLoop(Generic[State, Eta]):
         if not self._unrolled:
             raise RuntimeError("step_with_loss() needs the horizon 'unrolled': call add_loss() and step() instead")
         ((after, loss), auxiliary), step = self._called(function, inputs)
-        step.weight = torch.ones_like(loss)
+        step.weight = self._weight = torch.ones_like(loss) if self._weight is None else self._weight
         self._add(step, after)
         return auxiliary, loss
 

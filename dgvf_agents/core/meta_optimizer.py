@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar, final
 
 import torch
 from torch import Tensor
+from torch.optim.adam import adam
 
 from dgvf_agents.core.argument_checks import check_positive_or_infinite
 from dgvf_agents.core.flat import builder, flatten, named_tensors, template
-from dgvf_agents.core.optimizers import clip_by_global_norm, global_norm
 
 Eta = TypeVar("Eta")
 
@@ -81,22 +81,42 @@ class MetaOptimizer(Generic[Eta]):
             ValueError: a norm is out of its range, or the gradient is not like η.
         """
         check_positive_or_infinite(max_norm=max_norm, skip_norm=skip_norm)
-        parts = self._parts(gradient)
+        parts = list(self._parts(gradient).values())
         if self._adam is None:
             return False
-        self.norm = global_norm(parts)
+        self.norm = _norm(parts)
         # Reading the norm synchronizes with the device, once per meta-update.
         norm = float(self.norm)
         if not norm <= skip_norm or norm == math.inf:  # NaN compares false
             return False
-        clipped = flatten(clip(gradient)) if clip else self._clipped(parts, max_norm)
-        for parameter, part in zip(self._parameters, clipped, strict=True):
-            parameter.grad = part
-        for group in self._adam.param_groups:
-            group["lr"] = learning_rate
-        self._adam.step()
+        if clip is not None:
+            parts = flatten(clip(gradient))
+        elif norm > max_norm:
+            parts = [part * (max_norm / norm) for part in parts]
+        self._step(self._adam, parts, learning_rate)
         self._publish()
         return True
+
+    def _step(self, optimizer: torch.optim.Adam, gradients: list[Tensor], learning_rate: float) -> None:
+        for group in optimizer.param_groups:
+            group["lr"] = learning_rate
+        if optimizer.state:
+            self._later_step(optimizer, gradients)
+            return
+        for parameter, gradient in zip(self._parameters, gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()  # it makes the moments
+
+    def _later_step(self, optimizer: torch.optim.Adam, gradients: list[Tensor]) -> None:
+        """What `optimizer.step` does, in half the time."""
+        (group,) = optimizer.param_groups
+        moments = [optimizer.state[parameter] for parameter in self._parameters]
+        first, second, steps = ([one[name] for one in moments] for name in ("exp_avg", "exp_avg_sq", "step"))
+        beta1, beta2 = group["betas"]
+        names = ("lr", "weight_decay", "eps", "amsgrad", "maximize", "fused")
+        given = {name: group[name] for name in names}
+        with torch.no_grad():
+            adam(self._parameters, gradients, first, second, [], steps, beta1=beta1, beta2=beta2, **given)
 
     def _parts(self, gradient: Eta) -> dict[str, Tensor]:
         """The tensors of a gradient like η."""
@@ -107,9 +127,6 @@ class MetaOptimizer(Generic[Eta]):
         if list(expected.items()) != list(found.items()):
             raise ValueError(f"gradient must be like eta, {expected}, got {found}")
         return parts
-
-    def _clipped(self, parts: dict[str, Tensor], max_norm: float) -> list[Tensor]:
-        return list((parts if max_norm == math.inf else clip_by_global_norm(parts, max_norm)).values())
 
     def _publish(self) -> None:
         """Copy η from Adam's parameters, which are updated in place."""
@@ -129,3 +146,9 @@ class MetaOptimizer(Generic[Eta]):
             self._adam.load_state_dict(deepcopy(state))
         elif state:
             raise ValueError(f"the state of Adam must be empty without meta-parameters, got {state!r}")
+
+
+def _norm(parts: list[Tensor]) -> Tensor:
+    """The Euclidean norm of all tensors together."""
+    norms = [torch.linalg.vector_norm(part) for part in parts]
+    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Generic, Literal, TypeVar, final
 
 import torch
 from torch import Tensor
-from torch._C._dynamo.guards import assert_size_stride
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import PullBack, vjp
@@ -19,6 +19,8 @@ from dgvf_agents.execution.devices import CPU
 from dgvf_agents.execution.passes import Passes
 
 Result = TypeVar("Result")
+
+_type = attrgetter("dtype")
 
 Mode = Literal["auto"] | bool
 """Whether functions are compiled; `"auto"`: in the background, if training is long enough."""
@@ -80,30 +82,10 @@ class Compilation:
             warnings.warn(f"{what}, so updates run slower: {first}", stacklevel=2)
 
 
-def _layout(leaves: list[Tensor], gradients: bool) -> Any:
-    """What a compilation is for."""
-    return (gradients, *[(tuple(leaf.shape), leaf.stride(), leaf.dtype) for leaf in leaves])
-
-
-@final
-class _Fitting:
-    """A compiled function with a quick check that it is one for given arguments."""
-
-    def __init__(self, layout: Any, passes: Passes) -> None:
-        self.passes, self._expected = passes, layout[1:]
-
-    def fits(self, leaves: list[Tensor]) -> bool:
-        """Whether sizes, strides and types are those that the function was compiled for."""
-        if len(leaves) != len(self._expected):
-            return False
-        try:
-            for leaf, (shape, stride, dtype) in zip(leaves, self._expected, strict=True):
-                assert_size_stride(leaf, shape, stride)
-                if leaf.dtype is not dtype:
-                    return False
-        except AssertionError:
-            return False
-        return True
+def _layout(leaves: list[Tensor], gradients: bool) -> tuple[Any, ...]:
+    """What a compilation is for: whether there is a pull-back, and sizes, strides and types of the arguments."""
+    sizes, strides = tuple(map(Tensor.size, leaves)), tuple(map(Tensor.stride, leaves))
+    return gradients, sizes, strides, tuple(map(_type, leaves))
 
 
 @final
@@ -128,8 +110,7 @@ class Compiled(Generic[Result]):
         self._function, self._differentiable, self._last = function, differentiable, last
         self._compilation = compilation or Compilation()
         self._jobs: dict[Any, Job] = {}
-        self._compiled: dict[Any, _Fitting] = {}
-        self._latest: list[_Fitting | None] = [None, None]  # without and with a pull-back
+        self._compiled: dict[Any, Passes] = {}
 
     def eager(self, *arguments: Any) -> Result:
         """The function's result. If it is to run compiled later, its compilation starts in the background."""
@@ -165,20 +146,18 @@ class Compiled(Generic[Result]):
         """The compiled function for arguments like these; `None` if it is to run eagerly."""
         if self._compilation.mode is False:
             return None
-        latest = self._latest[gradients]
-        if latest is not None and latest.fits(leaves):
-            return latest.passes
         layout = _layout(leaves, gradients)
-        if layout not in self._compiled:
-            try:
-                self._compiled[layout] = _Fitting(layout, self._compile(layout, arguments))
-            except (NoCompilerError, CompilationError) as error:
-                if isinstance(error, CompilationError) and self._compilation.mode is True:
-                    raise
-                self._compilation.give_up(error)
-                return None
-        self._latest[gradients] = self._compiled[layout]
-        return self._compiled[layout].passes
+        found = self._compiled.get(layout)
+        if found is not None:
+            return found
+        try:
+            self._compiled[layout] = self._compile(layout, arguments)
+        except (NoCompilerError, CompilationError) as error:
+            if isinstance(error, CompilationError) and self._compilation.mode is True:
+                raise
+            self._compilation.give_up(error)
+            return None
+        return self._compiled[layout]
 
     def _compile(self, layout: Any, arguments: tuple[Any, ...]) -> Passes:
         if self._compilation.device.type != "cpu":

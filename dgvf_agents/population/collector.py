@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 import torch
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from torch import Tensor
 
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.compiling import Compilation
@@ -57,6 +58,7 @@ class PopulationCollector:
         self._lengths = np.concatenate([monitor.episode_lengths for monitor in self._monitors])
         self._dones = np.zeros(len(self._returns), bool)
         self._episodes: list[list[tuple[dict[str, Any], bool]]] = [[] for _ in envs]
+        self._usual_positions: tuple[Tensor, Tensor] | None = None
 
     def collect(self, theta: Params, noise: Sequence[np.ndarray], compiled: bool) -> dict[str, Any]:
         """Collect one rollout of every member.
@@ -87,14 +89,21 @@ class PopulationCollector:
 
     def _fields(self, parts: Sequence[Experience]) -> dict[str, Any]:
         whole = joined_parts(parts, time_axis=1)
-        positions = [bootstrap_positions(truncated) for truncated in whole.truncated.numpy(force=True)]
-        indices = equally_long([torch.from_numpy(index) for index, _ in positions])
-        return {
-            **{name: values for name, values in whole._asdict().items() if values is not None},
-            "bootstrap_index": upload(torch.stack(indices).numpy(), self._device),
-            "bootstrap_slot": upload(np.stack([slot for _, slot in positions]), self._device),
-            "statistics": {},
-        }
+        index, slot = self._bootstrap_positions(whole.truncated.numpy(force=True))
+        given = {name: values for name, values in whole._asdict().items() if values is not None}
+        return {**given, "bootstrap_index": index, "bootstrap_slot": slot, "statistics": {}}
+
+    def _bootstrap_positions(self, truncated: np.ndarray) -> tuple[Tensor, Tensor]:
+        """`bootstrap_positions` of every member on the device; those without early ends are always the same."""
+        usual = not truncated[:, :-1].any()
+        if usual and self._usual_positions is not None:
+            return self._usual_positions
+        found = [bootstrap_positions(own) for own in truncated]
+        indices = torch.stack(equally_long([torch.from_numpy(index) for index, _ in found])).numpy()
+        positions = upload(indices, self._device), upload(np.stack([slot for _, slot in found]), self._device)
+        if usual:
+            self._usual_positions = positions
+        return positions
 
     def _count(self, step: SimulatedRollout) -> None:
         """Take a step into the episodes' returns and lengths, as `VecMonitor` does."""

@@ -120,13 +120,19 @@ class PopulationLearner:
         assert self._adam is not None
         norms = self._meta_gradient_norm = torch.linalg.vector_norm(gradient[KEY], dim=1)
         taken = (norms <= self._skip_norms) & norms.isfinite()
-        axes = (0, None, 0, None if self._max_discount_norms is None else 0)
-        maxima = (self._max_norms, self._max_discount_norms)
-        clipped = torch.func.vmap(clip_meta_gradient, in_dims=axes)(gradient, self._packed.eta, *maxima)
-        self._eta = {KEY: self._adam.step(self._eta[KEY], clipped[KEY], rates, taken)}
+        self._eta = {KEY: self._adam.step(self._eta[KEY], self._clipped(gradient, norms), rates, taken)}
         counted = taken.cpu()
         self._meta_updates += counted
         self._meta_skipped += ~counted
+
+    def _clipped(self, gradient: Params, norms: Tensor) -> Tensor:
+        """Meta-gradients `[P, n]`, scaled down to the members' maximum norms; `norms` are their norms."""
+        if self._max_discount_norms is None:
+            return gradient[KEY] * (self._max_norms / norms).clamp(max=1.0)[:, None]
+        maxima = (self._max_norms, self._max_discount_norms)
+        clip = torch.func.vmap(clip_meta_gradient, in_dims=(0, None, 0, 0))
+        clipped: Params = clip(gradient, self._packed.eta, *maxima)
+        return clipped[KEY]
 
     def state_of(self, member: int) -> LearnerState:
         """The state of one member's `DiscoveryLearner`, as if it had learned alone."""

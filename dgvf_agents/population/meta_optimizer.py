@@ -42,13 +42,17 @@ class MemberAdam:
         after = {
             "step": moments["step"] + 1,
             "exp_avg": moments["exp_avg"].lerp(gradient, 1 - first),
-            "exp_avg_sq": moments["exp_avg_sq"] * second + (1 - second) * gradient * gradient,
+            "exp_avg_sq": (moments["exp_avg_sq"] * second).addcmul_(gradient, gradient, value=1 - second),
         }
         corrections = [1 - beta ** after["step"][:, None] for beta in _BETAS]
-        scale = (after["exp_avg_sq"] / corrections[1]).sqrt() + self._epsilon
-        moved = values - learning_rates[:, None] / corrections[0] * after["exp_avg"] / scale
+        scale = after["exp_avg_sq"].sqrt().div_(corrections[1].sqrt()).add_(self._epsilon)
+        moved = values.addcdiv(after["exp_avg"] * (learning_rates[:, None] / corrections[0]), scale, value=-1)
+        on_host = taken.cpu()
+        self._rates = torch.where(on_host, learning_rates.cpu().double(), self._rates)
+        if bool(on_host.all()):
+            self._moments = after
+            return moved
         self._moments = {name: _where(taken, value, moments[name]) for name, value in after.items()}
-        self._rates = torch.where(taken.cpu(), learning_rates.cpu().double(), self._rates)
         return _where(taken, moved, values)
 
     def state_dict(self, member: int) -> dict[str, Any]:

@@ -127,6 +127,11 @@ class RolloutBuilder:
         """Number of steps added so far."""
         return self._t
 
+    @property
+    def is_used(self) -> bool:
+        """Whether anything was added since the rollout started."""
+        return bool(self._t or self._observed)
+
     def get_state(self) -> dict[str, Any]:
         """The steps added so far: a dict of numbers, arrays and tensors. Not a copy: later steps change it."""
         return {name: getattr(self, name) for name in self._state_names}

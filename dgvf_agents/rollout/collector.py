@@ -50,6 +50,8 @@ class Collector:
         self.actor, self.n_steps = actor, n_steps
         self.collecting = False
         """Whether a rollout is unfinished."""
+        self.has_news = True
+        """Whether the infos of the latest step may say something: not if it was simulated and no episode ended."""
         self.starts: np.ndarray | None = None
         """`[B]` boolean: whether an episode starts with the rollout."""
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
@@ -62,11 +64,6 @@ class Collector:
         """Number of steps collected so far."""
         return self._builder.steps + len(self._simulated)
 
-    @property
-    def simulates(self) -> bool:
-        """Whether the latest step was simulated: its infos say nothing unless an episode ended in it."""
-        return self._acted_on is not None
-
     def start(self, num_envs: int, episode_starts: np.ndarray | None) -> None:
         """Start a rollout.
 
@@ -74,7 +71,8 @@ class Collector:
             num_envs: B.
             episode_starts: `[B]` boolean: whether an episode starts with the rollout.
         """
-        self._builder.clear()
+        if self._builder.is_used:
+            self._builder.clear()
         self._simulated, self._acted_on = [], None
         self.actor.start_rollout(num_envs)
         self.starts, self.collecting = episode_starts, True
@@ -109,7 +107,9 @@ class Collector:
         Returns:
             what `env.step` returns.
         """
-        if self._acted_on is not None and (outcome := self.actor.step_within_episodes(self.steps)) is not None:
+        outcome = None if self._acted_on is None else self.actor.step_within_episodes(self.steps)
+        self.has_news = outcome is None
+        if outcome is not None:
             return outcome
         return step(env, self.for_environment(actions))
 

@@ -63,15 +63,19 @@ class RolloutSimulator:
         self.steps = max(s for s in range(1, MAX_STEPS + 1) if n_steps % s == 0)
         self._n_steps, self._device = n_steps, compilation.device
         self._fused = Compiled(fused, compilation)
+        self._array: Callable[[Tensor], np.ndarray] = Tensor.numpy if self._device.type == "cpu" else _downloaded
         self._outcomes: list[SimulatedRollout] = []  # of the `steps` steps simulated last
+        self._latest: SimulatedRollout | None = None  # the last of the steps that were ever simulated
+        self._rewards = np.empty(0, np.float32)  # `[steps, B]`
         self._log_probs: Tensor | None = None  # `[steps, B]`, of their actions
         self._episode_ends: list[bool] = []  # whether an episode ends in each of them
         self._parts: list[Experience] = []
+        self._has_ends = False  # whether an episode ends in the rollout
         self._usual_positions: tuple[Tensor, Tensor] | None = None
 
     def start_rollout(self) -> None:
         """Forget all simulated steps."""
-        self._outcomes, self._parts = [], []
+        self._outcomes, self._parts, self._has_ends = [], [], False
 
     def simulate(self, theta: Params, noise: Tensor, observations: np.ndarray, compiled: bool = True) -> bool:
         """Simulate the next `steps` steps.
@@ -87,16 +91,25 @@ class RolloutSimulator:
             else stepped or reset it then, and the agent must act on the observations it has.
         """
         inputs = self.env.lookahead_inputs(self.steps)
-        if not np.array_equal(self.env.dynamics.observe(inputs[0]), observations):
+        if not self._is_current(inputs[0], observations):
             self.start_rollout()
             return False
         simulated, experience, finite = self._simulated(theta, noise, inputs, compiled)
         self._outcomes = self.env.set_lookahead(simulated)
+        self._latest, self._rewards = self._outcomes[-1], simulated.rewards.astype(np.float32)
         self._episode_ends = (simulated.terminated | simulated.truncated).any(1).tolist()
+        self._has_ends |= any(self._episode_ends)
         self._log_probs = experience.behavior_log_probs
         if bool(finite):
             self._parts.append(experience)
         return True
+
+    def _is_current(self, state: Any, observations: np.ndarray) -> bool:
+        """Whether observations are those of the environment's state."""
+        latest = self._latest
+        if latest is not None and state is latest.states and observations is latest.observations:
+            return True
+        return np.array_equal(self.env.dynamics.observe(state), observations)
 
     def take_steps(self, theta: Params, noise: Tensor, compiled: bool = True) -> SimulatedRollout:
         """Simulate the next `steps` steps and take them all at once. Monitors do not see them.
@@ -119,8 +132,10 @@ class RolloutSimulator:
         fused = self._fused if compiled else self._fused.eager
         with torch.no_grad():
             rollout, experience, finite = fused(theta, noise, state, *map(self._tensor, inputs[1:]))
-        states = type(state)(*map(_array, rollout.states))
-        simulated = SimulatedRollout(*(states if part is rollout.states else _array(part) for part in rollout))
+        actions, states, *others = rollout
+        simulated = SimulatedRollout(
+            self._array(actions), type(state)(*map(self._array, states)), *map(self._array, others)
+        )
         return simulated, experience, finite
 
     def actions(self, observations: np.ndarray, t: int) -> np.ndarray | None:
@@ -150,8 +165,7 @@ class RolloutSimulator:
         """
         if self._episode_ends[t]:
             return None
-        simulated = self.step(t)
-        rewards = simulated.rewards.astype(np.float32)
+        simulated, rewards = self.step(t), self._rewards[t]
         for monitor in self.monitors:
             monitor.episode_returns += rewards
             monitor.episode_lengths += 1
@@ -185,8 +199,7 @@ class RolloutSimulator:
         if parts is None:
             return None
         whole = joined(parts)
-        ends = whole.truncated | whole.terminated if self._index_terminated else whole.truncated
-        index, slot = self._bootstrap_positions(ends)
+        index, slot = self._bootstrap_positions(whole)
         given = {**whole._asdict(), "bootstrap_index": index, "bootstrap_slot": slot}
         return Rollout(**given, statistics=statistics)
 
@@ -199,15 +212,14 @@ class RolloutSimulator:
         unfinished = len(self._parts) * self.steps < self._n_steps
         return None if unfinished or last_observations is not self._outcomes[-1].observations else self._parts
 
-    def _bootstrap_positions(self, ends: Tensor) -> tuple[Tensor, Tensor]:
-        """`bootstrap_positions` on the device; those without early ends are always the same."""
-        array = _array(ends)
-        usual = not array[:-1].any()
-        if usual and self._usual_positions is not None:
+    def _bootstrap_positions(self, whole: Experience) -> tuple[Tensor, Tensor]:
+        """`bootstrap_positions` on the device; those without ends of episodes are always the same."""
+        if not self._has_ends and self._usual_positions is not None:
             return self._usual_positions
-        index, slot = bootstrap_positions(array)
+        ends = whole.truncated | whole.terminated if self._index_terminated else whole.truncated
+        index, slot = bootstrap_positions(self._array(ends))
         positions = upload(index, self._device), upload(slot, self._device)
-        if usual:
+        if not self._has_ends:
             self._usual_positions = positions
         return positions
 
@@ -216,7 +228,7 @@ class RolloutSimulator:
         return tensor if self._device.type == "cpu" else tensor.to(self._device)
 
 
-def _array(tensor: Tensor) -> np.ndarray:
+def _downloaded(tensor: Tensor) -> np.ndarray:
     return tensor.numpy(force=True)
 
 

@@ -64,6 +64,8 @@ def checked_value_at(name: str, number: float | Schedule, progress_remaining: fl
     Raises:
         ValueError: it is not a finite number ≥ 0.
     """
+    if type(number) is float and 0.0 <= number < math.inf:
+        return number
     if callable(number):
         given = number(progress_remaining)
         value = _as_float(given)

@@ -260,7 +260,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         simulated = self._lookahead.pop(actions) if self._lookahead else None
         if simulated is not None:
             self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
-            self._seeded_streams().advance(simulated.draws)
+            at_most = self.dynamics.step_draws + self.dynamics.reset_draws
+            self._seeded_streams().advance(simulated.draws, at_most=at_most)
         return simulated
 
     def _check_lookahead_supported(self, method: str) -> None:

@@ -147,3 +147,21 @@ def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     assert simulator.simulate(theta, noise, after)
     planned = simulator.actions(after, 0)
     np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).actions.numpy())
+
+
+def test_observations_that_are_not_the_environments_are_not_simulated_from() -> None:
+    """Those of the step simulated last are known to be; others are compared."""
+    env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
+    observations = env.reset()
+    found = simulated_world(env)
+    assert found is not None
+    world, monitors = found
+    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
+    simulator = RolloutSimulator(fused, world, 5, Compilation(False), monitors)
+    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
+    for copied in (False, True, False):
+        assert simulator.simulate(theta, noise, observations)
+        for t in range(simulator.steps):
+            observations = simulator.step(t).observations
+        observations = observations.copy() if copied else observations
+    assert not simulator.simulate(theta, noise, observations + np.float32(0.125))

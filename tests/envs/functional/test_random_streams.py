@@ -34,6 +34,9 @@ def plans(draw: st.DrawFn) -> tuple[int, list[tuple[Any, ...]]]:
         st.tuples(st.just("peek"), counts, st.just(1)),
         st.tuples(st.just("advance"), counts, repeats, st.none() | masks),
         st.tuples(st.just("take"), counts, repeats, masks),
+        st.tuples(
+            st.just("look ahead"), st.integers(1, 60), repeats, st.lists(st.integers(0, 60), min_size=n, max_size=n)
+        ),
         st.tuples(st.just("reseed"), st.integers(0, n - 1), st.just(1), st.integers(0, 99)),
     )
     return n, draw(st.lists(operations, max_size=25))
@@ -56,6 +59,14 @@ def test_every_stream_is_the_sequence_of_its_generator(plan: tuple[int, list[tup
             if name == "reseed":
                 streams.reseed(number, np.random.default_rng(rest[0]))
                 sequences[number], ahead[number] = call_by_call(rest[0]), []
+                continue
+            if name == "look ahead":
+                buffer, cursors = streams.prefetch(number)
+                used = np.minimum(rest[0], number)
+                for row, cursor in enumerate(cursors.tolist()):
+                    assert buffer[row, cursor : cursor + number].tolist() == upcoming(row, number)
+                    del ahead[row][: used[row]]
+                streams.advance(used, at_most=number)
                 continue
             if name in ("peek", "advance"):
                 seen = streams.peek(number)

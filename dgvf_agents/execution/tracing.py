@@ -21,7 +21,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.vjp import first_result
-from dgvf_agents.execution import convolutions, products
+from dgvf_agents.execution import convolutions, products, running_sums
 from dgvf_agents.execution.rewriting import rewrite
 
 _RECOMPUTE = {
@@ -104,7 +104,9 @@ def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:
 
 
 def _traced(function: Callable[..., Any], *arguments: Any) -> torch.fx.GraphModule:
-    table = {**select_decomp_table(), **products.decompositions(), **convolutions.decompositions()}
+    table = select_decomp_table()
+    for part in (products, convolutions, running_sums):
+        table = {**table, **part.decompositions()}
     functional = torch.func.functionalize(function)  # the partitioner does not know what operations in place depend on
     trace = make_fx(functional, decomposition_table=table, tracing_mode="fake", _allow_non_fake_inputs=True)
     graph = trace(*arguments)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from dgvf_envs.functional.dynamics import Array, Dynamics, State, Transition, select
 
 
@@ -91,5 +93,5 @@ def _draws(uniforms: Array, cursor: Array, count: int, xp: Any) -> Array:
     """`[N, count]`: the draws of each row from its `cursor` on."""
     if count == 0:
         return uniforms[:, :0]
-    row = (cursor * 0 + 1).cumsum(0) - 1  # arange on the device of the arrays
+    row = np.arange(len(cursor)) if xp is np else xp.arange(len(cursor), device=cursor.device)
     return xp.stack([uniforms[row, cursor + k] for k in range(count)], 1)

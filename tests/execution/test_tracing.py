@@ -16,6 +16,7 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.core.flat import builder, flatten
 from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution.products import SMALL, product
+from dgvf_agents.execution.running_sums import FEW, running_sum
 
 if TYPE_CHECKING:
     from dgvf_agents.execution.tracing import Graphs
@@ -118,6 +119,27 @@ def test_large_and_empty_products_are_left_to_the_library() -> None:
     large = torch.ones(SMALL + 1, SMALL + 1)
     assert product(large, large) is NotImplemented
     assert product(torch.ones(3, 0), torch.ones(0, 2)) is NotImplemented
+
+
+@pytest.mark.parametrize("shape", [(5,), (3, 1), (2, 3, FEW)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_short_cumulative_sums_are_written_out(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    values = torch.randn(shape, dtype=dtype)
+    graph = trace(lambda x: (x * x).cumsum(-1), (values,), 1)
+    assert graph.backward is not None
+    for part in (graph.forward, graph.backward):
+        assert torch.ops.aten.cumsum.default not in [node.target for node in part.graph.nodes]
+    torch.testing.assert_close(graph.forward(values)[0], (values * values).cumsum(-1))
+    assert running_sum(values, values.dim() - 1).dtype == dtype
+
+
+def test_other_cumulative_sums_are_left_to_the_library() -> None:
+    long, integers = torch.rand(2, FEW + 1), torch.arange(3)
+    assert running_sum(long, -1) is NotImplemented
+    assert running_sum(long, 0) is NotImplemented
+    assert running_sum(integers, -1) is NotImplemented
+    assert running_sum(long[0, 0], -1) is NotImplemented
+    assert running_sum(long[:, :3], -1, dtype=torch.float64) is NotImplemented
 
 
 def test_traced_products_are_those_of_the_function() -> None:

@@ -96,16 +96,10 @@ def builder(template: Any) -> Callable[[list[Tensor]], Any]:
         return lambda leaves: {key: build(leaves) for key, build in by_name.items()}
     if isinstance(template, tuple | list):
         parts, kind = [builder(part) for part in template], type(template)
-        if hasattr(kind, "_make") and _is_range(template):
-            start, stop = template[0].position, template[-1].position + 1
-            return lambda leaves: kind._make(leaves[start:stop])
+        if hasattr(kind, "_make") and template and all(isinstance(part, Index) for part in template):
+            start = template[0].position  # consecutive positions, as `template` gives them
+            return lambda leaves: kind._make(leaves[start : start + len(parts)])
         if hasattr(kind, "_fields"):
             return lambda leaves: kind(*[build(leaves) for build in parts])
         return lambda leaves: kind([build(leaves) for build in parts])
     return lambda leaves: None
-
-
-def _is_range(template: Any) -> bool:
-    """Whether it stands for consecutive tensors and nothing else."""
-    positions = [part.position for part in template if isinstance(part, Index)]
-    return len(positions) == len(template) > 0 and positions == list(range(positions[0], positions[-1] + 1))

@@ -49,6 +49,19 @@ def test_the_first_step_is_that_of_adam_along_the_clipped_gradient(limits: dict[
     assert not any(value.requires_grad for value in flat(optimizer.eta))
 
 
+def test_many_steps_are_those_of_adam() -> None:
+    """Kingma and Ba, algorithm 1, with other gradients and another learning rate in every step."""
+    optimizer, expected = MetaOptimizer(eta(), epsilon=EPSILON), flat(eta())
+    first = second = torch.zeros(3)
+    for t in range(1, 9):
+        rate, g = RATE / t, flat(gradient(math.cos(t)))
+        assert optimizer.step(gradient(math.cos(t)), rate)
+        first, second = 0.9 * first + 0.1 * g, 0.999 * second + 0.001 * g * g
+        corrected = first / (1 - 0.9**t), second / (1 - 0.999**t)
+        expected = expected - rate * corrected[0] / (corrected[1].sqrt() + EPSILON)
+        torch.testing.assert_close(flat(optimizer.eta), expected)
+
+
 def test_a_clipping_function_takes_the_place_of_the_maximum_norm() -> None:
     optimizer = MetaOptimizer(eta(), epsilon=EPSILON)
     optimizer.step(gradient(), RATE, max_norm=1e-9, clip=lambda tree: {"a": 2.0 * tree["a"], "b": tree["b"]})

@@ -43,6 +43,10 @@ def step(state: Pair, meta: dict[str, Tensor], batch: Tensor) -> tuple[Pair, Ten
     return Pair(moved, {"moment": 0.9 * state.others["moment"] + gradient.square(), "none": None}), loss(moved).detach()
 
 
+def doubled(values: Tensor) -> Tensor:
+    return 2.0 * values
+
+
 def arguments(size: int = 4, seed: int = 0) -> tuple[Pair, dict[str, Tensor], Tensor]:
     generator = torch.Generator().manual_seed(seed)
     first, moment, eta = (torch.randn(3, generator=generator, requires_grad=True) for _ in range(3))
@@ -90,6 +94,18 @@ def test_other_shapes_are_compiled_too_and_calls_give_results_alone() -> None:
     results = [function(*arguments(size=7)) for function in (step, COMPILED)]
     torch.testing.assert_close(results[1][0].first, results[0][0].first.detach())
     assert not results[1][0].first.requires_grad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "other",
+    [torch.arange(6.0, dtype=torch.float64).reshape(2, 3), torch.arange(6.0).reshape(3, 2).T],
+    ids=["type", "layout"],
+)
+def test_arguments_of_another_type_or_layout_are_compiled_too(other: Tensor) -> None:
+    compiled = Compiled(doubled)
+    for argument in (torch.arange(6.0).reshape(2, 3), other):
+        torch.testing.assert_close(compiled(argument), doubled(argument))
 
 
 @pytest.mark.slow

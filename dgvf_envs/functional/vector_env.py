@@ -138,6 +138,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         if len(rows) == self.num_envs:
             self._state = initial
         else:
+            self._state = type(self._state)(*(field.copy() for field in self._state))  # others may hold the former one
             _assign(self._state, rows, initial)
         self._begin_episodes(rows)
         if self.render_mode == "human":

@@ -165,3 +165,8 @@ def test_observations_that_are_not_the_environments_are_not_simulated_from() -> 
             observations = simulator.step(t).observations
         observations = observations.copy() if copied else observations
     assert not simulator.simulate(theta, noise, observations + np.float32(0.125))
+    assert simulator.simulate(theta, noise, observations)
+    for t in range(simulator.steps):
+        observations = simulator.step(t).observations
+    world.reset(options={"reset_mask": np.arange(B) == 1})
+    assert not simulator.simulate(theta, noise, observations)

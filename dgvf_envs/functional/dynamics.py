@@ -124,3 +124,17 @@ def select(xp: ModuleType, mask: Array, chosen: State, otherwise: State) -> Stat
     In a compiled rollout, this resets part of a batch.
     """
     return type(otherwise)(*(xp.where(mask, new, old) for new, old in zip(chosen, otherwise, strict=True)))
+
+
+def with_rows(state: State, rows: Any, values: State) -> State:
+    """A NumPy state with other values in some rows. The former one does not change: others may hold it.
+
+    Args:
+        state: every field is `[N]`.
+        rows: `[K]` integer: the rows.
+        values: the new rows; every field is `[K]`.
+    """
+    whole = type(state)(*(field.copy() for field in state))
+    for field, new in zip(whole, values, strict=True):
+        field[rows] = new
+    return whole

@@ -12,7 +12,7 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from dgvf_envs.functional.dynamics import Dynamics, State
+from dgvf_envs.functional.dynamics import Dynamics, State, with_rows
 from dgvf_envs.functional.lookahead import LookaheadCache
 from dgvf_envs.functional.random_streams import UniformStreams
 from dgvf_envs.functional.simulation import SimulatedRollout
@@ -138,8 +138,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         if len(rows) == self.num_envs:
             self._state = initial
         else:
-            self._state = type(self._state)(*(field.copy() for field in self._state))  # others may hold the former one
-            _assign(self._state, rows, initial)
+            self._state = with_rows(self._state, rows, initial)
         self._begin_episodes(rows)
         if self.render_mode == "human":
             self.render()
@@ -360,7 +359,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
     def _restart(self, mask: np.ndarray) -> None:
         """Begin new episodes where the mask is true."""
         rows = np.flatnonzero(mask)
-        _assign(self._state, rows, self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws)))
+        initial = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
+        self._state = with_rows(self._state, rows, initial)
         self._begin_episodes(rows)
 
     def _begin_episodes(self, rows: np.ndarray) -> None:
@@ -393,9 +393,3 @@ def _result(simulated: SimulatedRollout) -> StepResult:
 
 def _rows(state: State, rows: np.ndarray) -> State:
     return type(state)(*(field[rows] for field in state))
-
-
-def _assign(state: State, rows: np.ndarray, values: State) -> None:
-    """Overwrite rows of a state that the environment owns."""
-    for field, new in zip(state, values, strict=True):
-        field[rows] = new

@@ -95,11 +95,12 @@ def builder(template: Any) -> Callable[[list[Tensor]], Any]:
         by_name = {key: builder(part) for key, part in template.items()}
         return lambda leaves: {key: build(leaves) for key, build in by_name.items()}
     if isinstance(template, tuple | list):
-        parts, kind = [builder(part) for part in template], type(template)
-        if hasattr(kind, "_make") and template and all(isinstance(part, Index) for part in template):
-            start = template[0].position  # consecutive positions, as `template` gives them
-            return lambda leaves: kind._make(leaves[start : start + len(parts)])
+        parts = [builder(part) for part in template]
+        kind: Any = type(template)
         if hasattr(kind, "_fields"):
+            if template and all(isinstance(part, Index) for part in template):
+                start = template[0].position  # consecutive positions, as `template` gives them
+                return lambda leaves: kind._make(leaves[start : start + len(parts)])
             return lambda leaves: kind(*[build(leaves) for build in parts])
         return lambda leaves: kind([build(leaves) for build in parts])
     return lambda leaves: None

@@ -149,6 +149,6 @@ class MetaOptimizer(Generic[Eta]):
 
 
 def _norm(parts: list[Tensor]) -> Tensor:
-    """The Euclidean norm of all tensors together."""
+    """The Euclidean norm of all tensors together; unlike `global_norm`, in one pass and not to be differentiated."""
     norms = [torch.linalg.vector_norm(part) for part in parts]
     return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))

@@ -30,6 +30,15 @@ def act(theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
     return SampledActions(((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long(), seen + noise)
 
 
+def simulator_of(env: VecEnv, n_steps: int) -> RolloutSimulator:
+    """A simulator of rollouts in which `act` acts."""
+    found = simulated_world(env)
+    assert found is not None
+    world, monitors = found
+    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
+    return RolloutSimulator(fused, world, n_steps, Compilation(False), monitors)
+
+
 def without_time(info: dict[str, Any]) -> dict[str, Any]:
     """An info without the wall time of its episode."""
     episode = {key: value for key, value in info.get("episode", {}).items() if key != "t"}
@@ -44,11 +53,7 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
     observations = env.reset()
     assert_same(observations, twin.reset())
     theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    found = simulated_world(env)
-    assert found is not None
-    world, monitors = found
-    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
-    simulator = RolloutSimulator(fused, world, n_steps, Compilation(False), monitors)
+    simulator = simulator_of(env, n_steps)
     assert n_steps % simulator.steps == 0
     rng, ended = np.random.default_rng(0), 0
     for _ in range(12):
@@ -134,16 +139,12 @@ def test_simulated_rollouts_train_the_same_agent(
 def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
     before = env.reset()
-    found = simulated_world(env)
-    assert found is not None
-    world, monitors = found
-    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
-    simulator = RolloutSimulator(fused, world, 5, Compilation(False), monitors)
+    simulator = simulator_of(env, 5)
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     after = env.reset()
     assert not simulator.simulate(theta, noise, before)
     assert simulator.actions(before, 0) is None
-    assert not world.has_lookahead
+    assert not simulator.env.has_lookahead
     assert simulator.simulate(theta, noise, after)
     planned = simulator.actions(after, 0)
     np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).actions.numpy())
@@ -153,11 +154,7 @@ def test_observations_that_are_not_the_environments_are_not_simulated_from() -> 
     """Those of the step simulated last are known to be; others are compared."""
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
     observations = env.reset()
-    found = simulated_world(env)
-    assert found is not None
-    world, monitors = found
-    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
-    simulator = RolloutSimulator(fused, world, 5, Compilation(False), monitors)
+    simulator = simulator_of(env, 5)
     theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     for copied in (False, True, False):
         assert simulator.simulate(theta, noise, observations)
@@ -168,5 +165,5 @@ def test_observations_that_are_not_the_environments_are_not_simulated_from() -> 
     assert simulator.simulate(theta, noise, observations)
     for t in range(simulator.steps):
         observations = simulator.step(t).observations
-    world.reset(options={"reset_mask": np.arange(B) == 1})
+    simulator.env.reset(options={"reset_mask": np.arange(B) == 1})
     assert not simulator.simulate(theta, noise, observations)

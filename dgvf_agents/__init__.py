@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dgvf_agents.a2c import DGVFA2C
+    from dgvf_agents.agents.a2c import DGVFA2C
     from dgvf_agents.impala.algorithm import DGVFImpala
 
 __all__ = ["DGVFA2C", "DGVFImpala"]
@@ -14,7 +14,7 @@ __all__ = ["DGVFA2C", "DGVFImpala"]
 def __getattr__(name: str) -> Any:
     """Import an algorithm when it is first asked for: PyTorch and Stable-Baselines3 take seconds."""
     if name == "DGVFA2C":
-        from dgvf_agents.a2c import DGVFA2C
+        from dgvf_agents.agents.a2c import DGVFA2C
 
         return DGVFA2C
     if name == "DGVFImpala":

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from rich.console import Console
 
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig
 
 
 def tell_rules(config: TrainConfig) -> None:
     """What a game is played under, wherever one is played, and how training differs from evaluation elsewhere."""
-    from dgvf_agents.runs.environments import worlds_of
+    from dgvf_agents.train.environments import worlds_of
 
     rules = worlds_of(config) if config.atari is None else config.atari.describe()
     if rules is not None:

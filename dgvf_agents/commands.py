@@ -23,10 +23,10 @@ from dgvf_agents.exit_status import INTERRUPTED
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.worlds import game_of_world
-from dgvf_agents.runs import config as train_config
-from dgvf_agents.runs.atari_config import atari_config
-from dgvf_agents.runs.config import Method, World
-from dgvf_agents.runs.shipped import SHIPPED
+from dgvf_agents.train import config as train_config
+from dgvf_agents.train.atari_config import atari_config
+from dgvf_agents.train.config import Method, World
+from dgvf_agents.train.shipped import SHIPPED
 from dgvf_agents.train_commands import train_arguments, train_group
 from dgvf_envs.atari import GAMES, human_normalized_score
 
@@ -44,7 +44,7 @@ app.command("train", COMMANDS["train"])(train_group())
 @app.command("warm-up")
 def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Method, tyro.conf.Positional]) -> None:
     """Compile what training on a world with a method needs, into the cache that all processes share."""
-    from dgvf_agents.runs.warm_up import warm_up
+    from dgvf_agents.train.warm_up import warm_up
 
     warm_up(train_config.preset(world, method))
     Console().print("Training starts compiled now.")
@@ -55,8 +55,8 @@ def _evaluate(
     run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
 ) -> None:
     """Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped."""
-    from dgvf_agents.runs.evaluate import evaluate
-    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.train.evaluate import evaluate
+    from dgvf_agents.train.folder import RunFolder
 
     config = RunFolder.existing(run).read_config()
     tell_rules(config)
@@ -93,8 +93,8 @@ def _watch(
             moviepy.
     """
     from dgvf_agents.atlas.live import live_questions
-    from dgvf_agents.runs.folder import RunFolder
-    from dgvf_agents.runs.watch import watch
+    from dgvf_agents.train.folder import RunFolder
+    from dgvf_agents.train.watch import watch
 
     tell_game(RunFolder.existing(run).read_config())
     drawn = questions or question is not None
@@ -127,7 +127,7 @@ def _atlas(
         game_steps: Steps after which its recording stops.
     """
     from dgvf_agents.atlas.page import write_atlas
-    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.train.folder import RunFolder
 
     tell_game(RunFolder.existing(run).read_config())
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
@@ -137,7 +137,7 @@ def _atlas(
 @app.command("probe")
 def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
-    from dgvf_agents.runs.probe import probe
+    from dgvf_agents.train.probe import probe
 
     table = Table("steps", "spectral radius", "gain over L updates")
     for row in probe(run, seed, device):

@@ -17,10 +17,10 @@ from rich.markup import escape
 from dgvf_agents.command_rules import tell_rules
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
-from dgvf_agents.runs import config as train_config
-from dgvf_agents.runs.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.impala_config import impala_config
+from dgvf_agents.train import config as train_config
+from dgvf_agents.train.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.impala_config import impala_config
 
 ATARI = "atari"
 """What stands for a world in `dgvf train`, before the method and --game."""
@@ -81,7 +81,7 @@ def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainCon
 
 def _train_supervised(config: TrainConfig, path: Path, resume: bool, restarts: int) -> None:
     """Train here, or with restarts in another process."""
-    from dgvf_agents.runs.restarts import lasting_cluster, supervise
+    from dgvf_agents.train.restarts import lasting_cluster, supervise
 
     if restarts < 0:
         raise ValueError(f"restarts must be >= 0, got {restarts!r}")
@@ -95,17 +95,17 @@ def _train_supervised(config: TrainConfig, path: Path, resume: bool, restarts: i
 
 
 def _learner(config: TrainConfig, path: Path, resume: bool) -> None:
-    from dgvf_agents.runs.restarts import dying_with_learners
+    from dgvf_agents.train.restarts import dying_with_learners
 
     exit_on_error(dying_with_learners()(partial(_train, config, path, resume)))
 
 
 def _train(config: TrainConfig, path: Path, resume: bool) -> None:
-    from dgvf_agents.runs.checkpoint import NothingToResumeError
-    from dgvf_agents.runs.folder import RunFolder
-    from dgvf_agents.runs.interrupts import TrainingInterruptedError
-    from dgvf_agents.runs.train import train
-    from dgvf_agents.runs.train_learners import train_learners
+    from dgvf_agents.train.checkpoint import NothingToResumeError
+    from dgvf_agents.train.folder import RunFolder
+    from dgvf_agents.train.interrupts import TrainingInterruptedError
+    from dgvf_agents.train.train import train
+    from dgvf_agents.train.train_learners import train_learners
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
     _check_out(path)
@@ -154,7 +154,7 @@ def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = Non
         run: The run folder.
         device: Where to go on; where the run was so far when left out.
     """
-    from dgvf_agents.runs.folder import RunFolder
+    from dgvf_agents.train.folder import RunFolder
 
     folder = RunFolder.existing(run)
     config = folder.read_config()

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.schedules import geometric, linear
 from dgvf_agents.core.finite import NotFiniteError
-from dgvf_agents.runs.config import WORLDS, TrainConfig, preset
-from dgvf_agents.sb3.schedules import geometric, linear
+from dgvf_agents.train.config import WORLDS, TrainConfig, preset
 
 if TYPE_CHECKING:
     import optuna
@@ -209,7 +209,7 @@ _YAML_HEAD = """\
 #
 # in a folder with custom_envs.py, which registers the algorithm, or `python -m dgvf_agents.zoo train ...` anywhere.
 #
-# They are the presets of `dgvf train` with discovered questions (dgvf_agents/runs/config.py). Arguments that are not
+# They are the presets of `dgvf train` with discovered questions (dgvf_agents/train/config.py). Arguments that are not
 # listed have the defaults of DGVFA2C. final_learning_rate and final_meta_learning_rate are the final values of linear
 # schedules, final_ent_coef and final_auxiliary_coefficient those of geometric schedules. env_kwargs apply to training
 # only: evaluation uses the environment as it is registered.

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from generated import DOCS, check, table, write
 
-from dgvf_agents.runs.evaluate import evaluate
-from dgvf_agents.runs.evaluations import read_evaluations
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.reference_returns import REFERENCE_RETURNS
-from dgvf_agents.runs.shipped import SHIPPED
 from dgvf_agents.storage.model_file import ModelFile, rounded, write_bytes
 from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.evaluations import read_evaluations
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
+from dgvf_agents.train.shipped import SHIPPED
 
 PAGE = DOCS / "shipped_runs.md"
 COMMAND = "python docs/generate_shipped_runs_page.py"

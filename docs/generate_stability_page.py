@@ -17,8 +17,8 @@ from generated import DOCS, check, table, write
 
 from dgvf_agents.cli import main as dgvf
 from dgvf_agents.experiments.settings import setting
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.probe import probe
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.probe import probe
 
 RESULTS = DOCS / "results" / "stability"
 PAGE = DOCS / "stability.md"
@@ -169,7 +169,7 @@ updates that the agent would make next:
   largest factor by which they can make a meta-gradient grow.
 
 Jacobians are never formed. Eigenvalues and singular values are computed from Jacobian-vector and vector-Jacobian
-products ([`dgvf_agents.runs.stability`](api/stability.md)).
+products ([`dgvf_agents.train.stability`](api/stability.md)).
 
 ## Measured
 

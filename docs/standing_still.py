@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from dgvf_agents.runs.algorithms import load_model
-from dgvf_agents.runs.environments import evaluation_environments
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.environments import evaluation_environments
+from dgvf_agents.train.folder import RunFolder
 
 EPISODES, STEPS, SEED = 64, 500, 0
 ACTIONS = ("left", "right", "down", "up", "stay")

@@ -15,8 +15,8 @@ import numpy as np
 from dgvf_agents.atlas.domain import Domain, Landmark, register
 from dgvf_agents.atlas.maps import Maps, Panel
 from dgvf_agents.atlas.page import write_atlas
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.train import train
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.train import train
 from dgvf_envs.functional.dynamics import Dynamics, Transition
 from dgvf_envs.functional.env import DynamicsEnv
 from dgvf_envs.rendering import AGENT, LINE, Canvas, EpisodeSnapshot, Overlay, View

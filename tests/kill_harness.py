@@ -26,11 +26,11 @@ import torch
 import torch._dynamo  # loaded before forking: Adam would import it in every child
 
 import dgvf_envs.puddle_world  # noqa: F401, loaded before forking
-from dgvf_agents.runs import train as training
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.progress import STEPS
 from dgvf_agents.storage import atomic
 from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.train import train as training
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.progress import STEPS
 
 STAGES = ("half written", "written", "on disk", "renamed")
 OWN = {"start_time", "seconds"}

@@ -6,9 +6,9 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
 from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.folder import RunFolder
 
 
 def write_run(

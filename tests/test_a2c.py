@@ -22,13 +22,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.auxiliary_tasks import TASKS
+from dgvf_agents.agents.policies import MLPExtractor
 from dgvf_agents.core.flat import builder, template
 from dgvf_agents.core.tasks import DiscoveredGVFs, PixelControl, RewardPrediction
 from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
-from dgvf_agents.sb3.auxiliary_tasks import TASKS
-from dgvf_agents.sb3.policies import MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
 from tests.random_rollouts import random_rollout

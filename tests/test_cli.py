@@ -25,13 +25,13 @@ from dgvf_agents.command_names import NAMES, PAPER_FIGURES, Names, PaperFigure, 
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
 from dgvf_agents.experiments.catalog import EXPERIMENTS
-from dgvf_agents.runs import recorder, train
-from dgvf_agents.runs import watch as watching
-from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
-from dgvf_agents.runs.environments import window
-from dgvf_agents.runs.evaluate import evaluate
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.plotting import plot_learning_curve
+from dgvf_agents.train import recorder, train
+from dgvf_agents.train import watch as watching
+from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig, preset
+from dgvf_agents.train.environments import window
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.plotting import plot_learning_curve
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 
@@ -178,7 +178,7 @@ def test_a_device_that_evaluates_nothing_is_named(run: Path, capsys: pytest.Capt
 def test_actors_without_ray_are_refused_before_the_run_begins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("dgvf_agents.runs.train.find_spec", lambda name: None)
+    monkeypatch.setattr("dgvf_agents.train.train.find_spec", lambda name: None)
     impala = ["--algorithm", "impala", "--actors", "2", "--out", str(tmp_path / "run")]
     with pytest.raises(SystemExit):
         main(["train", "collect-objects-small", "a2c", *TINY, *impala])

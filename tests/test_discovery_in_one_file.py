@@ -17,12 +17,12 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.schedules import GeometricSchedule
 from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
-from dgvf_agents.runs.config import preset
-from dgvf_agents.runs.train import arguments_of
-from dgvf_agents.sb3.schedules import GeometricSchedule
+from dgvf_agents.train.config import preset
+from dgvf_agents.train.train import arguments_of
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")

@@ -21,9 +21,9 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents import DGVFA2C, zoo
-from dgvf_agents.runs.config import WORLDS, preset
-from dgvf_agents.runs.train import _PASSED_ON, build
-from dgvf_agents.sb3.schedules import GeometricSchedule, checked_value_at
+from dgvf_agents.agents.schedules import GeometricSchedule, checked_value_at
+from dgvf_agents.train.config import WORLDS, preset
+from dgvf_agents.train.train import _PASSED_ON, build
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "zoo"
 SMALL, PUDDLE = "CollectObjectsSmall-v0", "PuddleWorld-v0"

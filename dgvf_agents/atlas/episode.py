@@ -12,8 +12,8 @@ import torch
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import maybe_transpose
 
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import make_atari
 
 

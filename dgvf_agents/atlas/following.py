@@ -7,12 +7,12 @@ from typing import NamedTuple, final
 import numpy as np
 from scipy.spatial.distance import cdist
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.episode import Episode, record, recorded_env
 from dgvf_agents.atlas.games import Game
 from dgvf_agents.atlas.probe import QuestionValues, question_values
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.train.config import TrainConfig
 
 STEPS = 200
 """Steps after which a recording stops."""

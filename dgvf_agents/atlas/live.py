@@ -6,13 +6,13 @@ from typing import Any, final
 
 import numpy as np
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.domain_check import check_domain
 from dgvf_agents.atlas.maps import Maps, scale_of
 from dgvf_agents.atlas.probe import agent_values
 from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.rendering import LiveOverlay, Overlay
 
 QUANTITIES = ("cumulant", "answer", "discount")

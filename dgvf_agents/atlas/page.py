@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.domain_check import check_domain
@@ -21,12 +22,11 @@ from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
 from dgvf_agents.atlas.report import Questions, RunReport, evaluated_world, read_run
 from dgvf_agents.atlas.summary import lead
-from dgvf_agents.runs.algorithms import algorithm_of
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.shipped import output_folder
 from dgvf_agents.storage.atomic import write_whole
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.train.algorithms import algorithm_of
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.shipped import output_folder
 
 GAME_STEPS = 1000
 """Steps after which the recording of a game stops by default: a bit more than a minute of an Atari game."""

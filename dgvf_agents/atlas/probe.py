@@ -11,11 +11,11 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.functional_policy import encoder_widths
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.sb3.functional_policy import encoder_widths
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _BATCH = 256
 """Observations at once; all images together would not fit into memory."""

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, final
 import gymnasium as gym
 import numpy as np
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas import metrics
 from dgvf_agents.atlas.captions import Caption, describe_question, name_question
 from dgvf_agents.atlas.domain import Domain, domain_of
@@ -18,11 +19,10 @@ from dgvf_agents.atlas.metrics import Principal, Ranking, principal_questions, r
 from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
 from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.runs.algorithms import algorithm_of
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.train import build
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.train.algorithms import algorithm_of
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.train import build
 
 import dgvf_envs  # noqa: F401  # isort: skip, registers the environments
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.probe import question_task
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 GRADIENT_MOMENTS = 240
 """Moments of a game at even distances at which gradients are drawn."""

@@ -15,17 +15,17 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.bench.environments import game_table, measure_game
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import growth_of
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import parts_of, training_rates
 from dgvf_agents.execution.devices import check_device_name, device_named
-from dgvf_agents.runs.atari_config import AtariMethod, atari_config
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.environments import training_environments
-from dgvf_agents.runs.train import build
+from dgvf_agents.train.atari_config import AtariMethod, atari_config
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import training_environments
+from dgvf_agents.train.train import build
 from dgvf_envs.atari.emulator import title_of
 
 AGENTS = {

@@ -14,7 +14,7 @@ import torch
 from rich.table import Table
 from stable_baselines3.common.callbacks import BaseCallback
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.training import PAPER, POLICIES

@@ -17,6 +17,7 @@ from gymnasium.vector import VectorEnv
 from rich.console import RenderableType
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
+from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor, ResNetExtractor
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.operations import OperationCounter
 from dgvf_agents.bench.reference import Rate
@@ -34,7 +35,6 @@ from dgvf_agents.impala.actor_process import EnvironmentActor
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.environments import EnvById, EnvFactory
 from dgvf_agents.impala.transport import batch_of, size_of
-from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor, ResNetExtractor
 from dgvf_envs.atari.emulator import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
 

@@ -11,7 +11,7 @@ from typing import final
 import torch
 from torch.utils._pytree import tree_leaves
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import learn_updates, warm_up
 from dgvf_agents.execution.devices import CPU

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.bench.report import Row
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 PACKAGES = ("jax", "jaxlib")
 """What the reference needs."""

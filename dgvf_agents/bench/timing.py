@@ -15,11 +15,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.bench.report import Row
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import CPU
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 T = TypeVar("T")
 

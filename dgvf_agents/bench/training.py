@@ -17,14 +17,14 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 from torch.utils.benchmark import Timer
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.memory import growth_of, resident_mib
 from dgvf_agents.bench.operations import OperationCounter, longest_operations, times_alone
 from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import learn_updates, median_rates, parts_of, training_rate, warm_up
-from dgvf_agents.sb3.policies import GridCNNExtractor, MLPExtractor
 from dgvf_envs.sb3_adapter import make_vec
 
 POLICIES = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "CnnPolicy"}

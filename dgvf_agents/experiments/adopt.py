@@ -20,7 +20,7 @@ from dgvf_agents.experiments.runs import (
     read_mark,
     write_mark,
 )
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig
 
 
 def adopt(cells: Sequence[Cell], folders: Sequence[Path]) -> list[Cell]:

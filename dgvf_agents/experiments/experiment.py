@@ -13,7 +13,7 @@ from dgvf_agents.experiments.ranking import Ranking
 from dgvf_agents.experiments.search import COEFFICIENT, Choice, Stages
 from dgvf_agents.experiments.settings import SearchGrid, Setting
 from dgvf_agents.experiments.tables import Results
-from dgvf_agents.runs.config import WORLDS
+from dgvf_agents.train.config import WORLDS
 
 
 @final

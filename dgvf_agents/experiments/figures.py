@@ -16,8 +16,8 @@ from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
-from dgvf_agents.runs.atari_config import PAPER_TABLE
-from dgvf_agents.runs.plotting import (
+from dgvf_agents.train.atari_config import PAPER_TABLE
+from dgvf_agents.train.plotting import (
     Bars,
     HeatMap,
     Line,

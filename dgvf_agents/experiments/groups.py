@@ -16,7 +16,7 @@ from typing import Any
 
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.experiments.runs import REFERENCE, Cell
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig
 
 MAX_MEMBERS = 8
 """Of a population on the CPU. More hardly gain, and make all of them wait for the slowest part of a sweep."""

@@ -9,7 +9,7 @@ from typing import Literal, final
 import numpy as np
 
 from dgvf_agents.experiments.table_files import read_csv
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.folder import RunFolder
 
 Measure = Literal["evaluation", "training"]
 """`evaluation`: evaluation episodes; `training`: the last 100 training episodes."""

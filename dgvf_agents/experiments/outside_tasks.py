@@ -10,8 +10,8 @@ import inspect
 from dataclasses import dataclass, fields
 from typing import Any, Literal, final
 
-from dgvf_agents.a2c import DGVFA2C
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.train.config import TrainConfig
 
 OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
 

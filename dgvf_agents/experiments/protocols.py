@@ -31,7 +31,7 @@ from dgvf_agents.experiments.settings import (
     method_in,
     setting,
 )
-from dgvf_agents.runs.config import METHODS
+from dgvf_agents.train.config import METHODS
 
 _SEED = 0
 """Of the trials of `equal-budget`."""

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from dgvf_agents.experiments.runs import RECORDING_FIELDS, Cell, read_config, read_mark
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig
 
 _BY_SEED = ("seed", "questions_from")
 """Fields that differ between the seeds of a setting."""

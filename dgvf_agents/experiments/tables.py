@@ -12,8 +12,8 @@ from typing import Any, Literal, final
 import pandas as pd
 
 from dgvf_agents.experiments.table_files import contents_of, files_of, read_table
-from dgvf_agents.runs.config import WORLDS
 from dgvf_agents.storage.atomic import replacing, write_whole
+from dgvf_agents.train.config import WORLDS
 
 Quantity = Literal["final", "average"]
 """`final`: mean return over the last tenth of training; `average`: over all of it."""

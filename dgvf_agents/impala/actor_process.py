@@ -13,6 +13,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import ConstantSchedule
 from torch import Tensor
 
+from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head, exploration_matrices
 from dgvf_agents.core.acting import sample_actions
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
@@ -23,7 +24,6 @@ from dgvf_agents.impala.transport import Message, Parameters, pack
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
-from dgvf_agents.sb3.functional_policy import PolicyFunctions, answer_head, exploration_matrices
 
 
 @final

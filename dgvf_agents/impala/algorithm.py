@@ -18,6 +18,8 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
+from dgvf_agents.agents.algorithm import LossReduction
+from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.core.argument_checks import (
     check_choice,
     check_counts,
@@ -40,8 +42,6 @@ from dgvf_agents.impala.environments import EnvFactory, RemoteEnvs, factory_of, 
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.several_learners import SeveralLearners
 from dgvf_agents.impala.transport import Parameters, batch_of
-from dgvf_agents.sb3.algorithm import LossReduction
-from dgvf_agents.sb3.arguments import RULE_SETTINGS
 
 Self = TypeVar("Self", bound="DGVFImpala")
 
@@ -176,7 +176,7 @@ class DGVFImpala(SeveralLearners):
             device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
                 available.
             _init_setup_model: whether to build the networks at once.
-            auxiliary_task: a name in `dgvf_agents.sb3.auxiliary_tasks.TASKS`, or a function that returns the task for
+            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for
                 the model; the model's policy is built by then.
             auxiliary_coefficient: c, weight of the auxiliary task (paper: 1e-4; 1e-3 for reward prediction); a number,
                 or a function of the remaining progress.

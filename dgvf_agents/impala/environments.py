@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_envs.sb3_adapter import make_vec
 
 EnvFactory = Callable[[int, "int | None"], "VecEnv | VectorEnv"]

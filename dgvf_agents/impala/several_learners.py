@@ -15,10 +15,10 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 from torch.utils._pytree import tree_map_only
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.learner_group import LearnerGroup, check_group, rank
 from dgvf_agents.storage.persistence import constructor_arguments
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 _MAY_DIFFER = (
     "actors",

@@ -13,12 +13,12 @@ from typing import Any, final
 
 import torch
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.population.collector import PopulationCollector
 from dgvf_agents.population.learner import PopulationLearner
 from dgvf_agents.population.stacking import member_of
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 def _without_epsilon(optimizer: Optimizer) -> Optimizer:

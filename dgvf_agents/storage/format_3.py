@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from dgvf_agents.agents.functional_policy import theta_name
 from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.types import Rollout
-from dgvf_agents.sb3.functional_policy import theta_name
 
 Tensors = dict[str, Tensor]
 

@@ -16,9 +16,9 @@ from typing import Any, BinaryIO, final
 import cloudpickle
 import torch
 
+from dgvf_agents.agents.arguments import SCHEDULES
 from dgvf_agents.core.types import Params
 from dgvf_agents.learner_state import LearnerState
-from dgvf_agents.sb3.arguments import SCHEDULES
 from dgvf_agents.storage.model_file import (
     READ_ERRORS,
     DamagedFileError,

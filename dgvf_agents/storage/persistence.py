@@ -18,10 +18,10 @@ from stable_baselines3.common.utils import check_for_correct_spaces, get_system_
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.utils._pytree import tree_map_only
 
-from dgvf_agents.sb3.algorithm import DiscoveryAlgorithm
-from dgvf_agents.sb3.arguments import SCHEDULES
-from dgvf_agents.sb3.logging import get_log, restore_log
-from dgvf_agents.sb3.schedules import value_at
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.arguments import SCHEDULES
+from dgvf_agents.agents.logging import get_log, restore_log
+from dgvf_agents.agents.schedules import value_at
 from dgvf_agents.storage.environment_validation import check_environment
 from dgvf_agents.storage.learner_validation import check_learner
 from dgvf_agents.storage.loading import NEEDED, StoredModel, read_learned, read_stored

@@ -17,7 +17,7 @@ _MODULES = {
     "dgvf_agents.core.types": ("Rollout",),
     "dgvf_agents.impala.settings": ("ActorSettings",),
     "dgvf_agents.learner_state": ("LearnerState", "UnrollState"),
-    "dgvf_agents.sb3.extractors": (
+    "dgvf_agents.agents.extractors": (
         "AtariCNNExtractor",
         "EncoderExtractor",
         "GridCNNExtractor",
@@ -29,7 +29,7 @@ _MODULES = {
     "dgvf_agents.core.networks": ("AtariCNNEncoder", "GridCNNEncoder", "MLPEncoder"),
     "dgvf_agents.core.optimizers": ("SGD", "RMSProp", "Adam"),
     "dgvf_agents.core.resnet": ("ResNetEncoder",),
-    "dgvf_agents.sb3.policies": (
+    "dgvf_agents.agents.policies": (
         "CnnPolicy",
         "DGVFPolicy",
         "MlpPolicy",
@@ -37,7 +37,7 @@ _MODULES = {
         "PaperMlpPolicy",
         "ResNetPolicy",
     ),
-    "dgvf_agents.sb3.schedules": ("GeometricSchedule",),
+    "dgvf_agents.agents.schedules": ("GeometricSchedule",),
     "stable_baselines3.common.buffers": ("DictRolloutBuffer", "RolloutBuffer"),
     "stable_baselines3.common.policies": (
         "ActorCriticCnnPolicy",

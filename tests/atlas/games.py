@@ -8,9 +8,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.train import build, train
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.train import build, train
 
 SIDE, LENGTH = 10, 30
 """Of the picture, and of a game."""

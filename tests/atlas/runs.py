@@ -8,11 +8,11 @@ from typing import Any
 
 import gymnasium as gym
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import domain_of
-from dgvf_agents.runs.config import Method, World, preset
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.train import train
+from dgvf_agents.train.config import Method, World, preset
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.train import train
 
 QUESTIONS = 5
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.following import STEPS, follow
 from dgvf_agents.atlas.maps import SIDE, Scale, limits_of, scale_of
 from dgvf_agents.atlas.page import write_atlas
@@ -22,7 +22,7 @@ from dgvf_agents.atlas.reliance import erased, policy_return, reliance
 from dgvf_agents.atlas.report import Checkpoint, read_run
 from dgvf_agents.cli import main
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.rendering import DIVERGING, INK, SEQUENTIAL, Canvas

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import describe_question, explain
 from dgvf_agents.atlas.episode import Episode, first_full_moment, picture_of, record, recorded_env
 from dgvf_agents.atlas.frames import HEAT_COLORS
@@ -22,8 +22,8 @@ from dgvf_agents.atlas.metrics import explained
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import question_values
 from dgvf_agents.atlas.saliency import cumulant_saliency, heat_levels, peak_of
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.atari import MODERN, PAPER, make_atari, make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run

@@ -18,7 +18,7 @@ from dgvf_agents.atlas.live import live_questions
 from dgvf_agents.atlas.metrics import decoded as decoded_target
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import agent_values, question_values
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.rendering import LINE
 from tests.atlas.corridor import LENGTH, Cells, Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.games import QUESTIONS, tiny_config, trained_run

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgvf_agents.a2c import DGVFA2C
+from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import (
     RMSProp,
@@ -23,8 +23,8 @@ from dgvf_agents.core.optimizers import (
 )
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.packing import Packing, clip_meta_gradient
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.train import build
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.train import build
 from tests.core.test_optimizers import random_params
 
 pytestmark = pytest.mark.usefixtures("double_precision")

@@ -22,20 +22,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.guidance import INPUT_BATCHES
 from dgvf_agents.cli import main
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from dgvf_agents.execution.devices import check_device_name, device_named, evaluation_device, upload
-from dgvf_agents.runs.checkpoint import load_checkpoint
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.environments import training_environments
-from dgvf_agents.runs.evaluate import evaluate
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.probe import probe
-from dgvf_agents.runs.train import train
-from dgvf_agents.sb3.guidance import INPUT_BATCHES
 from dgvf_agents.storage.model_file import ModelFile, write_bytes
+from dgvf_agents.train.checkpoint import load_checkpoint
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import training_environments
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.probe import probe
+from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
 from tests.devices import needs_cuda
 

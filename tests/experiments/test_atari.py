@@ -18,9 +18,9 @@ from dgvf_agents.experiments.runs import cells_of
 from dgvf_agents.experiments.settings import SCALES, Scale
 from dgvf_agents.experiments.tables import Results, only, where
 from dgvf_agents.experiments.worlds import game_of_world, reference_of, world_of_game
-from dgvf_agents.runs.atari_config import ATARI_METHODS, atari_config
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.plotting import Panel
+from dgvf_agents.train.atari_config import ATARI_METHODS, atari_config
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.plotting import Panel
 from tests.run_folders import write_run
 
 

@@ -29,8 +29,8 @@ from dgvf_agents.experiments.runs import (
 )
 from dgvf_agents.experiments.settings import SCALES, Scale, SearchGrid, setting
 from dgvf_agents.experiments.worlds import REFERENCES
-from dgvf_agents.runs.config import METHODS, WORLDS, TrainConfig, preset
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig, preset
+from dgvf_agents.train.folder import RunFolder
 from tests.run_folders import write_run
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]

@@ -18,7 +18,7 @@ from dgvf_agents.experiments.settings import method_in
 from dgvf_agents.experiments.statistics import Estimate
 from dgvf_agents.experiments.tables import Results, make_table
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
-from dgvf_agents.runs.config import METHODS
+from dgvf_agents.train.config import METHODS
 
 WORLD = "collect-objects-small"
 LEVEL = SOLVED[WORLD]

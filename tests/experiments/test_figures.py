@@ -14,8 +14,8 @@ from dgvf_agents.experiments.analysis import analyze
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.figures import COLORS, draw_curves, draw_curves_by_changes, draw_search, draw_study
 from dgvf_agents.experiments.tables import Results, make_table
-from dgvf_agents.runs import plotting
-from dgvf_agents.runs.plotting import Line, Panel
+from dgvf_agents.train import plotting
+from dgvf_agents.train.plotting import Line, Panel
 
 Returns = Mapping[str, Sequence[float]]
 

@@ -14,8 +14,8 @@ from stable_baselines3 import A2C
 from dgvf_agents import DGVFA2C
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task_config
 from dgvf_agents.experiments.runs import CellState, run_cell, state_of
-from dgvf_agents.runs.environments import training_environments
-from dgvf_agents.runs.train import build
+from dgvf_agents.train.environments import training_environments
+from dgvf_agents.train.train import build
 
 TASKS = [
     pytest.param(

@@ -33,8 +33,8 @@ from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, where
-from dgvf_agents.runs.config import METHODS
-from dgvf_agents.runs.origin import code_version
+from dgvf_agents.train.config import METHODS
+from dgvf_agents.train.origin import code_version
 from tests.run_folders import write_run
 
 TINY = ["reproduce", "gridworlds", "--scale", "tiny", "--jobs", "2"]
@@ -112,8 +112,8 @@ def test_curves_follow_from_the_episodes(swept: Path) -> None:
 
 
 def test_a_run_of_a_sweep_is_an_ordinary_run(swept: Path, tmp_path: Path) -> None:
-    from dgvf_agents.runs.evaluate import evaluate
-    from dgvf_agents.runs.train import train
+    from dgvf_agents.train.evaluate import evaluate
+    from dgvf_agents.train.train import train
 
     cell = gridworld_cells(swept)[0]
     train(cell.config, tmp_path / "run", show_progress=False)

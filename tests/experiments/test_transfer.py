@@ -14,9 +14,9 @@ from dgvf_agents.experiments.runs import CellState, cells_of, state_of
 from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, setting
 from dgvf_agents.experiments.tables import Results, read_provenance
 from dgvf_agents.experiments.transfer import OTHER_WORLDS, PRINCIPAL_QUESTIONS, question_sources
-from dgvf_agents.runs.algorithms import load_model
-from dgvf_agents.runs.config import WORLDS
-from dgvf_agents.runs.folder import RunFolder
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.config import WORLDS
+from dgvf_agents.train.folder import RunFolder
 from tests.kill_harness import differences
 
 TRANSFER = EXPERIMENTS["question-transfer"]

@@ -23,9 +23,9 @@ from typing import Any
 
 from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.supervision import Supervisor
-from dgvf_agents.runs.config import TrainConfig
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.train import actor_namespace, train
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.train import actor_namespace, train
 
 EVERY = 2_000
 """Steps between checkpoints."""

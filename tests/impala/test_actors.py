@@ -29,10 +29,10 @@ from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import batch_of, pack
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_envs.sb3_adapter import make_vec
+from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
 from tests.impala.in_process import InProcessFleet, in_process  # noqa: F401
 from tests.impala.test_algorithm import NETWORKS, SMALL, _weights
-from tests.sb3.test_updates import BOX, Samples
 
 CPU = torch.device("cpu")
 
@@ -372,7 +372,7 @@ def test_factories_serve_the_embedded_agent_too() -> None:
 
 
 def test_ray_is_not_imported_without_actors() -> None:
-    code = "import sys; from dgvf_agents import DGVFImpala; import dgvf_agents.runs.train; print('ray' in sys.modules)"
+    code = "import sys; from dgvf_agents import DGVFImpala; import dgvf_agents.train.train; print('ray' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 

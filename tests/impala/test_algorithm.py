@@ -19,15 +19,15 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import VecCheckNan, VecEnv
 
 from dgvf_agents import DGVFA2C, DGVFImpala
+from dgvf_agents.agents.auxiliary_tasks import TASKS
 from dgvf_agents.core.optimizers import SGD, Adam, RMSProp
 from dgvf_agents.core.targets import VTraceTargets
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
-from dgvf_agents.runs.atari_config import PAPER_TABLE
-from dgvf_agents.sb3.auxiliary_tasks import TASKS
+from dgvf_agents.train.atari_config import PAPER_TABLE
 from dgvf_envs.sb3_adapter import make_vec
+from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
-from tests.sb3.test_updates import BOX, Samples
 from tests.storage.test_resume import COPIES, SaveAt, assert_same_training, puddle, rooms
 
 SMALL: dict[str, Any] = {

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from dgvf_agents.cli import main
-from dgvf_agents.runs import train as train_module
-from dgvf_agents.runs.config import TrainConfig
+from dgvf_agents.train import train as train_module
+from dgvf_agents.train.config import TrainConfig
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dgvf_agents.runs.config import Method, preset
-from dgvf_agents.runs.evaluate import evaluate
-from dgvf_agents.runs.train import train
+from dgvf_agents.train.config import Method, preset
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.train import train
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7_200)]
 

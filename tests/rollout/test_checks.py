@@ -18,14 +18,14 @@ import torch
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecMonitor
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.auxiliary_tasks import question_network
 from dgvf_agents.cli import main
 from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params
 from dgvf_agents.rollout.checks import step
-from dgvf_agents.runs.folder import RunFolder
-from dgvf_agents.runs.interrupts import stop_requests
-from dgvf_agents.sb3.auxiliary_tasks import question_network
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.interrupts import stop_requests
 from dgvf_envs.sb3_adapter import make_vec
 from tests.kill_harness import differences
 

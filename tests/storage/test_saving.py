@@ -29,14 +29,14 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.auxiliary_tasks import TASKS
+from dgvf_agents.agents.extractors import window_space
+from dgvf_agents.agents.policies import MlpPolicy
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
-from dgvf_agents.sb3.auxiliary_tasks import TASKS
-from dgvf_agents.sb3.extractors import window_space
-from dgvf_agents.sb3.policies import MlpPolicy
 from dgvf_agents.storage.model_file import DamagedFileError, ModelFile
 from dgvf_envs.sb3_adapter import make_vec
-from tests.sb3.test_updates import Samples
+from tests.agents.test_updates import Samples
 
 BATCH = 4 * 5
 TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "head_arch": [8]}

@@ -21,9 +21,9 @@ from stable_baselines3.common.torch_layers import NatureCNN
 from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
+from dgvf_agents.agents.policies import MlpPolicy
+from dgvf_agents.agents.schedules import GeometricSchedule
 from dgvf_agents.core.optimizers import SGD, Adam, RMSProp
-from dgvf_agents.sb3.policies import MlpPolicy
-from dgvf_agents.sb3.schedules import GeometricSchedule
 from dgvf_agents.storage.serialization import CannotEncodeError, Encoder, decode
 from dgvf_agents.storage.type_names import _MODULES, name_of, type_named
 from tests.helpers import assert_same
@@ -203,7 +203,7 @@ def test_anything_else_is_refused(value: Any) -> None:
         "torch.nn.functional",
         "torch.nn.init",
         "torch.optim.lr_scheduler",
-        "dgvf_agents.sb3.policies.MlpPolicy",
+        "dgvf_agents.agents.policies.MlpPolicy",
         "Monitor",
         "torch.hub.load",
         "torch.optim.lr_scheduler.LambdaLR",

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from dgvf_agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 
 Params = dict[str, Array]
 LAYERS = "encoder.extractor.encoder.layers"

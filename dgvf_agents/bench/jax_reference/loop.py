@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.bench.jax_reference.learning import (
     Adam,
     Batch,
@@ -23,7 +24,6 @@ from dgvf_agents.bench.jax_reference.learning import (
     unroll,
 )
 from dgvf_agents.bench.jax_reference.worlds import WORLDS, Episodes, World
-from dgvf_agents.synchronous import SynchronousAlgorithm
 
 
 class Agent(NamedTuple):

@@ -1,0 +1,183 @@
+"""DGVFA2C: advantage actor-critic with an auxiliary task, as a Stable-Baselines3 algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
+from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.question_networks import QuestionEncoder
+from dgvf_agents.core.tasks import AuxiliaryTask
+from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.execution.compiling import Mode
+
+Self = TypeVar("Self", bound="DGVFA2C")
+
+
+class DGVFA2C(SynchronousAlgorithm):
+    """Advantage actor-critic with an auxiliary task. By default, the task is to answer discovered questions.
+
+    It is used like any Stable-Baselines3 algorithm:
+
+    >>> from dgvf_agents import DGVFA2C
+    >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
+
+    The positional arguments are those of Stable-Baselines3's A2C, in the same order and with the same defaults. By
+    default, the main task and the auxiliary task train the encoder jointly. The paper's settings are the presets of
+    `dgvf train`; `dgvf_agents.train.train.build` makes a model from a preset.
+    """
+
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: GymEnv | VectorEnv | str | None,
+        learning_rate: float | Schedule = 7e-4,
+        n_steps: int = 5,
+        gamma: float = 0.99,
+        gae_lambda: float = 1.0,
+        ent_coef: float | Schedule = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float | None = 0.5,
+        rms_prop_eps: float = 1e-5,
+        use_rms_prop: bool = True,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        normalize_advantage: bool = False,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
+        auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
+        auxiliary_coefficient: float | Schedule = 0.03,
+        auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
+        encoder_mode: EncoderMode = "joint",
+        questions: int = 128,
+        question_discount: float | None = 0.9,
+        question_window: int = 1,
+        question_encoder: QuestionEncoder = "independent",
+        unroll_length: int = 10,
+        objective: Objective = "sum",
+        horizon: Horizon = "unrolled",
+        convention: Convention = "exact",
+        head_rate: float = 1.0,
+        storage: Storage = "graph",
+        meta_learning_rate: float | Schedule = 3e-4,
+        meta_epsilon: float = 1e-8,
+        meta_max_grad_norm: float = 1.0,
+        meta_max_discount_grad_norm: float | None = None,
+        meta_skip_norm: float = 1e3,
+        inner_optimizer: Optimizer | None = None,
+        mixed_precision: bool = False,
+        n_envs: int | None = None,
+        monitor_wrapper: bool = True,
+        compile: Mode = "auto",
+    ) -> None:
+        """
+        Args:
+            policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an actor-critic policy
+                class.
+            env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
+            learning_rate: α′, the learning rate of the inner update; a number, or a function of the remaining progress
+                (from 1 to 0).
+            n_steps: T, steps per environment and update (paper: 5).
+            gamma: discount factor of the main task.
+            gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns.
+            ent_coef: c_H, entropy coefficient (A2C: 0; paper: searched in 1e-4 … 0.05); a number, or a function of the
+                remaining progress.
+            vf_coef: c_v, coefficient of the value loss, which is the mean squared error.
+            max_grad_norm: maximum norm of inner gradients, which are clipped to it; `None`: no clipping.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5), squared inside the square root: √(s + ε²) is √s + ε, as PyTorch
+                has it, up to a factor between 1 and √2, and can be differentiated at s = 0.
+            use_rms_prop: whether to use PyTorch's RMSProp, as A2C does, or Adam with ε = 1e-5. `optimizer_class` in
+                `policy_kwargs` takes precedence; Stable-Baselines3's `RMSpropTFLike` selects TensorFlow's RMSProp.
+            use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.
+            sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
+            rollout_buffer_class: class of `rollout_buffer`, which shows the last rollout: `RolloutBuffer` or
+                `DictRolloutBuffer`; `None`: the one for the observation space.
+            rollout_buffer_kwargs: keyword arguments of the rollout buffer.
+            normalize_advantage: whether to normalize the advantages of a batch to mean 0 and standard deviation 1.
+            stats_window_size: number of episodes that logged means are taken over.
+            tensorboard_log: folder for TensorBoard logs; `None`: no logs.
+            policy_kwargs: keyword arguments of the policy.
+            verbose: 0 for no output, 1 for info messages, 2 for debug messages.
+            seed: seed of all random number generators; `None`: not seeded.
+            device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
+                available.
+            _init_setup_model: whether to build the networks at once.
+            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for
+                the model; the model's policy is built by then.
+            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting`; a number, or a function
+                of the remaining progress.
+            auxiliary_weighting: `"gradient-norm"` scales the auxiliary loss so that the norm of its gradient at the
+                features is c times that of the main task's, whatever the scale of rewards and cumulants; `"fixed"`
+                multiplies the auxiliary loss, a sum over questions, by c (paper).
+            encoder_mode: which losses train the encoder: `"joint"`: those of the main task and the auxiliary task;
+                `"auxiliary"`: only that of the auxiliary task (paper, section 4).
+            questions: D, number of questions (paper: 128).
+            question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
+                network.
+            question_window: j, number of future observations that the question network sees.
+            question_encoder: `"independent"`: the question network has an encoder of its own; `"shared"`: it reads the
+                agent's features of future observations (paper, joint learning on Atari).
+            unroll_length: L, inner updates per meta-update (paper: 10).
+            objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
+            horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
+                only through the last of them (paper, appendix).
+            convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
+                `dgvf_agents.core.inner_update`.
+            head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
+            storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
+            meta_learning_rate: α, learning rate of Adam on η; a number, or a function of the remaining progress.
+            meta_epsilon: ε of Adam on η.
+            meta_max_grad_norm: maximum norm of meta-gradients, which are clipped to it (paper, table 1: 1 for
+                cumulants); may be infinite.
+            meta_max_discount_grad_norm: separate maximum norm for the head that predicts discounts (paper, table 1:
+                10); `None`: clipped together with all other meta-parameters. See `dgvf_agents.core.optimizers`.
+            meta_skip_norm: meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite.
+            inner_optimizer: optimizer of the inner update, a `dgvf_agents.core.optimizers.Optimizer`; `None`: the one
+                selected by `use_rms_prop` and `optimizer_class`.
+            mixed_precision: whether encoders, those of the agent and of the question network, compute matrix products
+                and convolutions in bfloat16. Heads, losses, returns, parameters, optimizers and the accumulated
+                meta-gradient stay float32.
+            n_envs: number of environments if `env` is an id; default: 16 for environments of `dgvf_envs`, as in the
+                paper, and 1 for others, as in A2C. For any other `env`: its number of environments, or `None`.
+            monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
+            compile: whether updates run compiled, which is faster and gives equal results up to rounding. `"auto"`:
+                training starts at once, on the CPU other processes compile meanwhile, and updates from the 1,000th on
+                run compiled, in calls of `learn` that end after the 4,000th or later. Updates with dropout are never
+                compiled.
+
+        Raises:
+            ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
+        """
+        super().__init__({name: value for name, value in locals().items() if name not in ("self", "__class__")})
+
+    def learn(
+        self: Self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 100,
+        tb_log_name: str = "DGVFA2C",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train the model. Arguments, defaults and the returned value are those of Stable-Baselines3's A2C.
+
+        Raises:
+            NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
+        """
+        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)

@@ -1,0 +1,400 @@
+"""What algorithms with a `DiscoveryLearner` share as Stable-Baselines3 sees them: their parts, settings and logs."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from torch import Tensor
+
+from dgvf_agents.agents.annealed import AnnealedSettings
+from dgvf_agents.agents.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
+from dgvf_agents.agents.auxiliary_tasks import named_task
+from dgvf_agents.agents.extractors import check_observation_space
+from dgvf_agents.agents.functional_policy import (
+    PolicyFunctions,
+    answer_head,
+    exploration_matrices,
+    warn_of_missing_encoder,
+)
+from dgvf_agents.agents.guidance import Guidance
+from dgvf_agents.agents.inner_optimizers import inner_optimizer_for, with_optimizer
+from dgvf_agents.agents.logging import record_answers, record_meta_updates, record_questions, record_update
+from dgvf_agents.agents.rollout_buffer import RolloutView, fill_buffer
+from dgvf_agents.agents.schedules import value_at
+from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
+from dgvf_agents.core.distributions import ActionDistribution, distribution_for
+from dgvf_agents.core.finite import check_metrics
+from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, UpdateRule
+from dgvf_agents.core.losses import ActorCriticWeights
+from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
+from dgvf_agents.core.question_networks import QuestionEncoder
+from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
+from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.execution.compiling import Compilation, Mode
+from dgvf_agents.execution.devices import warn_of_slow_bfloat16
+from dgvf_agents.execution.learner_group import LearnerGroup
+from dgvf_agents.execution.packing import KEY
+from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.learner import DiscoveryLearner, MetaSettings
+from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.rollout.actor import Actor
+from dgvf_agents.rollout.builder import RolloutBuilder
+from dgvf_agents.rollout.collector import Collector
+
+LossReduction = Literal["mean", "sum"]
+
+
+class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
+    """Builds the learner and its parts from an algorithm's arguments, and keeps policy and learner in sync."""
+
+    policy: ActorCriticPolicy
+    """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner`."""
+    learner: DiscoveryLearner
+    """Algorithm 1 and its state."""
+    task: AuxiliaryTask
+    """The auxiliary task."""
+    answer_net: torch.nn.Linear | None
+    """The answer head; `None` for a task without answers."""
+    compilation: Compilation
+    """Which updates run compiled."""
+
+    normalize_advantage: bool
+    use_rms_prop: bool
+    rms_prop_eps: float
+    auxiliary_task: str | Callable[..., AuxiliaryTask]
+    auxiliary_coefficient: float | Schedule
+    auxiliary_weighting: AuxiliaryWeighting
+    encoder_mode: EncoderMode
+    questions: int
+    question_discount: float | None
+    question_window: int
+    question_encoder: QuestionEncoder
+    unroll_length: int
+    objective: Objective
+    horizon: Horizon
+    convention: Convention
+    head_rate: float
+    storage: Storage
+    meta_learning_rate: float | Schedule
+    meta_epsilon: float
+    meta_max_grad_norm: float
+    meta_max_discount_grad_norm: float | None
+    meta_skip_norm: float
+    inner_optimizer: Optimizer | None
+    mixed_precision: bool
+    compile: Mode
+    loss_reduction: LossReduction = "mean"
+    """What gradient norms and the optimizers' ε refer to: means over the batch, or sums."""
+    learners: int = 1
+    """Learners that train together, each with `n_envs` environments."""
+    rule_settings: ClassVar[tuple[str, ...]] = RULE_SETTINGS
+    """Attributes that the update rule is built from; they may change while training, which restarts the unroll."""
+
+    _functions: PolicyFunctions
+    _collector: Collector
+    _policy_theta: Params  # packed θ, which the policy's parameters are views of
+    _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
+    _rollout: Rollout | None = None
+
+    @property
+    def metrics(self) -> InnerMetrics | None:
+        """What the last inner update reports; `None` before the first."""
+        return self.learner.metrics
+
+    @property
+    def meta_updates(self) -> int:
+        """Meta-updates so far."""
+        return self.learner.meta_updates
+
+    @property
+    def meta_skipped(self) -> int:
+        """Meta-gradients skipped so far."""
+        return self.learner.meta_skipped
+
+    @property
+    def question_net(self) -> QuestionParameters:
+        """η, with state dicts like a network's."""
+        return QuestionParameters(self.learner)
+
+    @property
+    def optimizers(self) -> OptimizerStates:
+        """The inner optimizer and Adam on η, with state dicts."""
+        return OptimizerStates(self.learner)
+
+    def _setup_model(self) -> None:
+        check_arguments(vars(self))
+        check_observation_space(self.observation_space)
+        if self.mixed_precision:
+            warn_of_slow_bfloat16(self.device)
+        self._setup_lr_schedule()
+        self._distribution: ActionDistribution = distribution_for(
+            self.action_space, bool(self.policy_kwargs.get("squash_output", False))
+        )
+        self.set_random_seed(self.seed)
+        self._setup_policy()
+        self.task = self._build_task()
+        self._functions = self._functional_policy()
+        eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
+        self.compilation = self._new_compilation()
+        update_functions, theta = self._update_functions(eta), self._functions.params()
+        self.learner = DiscoveryLearner(
+            update_functions,
+            theta,
+            self._optimizer.init(theta),
+            eta,
+            discovers=self.task.discovers,
+            settings=self._meta_settings(),
+            meta_epsilon=norm_for_means(self.meta_epsilon, self._samples_per_unit),
+        )
+        self._sync_policy()
+        self._collector = self._build_collector(update_functions)
+        if self.seed is not None:
+            self._collector.actor.seed(self.seed)
+        self._rollout: Rollout | None = None
+        self._guidance = Guidance()
+        self._setup_rollout_buffer()
+
+    def _setup_policy(self) -> None:
+        """The policy, and the inner optimizer that its `optimizer_class` stands for."""
+        kwargs = self._policy_arguments()
+        given = kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
+        optimizer = self.inner_optimizer or inner_optimizer_for(*given)
+        self._optimizer: Optimizer = optimizer_for_means(optimizer, self._samples_per_unit)
+        self.policy = self.policy_class(  # type: ignore[assignment]
+            self.observation_space, self.action_space, self.lr_schedule, use_sde=self.use_sde, **kwargs
+        ).to(self.device)
+        if not isinstance(self.policy, ActorCriticPolicy):
+            raise ValueError(f"policy must be an ActorCriticPolicy, got {self.policy_class.__name__}")
+
+    def _policy_arguments(self) -> dict[str, Any]:
+        """`policy_kwargs` with an optimizer."""
+        return with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of one update, those of all learners."""
+        return self.n_steps * self.n_envs * self.learners
+
+    @property
+    def _samples_per_unit(self) -> int:
+        """Number of samples in the loss that gradient norms and ε refer to: N of `norm_for_means`."""
+        return self.steps_per_update if self.loss_reduction == "sum" else 1
+
+    def _norm(self, norm: float | None) -> float | None:
+        """A maximum gradient norm for losses that are means, as the learner's are."""
+        return None if norm is None else norm_for_means(norm, self._samples_per_unit)
+
+    def _build_task(self) -> AuxiliaryTask:
+        if not callable(self.auxiliary_task):
+            arguments = (self.questions, self.question_discount, self.question_window, self.mixed_precision)
+            return named_task(self.auxiliary_task, self.policy, *arguments, self.question_encoder)
+        task = self.auxiliary_task(self)
+        if not isinstance(task, AuxiliaryTask):
+            raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+        return task
+
+    def _functional_policy(self) -> PolicyFunctions:
+        """The policy with an answer head, as pure functions."""
+        head = answer_head(self.policy, self.task.num_answers)
+        self.answer_net = None if head is None else head.to(self.device)
+        functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
+        if self.storage == "recompute" and self.task.discovers and functions.random_in_training:
+            raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
+        if head is not None:
+            warn_of_missing_encoder(functions, self.policy)
+        return functions
+
+    def _build_collector(self, update_functions: UpdateFunctions) -> Collector:
+        distribution, final = self._distribution, self.task.needs_final_observation
+        action = (distribution.action_shape, distribution.action_dtype)
+        off_policy = update_functions.rule.targets.off_policy
+        sizes = (self.n_steps, self.n_envs, self.observation_space)
+        features = self.task.reads_features
+        builder = RolloutBuilder(*sizes, *action, self.device, final, off_policy, features)
+        exploration = partial(exploration_matrices, self.policy) if self.use_sde else None
+        act, updates = update_functions.act, lambda: self.learner.updates
+        actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration, features)
+        return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
+
+    def _setup_rollout_buffer(self) -> None:
+        """What callbacks see of a rollout."""
+        several = isinstance(self.observation_space, gym.spaces.Dict)
+        kind = self.rollout_buffer_class or (DictRolloutBuffer if several else RolloutBuffer)
+        spaces, factors = (self.observation_space, self.action_space), (self.gae_lambda, self.gamma)
+        buffer = kind(self.n_steps, *spaces, self.device, *factors, self.n_envs, **self.rollout_buffer_kwargs)
+        self.rollout_buffer = RolloutView(buffer)  # type: ignore[assignment]
+
+    def _update_functions(self, eta: Params) -> UpdateFunctions:
+        """The inner update and the meta-loss, of the attributes as they are now."""
+        rule = UpdateRule(
+            network=self._functions,
+            distribution=self._distribution,
+            task=self.task,
+            optimizer=self._optimizer,
+            weights=ActorCriticWeights(float(self.vf_coef)),
+            targets=self._targets(),
+            discount=float(self.gamma),
+            gae_lambda=float(self.gae_lambda),
+            normalize_advantages=self.normalize_advantage,
+            auxiliary_coefficient=value_at(self.auxiliary_coefficient, 1.0),
+            auxiliary_weighting=self.auxiliary_weighting,
+            encoder_mode=self.encoder_mode,
+            convention=self.convention,
+            max_gradient_norm=self._norm(self.max_grad_norm),
+            head_rate=float(self.head_rate),
+            averaging=LearnerGroup(self.learners, self.device) if self.learners > 1 else None,
+        )
+        self._applied_settings = [getattr(self, name) for name in self.rule_settings]
+        return UpdateFunctions.of(rule, eta, self.compilation)
+
+    def _targets(self) -> TargetRule:
+        """Targets of the main task."""
+        return OnPolicyTargets()
+
+    def _new_compilation(self) -> Compilation:
+        functions = self._functions
+        slower = self.compile == "auto" and self.device.type == "cpu" and functions.faster_eagerly
+        mode = False if slower or functions.random_in_training else self.compile  # dropout would become a constant
+        return Compilation(mode, self.device)
+
+    def _setup_learn(
+        self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        reset_num_timesteps: bool = True,
+        tb_log_name: str = "run",
+        progress_bar: bool = False,
+    ) -> tuple[int, BaseCallback]:
+        result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+        remaining = max(0, self._total_timesteps - self.num_timesteps)
+        self.compilation.last_update = self.learner.updates + -(-remaining // self.steps_per_update)
+        if self.verbose >= 1 or progress_bar:
+            self.compilation.tell = print
+        return result
+
+    def _meta_settings(self) -> MetaSettings:
+        return MetaSettings(
+            self.unroll_length,
+            self.objective,
+            self.horizon,
+            self.storage,
+            norm_for_means(self.meta_max_grad_norm, self._samples_per_unit),
+            self._norm(self.meta_max_discount_grad_norm),
+            norm_for_means(self.meta_skip_norm, self._samples_per_unit),
+        )
+
+    def _apply_settings(self) -> None:
+        if [getattr(self, name) for name in self.rule_settings] != self._applied_settings:
+            check_rule_settings(vars(self))
+            self.learner.set_functions(self._update_functions(self.learner.eta))
+        self.learner.settings = self._meta_settings()
+
+    def _sync_policy(self) -> None:
+        self._policy_theta = self.learner.packed_state.theta
+        self._functions.show(self._policy_theta[KEY])
+        self._policy_versions = self._functions.versions()
+
+    def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
+        """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
+        theta, gamma, gae_lambda = self._policy_theta, self.gamma, self.gae_lambda
+
+        def fill(buffer: RolloutBuffer) -> None:
+            buffer.gamma, buffer.gae_lambda = gamma, gae_lambda
+            self._functions.show(theta[KEY])
+            try:
+                fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
+            finally:
+                self._functions.show(self._policy_theta[KEY])
+
+        self.rollout_buffer.show(fill)  # type: ignore[attr-defined]
+
+    def _prepare_update(self) -> None:
+        """Let changed attributes and weights written into the policy take effect."""
+        self._apply_settings()
+        if self._functions.versions() != self._policy_versions:
+            self.learner.set_theta(self._functions.params())
+            self._sync_policy()
+
+    def annealed_settings(self) -> AnnealedSettings:
+        """What schedules give for the next update.
+
+        Raises:
+            ValueError: a schedule returns something else than a number in its range.
+        """
+        schedules = (self.lr_schedule, self.meta_learning_rate, self.ent_coef, self.auxiliary_coefficient)
+        return AnnealedSettings.at(self._current_progress_remaining, *schedules)
+
+    def take_update(self, learner: LearnerState, rollout: Rollout | None) -> None:
+        """Take a learner's state after updates that were made elsewhere.
+
+        Args:
+            learner: its state.
+            rollout: the last rollout; `None` if there was none.
+        """
+        self.learner.set_state(learner)
+        self._n_updates, self._rollout = learner.updates, rollout
+        self._sync_policy()
+
+    def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
+        """The inner update that the last rollout leads to, for analysis.
+
+        Returns:
+            the update as a function of one vector, that vector now, and how many of its entries, the first, are θ's;
+            the others are the optimizer's statistics.
+
+        Raises:
+            RuntimeError: there was no rollout yet.
+        """
+        if self._rollout is None:
+            raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
+        self._prepare_update()
+        settings = self.annealed_settings()
+        return self.learner.next_update(settings.batch(self._rollout), settings.learning_rate)
+
+    def dump_logs(self, iteration: int = 0) -> None:
+        if self.metrics is not None:
+            check_metrics(self.metrics, self._n_updates)
+            self._record(self.metrics)
+        super().dump_logs(iteration)
+
+    def _record(self, metrics: InnerMetrics) -> None:
+        settings, updates = self.annealed_settings(), self._n_updates
+        record_update(self.logger, metrics, self.policy, updates)
+        self.logger.record("train/learning_rate", settings.learning_rate)
+        self.logger.record("train/entropy_weight", settings.entropy_weight)
+        if self.task.num_answers:
+            record_answers(self.logger, metrics, self._guidance if self.encoder_mode == "joint" else None, updates)
+        if isinstance(self.task, GVFTask) and self._rollout is not None:
+            asked = self._asked(self.task, self._rollout)
+            record_questions(self.logger, self.task, self.learner.eta, asked, self._guidance, updates)
+        if self.task.discovers:
+            record_meta_updates(self.logger, self.learner, settings.meta_learning_rate)
+
+    def _asked(self, task: AuxiliaryTask, rollout: Rollout) -> Rollout:
+        """The rollout with what questions are asked of: observations, or the agent's features of them."""
+        return self._functions.with_features(rollout) if task.reads_features else rollout
+
+    def set_random_seed(self, seed: int | None = None) -> None:
+        """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""
+        super().set_random_seed(seed)
+        if seed is not None and hasattr(self, "_collector"):
+            self._collector.actor.seed(seed)
+
+    def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
+        answers = ["answer_net"] if self.answer_net is not None else []
+        questions = ["question_net"] if self.learner.eta else []
+        return ["policy", *answers, *questions, "optimizers"], []

@@ -1,0 +1,113 @@
+"""Checkpoints of a run: written atomically, the last few complete; damaged ones are skipped."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.core.finite import check_finite
+from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
+from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.folder import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class NothingToResumeError(ValueError):
+    """A run has checkpoints, but none that training can continue from."""
+
+
+def write_checkpoint(folder: RunFolder, model: SynchronousAlgorithm, kept: int) -> Path:
+    """Write the model as the latest checkpoint, and reduce all but the last `kept` checkpoints to their networks.
+
+    If writing fails, because of a full disk or a killed process, the earlier checkpoints do not change.
+
+    Raises:
+        NotFiniteError: training has diverged; nothing is written.
+        OSError: writing failed.
+    """
+    check_finite("parameters", model.get_parameters(), model.learner.updates)
+    path = folder.checkpoint_file(model.num_timesteps)
+    model.save(path)
+    reduce_older(folder, kept, path)
+    return path
+
+
+def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> None:
+    """Reduce all complete checkpoints but the last `kept`, and but the one just `written`, to their networks.
+
+    Files are read from the latest back to the first one that is reduced already, so that a write does not read all.
+    """
+    complete = 0
+    for path in reversed(folder.checkpoints()):
+        training = _can_train(path)
+        complete += training is True
+        if training and complete > kept and path != written:  # stale files of more steps may exist
+            _reduce(path)
+        if training is False and (written is None or path < written):
+            return
+
+
+def load_checkpoint(
+    folder: RunFolder, make_env: Callable[[], Any], device: torch.device | str = "cpu", **changes: Any
+) -> SynchronousAlgorithm | None:
+    """Load the latest checkpoint that training can continue from.
+
+    Damaged files are skipped with a warning.
+
+    Args:
+        folder: the run folder.
+        make_env: makes the environment of the model, or what its actors make theirs with.
+        device: device of the networks and updates; may differ from the one that wrote the checkpoint.
+        changes: attributes to change.
+
+    Returns:
+        the model, or `None` if the run has no checkpoint yet.
+
+    Raises:
+        NothingToResumeError: the run has checkpoints, but none that training can continue from; the message names the
+            damaged ones.
+    """
+    damaged = []
+    for path in reversed(folder.checkpoints()):
+        try:
+            file = ModelFile.from_bytes(path.read_bytes())
+        except DamagedFileError as error:
+            warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=2)
+            damaged.append(path.name)
+            continue
+        if file.document["training"] is not None:
+            return load_model(folder.read_config(), path, make_env(), device, **changes)
+    if folder.checkpoints():
+        raise NothingToResumeError(
+            f"run must have a checkpoint that training can continue from, got {folder.path}, where "
+            f"{' and '.join(sorted(damaged)) or 'none'} are damaged and all others hold networks only: restart with "
+            "another --out, or delete the folder"
+        )
+    return None
+
+
+def complete_checkpoints(folder: RunFolder) -> list[Path]:
+    """The checkpoints that training can continue from, oldest first.
+
+    Older checkpoints hold networks only. Damaged ones are not complete either, but are never deleted.
+    """
+    return [path for path in folder.checkpoints() if _can_train(path)]
+
+
+def _can_train(path: Path) -> bool | None:
+    """Whether training can continue from a checkpoint; `None` if it is damaged."""
+    try:
+        return ModelFile.from_bytes(path.read_bytes()).document["training"] is not None
+    except DamagedFileError:
+        return None
+
+
+def _reduce(path: Path) -> None:
+    write_bytes(path, networks_only(ModelFile.from_bytes(path.read_bytes())).to_bytes())

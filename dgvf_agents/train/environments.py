@@ -1,0 +1,136 @@
+"""The environments of a run, for training, for evaluation and in a window."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import gymnasium as gym
+from stable_baselines3.common.vec_env import VecEnv
+
+from dgvf_agents.train.config import TrainConfig
+from dgvf_envs.atari import make_atari, make_atari_vec
+from dgvf_envs.env_spec import spec_of
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
+
+
+def training_environments(config: TrainConfig, seed: int | None = None) -> VecEnv:
+    """The training environments of a configuration.
+
+    Args:
+        config: configuration of the run.
+        seed: seed of the first environment (default: that of the configuration).
+    """
+    seed = config.seed if seed is None else seed
+    if config.atari is not None:
+        return _games(config, config.n_envs, seed)
+    return _environments(config, config.n_envs, seed, "env_kwargs")
+
+
+@final
+@dataclass(frozen=True)
+class TrainingEnvFactory:
+    """Makes training environments, in other processes too."""
+
+    config: TrainConfig
+    """Configuration of the run."""
+
+    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
+        """So many training environments; `seed` of the first one."""
+        return training_environments(dataclasses.replace(self.config, n_envs=num_envs), seed)
+
+
+def environments_of_run(config: TrainConfig) -> VecEnv | TrainingEnvFactory:
+    """The training environments, or what distributed actors make them with."""
+    if not config.actors:
+        return training_environments(config)
+    # without what may change when the run is resumed, so that its actors stay those of the same configuration
+    same = dataclasses.replace(config, actors=0, envs_per_actor=None, address=None, device="cpu")
+    return TrainingEnvFactory(same)
+
+
+def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:
+    """The evaluation environments of a configuration. On Atari: under the rules of training, scored on whole games.
+
+    Args:
+        config: configuration of the run.
+        num_envs: number of environments ≥ 1.
+        seed: seed of the first environment.
+    """
+    if config.atari is not None:
+        return _games(config, num_envs, seed)
+    return _environments(config, num_envs, seed, "evaluation_kwargs")
+
+
+def worlds_of(config: TrainConfig) -> str | None:
+    """What differs between the environments of training and of evaluation, in one line; `None` if nothing does."""
+    if config.env_kwargs == config.evaluation_kwargs:
+        return None
+
+    def described(arguments: dict[str, Any]) -> str:
+        return ", ".join(f"{name}={value}" for name, value in arguments.items()) or "the environment's defaults"
+
+    return (
+        f"training: {described(config.env_kwargs)}; evaluation: {described(config.evaluation_kwargs)}. Returns of the "
+        "two cannot be compared."
+    )
+
+
+def window(config: TrainConfig, render_mode: str = "human") -> gym.Env[Any, Any]:
+    """An environment in a window. On Atari an episode is a whole game, even if a lost life ends it in training."""
+    if config.atari is not None:
+        return make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False), render_mode=render_mode)
+    env = gym.make(spec_of(config.env), render_mode=render_mode, **config.evaluation_kwargs)
+    wrapper = _wrapper(config)
+    return env if wrapper is None else wrapper(env)
+
+
+def _environments(
+    config: TrainConfig, num_envs: int, seed: int, field: Literal["env_kwargs", "evaluation_kwargs"]
+) -> VecEnv:
+    """Environments with the keyword arguments that a field of the configuration has.
+
+    Raises:
+        ValueError: the environment does not take them.
+    """
+    arguments: dict[str, Any] = getattr(config, field)
+    wrapper_class = _wrapper(config)
+    try:
+        return make_vec(config.env, num_envs, seed, env_kwargs=arguments, wrapper_class=wrapper_class)
+    except TypeError as error:
+        if not arguments:
+            raise
+        raise ValueError(
+            f"{field} must be keyword arguments of {config.env}, got {arguments!r}: {error}. The preset may set them "
+            "for its own environment; those of the four rooms set none"
+        ) from error
+
+
+def _wrapper(config: TrainConfig) -> Callable[[gym.Env], gym.Wrapper] | None:
+    """The wrapper class that `env_wrapper` names.
+
+    Raises:
+        ValueError: `env_wrapper` does not name a wrapper class.
+    """
+    if config.env_wrapper is None:
+        return None
+    module, _, name = config.env_wrapper.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"env_wrapper must be module:Class, got {config.env_wrapper!r}: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, gym.Wrapper)):
+        raise ValueError(f"env_wrapper must name a gymnasium.Wrapper, got {config.env_wrapper!r}")
+    return found
+
+
+def _games(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:
+    """Atari environments. They report scores of whole games to Stable-Baselines3; a `VecMonitor` would report lives."""
+    assert config.atari is not None
+    env = GymnasiumVecEnv(make_atari_vec(config.env, num_envs, config.atari, threads=config.threads))
+    env.seed(seed)
+    env.action_space.seed(seed)
+    return env

@@ -1,0 +1,77 @@
+"""`dgvf evaluate`: the mean return of a trained agent."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import torch
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecEnv
+
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.execution.devices import evaluation_device, random_devices
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.environments import evaluation_environments
+from dgvf_agents.train.folder import RunFolder
+
+
+def evaluate(
+    run: Path,
+    episodes: int = 100,
+    deterministic: bool = False,
+    seed: int = 10_000,
+    device: str | None = None,
+    as_trained: bool = False,
+) -> tuple[float, float]:
+    """Mean and standard deviation of the undiscounted return of a run's latest checkpoint.
+
+    On Atari the return is the score of a whole game, under the rules of training.
+
+    Args:
+        run: the run folder, or the name of a shipped run.
+        episodes: number of episodes ≥ 1.
+        deterministic: whether to take the most likely action instead of sampling from the policy.
+        seed: seed of the evaluation environments and the actions.
+        device: device of the network (default: that of the run, or the CPU if that is unavailable).
+        as_trained: whether to evaluate in the environments of training, whose arguments may differ.
+
+    Raises:
+        FileNotFoundError: there is no run, or it has no checkpoint.
+        ValueError: `episodes` < 1, or `device` is unavailable.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes must be >= 1, got {episodes!r}")
+    folder = RunFolder.existing(run)
+    config = folder.read_config()
+    if as_trained:
+        config = dataclasses.replace(config, evaluation_kwargs=config.env_kwargs)
+    env = evaluation_environments(config, min(64, episodes), seed)
+    try:
+        model = load_model(config, folder.latest_checkpoint(), device=evaluation_device(device, config.device))
+        returns, _ = episodes_of(model, env, episodes, seed, deterministic)
+    finally:
+        env.close()
+    return float(np.mean(returns)), float(np.std(returns))
+
+
+def episodes_of(
+    model: SynchronousAlgorithm, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Undiscounted returns and lengths of `episodes` episodes.
+
+    The same seed gives the same episodes. The random number generators of training do not advance.
+
+    Args:
+        model: the agent.
+        env: the environments, which are reset.
+        episodes: number of episodes ≥ 1.
+        seed: seed of the environments and the actions.
+        deterministic: whether to take the most likely action instead of sampling from the policy.
+    """
+    env.seed(seed)
+    with torch.random.fork_rng(devices=random_devices(model.device)):
+        torch.manual_seed(seed)
+        returns, lengths = evaluate_policy(model, env, episodes, deterministic, return_episode_rewards=True)
+    return np.asarray(returns), np.asarray(lengths)

@@ -1,0 +1,176 @@
+"""What is recorded of a training run: metrics, evaluation episodes, checkpoints and the learning curve."""
+
+from __future__ import annotations
+
+import time
+from typing import final
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from stable_baselines3.common.callbacks import BaseCallback
+
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.train.checkpoint import write_checkpoint
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import evaluation_environments
+from dgvf_agents.train.evaluations import Evaluation, EvaluationLog
+from dgvf_agents.train.evaluator import Evaluator
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.interrupts import StopRequest, TrainingInterruptedError
+from dgvf_agents.train.plotting import plot_learning_curve
+from dgvf_agents.train.reference_returns import reference_returns
+
+_EVALUATION_SEED = 10_000
+"""Far from the seeds used in training."""
+
+
+@final
+class RunRecorder(BaseCallback):
+    """Evaluates, and writes metrics, checkpoints and the learning curve.
+
+    It shows a progress bar, or a line per evaluation where there is no terminal.
+
+    All events depend only on the number of environment steps, so a resumed run repeats them.
+    """
+
+    model: SynchronousAlgorithm
+
+    def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
+        super().__init__()
+        self._config, self._folder, self._stop = config, folder, stop
+        self._next_checkpoint = self._next_evaluation = 0
+        evaluation_env = evaluation_environments(config, config.evaluation_episodes, _EVALUATION_SEED)
+        self._evaluator = Evaluator(evaluation_env, config.evaluation_episodes, _EVALUATION_SEED)
+        measure = "return" if config.atari is None else "score"
+        self._bar = Progress(
+            TextColumn(f"{config.env} {config.task}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[speed]} steps/s  {task.fields[measure]} {task.fields[mean]}"),
+            TimeRemainingColumn(),
+            disable=not show_progress,
+        )
+        self._row = self._bar.add_task("train", total=config.steps, speed="–", measure=measure, mean="–")
+
+    def __enter__(self) -> RunRecorder:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._bar.stop()
+        self._evaluator.close()
+
+    def saves_at(self, steps: int) -> bool:
+        """Whether a checkpoint is written before the rollout after so many environment steps."""
+        return steps >= self._next_checkpoint or self._stop.asked
+
+    def reports_at(self, steps: int) -> bool:
+        """Whether an evaluation or a row of metrics follows the rollout that ends after so many environment steps."""
+        return steps >= self._next_evaluation or self._iteration_at(steps) % _log_interval(self._config) == 0
+
+    def _on_training_start(self) -> None:
+        config, done = self._config, self.num_timesteps
+        self._evaluations = EvaluationLog(self._folder.evaluations_file, done)
+        self.model.compilation.tell = self._bar.console.print
+        self._next_checkpoint = _next(done, config.checkpoint_every)
+        self._next_evaluation = _next(done, config.evaluate_every)
+        self.model.start_time -= int(self.model.seconds * 1e9)  # times keep counting
+        self.model._num_timesteps_at_start = 0
+
+    def _on_rollout_start(self) -> None:
+        """Save between an update and the next rollout, where the state is smallest."""
+        if self.saves_at(self.num_timesteps):
+            self._save()
+        if self._stop.asked:
+            raise TrainingInterruptedError(self._folder.path)
+
+    def _on_step(self) -> bool:
+        return True
+
+    def _on_rollout_end(self) -> None:
+        mean = self._mean()
+        self._bar.update(
+            self._row,
+            completed=min(self.num_timesteps, self._config.steps),
+            mean="–" if mean is None else f"{mean:.2f}",
+            speed=f"{self._bar.tasks[0].speed or 0:,.0f}",
+        )
+        if self.num_timesteps >= self._next_evaluation:
+            self._next_evaluation = _next(self.num_timesteps, self._config.evaluate_every)
+            self._evaluate()
+        if self._iteration % _log_interval(self._config) == 0:
+            self._dump(self._iteration)
+
+    def _on_training_end(self) -> None:
+        if self._iteration % _log_interval(self._config):  # otherwise the last row was written
+            self._dump()
+        self._save()
+
+    def _dump(self, iteration: int = 0) -> None:
+        if self._config.frames_per_step is not None:
+            self.logger.record("time/frames", self.num_timesteps * self._config.frames_per_step)
+        self.model.dump_logs(iteration)
+
+    @property
+    def _iteration(self) -> int:
+        return self._iteration_at(self.num_timesteps)
+
+    def _iteration_at(self, steps: int) -> int:
+        return steps // self._config.steps_per_update
+
+    def _evaluate(self) -> None:
+        """Record the episodes of an evaluation, and log their means under Stable-Baselines3's names.
+
+        All evaluations use the same seed, for comparison.
+        """
+        returns, lengths = self._evaluator.episodes_of(self.model)
+        self._evaluations.append(Evaluation(self.num_timesteps, returns, lengths))
+        self.logger.record("eval/mean_reward", float(returns.mean()))
+        self.logger.record("eval/mean_ep_length", float(lengths.mean()))
+        if self._writes_lines:
+            self._bar.console.print(self._line(float(returns.mean())), highlight=False, soft_wrap=True)
+
+    @property
+    def _writes_lines(self) -> bool:
+        """Whether progress is told in lines: a file shows nothing of a bar until it ends."""
+        return not (self._bar.disable or self._bar.console.is_terminal)
+
+    def _line(self, evaluated: float) -> str:
+        done, fields = f"{self.num_timesteps:,} of {self._config.steps:,} steps", self._bar.tasks[0].fields
+        speed, measure, mean = fields["speed"], fields["measure"], fields["mean"]
+        return f"{done}, {speed} steps/s, {measure} {mean}, {measure} in evaluation {evaluated:.2f}"
+
+    def _mean(self) -> float | None:
+        episodes = self.model.ep_info_buffer
+        return sum(e["r"] for e in episodes) / len(episodes) if episodes else None
+
+    def _save(self) -> None:
+        self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
+        self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
+        self._draw()
+        # Must be last: it may mark the run as finished.
+        write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
+
+    def _draw(self) -> None:
+        """Draw the learning curve: evaluation returns where those of training cannot be compared with them."""
+        config, folder = self._config, self._folder
+        training, evaluation = folder.learning_curve(), folder.learning_curve("eval/mean_reward")
+        evaluated = config.env_kwargs != config.evaluation_kwargs and len(evaluation[0]) > 1
+        comparable = evaluated or config.env_kwargs == config.evaluation_kwargs
+        plot_learning_curve(
+            folder.curve_file,
+            *(evaluation if evaluated else training),
+            f"{config.env}, {config.task}, seed {config.seed}",
+            reference=reference_returns(config) if comparable else None,
+            frames_per_step=config.frames_per_step,
+            evaluated=evaluated,
+        )
+
+
+def _log_interval(config: TrainConfig) -> int:
+    """Iterations between rows of metrics."""
+    return max(1, round(config.log_every / config.steps_per_update))
+
+
+def _next(steps: int, every: int) -> int:
+    """The first multiple of `every` after `steps`."""
+    return (steps // every + 1) * every

@@ -1,0 +1,327 @@
+"""`dgvf train`: start or resume a training run."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from filelock import FileLock, Timeout
+from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
+
+from dgvf_agents.agents.schedules import geometric, linear
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
+from dgvf_agents.execution.devices import device_named
+from dgvf_agents.impala.algorithm import DGVFImpala
+from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.train.algorithms import algorithm_of, task_of
+from dgvf_agents.train.checkpoint import NothingToResumeError, load_checkpoint, reduce_older
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import environments_of_run
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.frozen_questions import frozen_eta
+from dgvf_agents.train.interrupts import StopRequest, stop_requests
+from dgvf_agents.train.origin import record_origin
+from dgvf_agents.train.progress import ProgressLog
+from dgvf_agents.train.recorder import RunRecorder
+from dgvf_agents.train.shipped import shipped_name
+
+
+def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
+    """Train a model; write the configuration, metrics, evaluation episodes, checkpoints and the learning curve.
+
+    A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
+    bitwise equal to an uninterrupted one if the environments can save their state, as those of `dgvf_envs` can. Metrics
+    and evaluations after the checkpoint are removed and written again; only the times differ, and these keep counting.
+    A run is finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not
+    change. If its last checkpoint is damaged, the run continues from the one before.
+
+    Ctrl-C finishes the update and writes a checkpoint. An error before the first step leaves no run folder behind.
+
+    Args:
+        config: the configuration.
+        path: the run folder. Must not hold a run, unless it is resumed.
+        show_progress: whether to show a progress bar.
+        resume: whether to continue the run at `path`, whose configuration must be the same except for the device, the
+            number of actors and the address of their cluster; starts the run if there is none.
+
+    Returns:
+        the trained model.
+
+    Raises:
+        FileExistsError: `path` holds a run, and `resume` is false.
+        FileNotFoundError: `config.questions_from` names no run.
+        ValueError: the run at `path` has a different configuration, another process is training it, it comes with
+            the package, all checkpoints that training could continue from are damaged, or `config.device` is
+            unavailable.
+        NotFiniteError: training has diverged.
+        TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
+    """
+    with stop_requests() as stop, open_run(config, path, show_progress, stop, resume) as run:
+        if not run.is_finished:
+            run.finish()
+        return run.model
+
+
+@final
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that no other process can train."""
+
+    config: TrainConfig
+    folder: RunFolder
+    model: SynchronousAlgorithm
+    """As the latest checkpoint left it, or new."""
+    recorder: RunRecorder
+    """The callback that records the run."""
+    resumed: bool
+    """Whether the model is that of a checkpoint."""
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left to train."""
+        return self.resumed and self.model.num_timesteps >= self.config.steps
+
+    @property
+    def plan(self) -> tuple[int, bool]:
+        """Environment steps that are left, and whether the model starts to count them from 0."""
+        return self.config.steps - self.model.num_timesteps, not self.resumed
+
+    def finish(self) -> None:
+        """Train what is left.
+
+        Raises:
+            NotFiniteError: training has diverged.
+            TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
+        """
+        self.begin()
+        try:
+            steps, reset = self.plan
+            self.model.learn(steps, self.recorder, log_interval=NEVER, reset_num_timesteps=reset)
+        finally:
+            self.model.logger.close()
+
+    def begin(self) -> bool:
+        """Start to write the folder; returns whether the model starts to count its steps from 0."""
+        found = self.folder.read_config() if self.folder.config_file.exists() else None
+        if found != self.config:
+            self.folder.write_config(self.config)  # also for a new device, which the next resume must find
+        record_origin(self.folder, self.config.device, self.model.num_timesteps if self.resumed else 0)
+        progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
+        path = str(self.folder.path)
+        self.model.set_logger(Logger(path, [progress, TensorBoardOutputFormat(path)]))
+        return not self.resumed
+
+
+@contextmanager
+def open_run(
+    config: TrainConfig, path: Path, show_progress: bool, stop: StopRequest, resume: bool
+) -> Iterator[OpenRun]:
+    """Lock a run folder and load or build the model. A run that was not begun leaves no folder behind.
+
+    Args:
+        config: the configuration.
+        path: the run folder.
+        show_progress: whether to show a progress bar.
+        stop: whether training should stop.
+        resume: see `train`.
+
+    Raises:
+        FileExistsError: see `train`.
+        ValueError: see `train`.
+    """
+    _check_own(path)
+    folder, device = RunFolder(path), device_named(config.device)
+    new = not path.exists()
+    path.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder.lock_file)
+    try:
+        with lock.acquire(timeout=0):
+            if folder.config_file.exists() and not resume:
+                raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
+            try:
+                loaded = _loaded(config, folder, device)
+                model = loaded or _new(config, path)
+                set_up_actors(model, config, path)
+                with RunRecorder(config, folder, show_progress, stop) as recorder:
+                    yield OpenRun(config, folder, model, recorder, loaded is not None)
+            finally:
+                if new and not folder.config_file.exists():  # the run was not begun
+                    folder.lock_file.unlink(missing_ok=True)
+                    path.rmdir()
+    except Timeout:
+        raise ValueError(f"path must not be in use by another training process, got {path}") from None
+
+
+def _check_own(path: Path) -> None:
+    if (name := shipped_name(path)) is not None:
+        raise NothingToResumeError(
+            f"run must be one of your own to train, got {name}, which comes with the package and holds networks only; "
+            f"dgvf train {path.name} discovered trains one like it"
+        )
+
+
+def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> SynchronousAlgorithm | None:
+    """The model of the latest checkpoint; `None` if the run is new."""
+    if folder.config_file.exists():
+        _check_same(folder.read_config(), config, folder)
+    folder.remove_unfinished()
+    torch.set_num_threads(config.threads)
+    actors = {"actors": config.actors} if config.algorithm == "impala" else {}
+    loaded = load_checkpoint(folder, lambda: environments_of_run(config), device, **actors)
+    if loaded is None:
+        return None
+    if loaded.num_timesteps >= config.steps:
+        reduce_older(folder, config.checkpoints_kept)  # killed right after its last checkpoint
+        return loaded
+    if loaded._last_obs is None:
+        warnings.warn(f"{config.env} cannot save its state: the run continues with new episodes", stacklevel=5)
+    if loaded.trained_on not in (None, device.type):
+        warnings.warn(
+            f"device was {loaded.trained_on!r} up to step {loaded.num_timesteps} of the run, which continues on "
+            f"{device.type!r}: equal up to rounding, not bitwise",
+            stacklevel=5,
+        )
+    return loaded
+
+
+NEVER = 1 << 62
+"""`learn` logs by its own iteration count, which restarts when a run is resumed; rows follow environment steps."""
+
+
+def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
+    differing = found.differences(wanted, apart_from=["device", "actors", "address"])
+    if differing:
+        raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
+
+
+def _new(config: TrainConfig, path: Path) -> SynchronousAlgorithm:
+    """The untrained model of a run, with the questions of another run if it names one.
+
+    Raises:
+        FileNotFoundError: see `frozen_eta`.
+        ValueError: see `frozen_eta`, or question networks have other shapes.
+    """
+    eta = frozen_eta(config, path)  # first, since loading a model seeds the global generators
+    model = build(config)
+    if eta is not None:
+        try:
+            model.learner.set_eta({name: value.to(model.device) for name, value in eta.items()})
+        except ValueError as error:
+            raise ValueError(f"questions_from must fit this run, got {config.questions_from}: {error}") from error
+    return model
+
+
+def build(config: TrainConfig) -> SynchronousAlgorithm:
+    """The untrained model of a configuration."""
+    kind: Any = algorithm_of(config)
+    return kind(config.policy, environments_of_run(config), **arguments_of(config))
+
+
+def set_up_actors(model: SynchronousAlgorithm, config: TrainConfig, path: Path) -> None:
+    """Let the distributed actors of a run have its cluster, and a namespace in which a resumed run finds them."""
+    if not isinstance(model, DGVFImpala):
+        return
+    if config.actors and find_spec("ray") is None:  # before the run is begun
+        raise ValueError("actors must be 0 without Ray, which the extra `ray` installs, dgvf[ray]")
+    model.actors, model.envs_per_actor = config.actors, config.envs_per_actor
+    model.actor_settings = (
+        ActorSettings(address=config.address, namespace=actor_namespace(path)) if config.actors else None
+    )
+
+
+def actor_namespace(path: Path) -> str:
+    """The Ray namespace of the actors of the run in a folder."""
+    return f"dgvf-{sha256(str(path.resolve()).encode()).hexdigest()[:16]}"
+
+
+def arguments_of(config: TrainConfig) -> dict[str, Any]:
+    """The keyword arguments of an algorithm for a configuration, except for the policy and the environment.
+
+    The presets hold the paper's settings:
+
+    >>> from dgvf_agents.train.config import preset
+    >>> paper = arguments_of(preset("puddle-world", "discovered"))
+    >>> paper["encoder_mode"], paper["auxiliary_weighting"]
+    ('auxiliary', 'fixed')
+    """
+    return {
+        **{name: getattr(config, name) for name in _PASSED_ON},
+        "learning_rate": linear(config.learning_rate, config.final_learning_rate),
+        "ent_coef": geometric(config.ent_coef, config.final_ent_coef),
+        "auxiliary_coefficient": geometric(config.auxiliary_coefficient, config.final_auxiliary_coefficient),
+        "meta_learning_rate": linear(config.meta_learning_rate, config.final_meta_learning_rate),
+        "auxiliary_task": task_of(config),
+        "encoder_mode": config.encoder_mode_of_task,
+        **(_of_impala(config) if config.algorithm == "impala" else _of_a2c(config)),
+    }
+
+
+def _of_impala(config: TrainConfig) -> dict[str, Any]:
+    """Settings for summed losses are converted by the algorithm itself."""
+    own = {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction, "learners": config.learners}
+    if not config.actors:
+        return own
+    return {**own, "n_envs": config.n_envs, "actors": config.actors, "envs_per_actor": config.envs_per_actor}
+
+
+def _of_a2c(config: TrainConfig) -> dict[str, Any]:
+    return {"inner_optimizer": _inner_optimizer(config), **_for_means(config)}
+
+
+def _inner_optimizer(config: TrainConfig) -> RMSProp:
+    rule = RMSProp.pytorch if config.rms_prop == "pytorch" else RMSProp.tensorflow
+    optimizer = rule(config.rms_prop_eps)
+    samples = config.n_envs * config.n_steps
+    return optimizer if config.loss_reduction == "mean" else rms_prop_for_means(optimizer, samples)
+
+
+def _for_means(config: TrainConfig) -> dict[str, Any]:
+    """Convert settings for summed losses to those for mean losses."""
+    if config.loss_reduction == "mean":
+        return {}
+    samples = config.n_envs * config.n_steps
+    norms = {name: getattr(config, name) for name in _NORMS}
+    return {
+        "meta_epsilon": norm_for_means(_ADAM_EPSILON, samples),
+        **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
+    }
+
+
+_PASSED_ON = (
+    "seed",
+    "n_steps",
+    "gamma",
+    "vf_coef",
+    "rms_prop_eps",
+    "max_grad_norm",
+    "questions",
+    "question_discount",
+    "question_encoder",
+    "auxiliary_weighting",
+    "unroll_length",
+    "objective",
+    "horizon",
+    "convention",
+    "head_rate",
+    "storage",
+    "meta_max_grad_norm",
+    "meta_max_discount_grad_norm",
+    "device",
+    "mixed_precision",
+    "compile",
+)
+"""Fields of `TrainConfig` that are arguments of the algorithms by the same name."""
+
+_ADAM_EPSILON = 1e-8
+"""ε of the meta-optimizer for summed losses: PyTorch's default, since the paper gives none."""
+
+_NORMS = ("max_grad_norm", "meta_max_grad_norm", "meta_max_discount_grad_norm")
+"""Maximum gradient norms."""

@@ -1,0 +1,147 @@
+"""`dgvf watch`: a trained agent in a window."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pygame
+from gymnasium.error import DependencyNotInstalled
+from gymnasium.wrappers import RecordVideo
+
+from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.core.argument_checks import check_counts
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import window
+from dgvf_agents.train.folder import RunFolder
+from dgvf_envs.rendering import LiveOverlay
+
+_FRAMES_WITH_OVERLAY = 6
+"""Frames per step with an overlay, so that its values can be read."""
+_FRAMES_PER_SECOND = 30
+"""Of a video, if the environment does not say."""
+
+MakeOverlay = Callable[[DGVFA2C, TrainConfig], LiveOverlay[Any]]
+"""Makes the overlay for an agent and the configuration of its run."""
+
+
+def watch(
+    run: Path,
+    episodes: int = 10,
+    deterministic: bool = False,
+    seed: int | None = None,
+    make_overlay: MakeOverlay | None = None,
+    video: Path | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> None:
+    """Show the agent of a run's latest checkpoint in a window.
+
+    Args:
+        run: the run folder, or the name of a shipped run.
+        episodes: number of episodes.
+        deterministic: whether to take the most likely action instead of sampling from the policy.
+        seed: seed of the environment.
+        make_overlay: makes an overlay to draw over the map, as `dgvf_agents.atlas.live` does for the agent's
+            questions. Each step is then shown for several frames.
+        video: a file ending in `.mp4` for a video of all episodes, or a folder for a video of each, in place of the
+            window; needs moviepy.
+        tell: is told the return of every episode.
+
+    Raises:
+        FileNotFoundError: there is no run, or it has no checkpoint.
+        ValueError: `episodes` < 1; the run is on an Atari game and `make_overlay` is given, or it raises the error; or
+            `video` is a file of another kind.
+        OSError: there is no display for the window.
+        DependencyNotInstalled: a video is to be recorded without moviepy.
+    """
+    check_counts(episodes=episodes)
+    folder = RunFolder.existing(run)
+    config = folder.read_config()
+    _check_output(video)
+    model: Any = load_model(config, folder.latest_checkpoint())
+    if make_overlay is not None and config.atari is not None:
+        raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
+    frames = 1 if make_overlay is None else _FRAMES_WITH_OVERLAY
+    env = window(config) if video is None else _recorded(config, video, frames)
+    if make_overlay is not None:
+        env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
+    try:
+        for episode in range(episodes):
+            start = seed if episode == 0 else None
+            total, steps = _episode(model, env, start, deterministic, frames if video is None else 1)
+            tell(f"episode {episode + 1}: return {total:g} in {steps:,} steps")
+    except pygame.error as error:
+        raise _no_display(error) from error
+    finally:
+        env.close()
+
+
+def _check_output(video: Path | None) -> None:
+    """Check that a window can be opened or a video be written, before anything is loaded.
+
+    Raises:
+        ValueError: the video is a file of another kind than mp4.
+        OSError: there is no display.
+        DependencyNotInstalled: moviepy is missing.
+    """
+    if video is None:
+        _check_display()
+        return
+    if video.suffix not in ("", ".mp4") and not video.is_dir():
+        raise ValueError(f"video must end in .mp4 or be a folder, got {video}")
+    if find_spec("moviepy") is None:
+        raise DependencyNotInstalled("a video needs MoviePy: pip install moviepy")
+
+
+def _check_display() -> None:
+    """Raise an `OSError` if there is no display, or SDL draws into memory, which nobody asked for."""
+    if "SDL_VIDEODRIVER" in os.environ:
+        return
+    # SDL itself writes a line about a missing display to the terminal.
+    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        raise _no_display("none was found")
+    try:
+        pygame.display.init()
+    except pygame.error as error:
+        raise _no_display(error) from error
+    if pygame.display.get_driver() == "offscreen":
+        raise _no_display("none was found")
+
+
+def _no_display(why: object) -> OSError:
+    return OSError(f"watch needs a display ({why}); with --video FILE.mp4 it needs none")
+
+
+def _recorded(config: TrainConfig, video: Path, slower: int) -> gym.Env[Any, Any]:
+    """An environment whose episodes are recorded, at its frames per second divided by `slower`."""
+    env = window(config, "rgb_array")
+    fps = max(1, round(env.metadata.get("render_fps", _FRAMES_PER_SECOND) / slower))
+    if video.suffix != ".mp4":
+        return RecordVideo(env, str(video), lambda episode: True, name_prefix=config.env, fps=fps)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*Overwriting existing videos")  # in a folder, which may hold anything else
+        whole = RecordVideo(env, str(video.parent), lambda episode: False, video_length=sys.maxsize, fps=fps)
+    whole.start_recording(video.stem)
+    return whole
+
+
+def _episode(
+    model: Any, env: gym.Env[Any, Any], seed: int | None, deterministic: bool, frames: int
+) -> tuple[float, int]:
+    """Play one episode, with each step shown for so many frames; returns its return and length."""
+    observation, _ = env.reset(seed=seed)
+    total, steps, over = 0.0, 0, False
+    while not over:
+        action, _ = model.predict(observation, deterministic=deterministic)
+        for _ in range(frames - 1):  # the step renders one frame itself
+            env.render()
+        observation, reward, terminated, truncated, _ = env.step(action)
+        total, steps, over = total + float(reward), steps + 1, terminated or truncated
+    return total, steps

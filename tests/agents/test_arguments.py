@@ -1,0 +1,191 @@
+"""What an algorithm cannot be built with is named, with its value and what is allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3.common.policies import BasePolicy
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.extractors import check_observation_space
+from dgvf_agents.core.tasks import RewardPrediction
+from dgvf_envs.sb3_adapter import make_vec
+from tests.agents.test_updates import Samples
+
+SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
+BATCH = 4 * 5
+BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
+
+
+def _model(env: Any = "PuddleWorld-v0", policy: Any = "MlpPolicy", **changes: Any) -> DGVFA2C:
+    copies = {"n_envs": 4} if isinstance(env, str) else {}
+    kwargs = {"policy_kwargs": {"features_extractor_kwargs": {"hidden": (16,)}}} if policy == "MlpPolicy" else {}
+    return DGVFA2C(policy, env, **{**SMALL, **copies, **kwargs, **changes})
+
+
+BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
+    ({"questions": 0}, "questions must be >= 1, got 0"),
+    ({"unroll_length": 0}, "unroll_length must be >= 1, got 0"),
+    ({"n_envs": 0}, "n_envs must be >= 1, got 0"),
+    ({"n_steps": 0}, "n_steps must be >= 1, got 0"),
+    ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
+    ({"question_window": 0}, "question_window must be >= 1, got 0"),
+    ({"meta_learning_rate": 0.0}, "meta_learning_rate must be > 0, got 0.0"),
+    ({"auxiliary_task": "pixels"}, "auxiliary_task must be one of .*got 'pixels'"),
+    ({"auxiliary_task": None}, "auxiliary_task must be one of .*'none'.*got None"),
+    ({"auxiliary_task": RewardPrediction()}, "auxiliary_task must be .* got a RewardPrediction: pass lambda model"),
+    ({"auxiliary_task": lambda model: "none"}, "auxiliary_task must return an AuxiliaryTask.*'none'"),
+    ({"objective": "mean"}, "objective must be one of .*got 'mean'"),
+    ({"horizon": "far"}, "horizon must be one of .*got 'far'"),
+    ({"storage": "disk"}, "storage must be one of .*got 'disk'"),
+    ({"convention": "loose"}, "convention must be one of .*got 'loose'"),
+    ({"encoder_mode": "none"}, "encoder_mode must be one of .*got 'none'"),
+    ({"auxiliary_weighting": "sum"}, "auxiliary_weighting must be one of .*'gradient-norm'.*got 'sum'"),
+    ({"normalize_advantage": "no"}, "normalize_advantage must be True or False, got 'no'"),
+    ({"compile": "yes"}, "compile must be True, False or 'auto', got 'yes'"),
+    ({"seed": "0"}, r"seed must be an integer in \[0, 2\^32\) or None, got '0'"),
+    ({"seed": 1.5}, r"seed must be an integer in \[0, 2\^32\) or None, got 1.5"),
+    ({"seed": -1}, r"seed must be an integer in \[0, 2\^32\) or None, got -1"),
+    ({"seed": 2**32}, r"seed must be an integer in \[0, 2\^32\) or None, got 4294967296"),
+    ({"policy_kwargs": "x"}, "policy_kwargs must be a dict or None, got 'x'"),
+    ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
+    ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
+    ({"learning_rate": "3e-4"}, "^learning_rate must be a finite number >= 0, got '3e-4'"),
+    ({"vf_coef": "a"}, "^vf_coef must be a finite number >= 0, got 'a'"),
+    ({"questions": 4.0}, "^questions must be an integer >= 1, got 4.0"),
+    ({"n_steps": 5.0}, "^n_steps must be an integer >= 1, got 5.0"),
+    ({"inner_optimizer": "adam"}, "^inner_optimizer must be None or a .*Optimizer, got 'adam'"),
+    ({"meta_learning_rate": np.inf}, "^meta_learning_rate must be a finite number > 0, got inf"),
+    ({"sde_sample_freq": 2.5}, "^sde_sample_freq must be an integer >= 1 or -1, got 2.5"),
+    ({"auxiliary_task": 5}, "^auxiliary_task must be one of .*, got 5"),
+    ({"learning_rate": lambda remaining: np.nan}, "^learning_rate must give finite numbers >= 0, got nan where 1 "),
+    ({"meta_learning_rate": lambda remaining: -1.0}, "^meta_learning_rate must give finite numbers >= 0, got -1"),
+    *(
+        ({name: lambda remaining: remaining - 0.5}, f"^{name} must give finite numbers >= 0, got -0.5 where 0 of the")
+        for name in ("learning_rate", "ent_coef", "meta_learning_rate", "auxiliary_coefficient")
+    ),
+    *(
+        ({name: lambda remaining, given=given: given}, f"^{name} must give finite numbers >= 0, got .* where 1 of the")
+        for name in ("learning_rate", "ent_coef", "meta_learning_rate")
+        for given in ("0.1", None, [1], 1j, np.nan, -1.0)
+    ),
+    (
+        {"env": make_vec("PuddleWorld-v0", 4, 0), "n_envs": 8},
+        "^n_envs must be None or 4, the number of environments of env, got 8",
+    ),
+]
+
+
+@pytest.mark.parametrize("env", ["PuddleWorld-v0", "CartPole-v1"])
+def test_a_seed_of_numpy_is_one_of_python(env: str) -> None:
+    weights = [_model(env, "MlpPolicy", seed=seed).learner.theta for seed in (np.int64(3), 3)]
+    torch.testing.assert_close(*weights, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
+def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _model(**changes)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "model.zip"
+    _model().save(path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [case for case in BAD_ARGUMENTS if not {"n_envs", "policy_kwargs"} & {*case[0]}]
+)
+def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DGVFA2C.load(saved, **changes)
+
+
+@pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
+def test_a_schedule_that_gives_no_number_on_the_way_is_named(name: str) -> None:
+    model = _model(**{name: lambda remaining: float("nan") if 0.0 < remaining < 0.5 else 1e-3})
+    with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
+        model.learn(12 * BATCH)
+
+
+class Still(BasePolicy):
+    """Never moves, and values nothing."""
+
+    def __init__(self, observation_space: gym.Space, action_space: gym.Space, *arguments: Any, **options: Any) -> None:
+        super().__init__(observation_space, action_space)
+
+    def _predict(self, observation: Any, deterministic: bool = False) -> torch.Tensor:
+        return torch.full((len(observation),), 4)
+
+
+def test_what_is_no_actor_critic_policy_is_refused() -> None:
+    with pytest.raises(ValueError, match="policy must be an ActorCriticPolicy, got Still"):
+        _model(policy=Still)
+
+
+NUMBER = spaces.Box(-1.0, 1.0, (), np.float32)
+
+OTHER_SPACES: list[tuple[spaces.Space, str]] = [
+    (spaces.Text(3), "must be one of Box, .* got Text"),
+    (spaces.Tuple([BOX]), "must be one of Box, .* got Tuple"),
+    (NUMBER, r"must have at least one axis and none that is empty, .* of shape \(\)"),
+    (spaces.Box(-1.0, 1.0, (2, 0), np.float32), r"must have at least one axis .* of shape \(2, 0\)"),
+    (spaces.MultiDiscrete([[2, 3], [2, 2]]), r"must have one axis if it is a MultiDiscrete, got"),
+    (spaces.Dict({}), "must have at least one part, got Dict"),
+    (spaces.Dict({"a": spaces.Text(3)}), "must be one of Box, .* got Text"),
+    (spaces.Dict({"a": NUMBER}), "must have at least one axis"),
+    (spaces.Dict({"a": spaces.Dict({"b": BOX})}), "must not have a Dict within a Dict"),
+    (spaces.Dict({"a": spaces.Discrete(3, start=1)}), "must count from 0"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+@pytest.mark.parametrize(("space", "message"), OTHER_SPACES, ids=lambda value: str(value)[:30])
+def test_observations_of_other_spaces_are_refused(space: spaces.Space, message: str) -> None:
+    with pytest.raises(ValueError, match=f"observation_space {message}"):
+        check_observation_space(space)
+    policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
+    with pytest.raises(ValueError, match=f"observation_space {message}"):
+        _model(Samples(space, spaces.Discrete(2)), policy)
+
+
+@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+def test_actions_of_other_spaces_are_refused() -> None:
+    for space in (spaces.Text(3), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])):
+        with pytest.raises(ValueError, match=f"action_space must be Discrete, .* got {type(space).__name__}"):
+            _model(Samples(BOX, space))
+
+
+@pytest.mark.parametrize("name", ["net_arch", "head_arch"])
+@pytest.mark.parametrize(
+    "layers", [-3, [-3], [0], "x", [1.5], [True], ["8"], [[8]], {"pi": -3}, {"pi": [-3]}, {"policy": [8]}, {8}]
+)
+def test_layers_that_are_none_are_refused(name: str, layers: Any) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must be a list of integers >= 1, a dict .* got "):
+        _model(policy_kwargs={name: layers})
+
+
+@pytest.mark.parametrize("layers", [None, [], [8], (8, 4), [np.int64(8)], {"pi": [8], "vf": []}, {"vf": [8]}, {}])
+def test_layers_of_heads_may_be_given_in_several_ways(layers: Any) -> None:
+    heads = _model(policy_kwargs={"head_arch": layers}).policy.mlp_extractor
+    given = layers if isinstance(layers, dict) else {"pi": layers or [], "vf": layers or []}
+    for part, modules in (("pi", heads.policy_net), ("vf", heads.value_net)):
+        widths = [module.out_features for module in modules if isinstance(module, torch.nn.Linear)]
+        assert widths == list(given.get(part, []))
+
+
+def test_the_former_notation_of_net_arch_warns_as_in_stable_baselines3() -> None:
+    with pytest.warns(UserWarning, match="shared layers in the mlp_extractor"):
+        model = DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [{"pi": [4], "vf": [8]}]}, **SMALL)
+    extractors = model.policy.pi_features_extractor, model.policy.vf_features_extractor
+    assert [extractor.features_dim for extractor in extractors] == [4, 8]
+    with pytest.raises(ValueError, match="net_arch must be"):
+        DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [{"pi": [0]}]}, **SMALL)

@@ -1,0 +1,395 @@
+"""What a script written for Stable-Baselines3's A2C does, with DGVFA2C in its place."""
+
+from __future__ import annotations
+
+import inspect
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from stable_baselines3 import A2C
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.monitor import Monitor
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.preprocessing import get_flattened_obs_dim
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize, sync_envs_normalization
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
+from torch import nn
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from dgvf_agents.agents.rollout_buffer import fill_buffer
+from dgvf_agents.core.types import Rollout
+from dgvf_agents.rollout.builder import bootstrap_positions
+from tests.agents.test_updates import BOX, Samples
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+
+SMALL: dict[str, Any] = {
+    "questions": 4,
+    "unroll_length": 2,
+    "compile": False,
+    "device": "cpu",
+    "seed": 0,
+    "policy_kwargs": {"features_extractor_kwargs": {"hidden": (8,)}},
+}
+
+
+def _model(env: Any = "CartPole-v1", policy: Any = "MlpPolicy", **changes: Any) -> DGVFA2C:
+    return DGVFA2C(policy, env, **{**SMALL, **changes})
+
+
+def test_arguments_stand_where_a2c_has_them() -> None:
+    theirs, ours = (list(inspect.signature(kind.__init__).parameters.values()) for kind in (A2C, DGVFA2C))
+    assert [p.name for p in ours[: len(theirs)]] == [p.name for p in theirs]
+    assert all(p.kind is p.KEYWORD_ONLY for p in ours[len(theirs) :])
+    for kind in (A2C, DGVFA2C):
+        assert inspect.signature(kind.learn).parameters["tb_log_name"].default == kind.__name__
+
+
+def test_an_id_makes_one_monitored_copy() -> None:
+    model = _model()
+    assert model.n_envs == 1
+    assert model.env is not None
+    assert model.env.env_is_wrapped(Monitor) == [True]
+    assert _model(gym.make("CartPole-v1"), monitor_wrapper=False).env.env_is_wrapped(Monitor) == [False]
+
+
+class Seen(BaseCallback):
+    """Notes which events come when."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[tuple[str, int]] = []
+
+    def _on_rollout_start(self) -> None:
+        self.events.append(("start", self.num_timesteps))
+
+    def _on_step(self) -> bool:
+        assert self.locals["new_obs"].shape[0] == self.locals["env"].num_envs
+        assert {"actions", "rewards", "dones", "infos", "callback"} <= set(self.locals)
+        self.events.append(("step", self.num_timesteps))
+        return True
+
+    def _on_rollout_end(self) -> None:
+        self.events.append(("end", self.num_timesteps))
+
+    def _on_training_end(self) -> None:
+        self.events.append(("over", self.num_timesteps))
+
+
+def test_callbacks_see_the_same_events_at_the_same_steps() -> None:
+    events = []
+    for kind, more in ((A2C, {}), (DGVFA2C, SMALL)):
+        seen, every = Seen(), EveryNTimesteps(n_steps=7, callback=Seen())
+        env = make_vec_env("CartPole-v1", 2, seed=0)
+        model = kind("MlpPolicy", env, n_steps=3, **{**more, "device": "cpu"}).learn(20, [seen, every])
+        model.learn(10, seen, reset_num_timesteps=False)
+        events.append((seen.events, every.callback.events, model.num_timesteps, model._n_updates))
+    assert events[0] == events[1]
+
+
+def test_training_stops_with_the_episode_that_a_callback_waits_for() -> None:
+    envs = make_vec_env("Pendulum-v1", 2, seed=0, env_kwargs={"max_episode_steps": 30})
+    model = _model(envs).learn(500, StopTrainingOnMaxEpisodes(max_episodes=1))
+    assert model.num_timesteps == 60
+
+
+def test_a_policy_saved_alone_acts_the_same(tmp_path: Path) -> None:
+    planes = spaces.Box(0.0, 1.0, (3, 5, 5), np.float32)
+    several = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
+    for policy, space in ((MlpPolicy, BOX), (CnnPolicy, planes), (MultiInputPolicy, several)):
+        env = Samples(space, spaces.Box(-2, 2, (2,), np.float32))
+        model = _model(env, policy.__name__, policy_kwargs={}).learn(20)
+        model.policy.save(tmp_path / "policy")
+        loaded = policy.load(tmp_path / "policy", device="cpu")
+        observation = space.sample()
+        for deterministic in (True, False):
+            torch.manual_seed(1)
+            expected = model.policy.predict(observation, deterministic=deterministic)[0]
+            torch.manual_seed(1)
+            actual = loaded.predict(observation, deterministic=deterministic)[0]
+            np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)  # weights may lie elsewhere in memory
+
+
+def test_parameters_come_and_go_by_name() -> None:
+    model, other = _model(seed=1).learn(20), _model(seed=2).learn(20)
+    parameters = deepcopy(model.get_parameters())
+    assert list(parameters) == ["policy", "answer_net", "question_net", "optimizers"]
+    with pytest.raises(ValueError, match="invalid object name"):
+        other.set_parameters({**parameters, "nothing": {}})
+    with pytest.raises(ValueError, match="do not match"):
+        other.set_parameters({"policy": parameters["policy"]})
+    for name in ("policy", "question_net"):
+        cut = dict(list(parameters[name].items())[:-1])
+        with pytest.raises((RuntimeError, ValueError)):
+            other.set_parameters({**parameters, name: cut})
+        last, kept = list(parameters[name])[-1], deepcopy(other.get_parameters()[name])
+        other.set_parameters({name: {key: value + 1 for key, value in cut.items()}}, exact_match=False)
+        now = other.get_parameters()[name]
+        assert torch.equal(now[last], kept[last])
+        assert all(torch.equal(now[key], value + 1) for key, value in cut.items())
+    other.set_parameters(parameters)
+    for model_ in (model, other):  # both optimizers' statistics too: they go on alike
+        model_.set_env(make_vec_env("CartPole-v1", 1, seed=5))
+        model_.set_random_seed(5)
+        model_.learner.restart_unroll()
+        model_.learn(30)
+    for one, another in zip(model.policy.parameters(), other.policy.parameters(), strict=True):
+        assert torch.equal(one, another)
+
+
+def test_actions_follow_a_seed_that_is_set_later(tmp_path: Path) -> None:
+    _model(seed=None).learn(20).save(tmp_path / "model")
+    runs = []
+    for seed in (5, 5, 6):
+        model = DGVFA2C.load(tmp_path / "model", device="cpu")
+        model.set_env(make_vec_env("CartPole-v1", 1))
+        model.set_random_seed(seed)
+        runs.append(nn.utils.parameters_to_vector(model.learn(40).policy.parameters()))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+def test_parameters_set_in_the_policy_itself_are_trained_on() -> None:
+    model = _model(auxiliary_task="none", learning_rate=1e-9)
+    model.policy.load_state_dict({name: torch.ones_like(v) for name, v in model.policy.state_dict().items()})
+    model.learn(10)
+    assert all((p - 1).abs().max() < 1e-6 for p in model.policy.parameters())
+
+
+class Noisy(BaseFeaturesExtractor):
+    """Normalizes over the batch and drops units."""
+
+    def __init__(self, observation_space: spaces.Space, hidden: tuple[int, ...] = ()) -> None:
+        size = get_flattened_obs_dim(observation_space)
+        super().__init__(observation_space, size)
+        self.batch_norm = nn.BatchNorm1d(size)
+        self.layers = nn.Sequential(nn.Flatten(), self.batch_norm, nn.Linear(size, size), nn.Dropout(0.5), nn.ReLU())
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.layers(observations)
+
+
+def _noisy(**changes: Any) -> DGVFA2C:
+    return _model(make_vec_env("CartPole-v1", 4, seed=0), policy_kwargs={"features_extractor_class": Noisy}, **changes)
+
+
+def test_running_statistics_move_in_updates_only_and_acting_is_free_of_dropout() -> None:
+    model = _noisy()
+    _, callback = model._setup_learn(100)
+    norm = model.policy.features_extractor.batch_norm
+    before = norm.running_mean.clone()
+    observations = model.env.reset()
+    actions = [model.policy.predict_values(torch.from_numpy(observations)) for _ in range(2)]
+    assert torch.equal(*actions)
+    for _ in range(2):
+        model.collect_rollouts(model.env, callback, model.rollout_buffer, model.n_steps)
+    assert torch.equal(norm.running_mean, before)
+    model.train()
+    mean = model._rollout.observations.flatten(0, 1).mean(0)
+    torch.testing.assert_close(norm.running_mean, 0.9 * before + 0.1 * mean)
+    weight = norm.weight.detach().clone()
+    model.learn(60)
+    assert not torch.equal(norm.weight, weight)
+
+
+def test_dropout_follows_the_seed_and_needs_the_graph() -> None:
+    def weights(seed: int) -> np.ndarray:
+        return torch.cat([p.detach().flatten() for p in _noisy(seed=seed).learn(200).policy.parameters()]).numpy()
+
+    assert np.array_equal(weights(1), weights(1))
+    with pytest.raises(ValueError, match="storage must be 'graph'"):
+        _noisy(storage="recompute")
+
+
+class NormalizedHeads(ActorCriticPolicy):
+    def _build_mlp_extractor(self) -> None:
+        super()._build_mlp_extractor()
+        self.mlp_extractor.policy_net.append(nn.BatchNorm1d(self.mlp_extractor.latent_dim_pi))
+
+
+def test_batch_normalization_in_heads_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"policy must have dropout .* got mlp_extractor.policy_net.4: BatchNorm1d"):
+        _model(policy=NormalizedHeads, policy_kwargs={}, auxiliary_task="none")
+
+
+class Constant(ActorCriticPolicy):
+    """Its forward() says that every value is 1."""
+
+    def forward(self, obs: Any, deterministic: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        actions, values, log_prob = super().forward(obs, deterministic)
+        return actions, torch.ones_like(values), log_prob
+
+
+def test_own_policies_are_taken_and_told_what_is_not_used_of_them() -> None:
+    with pytest.warns(UserWarning, match=r"has its own forward|has no parameters") as caught:
+        model = _model(policy=Constant, policy_kwargs={"net_arch": [4]}).learn(10)
+    messages = [str(warning.message) for warning in caught]
+    assert any("Constant has its own forward" in message for message in messages)
+    assert any("features_extractor_class FlattenExtractor has no parameters" in message for message in messages)
+    assert (model.rollout_buffer.values == 1).all()
+
+
+@pytest.mark.parametrize("gae_lambda", [1.0, 0.6])
+def test_the_rollout_buffer_shows_what_a2c_would_have_collected(gae_lambda: float) -> None:
+    shown = []
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.model.rollout_buffer
+            shown.append((buffer.returns.copy(), buffer.values.copy(), buffer.episode_starts.copy(), buffer.size()))
+
+    space = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
+    env = DummyVecEnv([lambda: Samples(space, spaces.Discrete(3))] * 2)
+    model = _model(env, "MultiInputPolicy", n_steps=8, gae_lambda=gae_lambda, gamma=0.9).learn(32, Look())
+    returns, values, starts, size = shown[-1]
+    assert size == 8
+    assert np.array_equal(
+        model.rollout_buffer.returns, returns
+    )  # after training: those of the policy that collected it
+    rollout = model._rollout
+    assert rollout is not None
+    ended, terminated = (rollout.terminated | rollout.truncated).numpy(), rollout.terminated.numpy()
+    assert np.array_equal(starts[1:].astype(bool), ended[:-1])
+    for copy in range(2):
+        last = int(np.flatnonzero(terminated[:, copy])[-1])
+        future = float(rollout.rewards[last, copy])
+        assert returns[last, copy] == pytest.approx(future)
+        for t in range(last - 1, last - 3, -1):  # the two steps before in the same episode
+            ahead = (1 - gae_lambda) * values[t + 1, copy] + gae_lambda * future
+            future = float(rollout.rewards[t, copy]) + 0.9 * ahead
+            assert returns[t, copy] == pytest.approx(future, rel=1e-4)
+
+
+def test_rollout_buffer_classes() -> None:
+    kwargs = {"env": "Pendulum-v1", "rollout_buffer_class": RolloutBuffer}
+    _model(**kwargs, rollout_buffer_kwargs={})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
+        _model(**kwargs, rollout_buffer_kwargs={"wrong": 1})
+    with pytest.raises(AssertionError, match="DictRolloutBuffer must be used with Dict"):
+        _model("Pendulum-v1", rollout_buffer_class=DictRolloutBuffer)
+
+
+def test_truncated_steps_are_shown_with_their_bootstrap() -> None:
+    model = _model(Samples(BOX, spaces.Discrete(2)), gamma=0.5, n_steps=1)
+    seen = torch.ones(1, 1, 3)
+    no, yes = torch.zeros(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
+    where = (torch.from_numpy(part) for part in bootstrap_positions(yes.numpy()))
+    rollout = Rollout(seen, torch.zeros(1, 1, dtype=torch.long), torch.full((1, 1), 3.0), no, yes, 2 * seen, *where)
+    buffer = RolloutBuffer(1, BOX, spaces.Discrete(2), gamma=0.5)
+    fill_buffer(buffer, model.policy, rollout, np.ones(1, bool))
+    expected = 3.0 + 0.5 * model.policy.predict_values(2 * seen[0]).item()
+    assert buffer.returns.item() == pytest.approx(expected)
+
+
+def test_a_policy_s_actions_reach_the_environment_within_its_space() -> None:
+    """`Samples` refuses any others; drawn ones lie outside at this standard deviation."""
+    env = Samples(BOX, spaces.Box(-0.1, 0.1, (2,), np.float32))
+    model = _model(env, policy_kwargs={"log_std_init": 1.0}).learn(20)
+    assert model.rollout_buffer.actions.std() > 1
+    squashed = _model(env, use_sde=True, policy_kwargs={"squash_output": True}).learn(20)
+    assert np.abs(squashed.rollout_buffer.actions).max() > 0.1  # in [-1, 1], stretched for the environment
+
+
+def test_exploration_matrices_are_drawn_as_often_as_asked() -> None:
+    for frequency, expected in ((-1, 2), (2, 6)):
+        model = _model("Pendulum-v1", use_sde=True, sde_sample_freq=frequency)
+        with mock.patch.object(model.policy, "reset_noise", wraps=model.policy.reset_noise) as reset_noise:
+            model.learn(10)
+        assert reset_noise.call_count == expected
+
+
+def test_normalized_environments_are_learned_in_and_evaluated(tmp_path: Path) -> None:
+    env, evaluation = (VecNormalize(make_vec_env("CartPole-v1", 2, seed=seed)) for seed in (0, 1))
+    model = _model(env, n_steps=10, tensorboard_log=str(tmp_path))
+    model.learn(100)
+    assert env.obs_rms.count > 100
+    assert (tmp_path / "DGVFA2C_1").is_dir()
+    evaluation.training, evaluation.norm_reward = False, False
+    sync_envs_normalization(env, evaluation)
+    returns, lengths = evaluate_policy(model, evaluation, 2, warn=False, return_episode_rewards=True)
+    assert returns == lengths  # a reward of 1 a step, not normalized
+    np.testing.assert_array_equal(evaluation.obs_rms.mean, env.obs_rms.mean)  # evaluation does not change it
+
+
+class WithoutLastObservations(VecEnvWrapper):
+    """Forgets what was observed last in an episode."""
+
+    def reset(self) -> Any:
+        return self.venv.reset()
+
+    def step_wait(self) -> Any:
+        observations, rewards, dones, infos = self.venv.step_wait()
+        for info in infos:
+            info.pop("terminal_observation", None)
+        return observations, rewards, dones, infos
+
+
+def _forgetful(limit: int | None = None) -> WithoutLastObservations:
+    return WithoutLastObservations(make_vec_env("CartPole-v1", 2, seed=0, env_kwargs={"max_episode_steps": limit}))
+
+
+@pytest.mark.parametrize("task", ["none", "reward-prediction"])
+def test_last_observations_that_nothing_depends_on_may_be_missing_as_in_a2c(task: str) -> None:
+    weights = []
+    for env in (_forgetful(), make_vec_env("CartPole-v1", 2, seed=0)):
+        model = _model(env, auxiliary_task=task).learn(100)
+        assert model.ep_info_buffer  # episodes ended
+        weights.append(nn.utils.parameters_to_vector(model.policy.parameters()))
+    assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("task", ["none", "discovered", "random"])
+def test_last_observations_that_are_needed_and_missing_are_named(task: str) -> None:
+    env = _forgetful(limit=5 if task == "none" else None)
+    with pytest.raises(ValueError, match=r"infos must hold terminal_observation .*environment \d"):
+        _model(env, auxiliary_task=task).learn(100)
+
+
+def test_a_normalized_environment_that_is_loaded_for_evaluation_stays_as_it_is(tmp_path: Path) -> None:
+    """The recipe in Stable-Baselines3's documentation, with an environment that gives its state."""
+    env = VecNormalize(make_vec_env("PuddleWorld-v0", 2, seed=0))
+    _model(env).learn(40).save(tmp_path / "model")
+    env.save(str(tmp_path / "env.pkl"))
+    evaluation = VecNormalize.load(str(tmp_path / "env.pkl"), make_vec_env("PuddleWorld-v0", 2, seed=1))
+    evaluation.training, evaluation.norm_reward = False, False
+    DGVFA2C.load(tmp_path / "model", env=evaluation, device="cpu")
+    assert (evaluation.training, evaluation.norm_reward) == (False, False)
+
+
+COMPILED: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {
+    "gsde": ("MlpPolicy", BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True}),
+    "noisy": ("MlpPolicy", BOX, spaces.MultiBinary(2), {"policy_kwargs": {"features_extractor_class": Noisy}}),
+    "dict": (
+        "MultiInputPolicy",
+        spaces.Dict({"a": BOX, "b": spaces.Discrete(3)}),
+        spaces.MultiDiscrete([2, 3]),
+        {"gae_lambda": 0.9, "normalize_advantage": True},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "observed", "actions", "changes"), COMPILED.values(), ids=COMPILED.keys())
+def test_compiled_updates_of_every_kind_give_the_same_numbers(
+    policy: str, observed: spaces.Space, actions: spaces.Space, changes: dict[str, Any]
+) -> None:
+    weights = []
+    for compile in (False, True):
+        model = _model(Samples(observed, actions), policy, compile=compile, **changes).learn(20)
+        weights.append(torch.cat([p.detach().flatten() for p in model.policy.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-5)

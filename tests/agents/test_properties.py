@@ -1,0 +1,243 @@
+"""Any valid configuration trains; any invalid one is refused before the first step, by the argument's name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
+from torch import nn
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.optimizers import SGD
+from tests.agents.test_updates import Samples
+
+pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+
+PLANES = spaces.MultiBinary((2, 4, 4))
+VECTORS: list[spaces.Space] = [
+    spaces.Box(-1.0, 1.0, (3,), np.float32),
+    spaces.Box(-np.inf, np.inf, (2, 2), np.float64),
+    spaces.Discrete(4),
+    spaces.MultiDiscrete([3, 2]),
+    spaces.MultiBinary(3),
+]
+ACTIONS: list[spaces.Space] = [
+    spaces.Discrete(3),
+    spaces.Box(-2.0, 1.0, (2,), np.float32),
+    spaces.Box(-1.0, 1.0, (1, 2), np.float64),
+    spaces.MultiDiscrete([2, 3]),
+    spaces.MultiBinary(2),
+]
+SMALL: dict[str, Any] = {"n_steps": 3, "questions": 3, "unroll_length": 1, "compile": False, "device": "cpu", "seed": 0}
+
+
+@st.composite
+def observation_spaces(draw: st.DrawFn) -> tuple[str, spaces.Space]:
+    """A policy's name, and a space that it is for."""
+    kind = draw(st.sampled_from(["MlpPolicy", "CnnPolicy", "MultiInputPolicy"]))
+    if kind == "CnnPolicy":
+        return kind, PLANES
+    if kind == "MlpPolicy":
+        return kind, draw(st.sampled_from(VECTORS))
+    parts = draw(st.lists(st.sampled_from(VECTORS), min_size=1, max_size=3))
+    return kind, spaces.Dict({f"part{i}": part for i, part in enumerate(parts)})
+
+
+OPTIMIZERS: list[dict[str, Any]] = [
+    {},
+    {"use_rms_prop": False},
+    {"inner_optimizer": SGD()},
+    {"policy_kwargs": {"optimizer_class": RMSpropTFLike}},
+    {"policy_kwargs": {"optimizer_class": torch.optim.RMSprop}},
+    {"policy_kwargs": {"optimizer_class": torch.optim.SGD}},
+    {"policy_kwargs": {"optimizer_class": torch.optim.Adam}},
+    {"policy_kwargs": {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"weight_decay": 0.1}}},
+]
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> tuple[str, DummyVecEnv, dict[str, Any]]:
+    """A policy's name, environments, and other arguments."""
+    policy, observed = draw(observation_spaces())
+    actions = draw(st.sampled_from(ACTIONS))
+    env = DummyVecEnv([lambda: Samples(observed, actions)] * draw(st.integers(1, 2)))
+    chosen = dict(draw(st.sampled_from(OPTIMIZERS)))
+    kwargs = dict(chosen.pop("policy_kwargs", {}))
+    kwargs["head_arch"] = draw(st.sampled_from([[], [4], {"pi": [3], "vf": [4, 2]}]))
+    kwargs["activation_fn"] = draw(st.sampled_from([nn.ReLU, nn.Tanh]))
+    kwargs["share_features_extractor"] = draw(st.booleans())
+    kwargs["ortho_init"] = draw(st.booleans())
+    kwargs["features_extractor_kwargs"] = {"features_dim": 8} if policy == "CnnPolicy" else {"hidden": (8,)}
+    if isinstance(actions, spaces.Box) and draw(st.booleans()):
+        chosen |= {"use_sde": True, "sde_sample_freq": draw(st.sampled_from([-1, 2]))}
+        kwargs |= {name: draw(st.booleans()) for name in ("squash_output", "full_std", "use_expln")}
+    arguments = {
+        "gamma": st.sampled_from([0.0, 0.9, 1.0]),
+        "gae_lambda": st.sampled_from([0.0, 0.8, 1.0]),
+        "ent_coef": st.sampled_from([0.0, 0.05]),
+        "max_grad_norm": st.sampled_from([None, 0.5]),
+        "normalize_advantage": st.booleans(),
+        "learning_rate": st.sampled_from([1e-3, lambda remaining: 1e-3 * remaining]),
+        "auxiliary_task": st.sampled_from(["discovered", "random", "reward-prediction", "none"]),
+        "encoder_mode": st.sampled_from(["auxiliary", "joint"]),
+        "question_discount": st.sampled_from([None, 0.0, 0.9]),
+        "question_window": st.sampled_from([1, 2]),
+        "objective": st.sampled_from(["sum", "end"]),
+        "horizon": st.sampled_from(["unrolled", "myopic"]),
+        "convention": st.sampled_from(["exact", "surrogate"]),
+        "storage": st.sampled_from(["graph", "recompute"]),
+        "unroll_length": st.sampled_from([1, 2]),
+    }
+    return (
+        policy,
+        env,
+        {**chosen, "policy_kwargs": kwargs, **{name: draw(values) for name, values in arguments.items()}},
+    )
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(configurations())
+def test_any_valid_configuration_trains_until_questions_moved(case: tuple[str, DummyVecEnv, dict[str, Any]]) -> None:
+    policy, env, arguments = case
+    model = DGVFA2C(policy, env, **{**SMALL, **arguments})
+    before = [value.detach().clone() for value in model.policy.parameters()]
+    model.learn(3 * 3 * env.num_envs)  # with L = 2 the third batch scores the second update, and θ moves again
+    assert model.num_timesteps == 3 * 3 * env.num_envs
+    due = 2 // arguments["unroll_length"]
+    assert model.meta_updates + model.meta_skipped == (due if arguments["auxiliary_task"] == "discovered" else 0)
+    after = list(model.policy.parameters())
+    assert all(value.isfinite().all() for value in after)
+    assert any(not torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    observation = env.reset()
+    action, _ = model.predict(observation)
+    assert action.shape == (env.num_envs, *env.action_space.shape)
+    assert env.action_space.contains(action[0] if action.dtype.kind == "f" else action[0].astype(np.int64))
+
+
+NO_NUMBERS = st.sampled_from(["1", [1], 1j, np.array(1.0), True])
+INVALID: dict[str, st.SearchStrategy[Any]] = {
+    **dict.fromkeys(
+        ["n_steps", "questions", "unroll_length", "question_window", "n_envs", "stats_window_size"],
+        st.integers(max_value=0) | st.floats(0.1, 0.9) | st.just(4.0) | NO_NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["gamma", "gae_lambda"],
+        st.floats(max_value=-0.01) | st.floats(min_value=1.01) | st.sampled_from([np.nan, None]) | NO_NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["ent_coef", "vf_coef", "auxiliary_coefficient", "learning_rate", "head_rate"],
+        st.floats(max_value=-1e-9) | st.sampled_from([np.nan, np.inf, None]) | NO_NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["max_grad_norm", "rms_prop_eps", "meta_epsilon", "meta_learning_rate", "meta_max_discount_grad_norm"],
+        st.floats(max_value=0.0) | st.sampled_from([np.nan, np.inf]) | NO_NUMBERS,
+    ),
+    **dict.fromkeys(
+        ["meta_max_grad_norm", "meta_skip_norm"],
+        st.floats(max_value=0.0) | st.sampled_from([np.nan, None]) | NO_NUMBERS,
+    ),
+    "question_discount": st.floats(max_value=-0.01) | st.floats(min_value=1.0) | st.just(np.nan) | NO_NUMBERS,
+    "sde_sample_freq": st.sampled_from([0, -2, 2.5, None]) | NO_NUMBERS,
+    "inner_optimizer": st.sampled_from(["adam", torch.optim.SGD]),
+    **dict.fromkeys(
+        ["auxiliary_task", "objective", "horizon", "convention", "storage", "encoder_mode"],
+        st.sampled_from(["", "no", 5]),
+    ),
+    "rollout_buffer_class": st.just(ReplayBuffer),
+}
+
+
+@given(st.data())
+def test_any_invalid_argument_is_refused_by_its_name(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(INVALID)))
+    value = data.draw(INVALID[name])
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        DGVFA2C("MlpPolicy", Samples(VECTORS[0], ACTIONS[0]), **{**SMALL, name: value})
+
+
+def _samples(observed: spaces.Space, actions: spaces.Space = ACTIONS[0]) -> Samples:
+    return Samples(observed, actions)
+
+
+COMBINATIONS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
+    "pixel control without images": (
+        "MlpPolicy",
+        _samples(VECTORS[0]),
+        {"auxiliary_task": "pixel-control"},
+        "observations must be images",
+    ),
+    "pixel control of continuous actions": (
+        "MlpPolicy",
+        _samples(VECTORS[0], ACTIONS[1]),
+        {"auxiliary_task": "pixel-control"},
+        "auxiliary_task must not be 'pixel-control'",
+    ),
+    "nothing to normalize over": (
+        "MlpPolicy",
+        _samples(VECTORS[0]),
+        {"n_steps": 1, "normalize_advantage": True},
+        "normalize_advantage must be False",
+    ),
+    "an unknown optimizer": (
+        "MlpPolicy",
+        _samples(VECTORS[0]),
+        {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}},
+        "optimizer_class must be .* got Adagrad",
+    ),
+    "momentum": (
+        "MlpPolicy",
+        _samples(VECTORS[0]),
+        {"policy_kwargs": {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {"momentum": 0.9}}},
+        "optimizer_kwargs must have momentum=0, got 0.9",
+    ),
+    "two optimizers": (
+        "MlpPolicy",
+        _samples(VECTORS[0]),
+        {"inner_optimizer": SGD(), "policy_kwargs": {"optimizer_class": torch.optim.SGD}},
+        "inner_optimizer must be None",
+    ),
+    "gSDE of discrete actions": ("MlpPolicy", _samples(VECTORS[0]), {"use_sde": True}, "gSDE"),
+    "a Dict without MultiInputPolicy": ("MlpPolicy", _samples(spaces.Dict({"a": VECTORS[0]})), {}, "MultiInputPolicy"),
+    "MultiInputPolicy without a Dict": (
+        "MultiInputPolicy",
+        _samples(VECTORS[0]),
+        {},
+        "observation_space must be a Dict",
+    ),
+    "observations from 1": (
+        "MlpPolicy",
+        _samples(spaces.Discrete(3, start=1)),
+        {},
+        "observation_space must count from 0",
+    ),
+    "actions from 1": (
+        "MlpPolicy",
+        _samples(VECTORS[0], spaces.Discrete(3, start=1)),
+        {},
+        "action_space must count from 0",
+    ),
+    "planes for vectors": ("CnnPolicy", _samples(VECTORS[0]), {}, "observation_space must have planes"),
+}
+
+
+@pytest.mark.parametrize(("policy", "env", "arguments", "message"), COMBINATIONS.values(), ids=COMBINATIONS.keys())
+def test_combinations_that_mean_nothing_are_refused(
+    policy: str, env: Any, arguments: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        DGVFA2C(policy, DummyVecEnv([lambda: env]), **{**SMALL, **arguments})
+
+
+def test_normalized_and_stacked_environments() -> None:
+    env = VecFrameStack(VecNormalize(DummyVecEnv([lambda: Samples(VECTORS[0], ACTIONS[1])])), 2)
+    model = DGVFA2C("MlpPolicy", env, **SMALL).learn(12)
+    assert model.get_vec_normalize_env() is not None
+    assert model.num_timesteps == 12

@@ -1,0 +1,402 @@
+"""Checkpoints of a run: complete and reduced ones, damaged files, full disks and killed processes."""
+
+from __future__ import annotations
+
+import errno
+import json
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+import torch
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.cli import main
+from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.train.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import training_environments
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.train import train
+from tests.kill_harness import differences
+
+CONFIG = TrainConfig(
+    env="PuddleWorld-v0",
+    env_kwargs={"start": "random", "max_episode_steps": 12},
+    evaluation_kwargs={"max_episode_steps": 5},
+    policy="MlpPolicy",
+    steps=480,
+    n_envs=4,
+    questions=4,
+    unroll_length=3,
+    compile=False,
+    checkpoint_every=80,
+    checkpoints_kept=2,
+    log_every=100,
+    evaluate_every=200,
+    evaluation_episodes=2,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_curves() -> Iterator[None]:
+    """Plotting would take most of the time of these short runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments, **options: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "alone"
+    train(CONFIG, path, show_progress=False)
+    return path
+
+
+class StopError(Exception):
+    """Ends a run in the middle, like an error in an environment."""
+
+
+def _stopped(path: Path, monkeypatch: pytest.MonkeyPatch, steps: int) -> RunFolder:
+    """A run that ended in an error after `steps` environment steps."""
+    collect = DGVFA2C.collect_rollouts
+
+    def failing(model: DGVFA2C, *arguments: Any, **kwargs: Any) -> bool:
+        if model.num_timesteps >= steps:
+            raise StopError
+        return collect(model, *arguments, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DGVFA2C, "collect_rollouts", failing)
+        with pytest.raises(StopError):
+            train(CONFIG, path, show_progress=False)
+    return RunFolder(path)
+
+
+def _resumed(folder: RunFolder) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        train(CONFIG, folder.path, show_progress=False, resume=True)
+    return folder.path
+
+
+@pytest.mark.parametrize(
+    "steps", [20, 80, 200, 460, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (100, 320))]
+)
+def test_a_stopped_run_is_resumed_to_the_same_end(
+    steps: int, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, steps)
+    assert not folder.is_finished()
+    assert differences(alone, _resumed(folder)) == []
+    assert folder.is_finished()
+
+
+def test_old_checkpoints_keep_their_networks_only(alone: Path) -> None:
+    folder = RunFolder(alone)
+    files = {int(path.stem): ModelFile.from_bytes(path.read_bytes()) for path in folder.checkpoints()}
+    assert sorted(files) == [80, 160, 240, 320, 400, 480]
+    assert [steps for steps, file in files.items() if file.document["training"] is not None] == [400, 480]
+    assert not [
+        name
+        for name in files[80].tensors
+        if name.startswith(("training.", "learner.statistics", "learner.meta_optimizer", "learner.unroll"))
+    ]
+    assert [name for name in files[80].tensors if name.startswith("learner.eta")]
+    old = DGVFA2C.load(folder.checkpoint_file(240), training_environments(CONFIG), device="cpu")
+    assert (old.num_timesteps, old.meta_updates) == (240, 3)
+    assert old.learn(100, reset_num_timesteps=False).num_timesteps == 340
+
+
+def test_a_finished_run_does_not_change(alone: Path) -> None:
+    before = {path: path.read_bytes() for path in alone.rglob("*") if path.is_file() and "tfevents" not in path.name}
+    model = train(CONFIG, alone, show_progress=False, resume=True)
+    assert model.num_timesteps == 480
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_times_keep_counting(alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 200)
+    model = load_checkpoint(folder, lambda: training_environments(CONFIG))
+    assert model is not None
+    before = model.seconds
+    assert before > 0
+    model.seconds = 1000.0
+    write_checkpoint(folder, model, 2)
+    _resumed(folder)
+    finished = load_checkpoint(folder, lambda: training_environments(CONFIG))
+    assert finished is not None
+    assert finished.seconds > 1000
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "cut short": lambda contents: contents[: len(contents) // 3],
+    "empty": lambda contents: b"",
+    "a flipped bit": lambda contents: contents[:5000] + bytes([contents[5000] ^ 1]) + contents[5001:],
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_a_damaged_checkpoint_is_skipped_with_a_warning(
+    kind: str, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 300)
+    latest = folder.checkpoint_file(240)
+    latest.write_bytes(DAMAGE[kind](latest.read_bytes()))
+    with pytest.warns(UserWarning, match=r"0000000240.zip is skipped: its checksum"):
+        assert folder.latest_checkpoint() == folder.checkpoint_file(160)
+    with pytest.warns(UserWarning, match=r"0000000240.zip is skipped: its checksum"):
+        train(CONFIG, folder.path, show_progress=False, resume=True)
+    assert differences(alone, folder.path) == []
+
+
+def _copied(run: Path, to: Path) -> RunFolder:
+    return RunFolder(Path(shutil.copytree(run, to)))
+
+
+def test_a_run_with_a_damaged_last_checkpoint_is_not_finished(alone: Path, tmp_path: Path) -> None:
+    folder = _copied(alone, tmp_path / "run")
+    last = folder.checkpoint_file(480)
+    last.write_bytes(DAMAGE["a flipped bit"](last.read_bytes()))
+    assert not folder.is_finished()
+    with pytest.warns(UserWarning, match=r"0000000480.zip is skipped: its checksum"):
+        model = train(CONFIG, folder.path, show_progress=False, resume=True)
+    assert model.num_timesteps == 480
+    assert folder.is_finished()
+    assert differences(alone, folder.path) == []
+
+
+@pytest.mark.filterwarnings("ignore:checkpoint .* is skipped")
+def test_a_run_whose_complete_checkpoints_are_damaged_is_refused_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 300)
+    for complete in complete_checkpoints(folder):
+        complete.write_bytes(b"no longer a model")
+    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    named = r"got .*run, where 0000000160.zip and 0000000240.zip are damaged .*: restart with another --out, or del"
+    with pytest.raises(ValueError, match=named):
+        train(CONFIG, folder.path, show_progress=False, resume=True)
+    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--resume", str(folder.path)])
+    assert stop.value.code == 2
+    assert "To go on" not in capsys.readouterr().err
+
+
+def test_stale_files_of_more_steps_do_not_reduce_new_checkpoints(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 20)
+    for steps in (2000, 3000, 4000):
+        folder.checkpoint_file(steps).parent.mkdir(exist_ok=True)
+        folder.checkpoint_file(steps).write_bytes(b"no longer a model")
+    model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
+    written = [_written_at(folder, model, steps) for steps in (80, 160, 240)]
+    assert complete_checkpoints(folder) == written[-2:]
+    for steps in (2000, 3000):  # including complete ones
+        shutil.copy(RunFolder(alone).checkpoint_file(480), folder.checkpoint_file(steps))
+    assert _written_at(folder, model, 320) in complete_checkpoints(folder)
+
+
+def test_a_write_reads_no_more_files_the_longer_the_run(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 20)
+    model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
+    read, read_bytes = [], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
+    counts = []
+    for steps in range(80, 880, 80):
+        read.clear()
+        written = _written_at(folder, model, steps)
+        counts.append(len(read))
+        assert complete_checkpoints(folder) == [*folder.checkpoints()[-2:-1], written]
+    assert counts[3] == counts[-1]
+
+
+def _written_at(folder: RunFolder, model: DGVFA2C, steps: int) -> Path:
+    model.num_timesteps = steps
+    return write_checkpoint(folder, model, 2)
+
+
+def test_damaged_checkpoints_are_not_complete_and_never_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 300)
+    damaged, *others = complete_checkpoints(folder)
+    damaged.write_bytes(b"no longer a model")
+    assert complete_checkpoints(folder) == others
+    train(CONFIG, folder.path, show_progress=False, resume=True)  # reduces all but the last two
+    assert damaged.read_bytes() == b"no longer a model"
+    assert complete_checkpoints(folder) == folder.checkpoints()[-2:]
+
+
+def test_a_run_without_a_usable_checkpoint_restarts(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = _stopped(tmp_path / "run", monkeypatch, 60)
+    assert folder.checkpoints() == []
+    (folder.path / "checkpoints").mkdir()
+    leftover = folder.path / "checkpoints" / ".0000000080.123.tmp.zip"
+    leftover.write_bytes(b"half")
+    assert differences(alone, _resumed(folder)) == []
+    assert not leftover.exists()
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(
+    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, write = RunFolder(tmp_path / "run"), Path.write_bytes
+
+    def on_a_full_disk(path: Path, contents: bytes) -> int:
+        if "0000000240" in path.name:
+            write(path, contents[:1000])
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        return write(path, contents)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", on_a_full_disk)
+        with pytest.raises(OSError, match="No space left on device"):
+            train(CONFIG, folder.path, show_progress=False)
+    assert folder.latest_checkpoint() == folder.checkpoint_file(160)
+    assert not list(folder.path.rglob("*.tmp*"))
+    assert differences(alone, _resumed(folder)) == []
+
+
+def test_a_file_size_limit_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
+    """The same with a real failure in the middle of a write."""
+    model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
+        40
+    )
+    folder = RunFolder(tmp_path)
+    good = write_checkpoint(folder, model, 2).read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 2, hard))
+        with pytest.raises(OSError, match="File too large"):
+            write_checkpoint(folder, model, 2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert folder.checkpoint_file(40).read_bytes() == good
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000040.zip"]
+
+
+def test_a_diverged_model_never_replaces_a_checkpoint(tmp_path: Path) -> None:
+    model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
+        40
+    )
+    folder = RunFolder(tmp_path)
+    good = write_checkpoint(folder, model, 2).read_bytes()
+    with torch.no_grad():
+        next(model.policy.parameters())[0] = torch.nan
+    with pytest.raises(FloatingPointError, match=r"parameters\['policy'\].*must be finite after 2 updates"):
+        write_checkpoint(folder, model, 2)
+    assert folder.checkpoint_file(40).read_bytes() == good
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"gamma": 0.5}, r"gamma \(0.99, not 0.5\)"), ({"env_kwargs": {}}, r"env_kwargs \(")],
+)
+def test_a_run_is_resumed_only_with_its_own_configuration(changes: dict[str, Any], message: str, alone: Path) -> None:
+    other = TrainConfig(**{**vars(CONFIG), **changes})
+    with pytest.raises(ValueError, match=message):
+        train(other, alone, show_progress=False, resume=True)
+    with pytest.raises(FileExistsError, match="--resume"):
+        train(CONFIG, alone, show_progress=False)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"env": "NoSuchWorld-v0"}, {"questions": 0}, {"policy": "NoPolicy"}, {"evaluation_kwargs": {"no": 1}}]
+)
+def test_settings_that_fail_before_the_first_step_leave_no_run(changes: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    with pytest.raises((ValueError, TypeError, gymnasium.error.Error)):
+        train(TrainConfig(**{**vars(CONFIG), **changes}), path, show_progress=False)
+    assert not path.exists()
+    path.mkdir()
+    (path / "notes.txt").write_text("of the user's")
+    with pytest.raises((ValueError, TypeError, gymnasium.error.Error)):
+        train(TrainConfig(**{**vars(CONFIG), **changes}), path, show_progress=False)
+    assert (path / "notes.txt").exists()
+    assert train(TrainConfig(**{**vars(CONFIG), "steps": 20}), path, show_progress=False).num_timesteps == 20
+
+
+def test_two_processes_never_train_one_run(alone: Path) -> None:
+    script = (
+        "import sys, pathlib; from filelock import FileLock\n"
+        "with FileLock(sys.argv[1]):\n    print('locked', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(RunFolder(alone).lock_file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"locked\n"
+        with pytest.raises(ValueError, match="path must not be in use by another training process"):
+            train(CONFIG, alone, show_progress=False, resume=True)
+        with pytest.raises(
+            ValueError, match="path must not be in use by another training process"
+        ):  # no advice to resume it
+            train(CONFIG, alone, show_progress=False)
+        other.communicate()
+
+
+def test_environments_without_a_state_continue_with_new_episodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig(
+        **{**vars(CONFIG), "env": "CartPole-v1", "env_kwargs": {}, "evaluation_kwargs": {}, "steps": 160}
+    )
+    train(TrainConfig(**{**vars(config), "steps": 80}), tmp_path / "run", show_progress=False)
+    RunFolder(tmp_path / "run").write_config(config)
+    with pytest.warns(UserWarning, match="CartPole-v1 cannot save its state"):
+        model = train(config, tmp_path / "run", show_progress=False, resume=True)
+    assert model.num_timesteps == 160
+
+
+def test_a_run_killed_right_after_its_last_checkpoint_is_tidied(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    train(TrainConfig(**{**vars(CONFIG), "checkpoints_kept": 9}), folder.path, show_progress=False)
+    assert len(complete_checkpoints(folder)) > 1
+    config = TrainConfig(**{**vars(CONFIG), "checkpoints_kept": 1})
+    folder.write_config(config)
+    train(config, folder.path, show_progress=False, resume=True)
+    assert complete_checkpoints(folder) == folder.checkpoints()[-1:]
+
+
+def _killed(tmp_path: Path, kills: int, *arguments: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tests.kill_harness", str(tmp_path), str(kills), "0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])  # with an empty cache, lines about the compiler come before
+
+
+def test_killed_runs_end_bitwise_as_if_never_killed(tmp_path: Path) -> None:
+    result = _killed(tmp_path, 3)
+    assert (result["kills"], result["different"]) == (3, [])
+
+
+@pytest.mark.slow
+def test_runs_killed_often_end_bitwise_as_if_never_killed(tmp_path: Path) -> None:
+    result = _killed(tmp_path, 24)
+    assert (result["kills"], result["different"]) == (24, [])
+    assert sum(count for place, count in result["places"].items() if place != "anywhere") >= 5
+
+
+@pytest.mark.slow
+def test_killed_compiled_runs_end_bitwise_as_if_never_killed(tmp_path: Path) -> None:
+    result = _killed(tmp_path, 4, "--compile")
+    assert (result["kills"], result["different"]) == (4, [])

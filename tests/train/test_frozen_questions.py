@@ -1,0 +1,236 @@
+"""Runs on the frozen questions of another run."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from dgvf_agents import DGVFA2C
+from dgvf_agents.core.types import Params
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.frozen_questions import experienced_cumulants, frozen_eta
+from dgvf_agents.train.train import build, train
+from dgvf_agents.train.train_population import train_population
+from tests.kill_harness import differences
+
+CONFIG = TrainConfig(
+    env="PuddleWorld-v0",
+    env_kwargs={"start": "random", "max_episode_steps": 12},
+    evaluation_kwargs={"max_episode_steps": 5},
+    policy="MlpPolicy",
+    steps=320,
+    n_envs=4,
+    questions=6,
+    unroll_length=3,
+    meta_learning_rate=0.1,
+    compile=False,
+    checkpoint_every=80,
+    log_every=100,
+    evaluate_every=160,
+    evaluation_episodes=2,
+)
+FROZEN = dataclasses.replace(CONFIG, task="random", seed=5, questions_from="../source")
+PRINCIPAL = dataclasses.replace(FROZEN, principal_questions=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    """Plotting and experience would take most of the time of these short runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments, **options: None)
+        patch.setattr("dgvf_agents.train.frozen_questions._STEPS", 50)
+        yield
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `source`, `frozen` and `principal`."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, config in (("source", CONFIG), ("frozen", FROZEN), ("principal", PRINCIPAL)):
+        train(config, folder / name, show_progress=False)
+    return folder
+
+
+def eta_in(run: Path) -> Params:
+    return load_model(RunFolder(run).read_config(), RunFolder(run).latest_checkpoint()).learner.eta
+
+
+def test_questions_are_those_of_the_other_run_and_stay(runs: Path) -> None:
+    source, frozen = eta_in(runs / "source"), eta_in(runs / "frozen")
+    own = build(dataclasses.replace(CONFIG, task="random", seed=5))
+    assert source.keys() == frozen.keys() == own.learner.eta.keys()
+    for name, value in source.items():
+        assert torch.equal(value, frozen[name])
+    assert any(not torch.equal(value, own.learner.eta[name]) for name, value in source.items())
+
+
+def test_the_agent_is_a_fresh_one(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """θ is initialized as without the other run's questions."""
+    built: list[DGVFA2C] = []
+    monkeypatch.setattr(DGVFA2C, "learn", lambda model, *arguments, **options: built.append(model))
+    shutil.copytree(runs / "source", tmp_path / "source")
+    train(FROZEN, tmp_path / "run", show_progress=False)
+    own = build(dataclasses.replace(CONFIG, task="random", seed=5))
+    for name, value in own.learner.theta.items():
+        assert torch.equal(value, built[0].learner.theta[name])
+
+
+def test_principal_questions_are_fewer_answers(runs: Path) -> None:
+    config = RunFolder(runs / "principal").read_config()
+    model = load_model(config, RunFolder(runs / "principal").latest_checkpoint())
+    assert model.answer_net is not None
+    assert model.answer_net.out_features == model.task.num_answers == 2
+    eta, source = model.learner.eta, eta_in(runs / "source")
+    for name, value in source.items():
+        assert torch.equal(value, eta[f"network.{name}"])
+    found = load_model(CONFIG, RunFolder(runs / "source").latest_checkpoint())
+    cumulants = experienced_cumulants(found, CONFIG).numpy()
+    assert cumulants.shape == (50 * 4, 6)
+    _, _, rows = np.linalg.svd(cumulants - cumulants.mean(axis=0))
+    assert np.abs((eta["components"].numpy() * rows[:2]).sum(axis=1)) == pytest.approx([1.0, 1.0], abs=1e-4)
+
+
+class Pictures(gym.ObservationWrapper):
+    """The position as an image with the channels last, or in a dictionary."""
+
+    def __init__(self, env: gym.Env, as_dict: bool = False) -> None:
+        super().__init__(env)
+        picture = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
+        self.observation_space = gym.spaces.Dict({"picture": picture}) if as_dict else picture
+
+    def observation(self, observation: np.ndarray) -> Any:
+        picture = (np.arange(60).reshape(4, 5, 3) * observation.sum() * 4 % 256).astype(np.uint8)
+        return {"picture": picture} if isinstance(self.observation_space, gym.spaces.Dict) else picture
+
+
+class Dictionaries(Pictures):
+    def __init__(self, env: gym.Env) -> None:
+        super().__init__(env, as_dict=True)
+
+
+def test_images_are_asked_about_as_the_agent_sees_them(tmp_path: Path) -> None:
+    config = dataclasses.replace(CONFIG, env_wrapper="tests.train.test_frozen_questions:Pictures", steps=80)
+    train(config, tmp_path / "run", show_progress=False)
+    model = load_model(config, RunFolder(tmp_path / "run").latest_checkpoint())
+    cumulants = experienced_cumulants(model, config)
+    seen: Any = model.get_env() or build(config).get_env()
+    states = torch.as_tensor(np.stack([seen.reset() for _ in range(20)]))
+    assert states.shape[2:] == model.observation_space.shape == (3, 4, 5)
+    asked = model.task.network.ask(model.learner.eta, states)[0].flatten(0, 1)
+    distances = torch.cdist(asked, cumulants).amin(dim=1)
+    assert distances.median() < 0.01 * cumulants.std()
+
+
+def test_principal_questions_of_dictionaries_are_refused(tmp_path: Path) -> None:
+    wrapper = "tests.train.test_frozen_questions:Dictionaries"
+    config = dataclasses.replace(CONFIG, env_wrapper=wrapper, policy="MultiInputPolicy", steps=80)
+    train(config, tmp_path / "source", show_progress=False)
+    changes = {"task": "random", "questions_from": "../source", "principal_questions": 2}
+    with pytest.raises(ValueError, match="principal_questions must be None where observations are dictionaries"):
+        train(dataclasses.replace(config, **changes), tmp_path / "run", show_progress=False)
+
+
+def test_components_are_the_same_every_time(runs: Path) -> None:
+    state = torch.get_rng_state()
+    first = frozen_eta(PRINCIPAL, runs / "principal")
+    torch.set_rng_state(state)
+    torch.rand(7)
+    second = frozen_eta(PRINCIPAL, runs / "principal")
+    assert first is not None
+    assert second is not None
+    for name, value in first.items():
+        assert torch.equal(value, second[name])
+
+
+@pytest.mark.parametrize("name", ["frozen", "principal"])
+def test_a_stopped_run_is_resumed_to_the_same_end_without_the_other(name: str, runs: Path, tmp_path: Path) -> None:
+    again = tmp_path / name
+    shutil.copytree(runs / name, again)
+    for file in RunFolder(again).checkpoints():
+        if int(file.stem) > 160:
+            file.unlink()
+    config = RunFolder(again).read_config()
+    train(config, again, show_progress=False, resume=True)
+    assert differences(runs / name, again) == []
+
+
+def test_a_run_on_principal_questions_is_evaluated(runs: Path) -> None:
+    mean, deviation = evaluate(runs / "principal", episodes=2)
+    assert np.isfinite([mean, deviation]).all()
+
+
+def test_runs_on_the_questions_of_different_runs_are_trained_at_once(runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs / "source", tmp_path / "source")
+    train(dataclasses.replace(CONFIG, seed=9), tmp_path / "second", show_progress=False)
+    configs = [FROZEN, dataclasses.replace(FROZEN, seed=6, questions_from="../second")]
+    paths = [tmp_path / "a", tmp_path / "b"]
+    assert train_population(configs, paths) == [None, None]
+    for path, source in zip(paths, ("source", "second"), strict=True):
+        for name, value in eta_in(tmp_path / source).items():
+            assert torch.equal(value, eta_in(path)[name])
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"questions": 5}, r"a run with the same questions, got .*source with 6, not 5"),
+        ({"policy": "PaperMlpPolicy"}, "a run with the same policy"),
+        ({"question_discount": 0.5}, "a run with the same question_discount"),
+        ({"questions_from": "../principal"}, "a run of discovered or random questions"),
+        ({"questions_from": "../unfinished"}, "must be a finished run"),
+        ({"env": "CartPole-v1", "env_kwargs": {}, "evaluation_kwargs": {}}, "must fit this run, got ../source"),
+    ],
+)
+def test_questions_that_do_not_fit_are_refused(changes: dict[str, Any], message: str, runs: Path) -> None:
+    RunFolder(runs / "unfinished").write_config(CONFIG)
+    with pytest.raises(ValueError, match=f"questions_from .*{message}"):
+        train(dataclasses.replace(FROZEN, **changes), runs / "new", show_progress=False)
+    assert not (runs / "new").exists()
+
+
+def test_a_shipped_run_goes_by_its_name(tmp_path: Path) -> None:
+    shipped = RunFolder.existing(Path("demo"))
+    taken = frozen_eta(dataclasses.replace(shipped.read_config(), task="random", questions_from="demo"), tmp_path)
+    assert taken is not None
+    expected = eta_in(shipped.path)
+    assert taken.keys() == expected.keys()
+    assert all(torch.equal(value, expected[name]) for name, value in taken.items())
+
+
+def test_a_run_that_is_not_there_is_named(runs: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="run must be a folder"):
+        train(dataclasses.replace(FROZEN, questions_from="../nowhere"), runs / "new", show_progress=False)
+    assert not (runs / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"task": "discovered"}, "task must be 'random' with questions_from, got 'discovered'"),
+        ({"question_encoder": "shared"}, "question_encoder must be 'independent' with questions_from"),
+        ({"questions_from": None}, "principal_questions must be None without questions_from, got 2"),
+        ({"principal_questions": 0}, r"principal_questions must be in 1 ... 6, got 0"),
+        ({"principal_questions": 7}, r"principal_questions must be in 1 ... 6, got 7"),
+        ({"question_discount": None}, "question_discount must be a number with principal_questions, got None"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(PRINCIPAL, **changes)
+
+
+def test_configurations_of_runs_without_these_fields_are_read() -> None:
+    fields = dataclasses.asdict(CONFIG)
+    del fields["questions_from"], fields["principal_questions"]
+    assert TrainConfig.from_fields(fields) == CONFIG

@@ -1,0 +1,89 @@
+"""IMPALA's preset on Atari, and training runs of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from dgvf_agents import DGVFImpala
+from dgvf_agents.agents.extractors import ResNetExtractor
+from dgvf_agents.cli import main
+from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.core.targets import VTraceTargets
+from dgvf_agents.train import train as train_module
+from dgvf_agents.train.atari_config import ATARI_METHODS, atari_config
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.impala_config import impala_config
+from dgvf_agents.train.probe import probe
+from dgvf_agents.train.train import build, train
+from dgvf_envs.atari import PAPER
+
+
+def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
+    small = dataclasses.replace(PAPER, frame_size=36)
+    config = impala_config("Breakout", "discovered")
+    config = dataclasses.replace(config, atari=small, n_envs=2, n_steps=3, compile=False)
+    atari = atari_config("Breakout", "discovered")
+    assert config.differences(atari, apart_from=["atari", "n_envs", "n_steps", "compile"]) == [
+        "algorithm ('impala', not 'a2c')",
+        "policy ('ResNetPolicy', not 'CnnPolicy')",
+        "encoder_mode ('joint', not None)",
+        "question_encoder ('shared', not 'independent')",
+    ]
+    model = build(config)
+    assert isinstance(model, DGVFImpala)
+    rule = model.learner.functions.rule
+    assert isinstance(model.policy.features_extractor, ResNetExtractor)
+    assert (rule.targets, rule.encoder_mode, rule.discount) == (VTraceTargets(1.0, 1.0), "joint", 0.99)
+    assert (rule.weights.value, rule.auxiliary_coefficient, rule.auxiliary_weighting) == (0.25, 1e-4, "fixed")
+    assert rule.optimizer == RMSProp(0.99, epsilon=0.1 / 36, initial_moment=1 / 36)
+    assert rule.max_gradient_norm == pytest.approx(40 / 6)
+    assert (model.ent_coef, model.meta_learning_rate, model.lr_schedule(0.5)) == (0.01, 6e-4, 3e-4)
+    settings = model.learner.settings
+    assert (settings.max_grad_norm, settings.max_discount_grad_norm) == pytest.approx((1 / 6, 10 / 6))
+    assert {name.split(".")[0] for name in model.learner.eta} == {"cumulants", "discounts"}
+    assert (model.task.num_answers, model.unroll_length, model.question_discount) == (128, 10, None)
+    of_a2c = build(dataclasses.replace(config, algorithm="a2c"))
+    assert of_a2c.learner.functions.rule.optimizer == rule.optimizer
+    assert of_a2c.learner.functions.rule.max_gradient_norm == rule.max_gradient_norm
+
+
+@pytest.mark.parametrize("method", ["discovered", "pixel-control", "a2c"])
+def test_the_command_trains_it(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[TrainConfig, Path]] = []
+    monkeypatch.setattr(train_module, "train", lambda config, path, resume: trained.append((config, path)))
+    monkeypatch.chdir(tmp_path)
+    main(["train", "impala", *([] if method == "discovered" else [method]), "--game", "ms_pacman", "--seed", "3"])
+    ((config, path),) = trained
+    assert config == dataclasses.replace(impala_config("MsPacman", method), seed=3)  # type: ignore[arg-type]
+    assert path == Path("runs") / f"MsPacman-{ATARI_METHODS[method]}-impala-3"  # type: ignore[index]
+
+
+def test_runs_from_before_impala_are_those_of_a2c() -> None:
+    fields = dataclasses.asdict(TrainConfig())
+    del fields["algorithm"], fields["question_encoder"]
+    assert TrainConfig.from_fields(fields) == TrainConfig()
+
+
+def test_a_run_of_impala_is_trained_resumed_and_evaluated(tmp_path: Path) -> None:
+    config = TrainConfig(
+        algorithm="impala", question_encoder="shared", steps=120, n_envs=2, questions=2, unroll_length=2, compile=False,
+        checkpoint_every=60, evaluate_every=60, log_every=20, evaluation_episodes=2,
+    )  # fmt: skip
+    whole = train(config, tmp_path / "whole", show_progress=False)
+    assert isinstance(whole, DGVFImpala)
+    train(config, tmp_path / "part", show_progress=False)
+    folder = RunFolder(tmp_path / "part")
+    folder.latest_checkpoint().unlink()
+    resumed = train(config, tmp_path / "part", show_progress=False, resume=True)
+    assert isinstance(resumed, DGVFImpala)
+    for name, value in whole.policy.state_dict().items():
+        assert torch.equal(resumed.policy.state_dict()[name], value), name
+    mean, _ = evaluate(tmp_path / "part", episodes=2)
+    assert 0.0 <= mean <= 3.0
+    assert len(probe(tmp_path / "part")) == 2

@@ -1,0 +1,160 @@
+"""The trained runs that come with the package, and `demo` in place of a run folder."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dgvf_agents.cli import main
+from dgvf_agents.storage.model_file import ModelFile
+from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.train.checkpoint import NothingToResumeError
+from dgvf_agents.train.config import World, preset
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
+from dgvf_agents.train.shipped import SHIPPED
+from dgvf_agents.train.train import train
+from tests.atlas.runs import tiny_run
+from tests.run_folders import write_run
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+LARGEST = 1 << 21
+"""Bytes of a file in the repository, at most."""
+ROOMS = "demo/collect-objects-small"
+FOLDERS = tuple(SHIPPED.values())
+WORLD_OF: dict[str, World] = {"demo": "puddle-world", ROOMS: "collect-objects-small"}
+
+
+def stamps() -> dict[Path, int]:
+    """When each file of the shipped runs was written."""
+    return {file: file.stat().st_mtime_ns for path in FOLDERS for file in (path, *path.rglob("*"))}
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty one; shipped runs are never written to."""
+    monkeypatch.chdir(tmp_path)
+    before = stamps()
+    yield
+    assert stamps() == before
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_run_is_small_and_tells_where_it_comes_from(name: str) -> None:
+    run = RunFolder.existing(Path(name))
+    assert all(file.stat().st_size < LARGEST for file in run.path.rglob("*"))
+    assert run.is_finished()
+    config = run.read_config()
+    usual = preset(WORLD_OF[name], "discovered")
+    assert config.differences(usual, apart_from=["seed", "compile"]) == []
+    (origin,) = json.loads(run.origin_file.read_text())
+    assert len(origin["code"]) == 40  # a commit, without changes
+    for text in (run.config_file.read_text(), run.origin_file.read_text(), json.dumps(checkpoint_of(run).document)):
+        assert '"/' not in text  # no path of the machine
+    assert run.learning_curve("eval/mean_reward")[0][-1] >= 0.95 * config.steps
+
+
+def checkpoint_of(run: RunFolder) -> ModelFile:
+    return ModelFile.from_bytes(run.latest_checkpoint().read_bytes())
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_run_returns_what_its_record_says(name: str) -> None:
+    run = RunFolder.existing(Path(name))
+    record, episodes = json.loads(run.evaluation_file.read_text()), 100
+    mean, _ = evaluate(Path(name), episodes)
+    # the same episodes, unless rounding differs on this processor
+    assert mean == pytest.approx(record["mean"], abs=5.0 * record["deviation"] / episodes**0.5)
+    reference = REFERENCE_RETURNS[run.read_config().env]
+    assert reference.optimal - record["mean"] < 0.01 * (reference.optimal - reference.random)
+
+
+def test_the_atlas_of_a_shipped_run_goes_to_the_working_directory(
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    quick = tiny_run(tmp_path_factory.mktemp("package") / "run", "collect-objects-small", "discovered")
+    monkeypatch.setitem(SHIPPED, ROOMS, quick)
+    check_atlas(ROOMS, "demo-collect-objects-small-atlas", tmp_path, capsys)
+    assert not (quick / "atlas").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "folder"), [("demo", "demo-atlas"), (ROOMS, "demo-collect-objects-small-atlas")], ids=SHIPPED
+)
+def test_every_shipped_run_has_an_atlas(
+    name: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_atlas(name, folder, tmp_path, capsys)
+
+
+def check_atlas(name: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["atlas", name])
+    assert str(Path(folder, "index.html")) in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == [folder]
+    assert json.loads(Path(folder, "atlas.json").read_text())["env"] == RunFolder.existing(Path(name)).read_config().env
+    assert "data:image/png" in Path(folder, "index.html").read_text()
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_shipped_run_is_not_trained(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "--resume", name])
+    assert stop.value.code == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"got {name}, which comes with the package and holds networks only" in error
+    assert f"dgvf train {SHIPPED[name].name} discovered" in error
+    assert "To go on" not in error
+    with pytest.raises(NothingToResumeError, match="one of your own"):
+        train(RunFolder(SHIPPED[name]).read_config(), SHIPPED[name], resume=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_in_the_working_directory_comes_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny_run(tmp_path / "demo", "collect-objects-small", "random")
+    main(["evaluate", "demo", "--episodes", "2"])
+    assert "evaluation:" not in capsys.readouterr().out  # PuddleWorld is evaluated in another world than trained in
+    main(["atlas", "demo", "--checkpoints", "1", "--kinds", "1"])
+    assert (tmp_path / "demo" / "atlas" / "index.html").is_file()
+    write_run(tmp_path / ROOMS, preset("puddle-world", "a2c"))
+    assert RunFolder.existing(Path(ROOMS)).read_config().env == "PuddleWorld-v0"
+
+
+@pytest.mark.parametrize("name", ["demo/puddles", "demos"])
+def test_the_shipped_runs_are_listed_where_there_is_none_of_that_name(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", name])
+    assert stop.value.code == 2
+    assert f"or a shipped run (demo, {ROOMS}), got {name} without a config.json" in " ".join(
+        capsys.readouterr().err.split()
+    )
+
+
+def test_shipping_keeps_networks_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    script = importlib.import_module("generate_shipped_runs_page")
+    run = RunFolder(tiny_run(tmp_path / "run", "collect-objects-small", "discovered"))
+    run.evaluations_file.write_bytes(b"")  # too short for an evaluation
+    whole, size = len(networks_only(checkpoint_of(run)).to_bytes()), {}
+    for most, kept in ((4 * whole, 3), (whole + 1000, 1), (1000, 1)):
+        monkeypatch.setattr(script, "MOST", most)
+        shipped = RunFolder(tmp_path / str(most))
+        script.ship(run, shipped)
+        assert [path.name for path in shipped.checkpoints()] == [path.name for path in run.checkpoints()[-kept:]]
+        assert {path.name for path in shipped.path.iterdir()} == {
+            *("checkpoints", "config.json", "evaluation.json", "evaluations.csv.gz", "origin.json", "progress.csv")
+        }
+        assert checkpoint_of(shipped).document["training"] is None
+        size[most] = shipped.latest_checkpoint().stat().st_size
+        assert evaluate(shipped.path)[0] == json.loads(shipped.evaluation_file.read_text())["mean"]
+    assert size[1000] < 0.6 * size[4 * whole]

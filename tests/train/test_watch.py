@@ -1,0 +1,199 @@
+"""`dgvf watch --questions`: the overlay of a question, and the keys that select it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pygame
+import pytest
+import torch
+
+from dgvf_agents.atlas.live import LiveQuestions, live_questions
+from dgvf_agents.cli import main
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.watch import watch
+from dgvf_envs.rendering import DIVERGING, SEQUENTIAL
+from tests.atlas.runs import QUESTIONS, model_of, tiny_run
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_run(tmp_path_factory.mktemp("runs") / "small", "collect-objects-small", "discovered", steps=240)
+
+
+@pytest.fixture(scope="module")
+def square(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_run(tmp_path_factory.mktemp("runs") / "square", "puddle-world", "random", steps=240)
+
+
+class NoWaiting:
+    """A clock that counts frames without waiting."""
+
+    frames = 0
+
+    def tick(self, frames_per_second: float) -> None:
+        NoWaiting.frames += 1
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(pygame.time, "Clock", NoWaiting)
+    NoWaiting.frames = 0
+    yield
+    pygame.quit()
+
+
+def window(run: Path) -> tuple[gym.Env, LiveQuestions]:
+    config = RunFolder(run).read_config()
+    env: gym.Env[Any, Any] = gym.make(config.env, render_mode="human", **config.evaluation_kwargs)
+    overlay = live_questions(model_of(run), config)
+    env.unwrapped.overlay = overlay  # type: ignore[attr-defined]
+    env.reset(seed=0)
+    return env, overlay
+
+
+def press(env: gym.Env, *keys: int) -> np.ndarray:
+    """The window's pixels after these keys."""
+    for key in keys:
+        pygame.event.post(pygame.event.Event(pygame.KEYDOWN, key=key))
+    env.render()  # keys are taken before a frame is drawn
+    return pygame.surfarray.array3d(pygame.display.get_surface()).copy()
+
+
+@pytest.mark.parametrize("which", ["run", "square"])
+def test_a_question_is_drawn_over_the_map(which: str, request: pytest.FixtureRequest) -> None:
+    env, _ = window(request.getfixturevalue(which))
+    drawn = press(env)
+    env.unwrapped.overlay = None  # type: ignore[attr-defined]
+    plain = press(env)
+    assert (drawn != plain).any(axis=-1).mean() > 0.1
+    assert pygame.display.get_caption()[0] in ("Collect-Objects", "PuddleWorld")
+    env.close()
+
+
+def test_left_and_right_go_through_the_questions(run: Path) -> None:
+    env, overlay = window(run)
+    pictures, questions, captions = [press(env)], [overlay.question], [pygame.display.get_caption()[0]]
+    for _ in range(QUESTIONS - 1):
+        pictures.append(press(env, pygame.K_RIGHT))
+        questions.append(overlay.question)
+        captions.append(pygame.display.get_caption()[0])
+    assert sorted(questions) == list(range(QUESTIONS))
+    assert all((one != other).any() for one, other in pairwise(pictures))
+    for index, (question, caption) in enumerate(zip(questions, captions, strict=True)):
+        assert caption == f"cumulant of question {question} ({index + 1} of {QUESTIONS})"
+    np.testing.assert_array_equal(press(env, pygame.K_RIGHT), pictures[0])  # around
+    np.testing.assert_array_equal(press(env, pygame.K_LEFT), pictures[-1])
+    np.testing.assert_array_equal(press(env, pygame.K_LEFT, pygame.K_LEFT), pictures[-3])
+    env.close()
+
+
+def test_up_and_down_go_through_the_quantities(run: Path) -> None:
+    env, overlay = window(run)
+    seen, pictures = [overlay.quantity], [press(env)]
+    for _ in range(2):
+        pictures.append(press(env, pygame.K_DOWN))
+        seen.append(overlay.quantity)
+        assert pygame.display.get_caption()[0].startswith(f"{overlay.quantity} of question")
+    assert seen == ["cumulant", "answer", "discount"]
+    assert (pictures[0] != pictures[1]).any()
+    assert (pictures[1] != pictures[2]).any()
+    np.testing.assert_array_equal(press(env, pygame.K_DOWN), pictures[0])
+    np.testing.assert_array_equal(press(env, pygame.K_UP), pictures[2])
+    np.testing.assert_array_equal(press(env, pygame.K_F1), pictures[2])  # other keys do nothing
+    env.close()
+
+
+def test_the_map_shows_the_current_phase(run: Path) -> None:
+    _, overlay = window(run)
+    config = RunFolder(run).read_config()
+    world = gym.make(config.env).unwrapped.dynamics  # type: ignore[attr-defined]
+    kind = type(world.states())
+    before, after = (overlay.values(kind(0, first, True)) for first in (True, False))
+    over = overlay.values(kind(world.second_cell, False, False))
+    first, second = (tuple(world.map.cells[cell]) for cell in (world.first_cell, world.second_cell))
+    assert np.isnan(before.values[first])
+    assert not np.isnan(before.values[second])
+    assert not np.isnan(after.values[first])
+    np.testing.assert_array_equal(over.values, after.values)
+    assert (before.low, before.high) == (after.low, after.high)  # colors mean the same on both
+
+
+def test_the_panel_says_what_is_asked_and_which_keys_there_are(run: Path) -> None:
+    _, overlay = window(run)
+    state = overlay._domain.layout.state(0)
+    asked, keys, quantity = overlay.values(state).label.split("\n")
+    headline = overlay._questions.captions[overlay.question].headline
+    assert asked == f"cumulant of question {overlay.question} (1 of {QUESTIONS}): {headline}"
+    assert all(key in keys for key in ("left", "right", "up", "down"))
+    assert quantity == "cumulant"
+
+
+def test_a_question_may_be_chosen_at_first_and_videos_have_no_keys(run: Path) -> None:
+    config, model = RunFolder(run).read_config(), model_of(run)
+    for number in range(QUESTIONS):
+        overlay = live_questions(model, config, first=number, keys=False)
+        assert overlay.question == number
+        asked, quantity = overlay.values(overlay._domain.layout.state(0)).label.split("\n")
+        assert asked.startswith(f"cumulant of question {number} (")
+        assert quantity == "cumulant"
+    for number in (-1, QUESTIONS):
+        with pytest.raises(ValueError, match=rf"question must be from 0 to {QUESTIONS - 1}, got {number}"):
+            live_questions(model, config, first=number)
+
+
+def test_the_command_draws_the_question_that_it_names(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drawn = []
+    monkeypatch.setattr("dgvf_agents.train.watch.watch", lambda *arguments: drawn.append(arguments))
+    main(["watch", str(run), "--question", "2"])
+    main(["watch", str(run), "--questions", "--video", str(tmp_path / "a.mp4")])
+    main(["watch", str(run)])
+    made = [None if one[4] is None else one[4](model_of(run), RunFolder(run).read_config()) for one in drawn]
+    assert made[0].question == 2
+    labels = [overlay.values(overlay._domain.layout.state(0)).label for overlay in made[:2]]
+    assert ["Keys: " in label for label in labels] == [True, False]
+    assert made[2] is None
+
+
+def test_cumulants_are_around_zero_answers_sequential_and_discounts_from_0_to_1(run: Path) -> None:
+    _, overlay = window(run)
+    state = overlay._domain.layout.state(0)
+    drawn = {}
+    for _ in range(3):
+        drawn[overlay.quantity] = overlay.values(state)
+        overlay.on_key(pygame.K_DOWN)
+    reach = np.abs(overlay._questions.values.cumulants[:, overlay.question]).max()
+    assert drawn["cumulant"].limits == pytest.approx((-reach, reach))
+    assert drawn["cumulant"].scale == DIVERGING
+    answers = overlay._questions.values.answers[:, overlay.question]
+    assert drawn["answer"].limits == pytest.approx((np.nanmin(answers), np.nanmax(answers)))
+    assert drawn["answer"].scale == drawn["discount"].scale == SEQUENTIAL
+    assert drawn["discount"].limits == (0.0, 1.0)
+
+
+def test_watching_with_questions_shows_states_longer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dgvf_agents.train.watch._FRAMES_WITH_OVERLAY", 3)
+    frames = []
+    for make_overlay in (None, live_questions):
+        NoWaiting.frames = 0
+        torch.manual_seed(0)
+        watch(run, episodes=1, seed=0, make_overlay=make_overlay)
+        frames.append(NoWaiting.frames)
+    steps = frames[0] - 1  # the first state is shown too
+    assert steps >= 1
+    assert frames[1] == 1 + 3 * steps
+
+
+def test_an_agent_without_questions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = tiny_run(tmp_path / "prediction", "collect-objects-small", "reward-prediction", steps=240)
+    with pytest.raises(SystemExit) as stop:
+        main(["watch", str(other), "--questions"])
+    assert stop.value.code == 2
+    assert "run must have questions" in capsys.readouterr().err.replace("\n", " ")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any, Literal, get_args
 
 from dgvf_agents.command_help import COMMANDS
+from dgvf_agents.options import AtariMethod, Method, World
 
 Names = dict[str, Any]
 """Words, and by each the words that may follow it: again `Names`, empty if anything may follow."""
 
-WORLDS = ("collect-objects", "collect-objects-small", "puddle-world")
-METHODS = ("discovered", "random", "reward-prediction", "a2c")
-ATARI_METHODS = ("discovered", "random", "reward-prediction", "pixel-control", "a2c")
+WORLDS, METHODS, ATARI_METHODS = get_args(World), get_args(Method), get_args(AtariMethod)
 ExperimentName = Literal[
     "gridworlds",
     "questions",

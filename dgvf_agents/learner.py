@@ -26,11 +26,12 @@ from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.meta_optimizer import MetaOptimizer
 from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Horizon, Objective, Storage, Unroll
+from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import ChosenFunctions, UpdateFunctions
 from dgvf_agents.learner_state import LearnerState, UnrollState, ends_at, like
+from dgvf_agents.options import Horizon, Objective, Storage
 
 
 @final

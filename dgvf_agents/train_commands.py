@@ -17,8 +17,9 @@ from rich.markup import escape
 from dgvf_agents.command_rules import tell_rules
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
+from dgvf_agents.options import AtariMethod, AtariRules
 from dgvf_agents.train import config as train_config
-from dgvf_agents.train.atari_config import ATARI_METHODS, AtariMethod, AtariRules, atari_config
+from dgvf_agents.train.atari_config import ATARI_METHODS, atari_config
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.impala_config import impala_config
 

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 LEVELS = {
+    "dgvf_agents.options": 0,
+    "dgvf_agents.hyperparameters": 0,
     "dgvf_agents.core": 0,
     "dgvf_agents.execution": 1,
     "dgvf_agents.learner_state": 1,

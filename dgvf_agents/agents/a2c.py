@@ -12,12 +12,18 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
-from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.tasks import AuxiliaryTask
-from dgvf_agents.core.unroll import Horizon, Objective, Storage
-from dgvf_agents.execution.compiling import Mode
+from dgvf_agents.options import (
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    Horizon,
+    Mode,
+    Objective,
+    QuestionEncoder,
+    Storage,
+)
 
 Self = TypeVar("Self", bound="DGVFA2C")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -36,26 +36,33 @@ from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.core.inner_metrics import InnerMetrics
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode, UpdateRule
+from dgvf_agents.core.inner_update import UpdateRule
 from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
-from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Horizon, Objective, Storage
-from dgvf_agents.execution.compiling import Compilation, Mode
+from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import warn_of_slow_bfloat16
 from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
 from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.options import (
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    Horizon,
+    LossReduction,
+    Mode,
+    Objective,
+    QuestionEncoder,
+    Storage,
+)
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
-
-LossReduction = Literal["mean", "sum"]
 
 
 class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):

@@ -21,10 +21,16 @@ from dgvf_agents.core.argument_checks import (
     is_finite_number,
     is_integer,
 )
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
-from dgvf_agents.core.question_networks import QuestionEncoder
-from dgvf_agents.core.unroll import Horizon, Objective, Storage
+from dgvf_agents.options import (
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    Horizon,
+    Objective,
+    QuestionEncoder,
+    Storage,
+)
 
 _COUNTS = ("questions", "question_window", "unroll_length", "n_steps")
 _FLAGS = ("use_rms_prop", "use_sde", "normalize_advantage", "mixed_precision")

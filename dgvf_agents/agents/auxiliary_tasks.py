@@ -11,7 +11,7 @@ from dgvf_agents.agents.extractors import PreprocessedEncoder, window_space
 from dgvf_agents.agents.functional_policy import encoder_widths
 from dgvf_agents.agents.policies import DGVFPolicy
 from dgvf_agents.core.networks import QuestionNetwork
-from dgvf_agents.core.question_networks import QuestionEncoder, QuestionFunctions, SharedQuestionNetwork
+from dgvf_agents.core.question_networks import QuestionFunctions, SharedQuestionNetwork
 from dgvf_agents.core.tasks import (
     AuxiliaryTask,
     DiscoveredGVFs,
@@ -21,6 +21,7 @@ from dgvf_agents.core.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
+from dgvf_agents.options import QuestionEncoder
 
 TASKS = ("discovered", "random", "reward-prediction", "pixel-control", "none")
 """The auxiliary tasks that have a name."""

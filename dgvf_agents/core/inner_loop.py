@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, final
+from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -25,12 +25,10 @@ from torch import Tensor
 from dgvf_agents.core.argument_checks import check_choice
 from dgvf_agents.core.flat import builder, flatten, map_tensors, named_tensors, template
 from dgvf_agents.core.vjp import PullBack, is_plain_tuple, vjp
+from dgvf_agents.options import Horizon, Storage
 
 State = TypeVar("State")
 Eta = TypeVar("Eta")
-
-Horizon = Literal["unrolled", "myopic"]
-Storage = Literal["graph", "recompute"]
 
 
 class LossGradient(NamedTuple):

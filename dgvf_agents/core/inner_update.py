@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -42,10 +42,7 @@ from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.targets import OnPolicyTargets, TargetInputs, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout, detach, map_observations
-
-Convention = Literal["exact", "surrogate"]
-EncoderMode = Literal["auxiliary", "joint"]
-AuxiliaryWeighting = Literal["fixed", "gradient-norm"]
+from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode
 
 
 @final

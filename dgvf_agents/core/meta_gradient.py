@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, final
+from typing import Any, Generic, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_choice
-from dgvf_agents.core.inner_loop import Eta, Horizon, InnerLoop, State, Storage
-
-Objective = Literal["sum", "end"]
+from dgvf_agents.core.inner_loop import Eta, InnerLoop, State
+from dgvf_agents.options import Horizon, Objective, Storage
 
 
 @final

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal, Protocol, final
+from typing import Protocol, final
 
 import torch
 from jaxtyping import Float
@@ -13,9 +13,6 @@ from torch import Tensor, nn
 from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.core.networks import RELU_GAIN, linear
 from dgvf_agents.core.types import Observations, Params
-
-QuestionEncoder = Literal["independent", "shared"]
-"""What a question network reads: observations, with an encoder of its own, or the agent's features of them."""
 
 
 class QuestionFunctions(Protocol):

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_choice
 from dgvf_agents.core.flat import flatten
-from dgvf_agents.core.inner_loop import Horizon, InnerLoop, LossGradient, Storage
+from dgvf_agents.core.inner_loop import InnerLoop, LossGradient
 from dgvf_agents.core.inner_update import InnerState
-from dgvf_agents.core.meta_gradient import Objective
 from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.options import Horizon, Objective, Storage
 
 Batch = Any
 """A `Rollout`, or a batch of every member of a population. An unroll passes it on to its functions."""

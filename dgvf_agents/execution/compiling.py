@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Generic, Literal, TypeVar, final
+from typing import Any, Generic, TypeVar, final
 
 import torch
 from torch import Tensor
@@ -17,13 +17,12 @@ from dgvf_agents.execution.compile_cache import Task
 from dgvf_agents.execution.compile_jobs import CompilationError, Job, NoCompilerError, failure, job
 from dgvf_agents.execution.devices import CPU
 from dgvf_agents.execution.passes import Passes
+from dgvf_agents.options import Mode
 
 Result = TypeVar("Result")
 
 _type = attrgetter("dtype")
 
-Mode = Literal["auto"] | bool
-"""Whether functions are compiled; `"auto"`: in the background, if training is long enough."""
 
 FIRST_COMPILED_UPDATE = 1_000
 """With `"auto"`, earlier updates run eagerly, while other processes compile. A fixed number, so that equal seeds give

@@ -16,7 +16,8 @@ from dgvf_agents.bench.report import options
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.experiments.groups import processes_on
 from dgvf_agents.experiments.settings import ScaleName, Setting, setting
-from dgvf_agents.train.config import Method, TrainConfig, World
+from dgvf_agents.options import Method, World
+from dgvf_agents.train.config import TrainConfig
 
 _OTHERS = ("env", "seed", "steps", "task", "atari", "device")
 """Fields of `TrainConfig` that other options decide."""

@@ -20,7 +20,8 @@ from dgvf_agents.experiments.outside_tasks import INSTALLED_TASKS
 from dgvf_agents.experiments.protocols import EQUAL_BUDGET, JOINT_EQUAL_BUDGET, PAPER, PAPER_CHOICE
 from dgvf_agents.experiments.settings import AnyMethod, Changes, SearchGrid, Setting, setting
 from dgvf_agents.experiments.transfer import question_sources, question_transfer
-from dgvf_agents.train.config import METHODS, Method
+from dgvf_agents.options import Method
+from dgvf_agents.train.config import METHODS
 
 # Random questions solve the small rooms at the presets' learning rates, so there the questions cannot matter much.
 LOW_RATE: dict[str, Changes] = {

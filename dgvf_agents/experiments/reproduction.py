@@ -17,7 +17,7 @@ from dgvf_agents.experiments.groups import processes_on
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
-from dgvf_agents.train.config import World
+from dgvf_agents.options import World
 
 _SEARCHES = ("search", "paper", "equal-budget", "joint-equal-budget", "figure-2")
 """Experiments that choose hyperparameters."""

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, cast, final
 
-from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
 from dgvf_agents.experiments.worlds import game_of_world
-from dgvf_agents.train.atari_config import AtariMethod, atari_config
-from dgvf_agents.train.config import Method, TrainConfig, World, preset
+from dgvf_agents.options import AtariMethod, Method, Mode, World
+from dgvf_agents.train.atari_config import atari_config
+from dgvf_agents.train.config import TrainConfig, preset
 
 Changes = Mapping[str, Any]
 """Fields of `TrainConfig` and their values."""

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import final
 
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
-from dgvf_agents.train.config import WORLDS, World, preset
+from dgvf_agents.options import World
+from dgvf_agents.train.config import WORLDS, preset
 from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
 from dgvf_envs.atari import GAMES, PAPER
 from dgvf_envs.atari.emulator import title_of

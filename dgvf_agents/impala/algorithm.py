@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -18,7 +18,6 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.agents.algorithm import LossReduction
 from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.core.argument_checks import (
     check_choice,
@@ -27,13 +26,9 @@ from dgvf_agents.core.argument_checks import (
     checked_seed,
     is_integer,
 )
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
 from dgvf_agents.core.optimizers import Optimizer
-from dgvf_agents.core.question_networks import QuestionEncoder
 from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
-from dgvf_agents.core.unroll import Horizon, Objective, Storage
-from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.impala.actor_process import ActorSpec
 from dgvf_agents.impala.cluster import shared_address
@@ -42,10 +37,21 @@ from dgvf_agents.impala.environments import EnvFactory, RemoteEnvs, factory_of, 
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.several_learners import SeveralLearners
 from dgvf_agents.impala.transport import Parameters, batch_of
+from dgvf_agents.options import (
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    Horizon,
+    LossReduction,
+    Mode,
+    Objective,
+    QuestionEncoder,
+    RMSPropRule,
+    Storage,
+)
 
 Self = TypeVar("Self", bound="DGVFImpala")
 
-RMSPropRule = Literal["tensorflow", "pytorch"]
 
 BATCH_SIZE = 32
 """Trajectories per batch (paper, table 1)."""

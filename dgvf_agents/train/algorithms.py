@@ -14,7 +14,8 @@ from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.core.principal_questions import PrincipalQuestions
 from dgvf_agents.core.tasks import RandomGVFs
 from dgvf_agents.impala.algorithm import DGVFImpala
-from dgvf_agents.train.config import Algorithm, TrainConfig
+from dgvf_agents.options import Algorithm
+from dgvf_agents.train.config import TrainConfig
 
 _CLASSES: dict[Algorithm, type[DGVFA2C] | type[DGVFImpala]] = {"a2c": DGVFA2C, "impala": DGVFImpala}
 

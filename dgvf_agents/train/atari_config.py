@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import final
 
+from dgvf_agents.options import AtariMethod, AtariRules
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari.emulator import title_of
 from dgvf_envs.atari.presets import PRESETS
-
-AtariMethod = Literal["discovered", "random", "reward-prediction", "pixel-control", "a2c"]
-AtariRules = Literal["paper", "modern"]
 
 
 @final

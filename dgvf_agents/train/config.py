@@ -6,23 +6,28 @@ import dataclasses
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, final
 
 import tyro
 
 from dgvf_agents.core.argument_checks import check_counts, check_not_negative
-from dgvf_agents.core.inner_update import AuxiliaryWeighting, Convention, EncoderMode
-from dgvf_agents.core.question_networks import QuestionEncoder
-from dgvf_agents.core.unroll import Horizon, Objective, Storage
-from dgvf_agents.execution.compiling import Mode
 from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.options import (
+    Algorithm,
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    Horizon,
+    LossReduction,
+    Method,
+    Mode,
+    Objective,
+    QuestionEncoder,
+    RMSPropRule,
+    Storage,
+    World,
+)
 from dgvf_envs.atari.presets import AtariPreset
-
-World = Literal["collect-objects", "collect-objects-small", "puddle-world"]
-Method = Literal["discovered", "random", "reward-prediction", "a2c"]
-LossReduction = Literal["mean", "sum"]
-Algorithm = Literal["a2c", "impala"]
-RMSPropRule = Literal["pytorch", "tensorflow"]
 
 
 @final

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from dgvf_agents.train.atari_config import PAPER_TABLE, AtariMethod, AtariRules, AtariTable, atari_config
+from dgvf_agents.options import AtariMethod, AtariRules
+from dgvf_agents.train.atari_config import PAPER_TABLE, AtariTable, atari_config
 from dgvf_agents.train.config import TrainConfig
 
 JOINT_LEARNING: dict[str, Any] = {

@@ -10,7 +10,8 @@ import gymnasium as gym
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.domain import domain_of
-from dgvf_agents.train.config import Method, World, preset
+from dgvf_agents.options import Method, World
+from dgvf_agents.train.config import preset
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 

@@ -14,7 +14,8 @@ from dgvf_agents.bench import atari
 from dgvf_agents.bench.memory import Peak
 from dgvf_agents.bench.timing import PARTS, Stopwatch
 from dgvf_agents.cli import main
-from dgvf_agents.train.atari_config import AtariMethod, atari_config
+from dgvf_agents.options import AtariMethod
+from dgvf_agents.train.atari_config import atari_config
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import PAPER
 

@@ -27,7 +27,8 @@ from dgvf_agents.core.networks import AgentNetwork
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Storage, Unroll, meta_gradient
+from dgvf_agents.core.unroll import Unroll, meta_gradient
+from dgvf_agents.options import Storage
 from tests.core.metagradient_problem import (
     ACTIONS,
     QUESTIONS,

@@ -24,7 +24,8 @@ from dgvf_agents.experiments.runs import Cell, FinishedMark, cells_of, write_mar
 from dgvf_agents.experiments.search import best_setting
 from dgvf_agents.experiments.settings import SCALES, SearchGrid, setting
 from dgvf_agents.experiments.tables import COLUMNS, Results, make_table, only, read_provenance, where
-from dgvf_agents.train.config import TrainConfig, World
+from dgvf_agents.options import World
+from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.plotting import Strip
 from tests.run_folders import write_run
 

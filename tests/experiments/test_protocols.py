@@ -23,7 +23,8 @@ from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.search import Choice
 from dgvf_agents.experiments.settings import SCALES, SearchGrid, is_trial
 from dgvf_agents.experiments.tables import Results, where
-from dgvf_agents.train.config import METHODS, World
+from dgvf_agents.options import World
+from dgvf_agents.train.config import METHODS
 from tests.run_folders import write_run
 
 WORLD: World = "puddle-world"

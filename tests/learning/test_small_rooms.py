@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dgvf_agents.train.config import Method, preset
+from dgvf_agents.options import Method
+from dgvf_agents.train.config import preset
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.train import train
 

@@ -10,7 +10,8 @@ from typing import get_args
 import pytest
 
 from dgvf_agents.core.optimizers import RMSProp
-from dgvf_agents.train.atari_config import ATARI_METHODS, PAPER_TABLE, AtariMethod, AtariRules, atari_config
+from dgvf_agents.options import AtariMethod, AtariRules
+from dgvf_agents.train.atari_config import ATARI_METHODS, PAPER_TABLE, atari_config
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import build

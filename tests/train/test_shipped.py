@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.cli import main
+from dgvf_agents.options import World
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.storage.saving import networks_only
 from dgvf_agents.train.checkpoint import NothingToResumeError
-from dgvf_agents.train.config import World, preset
+from dgvf_agents.train.config import preset
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.reference_returns import REFERENCE_RETURNS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dgvf_agents.execution import compiling
-from dgvf_agents.execution.compile_cache import Task, key_of, pickled
+from dgvf_agents.execution.compile_cache import Task, pickled
 
 
 def recorded_keys(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[str]:
@@ -16,7 +16,7 @@ def recorded_keys(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[str]:
     asked: list[str] = []
 
     def finished(task: Task) -> Any:
-        asked.append(key_of(pickled(task)))
+        asked.append(pickled(task).key)
         return SimpleNamespace(finished=True)
 
     monkeypatch.setattr(compiling, "job", finished)

@@ -5,16 +5,21 @@ from __future__ import annotations
 import hashlib
 import io
 import os
+import pickle
 import platform
 import re
 import shutil
+import sys
+import sysconfig
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import BuiltinFunctionType, FunctionType, ModuleType
+from typing import Any, Literal, NamedTuple
 
 import cloudpickle
 import numpy as np
@@ -28,8 +33,15 @@ FOLDER = "DGVF_COMPILE_CACHE"
 """Environment variable for the folder of compiled functions."""
 UNUSED_DAYS = 30
 """Compiled functions that no process has asked for in so many days are deleted."""
-_OURS = re.compile(r"[0-9a-f]{32}|\.building-\w+|\.[0-9a-f]{32}\.lock")
+_OURS = re.compile(r"[0-9a-f]{32}(\.graph)?|\.building-\w+|\.[0-9a-f]{32}\.lock")
 """Names in the folder, which may hold other files."""
+_GRAPH = re.compile("[0-9a-f]{32}")
+
+LIBRARIES = ("torch", "numpy", "gymnasium", "stable_baselines3", "cloudpickle")
+"""Packages whose version stands for their code."""
+_PACKAGES = ("dgvf_agents", "dgvf_envs")
+_UNTRACED = ("atlas", "bench", "cli", "experiments", "train")
+"""Folders of `dgvf_agents` whose code takes no part in compiled functions."""
 
 
 class Example(NamedTuple):
@@ -79,22 +91,65 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgvf" / "compiled"
 
 
-def pickled(task: Task) -> bytes:
+class Parcel(NamedTuple):
+    """A task for another process."""
+
+    payload: bytes
+    """The pickled task."""
+    versioned: bool
+    """Whether only code takes part that `surroundings` knows: the task then says what is compiled."""
+
+    @property
+    def key(self) -> str:
+        """Names the task, which depends on this machine and these versions too."""
+        return hashlib.sha256(self.payload + surroundings()).hexdigest()[:32]
+
+
+def pickled(task: Task) -> Parcel:
     """The task for another process, without the values of parameters.
 
     Functions take parameters as arguments. One that reads the value of a parameter of its own all the same fails to be
     traced there, since the parameter has no value, and is compiled in the process that has it.
 
+    What the user's own modules define is pickled by value, with the globals that it reads, as it is in this process: a
+    module may be edited, and its globals assigned, after it was imported.
+
     Raises:
         Exception: something that the function closes over cannot be pickled.
     """
     buffer = io.BytesIO()
-    _Pickler(buffer).dump(task)
-    return buffer.getvalue()
+    pickler = _Pickler(buffer)
+    pickler.dump(task)
+    return Parcel(buffer.getvalue(), pickler.versioned)
+
+
+@cache
+def origin(module: str) -> Literal["versioned", "installed", "own"]:
+    """Whose code a module has.
+
+    Returns:
+        `"versioned"`: code that `surroundings` knows; `"installed"`: another installed package, or code of ours that
+        takes no part in compiled functions; `"own"`: the user's.
+    """
+    package, _, rest = module.partition(".")
+    if package in _PACKAGES:
+        return "installed" if rest.partition(".")[0] in _UNTRACED else "versioned"
+    if package in sys.builtin_module_names:
+        return "versioned"
+    found = sys.modules.get(package)
+    path = Path(getattr(found, "__file__", None) or next(iter(getattr(found, "__path__", ())), "."))
+    folders = sysconfig.get_paths()
+    if any(path.is_relative_to(folders[name]) for name in ("purelib", "platlib")) or "site-packages" in path.parts:
+        return "versioned" if package in LIBRARIES else "installed"
+    if package in LIBRARIES:  # a checkout, whose version says little
+        return "installed"
+    return "versioned" if any(path.is_relative_to(folders[name]) for name in ("stdlib", "platstdlib")) else "own"
 
 
 class _Pickler(cloudpickle.Pickler):
     """Leaves out what compiled functions do not depend on, so that equal architectures give equal bytes."""
+
+    versioned = True
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, nn.Parameter):
@@ -106,7 +161,61 @@ class _Pickler(cloudpickle.Pickler):
         if isinstance(obj, nn.Module) and type(obj).__reduce_ex__ is object.__reduce_ex__:
             state = {name: _Set(value) if type(value) is set else value for name, value in vars(obj).items()}
             return _module, (type(obj), state)
-        return super().reducer_override(obj)
+        name = _module_of(obj)
+        if name is None:
+            return super().reducer_override(obj)
+        whose = origin(name)
+        self.versioned &= whose == "versioned"
+        if whose != "own":
+            _check_unchanged(obj)
+            return super().reducer_override(obj)
+        if isinstance(obj, ModuleType):
+            state = {key: value for key, value in vars(obj).items() if key not in _OF_IMPORTS}
+            return ModuleType, (name,), state, None, None, _fill
+        with _by_value(name):
+            return super().reducer_override(obj)
+
+
+_OF_IMPORTS = ("__builtins__", "__loader__", "__spec__", "__cached__")
+
+
+def _module_of(obj: Any) -> str | None:
+    """The name of the module that defines a class or function, or of a module; `None` for anything else."""
+    if isinstance(obj, ModuleType):
+        return obj.__name__
+    if isinstance(obj, FunctionType):
+        return obj.__globals__.get("__name__", obj.__module__)
+    return obj.__module__ if isinstance(obj, type | BuiltinFunctionType) else None
+
+
+def _check_unchanged(obj: Any) -> None:
+    """Check that the user's code has not replaced a method of a class that another process imports as it is.
+
+    Raises:
+        pickle.PicklingError: it has.
+    """
+    for cls in getattr(obj, "__mro__", ()):
+        for name, value in vars(cls).items():
+            module = _module_of(value)
+            if module in sys.modules and origin(module) == "own" and origin(cls.__module__) != "own":
+                raise pickle.PicklingError(f"{cls.__qualname__}.{name} is from another module, {module}")
+
+
+@contextmanager
+def _by_value(module: str) -> Iterator[None]:
+    """Let cloudpickle pickle what a module defines by value."""
+    if module not in sys.modules or module in cloudpickle.list_registry_pickle_by_value():
+        yield
+        return
+    cloudpickle.register_pickle_by_value(sys.modules[module])
+    try:
+        yield
+    finally:
+        cloudpickle.unregister_pickle_by_value(sys.modules[module])
+
+
+def _fill(module: ModuleType, state: dict[str, Any]) -> None:
+    vars(module).update(state)
 
 
 class _Set:
@@ -133,20 +242,22 @@ def _tensor(array: np.ndarray) -> Tensor:
     return torch.from_numpy(array)
 
 
-def key_of(payload: bytes) -> str:
-    """The name of a pickled task's compiled function, which depends on this machine and these versions too."""
-    return hashlib.sha256(payload + surroundings()).hexdigest()[:32]
-
-
 @cache
 def surroundings() -> bytes:
     """A digest of source code, versions and processor, as they were when this process first asked."""
-    digest = hashlib.sha256(f"{torch.__version__} {platform.python_version()} {_processor()}".encode())
+    versions = " ".join(version(name) for name in LIBRARIES)
+    digest = hashlib.sha256(f"{versions} {machine()}".encode())
     root = Path(__file__).parents[2]
-    for package in ("dgvf_agents", "dgvf_envs"):
+    for package in _PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
-            digest.update(path.read_bytes())
+            if path.relative_to(root / package).parts[0] not in _UNTRACED:
+                digest.update(path.read_bytes())
     return digest.digest()
+
+
+def machine() -> str:
+    """What compiled code depends on besides its graph: versions of PyTorch and Python, and the processor."""
+    return f"{torch.__version__} {platform.python_version()} {_processor()}"
 
 
 def _processor() -> str:
@@ -157,6 +268,26 @@ def _processor() -> str:
     except (OSError, StopIteration):
         flags = platform.processor()
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {flags}"
+
+
+def graph_of(key: str) -> str | None:
+    """The key of the graph that a task is traced to; `None` if no process has traced it."""
+    path = cache_folder() / f"{key}.graph"
+    try:
+        graph = path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    with suppress(OSError):  # a folder that others may only read
+        os.utime(path)
+    return graph if _GRAPH.fullmatch(graph) else None
+
+
+def remember_graph(key: str, graph: str) -> None:
+    """Let `graph_of` find the key of a task's graph."""
+    file, temporary = tempfile.mkstemp(dir=cache_folder(), prefix=".building-")
+    with open(file, "w") as opened:
+        opened.write(graph)
+    os.replace(temporary, cache_folder() / f"{key}.graph")
 
 
 def find(key: str) -> Path | None:
@@ -193,4 +324,4 @@ def _delete_unused(folder: Path) -> None:
     for path in folder.iterdir():
         with suppress(OSError):  # another process was faster
             if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
-                path.unlink() if path.suffix == ".lock" else shutil.rmtree(path, ignore_errors=True)
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()

@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import final
 
-from dgvf_agents.execution.compile_cache import Task, find, key_of, pickled
+from dgvf_agents.execution.compile_cache import Parcel, Task, find, graph_of, pickled
 from dgvf_agents.execution.library import load
 from dgvf_agents.execution.passes import Passes
 
@@ -55,28 +55,32 @@ def failure(error: Exception, details: str = "") -> NoCompilerError | Compilatio
 class Job:
     """The compilation of one function: found in the cache, or running in another process."""
 
-    def __init__(self, key: str, payload: bytes | None, task: Task) -> None:
+    def __init__(self, parcel: Parcel | None, task: Task) -> None:
         """
         Args:
-            key: name of the compiled function.
-            payload: the pickled task; `None` if it cannot be pickled, and is compiled here.
+            parcel: the pickled task; `None` if it cannot be pickled, and is compiled here.
             task: the task.
         """
-        self._key, self._task = key, task
+        self._key, self._task = parcel.key if parcel else "", task
         self._passes: Passes | None = None
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        self._answer = tempfile.TemporaryFile()  # noqa: SIM115
         self._message = ""
-        self._process = None if payload is None or find(key) is not None else self._started(payload)
+        self._graph = graph_of(self._key) if parcel and parcel.versioned else None
+        if self._graph is not None and find(self._graph) is None:
+            self._graph = None
+        self._process = None if parcel is None or self._graph is not None else self._started(parcel)
 
-    def _started(self, payload: bytes) -> subprocess.Popen[bytes]:
+    def _started(self, parcel: Parcel) -> subprocess.Popen[bytes]:
         with tempfile.TemporaryFile() as given:
-            given.write(payload)
+            given.write(parcel.payload)
             given.seek(0)
-            command = [sys.executable, "-m", "dgvf_agents.execution.compile_worker", self._key]
+            whose = "versioned" if parcel.versioned else "own"
+            command = [sys.executable, "-m", "dgvf_agents.execution.compile_worker", self._key, whose]
             paths = {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
             environment = {**os.environ, **paths, "OMP_NUM_THREADS": "1"}
-            quiet = {"stdout": subprocess.DEVNULL, "stderr": self._errors}
-            return subprocess.Popen(command, stdin=given, env=environment, **quiet)  # type: ignore[call-overload]
+            streams = {"stdin": given, "stdout": self._answer, "stderr": self._errors}
+            return subprocess.Popen(command, env=environment, **streams)  # type: ignore[call-overload]
 
     @property
     def finished(self) -> bool:
@@ -98,19 +102,19 @@ class Job:
             if -status in _CRASHES:  # this process would crash too
                 ended = f"the compiling process crashed: {signal.Signals(-status).name}"
                 raise CompilationError(f"{ended}\n{self._message}".strip())
-            folder = find(self._key)
+            folder = None if self._graph is None else find(self._graph)
             self._passes = self._compiled_here() if folder is None else load(folder)
             del self._task
         return self._passes
 
     def _compiled_here(self) -> Passes:
         """Compile in this process: the other one lacks something that the function closes over."""
-        from dgvf_agents.execution.building import build  # imports PyTorch's compiler
+        from dgvf_agents.execution.building import build, traced  # imports PyTorch's compiler
 
         _JOBS.pop(self._key, None)  # a parameter's value, which is not in the key, may be a constant of this one
         try:
             with tempfile.TemporaryDirectory() as folder:
-                build(self._task, Path(folder))
+                build(traced(self._task), Path(folder))
                 return load(Path(folder))
         except Exception as error:
             raise failure(error, self._message) from error
@@ -118,6 +122,9 @@ class Job:
     def _read_message(self) -> None:
         """What the other process had to say, after its end."""
         if not self._errors.closed:
+            self._answer.seek(0)
+            self._graph = self._graph or self._answer.read().decode() or None
+            self._answer.close()
             self._errors.seek(0)
             self._message = self._errors.read().decode(errors="replace").strip()
             self._errors.close()
@@ -135,13 +142,12 @@ _JOBS: dict[str, Job] = {}
 def job(task: Task) -> Job:
     """The job for a task; running already, if an equal task was given before."""
     try:
-        payload = pickled(task)
+        parcel = pickled(task)
     except Exception:  # whatever a user's class raises
-        return Job("", None, task)
-    key = key_of(payload)
-    if key not in _JOBS:
-        _JOBS[key] = Job(key, payload, task)
-    return _JOBS[key]
+        return Job(None, task)
+    if parcel.key not in _JOBS:
+        _JOBS[parcel.key] = Job(parcel, task)
+    return _JOBS[parcel.key]
 
 
 @atexit.register

@@ -12,7 +12,7 @@ from torch._guards import TracingContext, tracing
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from dgvf_agents.execution.compile_cache import Task, key_of, pickled
+from dgvf_agents.execution.compile_cache import Task, pickled
 from dgvf_agents.execution.cuda_graph import CaptureError, CudaGraph
 from dgvf_agents.execution.passes import Interface, Passes, Run
 from dgvf_agents.execution.tracing import Graphs, example_inputs, trace
@@ -29,7 +29,7 @@ def compiled_here(task: Task) -> Passes:
         task: the function. Tensors that it closes over become constants of the compiled function.
     """
     try:
-        key = key_of(pickled(task))
+        key = pickled(task).key
     except Exception:  # whatever a user's class raises
         return _passes(_traced(task))
     found = _COMPILED.get(key)

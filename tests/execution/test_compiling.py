@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import torch
@@ -18,10 +18,13 @@ from torch import Tensor, nn
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution import building, compile_worker, library
-from dgvf_agents.execution.compile_cache import Task, cache_folder, find, key_of, pickled
+from dgvf_agents.execution.compile_cache import Task, cache_folder, pickled
 from dgvf_agents.execution.compile_jobs import CompilationError
 from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
 from dgvf_agents.execution.passes import Interface
+
+if TYPE_CHECKING:  # it imports PyTorch's compiler
+    from dgvf_agents.execution.tracing import Graphs
 
 
 class Pair(NamedTuple):
@@ -156,7 +159,7 @@ def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None
 
 def test_keys_depend_on_the_function_and_its_constants_but_not_on_values_of_parameters() -> None:
     def key(function: object, x: Tensor) -> str:
-        return key_of(pickled(Task.of(function, (x,), 0)))  # type: ignore[arg-type]
+        return pickled(Task.of(function, (x,), 0)).key  # type: ignore[arg-type]
 
     def times(factor: float) -> object:
         return lambda x: factor * x
@@ -172,9 +175,9 @@ def test_keys_depend_on_the_function_and_its_constants_but_not_on_values_of_para
 
 def test_a_process_of_other_code_compiles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DGVF_COMPILE_CACHE", str(tmp_path))
-    payload = pickled(Task.of(Frozen().scaled, (torch.ones(2),), 0))
+    parcel = pickled(Task.of(Frozen().scaled, (torch.ones(2),), 0))
     with pytest.raises(RuntimeError, match="source code has changed"):
-        compile_worker.main("0" * 32, payload)
+        compile_worker.main("0" * 32, parcel)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -209,15 +212,15 @@ def test_a_crash_of_the_compiling_process_does_not_reach_this_one(monkeypatch: p
 def test_a_library_that_cannot_be_loaded_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DGVF_COMPILE_CACHE", str(tmp_path))
 
-    def build(task: Task, folder: Path) -> None:
+    def build(graphs: Graphs, folder: Path) -> None:
         (folder / library.FORWARD).write_bytes(b"no library")
         library.write_interface(folder, Interface(None, [], 0))
 
     monkeypatch.setattr(building, "build", build)
-    payload = pickled(Task.of(Frozen().scaled, (torch.ones(2),), 0))
+    parcel = pickled(Task.of(doubled, (torch.ones(2),), 0))
     with pytest.raises(RuntimeError):
-        compile_worker.main(key_of(payload), payload)
-    assert find(key_of(payload)) is None
+        compile_worker.main(parcel.key, parcel)
+    assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
 
 
 WITHOUT_A_COMPILER = """

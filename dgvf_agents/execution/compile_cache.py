@@ -196,7 +196,7 @@ def _check_unchanged(obj: Any) -> None:
     """
     for cls in getattr(obj, "__mro__", ()):
         for name, value in vars(cls).items():
-            module = _module_of(value)
+            module = value.__module__ if isinstance(value, FunctionType) else None
             if module in sys.modules and origin(module) == "own" and origin(cls.__module__) != "own":
                 raise pickle.PicklingError(f"{cls.__qualname__}.{name} is from another module, {module}")
 

@@ -37,12 +37,9 @@ ExperimentName = Literal[
     "atari-laptop",
 ]
 EXPERIMENTS: tuple[ExperimentName, ...] = get_args(ExperimentName)
-PaperFigure = Literal["figure-2", "figure-5"]
-PAPER_FIGURES: dict[PaperFigure, tuple[ExperimentName, ...]] = {
-    "figure-2": ("paper", "equal-budget"),
-    "figure-5": ("questions", "unroll-length"),
-}
-"""The paper's figures that take several experiments, by the paper's number."""
+PaperFigure = Literal["figure-2", "figure-4", "figure-5"]
+PAPER_FIGURES: tuple[PaperFigure, ...] = get_args(PaperFigure)
+"""Experiments with declared claims, by the paper's numbers."""
 BENCHMARKS = ("envs", "agents", "population", "start", "atari", "impala")
 
 

@@ -15,7 +15,7 @@ from generated import DOCS, check, table, write
 from result_tables import RESULTS, ExperimentTables, experiment_of
 from results_tables_page import TITLES, not_run, tables_page
 
-from dgvf_agents.experiments.claims import ClaimRow, claim_rows
+from dgvf_agents.experiments.paper_claims import ClaimRow, claim_rows
 from dgvf_agents.experiments.tables import Results
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
 

@@ -409,7 +409,7 @@ def test_the_words_that_are_known_are_those_of_the_commands(capsys: pytest.Captu
     reproduced = {**figures, **of_paper}
     positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": reproduced, "draw": figures}
     assert {**words(commands.app), **positional, "bench": {name: {} for name in benchmarks}} == NAMES
-    assert of_paper.keys() == PAPER_FIGURES.keys()
+    assert tuple(of_paper) == PAPER_FIGURES
     check_names(["train", "puddle_world", "a2c", "anything"])
     check_names(["train", "--resume", "run"])
 

@@ -18,7 +18,7 @@ from dgvf_agents.execution.devices import device_named
 from dgvf_agents.experiments.runs import REFERENCE, Cell
 from dgvf_agents.train.config import TrainConfig
 
-MAX_MEMBERS = 8
+MAX_MEMBERS = 10
 """Of a population on the CPU. More hardly gain, and make all of them wait for the slowest part of a sweep."""
 MAX_MEMBERS_ON_GPU = 32
 """Of one on a GPU, where members of the widest network take half a gigabyte each."""

@@ -28,6 +28,8 @@ from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.runs import Cell, cells_of
 from dgvf_agents.experiments.settings import SCALES, Setting
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate
+from dgvf_agents.experiments.studies import STUDIES, Study, Wanted
+from dgvf_agents.experiments.study_runs import reproduce_study
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, only, read_provenance, where
@@ -38,10 +40,8 @@ SEEDS_AFTER_TRIALS = 100
 """Added to the seeds of what trials have led to choose: trials have other seeds."""
 
 
-def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Cell]:
+def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Any]:
     """Train unfinished runs, then write the tables and the picture, unless runs are missing and `partial` is not set.
-
-    The experiments of a figure of the paper follow each other.
 
     Returns:
         The runs that are still unfinished.
@@ -52,7 +52,30 @@ def reproduce(reproduction: Reproduction, console: Console | None = None) -> lis
         FileNotFoundError: a folder to adopt runs from does not exist.
     """
     console = console or Console()
-    return [cell for experiment in reproduction.experiments for cell in _reproduce_experiment(experiment, console)]
+    if (study := STUDIES.get(reproduction.experiment)) is not None:
+        return _reproduce_figure(reproduction, study, console)
+    return _reproduce_experiment(reproduction, console)
+
+
+def _reproduce_figure(reproduction: Reproduction, study: Study, console: Console) -> list[Wanted]:
+    """The runs of a figure that have no record yet."""
+    worlds = [world for world in study.worlds if world in (reproduction.worlds or study.worlds)]
+    missing = reproduce_study(
+        study,
+        worlds,
+        reproduction.records_folder,
+        reproduction.runs_folder,
+        scale=SCALES[reproduction.scale],
+        device=reproduction.device,
+        jobs=reproduction.processes,
+        command=reproduction.command,
+        run=reproduction.run,
+        merged=reproduction.merge,
+        console=console,
+    )
+    text = f"{len(missing)} runs have no record" if missing else "all runs have their records"
+    console.print(f"{text}; records are in {reproduction.records_folder}", markup=False, soft_wrap=True)
+    return missing
 
 
 def _reproduce_experiment(reproduction: Reproduction, console: Console) -> list[Cell]:

@@ -6,7 +6,7 @@ import dataclasses
 import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, cast, final
+from typing import Annotated, final
 
 import tyro
 
@@ -19,7 +19,8 @@ from dgvf_agents.experiments.settings import ScaleName, SearchGrid
 from dgvf_agents.experiments.worlds import GAME_ORDER, game_of_world, world_of_game
 from dgvf_agents.options import World
 
-_SEARCHES = ("search", "paper", "equal-budget", "joint-equal-budget", "figure-2")
+_SEARCHES = ("search", "paper", "equal-budget", "joint-equal-budget")
+_FIGURE_OPTIONS = ("experiment", "scale", "worlds", "jobs", "device", "out", "run", "records", "merge", "search")
 """Experiments that choose hyperparameters."""
 
 
@@ -29,7 +30,7 @@ class Reproduction:
     """Run an experiment of the paper, or resume it, and write its tables and its picture."""
 
     experiment: Annotated[ExperimentName | PaperFigure, tyro.conf.Positional]
-    """Which one; `figure-2` is `paper` and then `equal-budget`, `figure-5` is `questions` and then `unroll-length`."""
+    """Which one; figures have declared claims and go on from the records."""
     scale: ScaleName = "full"
     """`full` as in the presets, `small` a quarter of the steps and 2 seeds, `demo` minutes on the smallest world,
     `tiny` a smoke test."""
@@ -72,6 +73,10 @@ class Reproduction:
     """Whether results are written even if runs are missing."""
     extend: bool = False
     """Whether the existing results, of runs made elsewhere, stay part of the results."""
+    records: Path | None = None
+    """Folder of a figure's records; docs/results/records if `None` and in a checkout, otherwise OUT/records."""
+    merge: tuple[Path, ...] = ()
+    """Folders of other records to add to a figure's, as another machine made them."""
     search: SearchGrid = field(default_factory=SearchGrid)
     """What `search`, `paper`, `equal-budget` and `joint-equal-budget` try."""
 
@@ -79,10 +84,15 @@ class Reproduction:
         if self.device is not None:
             check_device_name(self.device)
         unknown = ", ".join(task for task in self.tasks if task not in OWN_TASKS)
+        given = self._not_for_figures if self.experiment in PAPER_FIGURES else []
         unused = f"must be left out for {self.experiment}"
         with_tasks = self.experiment in ("own-tasks", "joint-equal-budget")
         for failed, message in (
             (self.jobs is not None and self.jobs < 1, f"jobs must be >= 1, got {self.jobs!r}"),
+            (
+                given,
+                f"only {', '.join(_FIGURE_OPTIONS[1:-1])} may be given for {self.experiment}, got {', '.join(given)}",
+            ),
             (self.worlds == (), f"worlds must name a world, got {self.worlds!r}"),
             (self.first_seed < 0, f"first_seed must be >= 0, got {self.first_seed!r}"),
             (unknown, f"tasks must be among {', '.join(OWN_TASKS)}, got {unknown}"),
@@ -117,10 +127,17 @@ class Reproduction:
                 raise ValueError(message)
 
     @property
-    def experiments(self) -> tuple[Reproduction, ...]:
-        """The experiments of a figure of the paper, each with the same options; otherwise this one alone."""
-        names = PAPER_FIGURES.get(cast(PaperFigure, self.experiment))
-        return (self,) if names is None else tuple(dataclasses.replace(self, experiment=name) for name in names)
+    def records_folder(self) -> Path:
+        """Folder of a figure's records."""
+        committed = Path("docs/results/records")
+        usual = committed if self.scale == "full" and committed.is_dir() else self.runs_folder / "records"
+        return usual if self.records is None else self.records
+
+    @property
+    def _not_for_figures(self) -> list[str]:
+        """Given options that figures have not."""
+        others = [one for one in dataclasses.fields(self) if one.name not in _FIGURE_OPTIONS]
+        return [one.name for one in others if getattr(self, one.name) != one.default]
 
     @property
     def processes(self) -> int:

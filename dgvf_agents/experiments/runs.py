@@ -15,8 +15,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
@@ -133,6 +133,8 @@ class FinishedMark:
     """Commit of the code; see `dgvf_agents.train.origin.Origin`."""
     members: int = 1
     """Number of runs trained at once by the process, which `wall_seconds` is a part of."""
+    core_seconds: float | None = None
+    """Processor time, with compilation; of resumed runs, of all processes that ended by themselves."""
 
 
 def lock_file(folder: Path) -> Path:
@@ -164,8 +166,38 @@ def read_mark(folder: Path) -> FinishedMark:
     return FinishedMark(seconds) if not origins else _mark(seconds, None, origins[-1])
 
 
-def _mark(seconds: float, command: str | None, origin: Origin, members: int = 1) -> FinishedMark:
-    return FinishedMark(seconds, command, origin.versions, origin.hardware, origin.code, members)
+def _mark(
+    seconds: float, command: str | None, origin: Origin, members: int = 1, core_seconds: float | None = None
+) -> FinishedMark:
+    return FinishedMark(seconds, command, origin.versions, origin.hardware, origin.code, members, core_seconds)
+
+
+def _spent_file(folder: Path) -> Path:
+    """Processor seconds of earlier processes that trained an unfinished run."""
+    return folder.with_name(f"{folder.name}.spent")
+
+
+@contextmanager
+def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
+    """Count the processor time of a process; its share of each run is kept for the one that resumes it."""
+    start = _processor_seconds()
+    earlier = [float(file.read_text()) if (file := _spent_file(f)).is_file() else 0.0 for f in folders]
+
+    def share() -> float:
+        return (_processor_seconds() - start + sum(earlier)) / len(folders)
+
+    try:
+        yield share
+    finally:
+        for folder in folders:
+            with replacing(_spent_file(folder)) as unfinished:
+                unfinished.write_text(f"{share():.1f}\n")
+
+
+def _processor_seconds() -> float:
+    """Of this process and its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def state_of(folder: Path, wanted: TrainConfig) -> CellState:
@@ -234,15 +266,16 @@ def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: floa
             return
         start = time.perf_counter()
         resumed = state is CellState.UNFINISHED
-        if config.task == REFERENCE:
-            train_reference(config, folder)
-        else:
-            if resumed:
-                found = read_config(folder)
-                config = dataclasses.replace(found, actors=config.actors, address=config.address)
-            train(config, folder, show_progress=False, resume=True)
+        with _counting([folder]) as share:
+            if config.task == REFERENCE:
+                train_reference(config, folder)
+            else:
+                if resumed:
+                    found = read_config(folder)
+                    config = dataclasses.replace(found, actors=config.actors, address=config.address)
+                train(config, folder, show_progress=False, resume=True)
         seconds = RunMetrics.read(folder).seconds if resumed else time.perf_counter() - start
-        write_mark(folder, _mark(seconds, command, Origin.here(config.device)))
+        write_mark(folder, _mark(seconds, command, Origin.here(config.device), core_seconds=share()))
 
 
 def run_cells(
@@ -272,14 +305,16 @@ def run_cells(
         left = [i for i, state in enumerate(states) if state not in (None, CellState.FINISHED)]
         own = [read_config(folders[i]) if states[i] is CellState.UNFINISHED else configs[i] for i in left]
         start = time.perf_counter()
-        failures = train_population(own, [folders[i] for i in left])
+        with _counting([folders[i] for i in left]) as share:
+            failures = train_population(own, [folders[i] for i in left])
         elapsed = time.perf_counter() - start
         for k, (i, failure) in enumerate(zip(left, failures, strict=True)):
             if failure is not None:
                 _log_failure(folders[i], failure)
                 continue
             seconds = RunMetrics.read(folders[i]).seconds if states[i] is CellState.UNFINISHED else elapsed
-            write_mark(folders[i], _mark(seconds / len(left), command, Origin.here(own[k].device), len(left)))
+            origin = Origin.here(own[k].device)
+            write_mark(folders[i], _mark(seconds / len(left), command, origin, len(left), share()))
 
 
 def _locked_state(stack: ExitStack, folder: Path, config: TrainConfig, lock_seconds: float) -> CellState | None:

@@ -33,6 +33,9 @@ _STUDIED: dict[str, Changes] = {
 }
 """What experiments keep of an earlier preset, so that their results can be extended. Today's is that of `steady`."""
 
+_EVALUATION: dict[str, Changes] = {"puddle-world": {"evaluation_kwargs": {"max_episode_steps": 1_000}}}
+"""What figures 2, 4 and 5 change in a world's preset: a seed that is lost must not count as -5,000."""
+
 FRESH_SEED = 1_000
 """What is added to the seed of a run on the questions of another run."""
 
@@ -163,6 +166,8 @@ class Setting:
     """Fields of `TrainConfig`, or entries of theirs such as `env_kwargs.max_episode_steps`, and their values."""
     source: Setting | None = None
     """The setting whose questions its runs take, seed by seed; see `TrainConfig.questions_from`."""
+    declared: bool = False
+    """Whether it is a setting of the declared claims, whose presets are today's."""
 
     def config(self, scale: Scale, seed: int) -> TrainConfig:
         """The configuration of a run.
@@ -175,7 +180,7 @@ class Setting:
             source, own = (f"{setting.folder_name}/seed-{seed}" for setting in (self.source, self))
             fields["questions_from"] = Path(os.path.relpath(source, own)).as_posix()
             seed += FRESH_SEED
-        recorded = {name: fields[name] for name in ("compile", "evaluate_every") if name in fields}
+        recorded = {name: fields[name] for name in ("compile", "evaluate_every") if name in fields and not scale.tiny}
         return dataclasses.replace(scale.apply(dataclasses.replace(usual, **fields)), **recorded, seed=seed)
 
     @property
@@ -187,7 +192,7 @@ class Setting:
         if self.world in OWN_TASKS:
             return own_task_config(self.world, cast("OwnTaskMethod", self.method))
         usual = preset(cast("World", self.world), cast("Method", self.method))
-        return dataclasses.replace(usual, **_STUDIED.get(self.world, {}))
+        return dataclasses.replace(usual, **(_EVALUATION if self.declared else _STUDIED).get(self.world, {}))
 
     @property
     def folder_name(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy import stats
+from scipy import integrate, stats
 
 RESAMPLES = 5_000
 CONFIDENCE = 0.95
@@ -50,6 +50,91 @@ class DifferenceTest(NamedTuple):
     difference is at least as large, and those whose difference is at most as large."""
     smallest: float
     """The smallest p-value that the test can give: 2 / C(n + m, n), or 2 / 50,001 with random divisions."""
+
+
+FINAL_EVALUATIONS = 5
+"""The final return is the mean of the last evaluations."""
+
+
+def final_return(returns: np.ndarray) -> float:
+    """Mean of the last `FINAL_EVALUATIONS` evaluations [N]."""
+    return float(np.mean(returns[-FINAL_EVALUATIONS:]))
+
+
+def area_under_curve(steps: np.ndarray, returns: np.ndarray) -> float:
+    """Mean return over a run, by the trapezoidal rule; constant before the first evaluation.
+
+    Args:
+        steps: [N] environment steps of the evaluations, ascending.
+        returns: [N] mean returns.
+    """
+    steps, returns = np.concatenate([[0], steps]), np.concatenate([returns[:1], returns])
+    return float(integrate.trapezoid(returns, steps) / steps[-1])
+
+
+def fraction_estimate(successes: int, number: int) -> Estimate:
+    """A fraction with its exact (Clopper-Pearson) 95 % interval."""
+    found = stats.binomtest(successes, number).proportion_ci(CONFIDENCE, method="exact")
+    return Estimate(successes / number, float(found.low), float(found.high))
+
+
+def mean_difference(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean of x minus mean of y."""
+    return np.mean(x, axis=axis) - np.mean(y, axis=axis)
+
+
+def improvement(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
+    """P(X > Y) + P(X = Y) / 2 - 1/2, of all pairs of seeds."""
+    pairs = np.moveaxis(x, axis, -1)[..., :, None] - np.moveaxis(y, axis, -1)[..., None, :]
+    return np.mean(np.sign(pairs) / 2, axis=(-2, -1))
+
+
+def weighted(compare: Statistic, weights: Sequence[float]) -> Statistic:
+    """The weighted sum over strata of a comparison of X and Y.
+
+    The statistic takes X of each stratum, then Y of each.
+    """
+
+    def statistic(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+        half = len(strata) // 2
+        pairs = zip(weights, strata[:half], strata[half:], strict=True)
+        return np.sum([weight * compare(x, y, axis=axis) for weight, x, y in pairs], axis=0)
+
+    return statistic
+
+
+def interquartile_difference(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Interquartile mean of all X minus that of all Y: X of each stratum, then Y of each."""
+    half = len(strata) // 2
+    return interquartile_mean(*strata[:half], axis=axis) - interquartile_mean(*strata[half:], axis=axis)
+
+
+def stratified_permutation_test(statistic: Statistic, strata: Sequence[np.ndarray]) -> float:
+    """One-sided p-value of a statistic of two samples in strata; runs change places within their stratum only.
+
+    Args:
+        statistic: of X of each stratum, then Y of each; large if X is.
+        strata: [seeds] of each.
+    """
+    half, generator = len(strata) // 2, np.random.default_rng(0)
+    permuted: list[list[np.ndarray]] = [[], []]
+    for x, y in zip(strata[:half], strata[half:], strict=True):
+        both = np.broadcast_to(np.concatenate([x, y]), (RESAMPLES, len(x) + len(y)))
+        both = generator.permuted(both, axis=-1)
+        permuted[0].append(both[:, : len(x)])
+        permuted[1].append(both[:, len(x) :])
+    found = statistic(*permuted[0], *permuted[1], axis=-1)
+    tolerance = 1e-9  # of sums in another order
+    return float((1 + np.sum(found >= statistic(*strata, axis=-1) - tolerance)) / (1 + RESAMPLES))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted by Holm's method."""
+    order = np.argsort(p_values)
+    scaled = np.asarray(p_values)[order] * np.arange(len(p_values), 0, -1)
+    adjusted = np.empty(len(p_values))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
+    return adjusted.tolist()
 
 
 def mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:

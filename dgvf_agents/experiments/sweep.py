@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -41,7 +41,13 @@ class Failure:
     """The last line of its output, or how it ended."""
 
 
-def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -> list[Failure]:
+def run_sweep(
+    cells: Sequence[Cell],
+    jobs: int,
+    command: str,
+    view: SweepView,
+    finished: Callable[[Sequence[Cell]], None] = lambda cells: None,
+) -> list[Failure]:
     """Train all cells that are not finished.
 
     Args:
@@ -49,6 +55,7 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
         jobs: parallel processes ≥ 1.
         command: for the record.
         view: shows progress.
+        finished: called with the cells that a process has just finished.
 
     Returns:
         The cells that failed; all others are finished.
@@ -77,6 +84,8 @@ def run_sweep(cells: Sequence[Cell], jobs: int, command: str, view: SweepView) -
             wait([process.sentinel for process in running.values()], POLL_SECONDS)
             for group in [group for group, process in running.items() if process.exitcode is not None]:
                 process = running.pop(group)
+                process.join()
+                finished([cell for cell in group if cell.is_finished])
                 for cell in group:
                     failure = _failure(cell, process, log_of=group[0])
                     failures += [failure] if failure else []

@@ -29,7 +29,15 @@ def sizes(group: list[tuple[Cell, ...]]) -> list[int]:
 
 @pytest.mark.parametrize(
     ("seeds", "jobs", "expected"),
-    [(1, 1, [1]), (2, 2, [1, 1]), (10, 2, [5, 5]), (8, 1, [8]), (9, 1, [5, 4]), (30, 2, [8, 8, 8, 6]), (5, 2, [3, 2])],
+    [
+        (1, 1, [1]),
+        (2, 2, [1, 1]),
+        (10, 2, [5, 5]),
+        (10, 1, [10]),
+        (11, 1, [6, 5]),
+        (30, 2, [8, 8, 8, 6]),
+        (5, 2, [3, 2]),
+    ],
 )
 def test_small_networks_in_our_worlds_train_at_once(tmp_path: Path, seeds: int, jobs: int, expected: list[int]) -> None:
     own = cells(tmp_path, [setting("puddle-world", "discovered")], seeds)

@@ -10,10 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dgvf_agents.experiments import claims, evidence
+from dgvf_agents.experiments import evidence
+from dgvf_agents.experiments import paper_claims as claims
 from dgvf_agents.experiments.catalog import EXPERIMENTS
-from dgvf_agents.experiments.claims import CLAIMS, Claim
 from dgvf_agents.experiments.evidence import Evidence
+from dgvf_agents.experiments.paper_claims import CLAIMS, Claim
 from dgvf_agents.experiments.settings import method_in
 from dgvf_agents.experiments.statistics import Estimate
 from dgvf_agents.experiments.tables import Results, make_table

@@ -13,7 +13,7 @@ WORKERS := $(shell $(PYTHON) -c "import os; print(min(4, (os.cpu_count() or 1) +
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 
 # What `make wheel-check` tries the wheel on, as commands or paths: the oldest and the newest supported Python.
-PYTHONS ?= python3.10 python3.13
+PYTHONS ?= python3.11 python3.13
 
 .DEFAULT_GOAL := help
 .PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints wheel \
@@ -93,7 +93,7 @@ bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.j
 	$(BIN)/dgvf bench atari --output runs/bench-atari.json
 
 constraints: $(INSTALLED) ## Fit constraints.txt to pyproject.toml; pins that still fit stay, delete those to renew
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.10 --no-annotate --quiet \
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-annotate --quiet \
 	  --custom-compile-command "make constraints" --output-file constraints.txt
 
 wheel: $(INSTALLED) ## Build the wheel and the source distribution into dist/, and check what a package index would

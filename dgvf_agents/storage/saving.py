@@ -42,7 +42,7 @@ def stored_file(
     for name, value in attributes.items():
         try:
             encoded[name] = encoder.encode(value, name)
-        except CannotEncodeError:  # noqa: PERF203
+        except CannotEncodeError:
             pickled[name], kinds[name] = _pickled(name, value), path_of(type(value))
     encoded |= {name: value for name, value in last_values.items() if name in pickled}
     document = {

@@ -79,7 +79,8 @@ class PuddleWorldView(View[PuddleWorldState]):
             return
         scale = self.world.reward_scale
         middle = [p * scale for p in (10.0, 50.0, 100.0) if self._lowest < p * scale < 0.85 * self._highest]
-        ticks = [(float(self._fraction(np.float64(p))), f"{-p:.3g}") for p in (self._lowest, *middle, self._highest)]
+        values = np.array([self._lowest, *middle, self._highest])
+        ticks = [(float(at), f"{-value:.3g}") for at, value in zip(self._fraction(values), values, strict=True)]
         canvas.legend(WATER, canvas.panel.bottom - 52 * canvas.unit, 50 * canvas.unit, "reward on arrival", ticks)
 
     def _draw_goal_and_frame(self, canvas: Canvas) -> None:

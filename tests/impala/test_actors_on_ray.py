@@ -46,7 +46,7 @@ def _connected() -> Any:
     for _ in range(2):
         try:
             return connect(None, 2)
-        except Exception:  # noqa: PERF203
+        except Exception:
             importlib.import_module("ray").shutdown()
     return connect(None, 2)
 

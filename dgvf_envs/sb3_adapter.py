@@ -7,6 +7,7 @@ on them and receives the same data as from its own `DummyVecEnv`.
 from __future__ import annotations
 
 import copy
+import importlib
 import os
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +23,6 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvObs, VecEnvStepReturn
 
-from dgvf_envs.env_spec import spec_of
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
@@ -386,3 +386,20 @@ def _merged(observations: Any, fresh: Any, mask: np.ndarray) -> Any:
     merged = np.array(observations)
     merged[mask] = fresh[mask]
     return merged
+
+
+def spec_of(env_id: str) -> EnvSpec:
+    """The spec of an id; `"module:Id-v0"` imports the module first.
+
+    Raises:
+        ValueError: there is no such module.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+                raise  # of what the module imports
+            raise ValueError(f"env must name a module on Python's path before the colon, got {env_id!r}") from error
+    return gym.spec(name)

@@ -21,7 +21,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from dgvf_envs.rendering.colors import DIVERGING
+from dgvf_envs.rendering.canvas import DIVERGING
 
 RESULTS = DOCS / "results" / "one-file"
 CURVE, QUESTION = RESULTS / "learning-curve.png", RESULTS / "question.png"

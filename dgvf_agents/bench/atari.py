@@ -27,7 +27,7 @@ from dgvf_agents.train.atari_config import atari_config
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
-from dgvf_envs.atari.emulator import title_of
+from dgvf_envs.atari.games import title_of
 
 AGENTS = {
     "sb3": "SB3 A2C",

@@ -18,7 +18,7 @@ from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import stepping_rates
 from dgvf_envs.atari import make_atari, make_atari_vec
-from dgvf_envs.atari.emulator import title_of
+from dgvf_envs.atari.games import title_of
 
 
 @final

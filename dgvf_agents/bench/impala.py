@@ -35,7 +35,7 @@ from dgvf_agents.impala.actor_process import EnvironmentActor
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.environments import EnvById, EnvFactory
 from dgvf_agents.impala.transport import batch_of, size_of
-from dgvf_envs.atari.emulator import title_of
+from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
 
 _NETWORKS: dict[str, tuple[str, type[BaseFeaturesExtractor]]] = {

@@ -12,7 +12,7 @@ import pandas as pd
 from dgvf_agents.experiments.statistics import AGGREGATES, Estimate, estimate
 from dgvf_agents.experiments.table_files import read_csv
 from dgvf_envs.atari import human_normalized_score
-from dgvf_envs.atari.emulator import title_of
+from dgvf_envs.atari.games import title_of
 
 _ENVIRONMENT_ID = re.compile(r"(?:ALE/)?(\w+?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
 """A game in an environment id of ALE, Gymnasium or EnvPool: `ALE/Pong-v5`, `PongNoFrameskip-v4`."""

@@ -14,7 +14,7 @@ from dgvf_agents.options import World
 from dgvf_agents.train.config import WORLDS, preset
 from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
 from dgvf_envs.atari import GAMES, PAPER
-from dgvf_envs.atari.emulator import title_of
+from dgvf_envs.atari.games import title_of
 
 
 @final

@@ -20,9 +20,8 @@ from dgvf_agents.execution.population import PopulationSteps
 from dgvf_agents.population.stacking import equally_long
 from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
-from dgvf_envs.functional.joining import joined, split
 from dgvf_envs.functional.simulation import SimulatedRollout
-from dgvf_envs.functional.vector_env import DynamicsVectorEnv
+from dgvf_envs.functional.vector_env import DynamicsVectorEnv, joined, split
 
 
 @final

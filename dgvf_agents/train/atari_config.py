@@ -7,7 +7,7 @@ from typing import final
 
 from dgvf_agents.options import AtariMethod, AtariRules
 from dgvf_agents.train.config import TrainConfig
-from dgvf_envs.atari.emulator import title_of
+from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.presets import PRESETS
 
 

@@ -13,8 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import make_atari, make_atari_vec
-from dgvf_envs.env_spec import spec_of
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec, spec_of
 
 
 def training_environments(config: TrainConfig, seed: int | None = None) -> VecEnv:

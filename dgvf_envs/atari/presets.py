@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from dgvf_envs.vector_arguments import check_count
+from dgvf_envs.argument_checks import check_count
 
 
 @final

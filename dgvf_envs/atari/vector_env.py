@@ -12,10 +12,10 @@ from ale_py import AtariVectorEnv
 from gymnasium.error import ClosedEnvironmentError, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from dgvf_envs.atari.emulator import MAX_SEED, frames_before_start, rom_id_of, title_of
-from dgvf_envs.atari.life_loss import life_lost
+from dgvf_envs.argument_checks import check_count, checked_actions, checked_reset_mask, checked_seeds
+from dgvf_envs.atari.games import MAX_SEED, frames_before_start, rom_id_of, title_of
 from dgvf_envs.atari.presets import PAPER, AtariPreset, preset_of
-from dgvf_envs.vector_arguments import check_count, checked_actions, checked_reset_mask, checked_seeds
+from dgvf_envs.atari.scalar_env import life_lost
 
 _LOGGER = logging.getLogger("dgvf_envs.atari")
 

@@ -7,12 +7,12 @@ from typing import final
 
 from gymnasium.vector import AutoresetMode
 
+from dgvf_envs.argument_checks import checked_keywords
 from dgvf_envs.collect_objects.dynamics import CollectObjects, CollectObjectsState, WrongOrder
 from dgvf_envs.collect_objects.grid_map import Cell
 from dgvf_envs.collect_objects.observations import Observation
 from dgvf_envs.collect_objects.view import CollectObjectsView
 from dgvf_envs.functional.env import DynamicsEnv
-from dgvf_envs.functional.keywords import checked_keywords
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
 

@@ -12,7 +12,14 @@ import gymnasium as gym
 import numpy as np
 
 from dgvf_envs.collect_objects.grid_map import GridMap
-from dgvf_envs.collect_objects.palette import AGENT_COLOR, FIRST_COLOR, FLOOR_COLOR, SECOND_COLOR, WALL_COLOR
+from dgvf_envs.rendering.canvas import AGENT, PAPER, Color
+
+AGENT_COLOR: Color = AGENT
+FIRST_COLOR: Color = (240, 178, 50)
+SECOND_COLOR: Color = (122, 84, 190)
+FLOOR_COLOR: Color = PAPER
+WALL_COLOR: Color = (70, 78, 96)
+
 
 Observation = Literal["planes", "rgb", "state"]
 """The kinds of observation."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from dgvf_envs.collect_objects.dynamics import CollectObjects, CollectObjectsState
-from dgvf_envs.collect_objects.palette import AGENT_COLOR, FIRST_COLOR, SECOND_COLOR, WALL_COLOR
+from dgvf_envs.collect_objects.observations import AGENT_COLOR, FIRST_COLOR, SECOND_COLOR, WALL_COLOR
 from dgvf_envs.rendering import FAINT, INK, LINE, Canvas, Color, EpisodeSnapshot, Overlay, View
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A vector environment made from `Dynamics`."""
+"""Vector environments made from `Dynamics`, and several of them as one."""
 
 from __future__ import annotations
 
@@ -12,19 +12,17 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from dgvf_envs.functional.dynamics import Dynamics, State, with_rows
-from dgvf_envs.functional.lookahead import LookaheadCache
-from dgvf_envs.functional.random_streams import UniformStreams
-from dgvf_envs.functional.simulation import SimulatedRollout
-from dgvf_envs.functional.vector_infos import final_infos, success_info
-from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
-from dgvf_envs.vector_arguments import (
+from dgvf_envs.argument_checks import (
     check_count,
     checked_actions,
     checked_autoreset_mode,
     checked_reset_mask,
     checked_seeds,
 )
+from dgvf_envs.functional.dynamics import Dynamics, State, with_rows
+from dgvf_envs.functional.random_streams import UniformStreams
+from dgvf_envs.functional.simulation import LookaheadCache, SimulatedRollout
+from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 """Observations, rewards, terminations, truncations and infos."""
@@ -393,3 +391,82 @@ def _result(simulated: SimulatedRollout) -> StepResult:
 
 def _rows(state: State, rows: np.ndarray) -> State:
     return type(state)(*(field[rows] for field in state))
+
+
+def success_info(success: np.ndarray, absent: np.ndarray | None) -> dict[str, Any]:
+    """`is_success` `[N]` with its mask; environments that report none (`absent` `[N]`) are masked out."""
+    if absent is None:
+        return {"is_success": success.copy(), "_is_success": np.ones_like(success)}
+    if absent.all():
+        return {}
+    return {"is_success": success & ~absent, "_is_success": ~absent}
+
+
+def final_infos(observations: np.ndarray, success: np.ndarray, done: np.ndarray) -> dict[str, Any]:
+    """The final observations and infos of the episodes that ended (`done` `[N]`)."""
+    final_obs = np.full(len(done), None, dtype=object)
+    for row in np.flatnonzero(done):
+        final_obs[row] = observations[row].copy()
+    return {
+        "final_obs": final_obs,
+        "_final_obs": done.copy(),
+        "final_info": {"is_success": success & done, "_is_success": done.copy()},
+        "_final_info": done.copy(),
+    }
+
+
+def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
+    """One vector environment with all environments of several, in order, in their current states.
+
+    It has no rendering, and shares nothing with them that changes. `split` lets them continue where it is.
+
+    Args:
+        envs: at least one, each with N_i environments; all were reset, and have no simulated steps left.
+
+    Raises:
+        ValueError: they differ in dynamics, time limit or autoreset mode, or one was not reset or has simulated steps.
+    """
+    first = envs[0]
+    kinds = [(repr(env.dynamics), env.max_episode_steps, env.autoreset_mode) for env in envs]
+    if any(kind != kinds[0] for kind in kinds):
+        raise ValueError(f"envs must have equal dynamics, time limits and autoreset modes, got {sorted(set(kinds))}")
+    states = [env.get_state() for env in envs]
+    if any(state["state"] is None or state["streams"] is None for state in states):
+        raise ValueError("envs must have been reset, got one that was not")
+    if any(env.has_lookahead for env in envs):
+        raise ValueError("envs must have no simulated steps left, got one in the middle of a simulated rollout")
+    env = first.like(sum(other.num_envs for other in envs))
+    env.set_state(
+        {
+            "world": env.get_state()["world"],
+            "state": [np.concatenate(fields) for fields in zip(*(state["state"] for state in states), strict=True)],
+            "steps": np.concatenate([state["steps"] for state in states]),
+            "done": np.concatenate([state["done"] for state in states]),
+            "streams": [position for state in states for position in state["streams"]],
+            "seeds": [seed for state in states for seed in state["seeds"]],
+            "expected": None,
+        }
+    )
+    return env
+
+
+def split(env: DynamicsVectorEnv[Any], start: int, part: DynamicsVectorEnv[Any]) -> None:
+    """Let a vector environment continue where some environments of a joined one are.
+
+    Args:
+        env: as `joined` returned it, with no simulated steps left.
+        start: index of the first of these environments.
+        part: one of the environments that were joined; set to the state of `part.num_envs` environments from `start`.
+    """
+    state, rows = env.get_state(), slice(start, start + part.num_envs)
+    part.set_state(
+        {
+            "world": part.get_state()["world"],
+            "state": [field[rows] for field in state["state"]],
+            "steps": state["steps"][rows],
+            "done": state["done"][rows],
+            "streams": state["streams"][rows],
+            "seeds": state["seeds"][rows],
+            "expected": None,
+        }
+    )

@@ -7,8 +7,8 @@ from typing import final
 
 from gymnasium.vector import AutoresetMode
 
+from dgvf_envs.argument_checks import checked_keywords
 from dgvf_envs.functional.env import DynamicsEnv
-from dgvf_envs.functional.keywords import checked_keywords
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 from dgvf_envs.puddle_world.dynamics import NoiseDistribution, PuddleWorld, PuddleWorldState, Start
 from dgvf_envs.puddle_world.puddles import Puddle

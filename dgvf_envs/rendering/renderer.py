@@ -13,11 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, final
 import numpy as np
 
 from dgvf_envs.functional.dynamics import State
-from dgvf_envs.rendering.canvas import PANEL_SHARE, Canvas
-from dgvf_envs.rendering.colors import PAPER
-from dgvf_envs.rendering.overlay import LiveOverlay, Overlay, OverlayHook
-from dgvf_envs.rendering.snapshot import EpisodeSnapshot
-from dgvf_envs.rendering.view import View
+from dgvf_envs.rendering.canvas import PANEL_SHARE, PAPER, Canvas
+from dgvf_envs.rendering.view import EpisodeSnapshot, LiveOverlay, Overlay, OverlayHook, View
 
 if TYPE_CHECKING:
     import pygame

@@ -5,7 +5,7 @@ import gymnasium as gym
 import pytest
 
 from dgvf_envs.atari import GAMES, human_normalized_score
-from dgvf_envs.atari.emulator import frames_before_start, rom_id_of, title_of
+from dgvf_envs.atari.games import frames_before_start, rom_id_of, title_of
 
 gym.register_envs(ale_py)
 

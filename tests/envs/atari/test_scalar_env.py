@@ -11,7 +11,7 @@ from gymnasium.error import DependencyNotInstalled
 from gymnasium.utils.env_checker import check_env
 
 from dgvf_envs.atari import MODERN, PAPER, AtariPreset, make_atari
-from dgvf_envs.atari.life_loss import life_lost
+from dgvf_envs.atari.scalar_env import life_lost
 
 QUICK = replace(PAPER, max_noops=0, frame_size=36)
 """The paper's rules with small frames and starts that are known."""

@@ -1,14 +1,45 @@
-"""Checks of the arguments that every vector environment takes."""
+"""Checks of arguments: helpful errors for misspelled keywords, and what every vector environment takes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode
+
+Init = TypeVar("Init", bound=Callable[..., None])
+
+
+def checked_keywords(init: Init) -> Init:
+    """Decorate an `__init__` so that an unknown keyword argument is reported with the valid ones.
+
+    Python's own message names only the unknown argument, which is little help in `gymnasium.make(id, **kwargs)`, where
+    the signature is out of sight.
+
+    Raises:
+        TypeError: (when the decorated function is called) a keyword argument is unknown.
+    """
+    allowed = [name for name in inspect.signature(init).parameters if name != "self"]
+
+    @functools.wraps(init)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        for name, value in kwargs.items():
+            if name not in allowed:
+                nearest = difflib.get_close_matches(name, allowed, n=1)
+                hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+                raise TypeError(
+                    f"{type(self).__name__} got an unexpected keyword argument {name}={value!r}{hint} "
+                    f"Valid arguments are: {', '.join(allowed)}"
+                )
+        init(self, *args, **kwargs)
+
+    return cast(Init, checked)
 
 
 def check_count(name: str, value: Any) -> None:

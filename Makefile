@@ -53,21 +53,16 @@ types: $(INSTALLED) ## Check types
 	$(BIN)/mypy
 
 docs: $(INSTALLED) ## Build the documentation into docs/_build/html; warnings are errors
-	$(BIN)/python docs/generate_environment_pages.py --check
 	$(BIN)/python docs/generate_benchmark_page.py --check
 	$(BIN)/python docs/generate_results_page.py --check
 	$(BIN)/python docs/generate_stability_page.py --check
-	$(BIN)/python docs/generate_one_file_page.py --check
-	$(BIN)/python docs/generate_engine_page.py --check
-	$(BIN)/python docs/generate_shipped_runs_page.py --check
-	$(BIN)/python docs/generate_wheel_table.py --check
-	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/sphinx-build -W --keep-going -q -b html -d docs/_build/doctrees docs docs/_build/html
 
 linkcheck: $(INSTALLED) ## Check the links to other sites; needs the internet
 	$(BIN)/sphinx-build -b linkcheck -q docs docs/_build/linkcheck
 
 docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages
-	$(BIN)/python docs/generate_environment_pages.py --reference --pictures
+	$(BIN)/python docs/environment_data.py
 	$(BIN)/dgvf bench envs --output docs/results/bench-envs.json
 	$(BIN)/dgvf bench agents --output docs/results/bench-agents.json
 	$(BIN)/dgvf bench population --output docs/results/bench-population.json
@@ -82,7 +77,8 @@ train: $(INSTALLED) ## Train discovered questions on CollectObjectsSmall-v0 into
 demo: $(INSTALLED) ## Train the runs that the package ships again, fifteen minutes
 	$(BIN)/dgvf train puddle-world discovered --out runs/demo/puddle-world
 	$(BIN)/dgvf train collect-objects-small discovered --compile True --out runs/demo/collect-objects-small
-	$(BIN)/python docs/generate_shipped_runs_page.py --ship runs/demo
+	$(BIN)/python docs/ship_runs.py runs/demo
+	$(BIN)/python docs/draw_question.py
 
 bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.json keep the results
 	$(BIN)/dgvf bench envs --output runs/bench-envs.json
@@ -103,7 +99,6 @@ wheel: $(INSTALLED) ## Build the wheel and the source distribution into dist/, a
 
 wheel-check: wheel ## Use the wheel alone on PYTHONS with the oldest and the newest libraries; keeps the table of it
 	$(BIN)/python -m tests.wheel.check_wheel $(PYTHONS) --output docs/results/wheel.json
-	$(BIN)/python docs/generate_wheel_table.py
 
 check: lint types test docs wheel ## Everything that continuous integration checks
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import json
+import pkgutil
 import re
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any
+
+import gymnasium as gym
+
+from dgvf_envs import ENVIRONMENTS
 
 project = "dgvf"
 version = release = version_of("dgvf")
@@ -25,10 +33,11 @@ html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 
-myst_enable_extensions = ["attrs_inline"]
+myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 3
 nb_execution_mode = "off"  # the outputs of notebooks are committed; tests/test_notebooks.py runs them
 
+autoclass_content = "both"  # the arguments of constructors
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
@@ -37,20 +46,15 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 
-# Environments and worlds have a page of their own that is made from this very docstring.
-_ON_A_PAGE = {
-    "dgvf_envs.puddle_world.env.PuddleWorldEnv": "PuddleWorld-v0",
-    "dgvf_envs.collect_objects.env.CollectObjectsEnv": "CollectObjects-v0",
-}
-
 _CODE = re.compile(r"(?<![`:])(`[^`]+`)(?!`)(?=(\w)?)")
 """Code in single backticks, and the letter that follows at once."""
 
 
 def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     """Docstrings are written to be read as they stand; make reStructuredText of them."""
-    if name in _ON_A_PAGE:
-        lines[:] = [f"A ``gymnasium.Env``; see :doc:`/environments/{_ON_A_PAGE[name]}`."]
+    page = name.rpartition(".")[2].replace("Env", "-v0")
+    if what == "class" and page in ENVIRONMENTS:  # its docstring is Markdown, on a page of its own
+        lines[:] = [f"A ``gymnasium.Env``; see :doc:`/environments/{page}`."]
         return
     for i, line in enumerate(lines):
         line = _CODE.sub(lambda match: f"`{match[1]}`" + ("\\ " if match[2] else ""), line)
@@ -59,6 +63,73 @@ def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lin
         lines[i] = "".join(parts)
     if what in ("attribute", "data", "property"):
         lines[:0] = ["..", ""]  # an empty comment, or else napoleon takes what stands before a colon for a type
+
+
+def _add_environment(app: Any, docname: str, source: list[str]) -> None:
+    """Add to the page of an environment its docstring and its reference returns."""
+    env_id = Path(docname).name
+    if docname != f"environments/{env_id}" or env_id not in ENVIRONMENTS:
+        return
+    env, arguments = gym.make(env_id), ENVIRONMENTS[env_id].get("kwargs", {})
+    class_ = type(env.unwrapped)
+    known = json.loads((Path(app.srcdir) / "environments" / "reference.json").read_text(encoding="utf-8"))
+    description, heading, versions = (inspect.getdoc(class_) or "").partition("## Version History")
+    made_with = ", ".join(f"`{name}={value!r}`" for name, value in arguments.items()) or "default arguments"
+    returns = _reference_returns(known["environments"][env_id], known["settings"])
+    source[0] += f"""
+| | |
+| --- | --- |
+| Make | `gymnasium.make("{env_id}")` after `import dgvf_envs` |
+| Class | {{py:class}}`~{class_.__module__}.{class_.__name__}` with {made_with} |
+| Action space | `{env.action_space}` |
+| Observation space | `{env.observation_space}` |
+| Time limit | {env.spec.max_episode_steps if env.spec else None} steps |
+
+{"The following describes the environment with its default arguments." if arguments else ""}
+
+{description}## Reference Returns
+
+{returns}
+
+{heading}{versions}
+"""
+
+
+def _add_modules(app: Any, docname: str, source: list[str]) -> None:
+    """Document every module of a package where a page says `<!-- modules of PACKAGE -->`."""
+
+    def documented(match: re.Match[str]) -> str:
+        package = importlib.import_module(match[1])
+        names = sorted(one.name for one in pkgutil.walk_packages(package.__path__, f"{match[1]}.") if not one.ispkg)
+        return "\n\n".join(f"## `{name}`\n\n```{{eval-rst}}\n.. automodule:: {name}\n```" for name in names)
+
+    source[0] = re.sub(r"<!-- modules of ([\w.]+) -->", documented, source[0])
+
+
+def _reference_returns(numbers: dict[str, Any], settings: dict[str, Any]) -> str:
+    if "starts" in numbers:
+        rows = "".join(
+            f"\n| {policy} | {numbers[f'{key}_return']:.3f} | {numbers[f'{key}_discounted_return']:.3f} |"
+            for policy, key in (("optimal", "optimal"), ("uniform random", "random"))
+        )
+        return f"""Exact expectations over the {numbers["starts"]} starting cells by backward induction. A shortest path
+takes {numbers["mean_path"]:.1f} moves on average and {numbers["longest_path"]} at most.
+
+| Policy | Expected return | Discounted by {settings["discount"]} |
+| --- | ---: | ---: |{rows}"""
+    planned = "optimal" if "value_iteration" in numbers else "planned for uniform noise of the same variance"
+    rows = "".join(
+        f"\n| {policy}, simulated | {run['return']:,.2f} ± {run['standard_error']:,.2f} | {run['length']:,.1f} "
+        f"| {run['solved']:.1%} |"
+        for policy, run in ((planned, numbers["planned"]), ("uniform random", numbers["random"]))
+    )
+    if "value_iteration" in numbers:
+        grid = f"optimal, value iteration on {settings['resolution']}² points"
+        rows = f"\n| {grid} | {numbers['value_iteration']:.2f} | | |{rows}"
+    return f"""Undiscounted returns; simulations over {settings["episodes"]:,} episodes, ± one standard error.
+
+| Policy | Return | Mean length | Goal reached |
+| --- | ---: | ---: | ---: |{rows}"""
 
 
 def _write_atlases(app: Any, exception: Exception | None) -> None:
@@ -73,5 +144,7 @@ def _write_atlases(app: Any, exception: Exception | None) -> None:
 
 
 def setup(app: Any) -> None:
+    app.connect("source-read", _add_environment)
+    app.connect("source-read", _add_modules)
     app.connect("build-finished", _write_atlases)
     app.connect("autodoc-process-docstring", _adapt_docstring, priority=400)  # before napoleon

@@ -169,7 +169,7 @@ updates that the agent would make next:
   largest factor by which they can make a meta-gradient grow.
 
 Jacobians are never formed. Eigenvalues and singular values are computed from Jacobian-vector and vector-Jacobian
-products ([`dgvf_agents.train.stability`](api/stability.md)).
+products ({py:mod}`dgvf_agents.train.stability`).
 
 ## Measured
 

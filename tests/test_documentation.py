@@ -22,8 +22,6 @@ from dgvf_agents.command_tree import CommandGroup
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-COLUMNS = 88
-"""What the column of a page shows without scrolling."""
 PAGES = [
     ROOT / "README.md",
     *(path for path in sorted(DOCS.rglob("*.md")) if not {"_build", "notebooks"} & set(path.relative_to(DOCS).parts)),
@@ -64,11 +62,6 @@ def blocks() -> Iterator[Block]:
 
 BLOCKS = list(blocks())
 CODE = [block for block in BLOCKS if not block.language.startswith("{")]
-SHOWN = sorted({
-    (block.page.parent / block.language.split()[1]).resolve()
-    for block in BLOCKS
-    if block.language.startswith("{literalinclude}")
-})  # fmt: skip
 
 
 def test_blocks_are_of_known_languages_and_only_python_may_be_left_out() -> None:
@@ -154,18 +147,6 @@ def test_a_command_that_is_wrong_is_noticed(parsed: list[str]) -> None:
             _check_command(shlex.split(command), parsed)
 
 
-@pytest.mark.parametrize("block", CODE, ids=str)
-def test_code_fits_its_column(block: Block) -> None:
-    assert max(map(len, block.body.splitlines())) <= COLUMNS
-
-
-@pytest.mark.parametrize("path", [path for path in SHOWN if path.name != "discovery_in_one_file.py"], ids=str)
-def test_included_code_fits_its_column(path: Path) -> None:
-    """The algorithm in one file has at most 250 lines, which are as long as those of the packages."""
-    shown = path.read_text(encoding="utf-8").splitlines()
-    assert [line for line in shown if len(line) > COLUMNS and not line.startswith("#")] == []
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_names_of_python_exist_and_have_a_page(page: Path) -> None:
     """What Sphinx does not check: a role that leads nowhere is shown as plain text."""
@@ -174,13 +155,13 @@ def test_names_of_python_exist_and_have_a_page(page: Path) -> None:
         found: Any = importlib.import_module(module)
         for part in name.removeprefix(module).strip(".").split(".") if name != module else ():
             found = getattr(found, part)
-        assert module in DOCUMENTED, f"{module} has no page in docs/api"
+        assert any(f"{module}.".startswith(f"{package}.") for package in DOCUMENTED), f"{module} is not in docs/api"
 
 
 DOCUMENTED = {
     name
     for page in (DOCS / "api").glob("*.md")
-    for name in re.findall(r"^\.\. automodule:: ([\w.]+)", page.read_text(encoding="utf-8"), re.M)
+    for name in re.findall(r"(?:automodule:: |modules of )([\w.]+)", page.read_text(encoding="utf-8"))
 }
 
 
@@ -195,8 +176,9 @@ def _module_of(name: str) -> str:
     raise AssertionError(f"{name} must begin with a module")
 
 
-def test_links_of_the_readme_lead_to_files() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    linked = re.findall(r"\]\((?!https?:)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
-    assert len(linked) > 10
-    assert [path for path in linked if not (ROOT / path).exists()] == []
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    """Sphinx checks the anchors, and the links between its own pages."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
+    assert [path for path in linked if not (page.parent / path).exists()] == []

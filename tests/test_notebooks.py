@@ -10,8 +10,6 @@ from nbclient import NotebookClient
 from nbformat import NotebookNode
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "docs" / "notebooks").glob("*.ipynb"))
-COLUMNS = 88
-"""Of a page of the documentation."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -43,10 +41,6 @@ def shown(cell: NotebookNode) -> set[str]:
     return kinds - {"stderr"}  # warnings
 
 
-def test_there_are_two_notebooks() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["discover_questions", "own_idea"]
-
-
 @by_name
 def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
     kept, notebook = read(path), with_steps(read(path), 1_600)
@@ -54,14 +48,5 @@ def test_a_notebook_runs(path: Path, tmp_path: Path) -> None:
         notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
     again = [shown(cell) for cell in code_of(notebook) if not cell.source.startswith("steps = 1600")]
-    assert again == [shown(cell) for cell in code_of(kept)]
+    assert again == [shown(cell) for cell in code_of(kept)]  # what is committed ran to its end, too
     assert "picture" in again[-1]
-
-
-@by_name
-def test_a_notebook_is_whole_and_fits_the_column(path: Path) -> None:
-    notebook = read(path)
-    nbformat.validate(notebook)
-    counts = [cell.execution_count for cell in code_of(notebook)]
-    assert counts == list(range(1, len(counts) + 1))
-    assert max(len(line) for cell in code_of(notebook) for line in cell.source.splitlines()) <= COLUMNS

@@ -1,13 +1,13 @@
 """The engine beside TorchOpt: one meta-gradient, its time and its memory (`pip install torchopt`).
 
-    python -m examples.engine.torchopt_comparison --output comparison.json
+    python -m examples.engine.torchopt_comparison --output comparison.csv
 
 A network learns a regression with Adam; η weighs the examples of its loss by a network of its own. The outer loss is
 the error of the last parameters on other data. Every case runs in a process of its own, on one thread.
 """
 
+import csv
 import json
-import platform
 import subprocess
 import sys
 import time
@@ -32,7 +32,7 @@ CASES = ("torchopt", "engine", "engine recompute", "torchopt compiled", "engine 
 
 @dataclass(frozen=True)
 class Settings:
-    output: Path | None = None  # JSON
+    output: Path | None = None  # CSV
     unroll_lengths: tuple[int, ...] = (5, 50)
     cases: tuple[str, ...] = CASES
     repetitions: int = 5
@@ -160,25 +160,26 @@ def in_a_process(case: str, unroll_length: int, repetitions: int) -> dict[str, A
     return result
 
 
-def main(settings: Settings) -> dict[str, Any]:
+def main(settings: Settings) -> list[tuple[Any, ...]]:
     """Time and memory of every case at every length, and the largest relative difference of the meta-gradients."""
-    import torchopt
-
-    versions = {"torchopt": torchopt.__version__, "torch": torch.__version__, "python": platform.python_version()}
-    report: dict[str, Any] = {"versions": versions, "rows": []}
+    rows: list[tuple[Any, ...]] = [("Steps", "Case", "ms", "MiB", "First call, s", "Relative difference")]
     for length in settings.unroll_lengths:
         expected = None
         for case in settings.cases:
-            row = {"case": case, "unroll_length": length, **in_a_process(case, length, settings.repetitions)}
-            if "gradient" in row:
-                value = torch.tensor(row.pop("gradient"), dtype=torch.float64)
+            found = in_a_process(case, length, settings.repetitions)
+            if "error" in found:
+                rows.append((length, case, "–", "–", "–", "–"))
+            else:
+                value = torch.tensor(found["gradient"], dtype=torch.float64)
                 expected = value if expected is None else expected
-                row["difference"] = float((value - expected).abs().max() / expected.abs().max())
-            print(row, flush=True)
-            report["rows"].append(row)
+                difference = float((value - expected).abs().max() / expected.abs().max())
+                measured = f"{1e3 * found['seconds']:.0f}", f"{found['mebibytes']:.0f}", f"{found['first']:.1f}"
+                rows.append((length, case, *measured, f"{difference:.0e}"))
+            print(*rows[-1], found.get("error", ""), flush=True)
             if settings.output is not None:
-                settings.output.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    return report
+                with settings.output.open("w", encoding="utf-8", newline="") as file:
+                    csv.writer(file, lineterminator="\n").writerows(rows)
+    return rows
 
 
 if __name__ == "__main__":

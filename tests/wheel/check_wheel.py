@@ -4,8 +4,9 @@ python -m tests.wheel.check_wheel PYTHON [PYTHON ...] [--output REPORT]
 
 For each Python, installs the wheel twice into an empty environment in a temporary folder: with the lowest versions that
 its dependencies allow and that have a wheel for this Python, and with the highest ones. Then runs `try_wheel.py` there.
-Fails if any of them does; the report, a JSON file, is written all the same. uv installs, and its environment variables
-have their usual effect: `UV_TORCH_BACKEND=cpu` takes PyTorch's CPU builds, `UV_CACHE_DIR` is where downloads are kept.
+Fails if any of them does; the report, a JSON file, and its table, a CSV file, are written all the same. uv installs,
+and its environment variables have their usual effect: `UV_TORCH_BACKEND=cpu` takes PyTorch's CPU builds, `UV_CACHE_DIR`
+is where downloads are kept.
 
 The report keeps the rows of other Pythons if they are of the same wheel and machine: Pythons can be tried one by one.
 """
@@ -13,6 +14,7 @@ The report keeps the rows of other Pythons if they are of the same wheel and mac
 from __future__ import annotations
 
 import argparse
+import csv
 import hashlib
 import json
 import os
@@ -131,6 +133,15 @@ def report_on(wheel: Path, earlier: dict[str, Any] | None, rows: list[dict[str, 
     return {**head, "rows": [kept[key] for key in sorted(kept)]}
 
 
+def table_of(report: dict[str, Any]) -> list[list[str]]:
+    """A column for each environment, a row for each library, as `docs/installation.md` shows them."""
+    rows = report["rows"]
+    names = dict.fromkeys(name for row in rows for name in row["versions"] if name != "python")
+    headings = ["", *(f"Python {row['versions']['python']}, {row['libraries']}" for row in rows)]
+    results = ["**result**", *("failed" if row["failure"] else "passed" for row in rows)]
+    return [headings, *([name, *(row["versions"].get(name, "–") for row in rows)] for name in names), results]
+
+
 def _environment(row: dict[str, Any]) -> tuple[int, int, int]:
     """What tells environments apart, in the order of the table."""
     major, minor = row["versions"]["python"].split(".")[:2]
@@ -141,7 +152,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("pythons", nargs="+", metavar="PYTHON", help="interpreter, as a command or a path")
     parser.add_argument("--dist", type=Path, default=Path("dist"), help="folder with the wheel")
-    parser.add_argument("--output", type=Path, help="the report")
+    parser.add_argument("--output", type=Path, help="the report; its table goes beside it, as CSV")
     arguments = parser.parse_args()
     wheel, rows, output = built_wheel(arguments.dist).resolve(), [], arguments.output
     for python in arguments.pythons:
@@ -151,7 +162,10 @@ def main() -> None:
                 rows.append(check(wheel, python, libraries, Path(folder)))
             if output:
                 earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
-                write_whole(output, (json.dumps(report_on(wheel, earlier, rows), indent=1) + "\n").encode())
+                report = report_on(wheel, earlier, rows)
+                write_whole(output, (json.dumps(report, indent=1) + "\n").encode())
+                with output.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
+                    csv.writer(file, lineterminator="\n").writerows(table_of(report))
     failures = [row["failure"] for row in rows if row["failure"]]
     if failures:
         sys.exit("\n\n".join([f"{len(failures)} of {len(rows)} environments failed", *failures]))

@@ -15,8 +15,16 @@ PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10
 # What `make wheel-check` tries the wheel on, as commands or paths: the oldest and the newest supported Python.
 PYTHONS ?= python3.11 python3.13
 
+# What `make quick` runs: the import order, oracles of the core and of both worlds, saved files, and short training runs.
+QUICK := tests/test_architecture.py tests/mutation_selection.py tests/core/test_returns.py tests/core/test_losses.py \
+  tests/core/test_vtrace.py tests/core/test_tasks.py tests/core/test_optimizers.py tests/core/test_inner_loop.py \
+  tests/envs/collect_objects tests/envs/puddle_world tests/envs/functional/test_vector_env.py \
+  tests/rollout/test_builder.py tests/test_learner.py tests/storage/test_saved_files.py \
+  tests/test_a2c.py::test_every_task_trains_and_moves_the_encoder \
+  tests/test_a2c.py::test_a_saved_model_acts_and_learns_on_like_the_original
+
 .DEFAULT_GOAL := help
-.PHONY: help install train test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints wheel \
+.PHONY: help install train quick test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints wheel \
   wheel-check check clean
 
 help: ## List the targets
@@ -28,6 +36,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 install: $(INSTALLED) ## Install the packages and the tools into .venv
+
+quick: $(INSTALLED) ## Run a selection of the tests in less than a minute, as before a commit
+	$(BIN)/python -m pytest -q -m "not slow" $(QUICK) -n $(WORKERS) --dist loadfile
 
 test: $(INSTALLED) ## Run the tests, without the slow ones
 	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)

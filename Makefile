@@ -24,7 +24,7 @@ QUICK := tests/test_architecture.py tests/mutation_selection.py tests/core/test_
   tests/test_a2c.py::test_a_saved_model_acts_and_learns_on_like_the_original
 
 .DEFAULT_GOAL := help
-.PHONY: help install train quick test nightly coverage mutation lint types docs linkcheck docs-data demo bench constraints wheel \
+.PHONY: help install train quick test nightly coverage mutation lint signatures types docs linkcheck docs-data demo bench constraints wheel \
   wheel-check check clean
 
 help: ## List the targets
@@ -59,6 +59,9 @@ mutation: $(INSTALLED) ## Change the mathematics in hundreds of ways and list wh
 lint: $(INSTALLED) ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+signatures: $(INSTALLED) ## Write the agents' constructors from dgvf_agents/hyperparameters.py
+	$(BIN)/python -m tests.signatures
 
 types: $(INSTALLED) ## Check types
 	$(BIN)/mypy

@@ -25,7 +25,7 @@ from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.options import Method, World
 from dgvf_agents.train import config as train_config
-from dgvf_agents.train.atari_config import atari_config
+from dgvf_agents.train.config import atari_config
 from dgvf_agents.train.shipped import SHIPPED
 from dgvf_agents.train_commands import train_arguments, train_group
 from dgvf_envs.atari import GAMES, human_normalized_score

@@ -19,9 +19,7 @@ from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
 from dgvf_agents.options import AtariMethod, AtariRules
 from dgvf_agents.train import config as train_config
-from dgvf_agents.train.atari_config import ATARI_METHODS, atari_config
-from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.impala_config import impala_config
+from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config, impala_config
 
 ATARI = "atari"
 """What stands for a world in `dgvf train`, before the method and --game."""
@@ -72,7 +70,13 @@ def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainCon
             raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
         rules = configured(game, method, preset)
         config = dataclasses.replace(config, env=rules.env, atari=rules.atari)
-        kind = "impala" if config.algorithm == "impala" else "joint" if config.encoder_mode == "joint" else None
+        kind = (
+            "impala"
+            if config.algorithm == "impala"
+            else "joint"
+            if (config.encoder_mode, config.task != "none") == ("joint", True)
+            else None
+        )
         parts = [config.env, config.task, *([kind] if kind else [])]
         name = "-".join([*parts, *([preset] if preset != "paper" else []), str(config.seed)])
         _train_supervised(config, out or Path("runs") / name, resume, restarts)

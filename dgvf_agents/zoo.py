@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_agents.agents.schedules import geometric, linear
+from dgvf_agents.agents.schedules import scheduled
 from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.train.config import WORLDS, TrainConfig, preset
 
 if TYPE_CHECKING:
@@ -79,31 +80,22 @@ class ZooDGVFA2C(DGVFA2C):
             raise ValueError(str(error)) from error
 
 
-_SCHEDULES = {
-    "learning_rate": linear,
-    "ent_coef": geometric,
-    "auxiliary_coefficient": geometric,
-    "meta_learning_rate": linear,
-}
-"""Settings with a final value, and their schedules."""
-
-
 def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
     """Convert keyword arguments of `ZooDGVFA2C` to those of `DGVFA2C`.
 
     The zoo's schedules become those of Stable-Baselines3, which model files store without a pickle.
     """
     known = dict(settings)
-    for name, annealed in _SCHEDULES.items():
+    for name in SCHEDULED:
         last = known.pop(f"final_{name}", None)
         if name in known:
-            known[name] = _schedule(name, known[name], last, annealed)
+            known[name] = _schedule(name, known[name], last)
         elif last is not None:
             raise ValueError(f"{name} must be given if final_{name} is, got only final_{name}={last!r}")
     return known
 
 
-def _schedule(name: str, first: Any, last: float | None, annealed: Callable[[float, float], Any]) -> Any:
+def _schedule(name: str, first: Any, last: float | None) -> Any:
     if isinstance(first, ConstantSchedule):
         first = first.val
     if callable(first) and hasattr(first, "initial_value"):  # the zoo's schedule for lin_X
@@ -112,7 +104,7 @@ def _schedule(name: str, first: Any, last: float | None, annealed: Callable[[flo
         return first
     if not isinstance(first, int | float):
         raise ValueError(f"{name} must be a number if final_{name} is given, got {first!r}")
-    return annealed(float(first), float(last))
+    return scheduled(name, float(first), float(last))
 
 
 def hyperparameters() -> dict[str, dict[str, Any]]:
@@ -132,38 +124,16 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-_SAME = (
-    "n_envs",
-    "policy",
-    "n_steps",
-    "gamma",
-    "learning_rate",
-    "final_learning_rate",
-    "ent_coef",
-    "final_ent_coef",
-    "vf_coef",
-    "auxiliary_coefficient",
-    "final_auxiliary_coefficient",
-    "auxiliary_weighting",
-    "questions",
-    "question_discount",
-    "unroll_length",
-    "convention",
-    "meta_learning_rate",
-    "final_meta_learning_rate",
-)
-"""Fields of `TrainConfig` with the same name in the zoo; all others are defaults of `DGVFA2C`."""
-
-
 def _in_zoo(config: TrainConfig) -> dict[str, Any]:
     settings = {"n_timesteps": config.steps, "auxiliary_task": config.task, "env_kwargs": dict(config.env_kwargs)}
-    settings |= {name: getattr(config, name) for name in _SAME}
+    usual = TrainConfig()
+    settings |= {name: getattr(config, name) for name in ("n_envs", "policy")}
+    for name in record("a2c"):
+        names = (name, f"final_{name}") if name in SCHEDULED else (name,)  # a final value needs the first one
+        if any(getattr(config, each) != getattr(usual, each) for each in names):
+            settings[name] = getattr(config, name)
     given = {name: value for name, value in settings.items() if value not in (None, {})}
-    if config.rms_prop == "tensorflow":  # the zoo evaluates this string; it imports the name
-        given["policy_kwargs"] = (
-            f"dict(optimizer_class=RMSpropTFLike, optimizer_kwargs=dict(eps={config.rms_prop_eps}))"
-        )
-    return given | {"encoder_mode": config.encoder_mode_of_task, "max_grad_norm": config.max_grad_norm}
+    return given | {"max_grad_norm": config.max_grad_norm}
 
 
 def sample_hyperparameters(

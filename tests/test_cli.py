@@ -458,6 +458,7 @@ def test_presets_of_a_world_differ_in_the_task_alone() -> None:
     for world in WORLDS:
         configs = [vars(preset(world, method)) for method in METHODS]
         assert len({config.pop("task") for config in configs}) == len(METHODS)
+        assert [config.pop("encoder_mode") for config in configs] == [*["auxiliary"] * 3, "joint"]  # the last has none
         assert all(config == configs[0] for config in configs)
 
 

@@ -22,8 +22,9 @@ from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents import DGVFA2C, zoo
 from dgvf_agents.agents.schedules import GeometricSchedule, checked_value_at
+from dgvf_agents.hyperparameters import SCHEDULED, arguments
 from dgvf_agents.train.config import WORLDS, preset
-from dgvf_agents.train.train import _PASSED_ON, build
+from dgvf_agents.train.train import build
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "zoo"
 SMALL, PUDDLE = "CollectObjectsSmall-v0", "PuddleWorld-v0"
@@ -114,7 +115,7 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
     conf = ["--conf-file", str(EXAMPLE / "dgvf.yml")]
     run = train(config.env, 80, *conf, *NO_EVALUATION, settings=["compile:False"])
     model, expected = DGVFA2C.load(run / f"{config.env}.zip"), build(dataclasses.replace(config, seed=3))
-    for name in (*_PASSED_ON, "auxiliary_task", "policy_class", "encoder_mode", "_optimizer"):
+    for name in (*(arguments("a2c").keys() - SCHEDULED), "auxiliary_task", "policy_class", "_optimizer"):
         assert getattr(model, name) == getattr(expected, name), name
     for progress in (1.0, 0.7, 0.0):
         assert model.lr_schedule(progress) == expected.lr_schedule(progress)

@@ -19,9 +19,11 @@ from dgvf_agents.options import (
     Convention,
     EncoderMode,
     Horizon,
+    LossReduction,
     Mode,
     Objective,
     QuestionEncoder,
+    RMSPropRule,
     Storage,
 )
 
@@ -67,6 +69,9 @@ class DGVFA2C(SynchronousAlgorithm):
         device: torch.device | str = "auto",
         _init_setup_model: bool = True,
         *,
+        rms_prop: RMSPropRule = "pytorch",
+        rms_prop_decay: float = 0.99,
+        loss_reduction: LossReduction = "mean",
         auxiliary_task: str | Callable[[DGVFA2C], AuxiliaryTask] = "discovered",
         auxiliary_coefficient: float | Schedule = 0.03,
         auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
@@ -97,19 +102,22 @@ class DGVFA2C(SynchronousAlgorithm):
             policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an actor-critic policy
                 class.
             env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
-            learning_rate: α′, the learning rate of the inner update; a number, or a function of the remaining progress
-                (from 1 to 0).
-            n_steps: T, steps per environment and update (paper: 5).
+            learning_rate: α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4
+                on Atari); a number, or a function of the remaining progress, which falls from 1 to 0.
+            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari).
             gamma: discount factor of the main task.
-            gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns.
-            ent_coef: c_H, entropy coefficient (A2C: 0; paper: searched in 1e-4 … 0.05); a number, or a function of the
-                remaining progress.
-            vf_coef: c_v, coefficient of the value loss, which is the mean squared error.
-            max_grad_norm: maximum norm of inner gradients, which are clipped to it; `None`: no clipping.
-            rms_prop_eps: ε of RMSProp (paper: 1e-5), squared inside the square root: √(s + ε²) is √s + ε, as PyTorch
-                has it, up to a factor between 1 and √2, and can be differentiated at s = 0.
-            use_rms_prop: whether to use PyTorch's RMSProp, as A2C does, or Adam with ε = 1e-5. `optimizer_class` in
-                `policy_kwargs` takes precedence; Stable-Baselines3's `RMSpropTFLike` selects TensorFlow's RMSProp.
+            gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns. IMPALA: multiplies the
+                ratios of traces.
+            ent_coef: c_H, entropy coefficient (paper: searched in 1e-4 … 0.05 on the gridworlds; 0.01 on Atari); a
+                number, or a function of the remaining progress, which falls from 1 to 0.
+            vf_coef: c_v, coefficient of the value loss, which is the mean squared error (paper: 0.5 of half the squared
+                error).
+            max_grad_norm: maximum norm of inner gradients, which are clipped to it (paper: 40 on Atari); `None`: no
+                clipping.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari). PyTorch's √s + ε is √(s + ε²)
+                here, which differs by a factor of at most √2 and can be differentiated at s = 0.
+            use_rms_prop: whether to use RMSProp, as A2C does (see `rms_prop`), or Adam with ε = 1e-5. `optimizer_class`
+                in `policy_kwargs` takes precedence.
             use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.
             sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
             rollout_buffer_class: class of `rollout_buffer`, which shows the last rollout: `RolloutBuffer` or
@@ -124,21 +132,28 @@ class DGVFA2C(SynchronousAlgorithm):
             device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
                 available.
             _init_setup_model: whether to build the networks at once.
-            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for
-                the model; the model's policy is built by then.
-            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting`; a number, or a function
-                of the remaining progress.
-            auxiliary_weighting: `"gradient-norm"` scales the auxiliary loss so that the norm of its gradient at the
-                features is c times that of the main task's, whatever the scale of rewards and cumulants; `"fixed"`
-                multiplies the auxiliary loss, a sum over questions, by c (paper).
-            encoder_mode: which losses train the encoder: `"joint"`: those of the main task and the auxiliary task;
-                `"auxiliary"`: only that of the auxiliary task (paper, section 4).
+            rms_prop: convention of RMSProp: `"pytorch"`: ε outside the square root, initial second moment 0;
+                `"tensorflow"`: ε inside the square root, initial second moment 1, as in IMPALA. The paper does not say.
+            rms_prop_decay: decay of RMSProp's second moment (paper: 0.99).
+            loss_reduction: losses that `max_grad_norm`, the maximum norms of meta-gradients, `meta_skip_norm` and the ε
+                of both optimizers refer to: `"mean"` over time and batch, or `"sum"` as in IMPALA. The learner's
+                losses, and those logged, are always means; values for sums are converted, and steps are equal.
+            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for the model;
+                the model's policy is built by then.
+            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3
+                for reward prediction); a number, or a function of the remaining progress, which falls from 1 to 0.
+            auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);
+                `"gradient-norm"` scales it so that the norm of its gradient at the features is c times the main task's,
+                whatever the scale of rewards and cumulants.
+            encoder_mode: losses that train the encoder: `"joint"`: those of the main task and the auxiliary task;
+                `"auxiliary"`: the auxiliary task's alone (paper, section 4.1).
             questions: D, number of questions (paper: 128).
             question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
-                network.
+                network (paper).
             question_window: j, number of future observations that the question network sees.
-            question_encoder: `"independent"`: the question network has an encoder of its own; `"shared"`: it reads the
-                agent's features of future observations (paper, joint learning on Atari).
+            question_encoder: what the question network reads: `"independent"`: observations, with an encoder of its own
+                (paper, representation learning); `"shared"`: the agent's features of future observations (paper, joint
+                learning).
             unroll_length: L, inner updates per meta-update (paper: 10).
             objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
             horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
@@ -147,18 +162,19 @@ class DGVFA2C(SynchronousAlgorithm):
                 `dgvf_agents.core.inner_update`.
             head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
             storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
-            meta_learning_rate: α, learning rate of Adam on η; a number, or a function of the remaining progress.
+            meta_learning_rate: α, learning rate of Adam on η (paper, Atari: 6e-4); a number, or a function of the
+                remaining progress, which falls from 1 to 0.
             meta_epsilon: ε of Adam on η.
             meta_max_grad_norm: maximum norm of meta-gradients, which are clipped to it (paper, table 1: 1 for
                 cumulants); may be infinite.
             meta_max_discount_grad_norm: separate maximum norm for the head that predicts discounts (paper, table 1:
-                10); `None`: clipped together with all other meta-parameters. See `dgvf_agents.core.optimizers`.
+                10); `None`: clipped together with all other meta-parameters.
             meta_skip_norm: meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite.
             inner_optimizer: optimizer of the inner update, a `dgvf_agents.core.optimizers.Optimizer`; `None`: the one
                 selected by `use_rms_prop` and `optimizer_class`.
-            mixed_precision: whether encoders, those of the agent and of the question network, compute matrix products
-                and convolutions in bfloat16. Heads, losses, returns, parameters, optimizers and the accumulated
-                meta-gradient stay float32.
+            mixed_precision: whether the encoders of agent and question network compute matrix products and convolutions
+                in bfloat16. Heads, losses, returns, parameters, optimizers and the accumulated meta-gradient stay
+                float32.
             n_envs: number of environments if `env` is an id; default: 16 for environments of `dgvf_envs`, as in the
                 paper, and 1 for others, as in A2C. For any other `env`: its number of environments, or `None`.
             monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.

@@ -58,6 +58,7 @@ from dgvf_agents.options import (
     Mode,
     Objective,
     QuestionEncoder,
+    RMSPropRule,
     Storage,
 )
 from dgvf_agents.rollout.actor import Actor
@@ -81,7 +82,9 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     normalize_advantage: bool
     use_rms_prop: bool
+    rms_prop: RMSPropRule
     rms_prop_eps: float
+    rms_prop_decay: float
     auxiliary_task: str | Callable[..., AuxiliaryTask]
     auxiliary_coefficient: float | Schedule
     auxiliary_weighting: AuxiliaryWeighting
@@ -104,8 +107,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     inner_optimizer: Optimizer | None
     mixed_precision: bool
     compile: Mode
-    loss_reduction: LossReduction = "mean"
-    """What gradient norms and the optimizers' ε refer to: means over the batch, or sums."""
+    loss_reduction: LossReduction
     learners: int = 1
     """Learners that train together, each with `n_envs` environments."""
     rule_settings: ClassVar[tuple[str, ...]] = RULE_SETTINGS
@@ -189,7 +191,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _policy_arguments(self) -> dict[str, Any]:
         """`policy_kwargs` with an optimizer."""
-        return with_optimizer(self.policy_kwargs, self.use_rms_prop, self.rms_prop_eps, self.inner_optimizer)
+        rms_prop = self.rms_prop if self.use_rms_prop else None
+        return with_optimizer(
+            self.policy_kwargs, rms_prop, self.rms_prop_eps, self.rms_prop_decay, self.inner_optimizer
+        )
 
     @property
     def steps_per_update(self) -> int:

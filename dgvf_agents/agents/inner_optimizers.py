@@ -9,12 +9,29 @@ import torch
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
+from dgvf_agents.options import RMSPropRule
+
+_RMS_PROP: dict[RMSPropRule, type[torch.optim.Optimizer]] = {
+    "pytorch": torch.optim.RMSprop,
+    "tensorflow": RMSpropTFLike,
+}
 
 
 def with_optimizer(
-    policy_kwargs: Mapping[str, Any], use_rms_prop: bool, rms_prop_eps: float, inner_optimizer: Optimizer | None
+    policy_kwargs: Mapping[str, Any],
+    rms_prop: RMSPropRule | None,
+    epsilon: float,
+    decay: float,
+    inner_optimizer: Optimizer | None,
 ) -> dict[str, Any]:
-    """A policy's arguments with A2C's optimizer, unless they name another.
+    """A policy's arguments with RMSProp, or with A2C's Adam, unless they name another optimizer.
+
+    Args:
+        policy_kwargs: keyword arguments of the policy.
+        rms_prop: convention of RMSProp; `None`: Adam.
+        epsilon: ε of RMSProp.
+        decay: decay of RMSProp's second moment.
+        inner_optimizer: the optimizer that updates use in place of the policy's.
 
     Raises:
         ValueError: there is an inner optimizer beside the one that they name.
@@ -24,8 +41,8 @@ def with_optimizer(
         if inner_optimizer is not None:
             raise ValueError(f"inner_optimizer must be None where optimizer_class is given, got {inner_optimizer}")
         return kwargs
-    kind: type[torch.optim.Optimizer] = torch.optim.RMSprop if use_rms_prop else torch.optim.Adam
-    usual = {"alpha": 0.99, "eps": rms_prop_eps} if use_rms_prop else {"eps": 1e-5}
+    kind = torch.optim.Adam if rms_prop is None else _RMS_PROP[rms_prop]
+    usual = {"eps": 1e-5} if rms_prop is None else {"alpha": decay, "eps": epsilon}
     given = kwargs.get("optimizer_kwargs")
     return {**kwargs, "optimizer_class": kind, "optimizer_kwargs": usual if given is None else given}
 

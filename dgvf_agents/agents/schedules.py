@@ -12,6 +12,7 @@ from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import LinearSchedule
 
 from dgvf_agents.core.argument_checks import check_not_negative
+from dgvf_agents.hyperparameters import record
 
 
 @final
@@ -51,6 +52,11 @@ def linear(start: float, end: float | None) -> float | LinearSchedule:
 def geometric(start: float, end: float | None) -> float | GeometricSchedule:
     """A `GeometricSchedule`; `start` throughout where there is no `end`."""
     return start if end is None else GeometricSchedule(start, end)
+
+
+def scheduled(name: str, start: float, end: float | None) -> float | LinearSchedule | GeometricSchedule:
+    """What a constructor takes for a hyperparameter of `SCHEDULED`, from its value and `final_NAME`."""
+    return (linear if record()[name].schedule == "linear" else geometric)(start, end)
 
 
 def value_at(number: float | Schedule, progress_remaining: float) -> float:

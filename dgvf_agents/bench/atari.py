@@ -23,8 +23,7 @@ from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import parts_of, training_rates
 from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.options import AtariMethod
-from dgvf_agents.train.atari_config import atari_config
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig, atari_config
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
 from dgvf_envs.atari.games import title_of

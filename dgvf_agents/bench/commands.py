@@ -12,7 +12,7 @@ from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.impala import ImpalaBenchmark
 from dgvf_agents.bench.population import PopulationBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark
-from dgvf_agents.train.atari_config import atari_config
+from dgvf_agents.train.config import atari_config
 
 bench = SubcommandApp()
 

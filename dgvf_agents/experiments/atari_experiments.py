@@ -10,8 +10,7 @@ from dgvf_agents.experiments.experiment import Experiment
 from dgvf_agents.experiments.figures import draw_curves, draw_improvements
 from dgvf_agents.experiments.ranking import Ranking
 from dgvf_agents.experiments.settings import Changes, Setting, setting
-from dgvf_agents.train.atari_config import ATARI_METHODS
-from dgvf_agents.train.impala_config import JOINT_LEARNING
+from dgvf_agents.train.config import ATARI_METHODS, JOINT_LEARNING
 
 _JOINT: Changes = {"encoder_mode": "joint"}
 # Stable-Baselines3's defaults with 16 environments and an entropy bonus, but TensorFlow's RMSProp, as in all presets

@@ -16,7 +16,7 @@ from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS
 from dgvf_agents.experiments.tables import QUANTITIES, Quantity, Results, where
 from dgvf_agents.experiments.transfer import PRINCIPAL_QUESTIONS
 from dgvf_agents.experiments.worlds import SOLVED, reference_of
-from dgvf_agents.train.atari_config import PAPER_TABLE
+from dgvf_agents.train.config import PAPER_FRAMES
 from dgvf_agents.train.plotting import (
     Bars,
     HeatMap,
@@ -275,7 +275,7 @@ def _title(results: Results, world: str, labels: Sequence[str] | None = None) ->
         return f"{_env(results, world)}, {seeds}"
     steps = where(results.cells, world=world)["steps"]
     frames = [_count(number * reference.frames_per_step) for number in dict.fromkeys((steps.min(), steps.max()))]
-    return f"{_env(results, world)}, {seeds}, {' to '.join(frames)} frames (paper: {_count(PAPER_TABLE.frames)})"
+    return f"{_env(results, world)}, {seeds}, {' to '.join(frames)} frames (paper: {_count(PAPER_FRAMES)})"
 
 
 def _env(results: Results, world: str) -> str:

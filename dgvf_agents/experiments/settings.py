@@ -12,8 +12,7 @@ from typing import Any, Literal, cast, final
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
 from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.options import AtariMethod, Method, Mode, World
-from dgvf_agents.train.atari_config import atari_config
-from dgvf_agents.train.config import TrainConfig, preset
+from dgvf_agents.train.config import TrainConfig, atari_config, preset
 
 Changes = Mapping[str, Any]
 """Fields of `TrainConfig` and their values."""

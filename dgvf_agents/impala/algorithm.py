@@ -13,16 +13,13 @@ from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.core.argument_checks import (
-    check_choice,
     check_counts,
-    check_fractions_below_one,
     checked_seed,
     is_integer,
 )
@@ -79,8 +76,6 @@ class DGVFImpala(SeveralLearners):
 
     rho_bar: float
     c_bar: float
-    rms_prop: RMSPropRule
-    rms_prop_decay: float
     actors: int
     envs_per_actor: int | None
     actor_settings: ActorSettings | None
@@ -151,24 +146,28 @@ class DGVFImpala(SeveralLearners):
             env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, a `VecEnv`, or a
                 function `(num_envs, seed) -> vector environment`. With actors: an id or a function, because actors make
                 their environments themselves.
-            learning_rate: α′, the learning rate of the inner update; a number, or a function of the remaining progress
-                (from 1 to 0). Default: from 6e-4 linearly to 0 (paper).
-            n_steps: T, steps per environment and update (paper: 20).
+            learning_rate: α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4
+                on Atari); a number, or a function of the remaining progress, which falls from 1 to 0.
+            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari).
             gamma: discount factor of the main task.
             rho_bar: ρ̄ > 0, bound of the importance ratios of temporal differences and of the policy gradient.
             c_bar: c̄ > 0, bound of the importance ratios of traces, at most `rho_bar`.
-            gae_lambda: λ of V-trace, which multiplies the ratios of traces.
-            ent_coef: c_H, entropy coefficient (paper: 0.01); a number, or a function of the remaining progress.
-            vf_coef: c_v, coefficient of the squared value error (paper: 0.5 of half the squared error).
-            max_grad_norm: maximum norm of inner gradients, which are clipped to it (paper: 40); `None`: no clipping.
-            rms_prop: convention of RMSProp: `"tensorflow"`: ε inside the square root, initial second moment 1, as in
-                IMPALA; `"pytorch"`: ε outside the square root, initial second moment 0. `inner_optimizer` chooses
-                these independently.
-            rms_prop_eps: ε of RMSProp (paper: 0.1).
+            gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns. IMPALA: multiplies the
+                ratios of traces.
+            ent_coef: c_H, entropy coefficient (paper: searched in 1e-4 … 0.05 on the gridworlds; 0.01 on Atari); a
+                number, or a function of the remaining progress, which falls from 1 to 0.
+            vf_coef: c_v, coefficient of the value loss, which is the mean squared error (paper: 0.5 of half the squared
+                error).
+            max_grad_norm: maximum norm of inner gradients, which are clipped to it (paper: 40 on Atari); `None`: no
+                clipping.
+            rms_prop: convention of RMSProp: `"pytorch"`: ε outside the square root, initial second moment 0;
+                `"tensorflow"`: ε inside the square root, initial second moment 1, as in IMPALA. The paper does not say.
+            rms_prop_eps: ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari). PyTorch's √s + ε is √(s + ε²)
+                here, which differs by a factor of at most √2 and can be differentiated at s = 0.
             rms_prop_decay: decay of RMSProp's second moment (paper: 0.99).
             loss_reduction: losses that `max_grad_norm`, the maximum norms of meta-gradients, `meta_skip_norm` and the ε
-                of both optimizers refer to: sums over time and batch, as in IMPALA, or means. The learner's losses, and
-                those logged, are always means; settings for sums are converted, and steps are equal.
+                of both optimizers refer to: `"mean"` over time and batch, or `"sum"` as in IMPALA. The learner's
+                losses, and those logged, are always means; values for sums are converted, and steps are equal.
             use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.
             sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
             rollout_buffer_class: class of `rollout_buffer`, which shows the last rollout: `RolloutBuffer` or
@@ -182,37 +181,43 @@ class DGVFImpala(SeveralLearners):
             device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
                 available.
             _init_setup_model: whether to build the networks at once.
-            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for
-                the model; the model's policy is built by then.
-            auxiliary_coefficient: c, weight of the auxiliary task (paper: 1e-4; 1e-3 for reward prediction); a number,
-                or a function of the remaining progress.
+            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for the model;
+                the model's policy is built by then.
+            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3
+                for reward prediction); a number, or a function of the remaining progress, which falls from 1 to 0.
             auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);
-                `"gradient-norm"`: see `DGVFA2C`.
-            encoder_mode: which losses train the encoder: `"joint"`: those of the main task and the auxiliary task;
-                `"auxiliary"`: only that of the auxiliary task.
+                `"gradient-norm"` scales it so that the norm of its gradient at the features is c times the main task's,
+                whatever the scale of rewards and cumulants.
+            encoder_mode: losses that train the encoder: `"joint"`: those of the main task and the auxiliary task;
+                `"auxiliary"`: the auxiliary task's alone (paper, section 4.1).
             questions: D, number of questions (paper: 128).
             question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
                 network (paper).
             question_window: j, number of future observations that the question network sees.
-            question_encoder: `"shared"`: the question network reads the agent's features of future observations
-                (paper, joint learning); `"independent"`: it has an encoder of its own (paper, representation learning).
+            question_encoder: what the question network reads: `"independent"`: observations, with an encoder of its own
+                (paper, representation learning); `"shared"`: the agent's features of future observations (paper, joint
+                learning).
             unroll_length: L, inner updates per meta-update (paper: 10).
             objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
-            horizon: `"unrolled"` or `"myopic"`; see `DGVFA2C`.
+            horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
+                only through the last of them (paper, appendix).
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
                 `dgvf_agents.core.inner_update`.
             head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
             storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
-            meta_learning_rate: α, learning rate of Adam on η (paper: 6e-4); a number, or a function of the remaining
-                progress.
+            meta_learning_rate: α, learning rate of Adam on η (paper, Atari: 6e-4); a number, or a function of the
+                remaining progress, which falls from 1 to 0.
             meta_epsilon: ε of Adam on η.
-            meta_max_grad_norm: maximum norm of meta-gradients, which are clipped to it (paper: 1 for cumulants).
-            meta_max_discount_grad_norm: separate maximum norm for the network that predicts discounts (paper: 10);
-                `None`: clipped together with all other meta-parameters.
+            meta_max_grad_norm: maximum norm of meta-gradients, which are clipped to it (paper, table 1: 1 for
+                cumulants); may be infinite.
+            meta_max_discount_grad_norm: separate maximum norm for the head that predicts discounts (paper, table 1:
+                10); `None`: clipped together with all other meta-parameters.
             meta_skip_norm: meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite.
             inner_optimizer: optimizer of the inner update, a `dgvf_agents.core.optimizers.Optimizer`; `None`: the one
                 selected by `rms_prop`.
-            mixed_precision: whether encoders compute matrix products and convolutions in bfloat16.
+            mixed_precision: whether the encoders of agent and question network compute matrix products and convolutions
+                in bfloat16. Heads, losses, returns, parameters, optimizers and the accumulated meta-gradient stay
+                float32.
             n_envs: the trajectories of a batch: number of environments if `env` is an id or a function; default: 32, as
                 in the paper. For any other `env`: its number of environments, or `None`.
             actors: number of distributed actors, which collect rollouts while the learner learns; needs Ray. 0: acting
@@ -241,26 +246,11 @@ class DGVFImpala(SeveralLearners):
     def _setup_model(self) -> None:
         self.normalize_advantage, self.use_rms_prop = False, True
         check_counts(learners=self.learners)
-        check_choice("rms_prop", self.rms_prop, RMSPropRule)
-        check_choice("loss_reduction", self.loss_reduction, LossReduction)
-        check_fractions_below_one(rms_prop_decay=self.rms_prop_decay)
         check_actors(self.actors, self.envs_per_actor, self.actor_settings, self.n_envs)
         super()._setup_model()
 
     def _targets(self) -> TargetRule:
         return VTraceTargets(self.rho_bar, self.c_bar)
-
-    def _policy_arguments(self) -> dict[str, Any]:
-        if "optimizer_class" in self.policy_kwargs:
-            return super()._policy_arguments()
-        kind = RMSpropTFLike if self.rms_prop == "tensorflow" else torch.optim.RMSprop
-        usual = {"alpha": self.rms_prop_decay, "eps": self.rms_prop_eps}
-        given = self.policy_kwargs.get("optimizer_kwargs")
-        return {
-            **self.policy_kwargs,
-            "optimizer_class": kind,
-            "optimizer_kwargs": usual if given is None else given,
-        }
 
     def learn(
         self: Self,

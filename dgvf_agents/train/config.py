@@ -6,34 +6,22 @@ import dataclasses
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import Annotated, Any, final
+from typing import Annotated, Any, final, get_args
 
 import tyro
 
-from dgvf_agents.core.argument_checks import check_counts, check_not_negative
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.execution.devices import check_device_name
-from dgvf_agents.options import (
-    Algorithm,
-    AuxiliaryWeighting,
-    Convention,
-    EncoderMode,
-    Horizon,
-    LossReduction,
-    Method,
-    Mode,
-    Objective,
-    QuestionEncoder,
-    RMSPropRule,
-    Storage,
-    World,
-)
-from dgvf_envs.atari.presets import AtariPreset
+from dgvf_agents.hyperparameters import Hyperparameters, check_hyperparameters, record
+from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, Mode, World
+from dgvf_envs.atari.games import title_of
+from dgvf_envs.atari.presets import PRESETS, AtariPreset
 
 
 @final
 @dataclass(frozen=True)
-class TrainConfig:
-    """Everything that defines a training run."""
+class TrainConfig(Hyperparameters):
+    """Everything that defines a training run: the hyperparameters, the environments, and what is recorded."""
 
     algorithm: Algorithm = "a2c"
     """`a2c`: `DGVFA2C`; `impala`: `DGVFImpala`, which differs in V-trace."""
@@ -58,73 +46,12 @@ class TrainConfig:
     """Seed of all random number generators."""
     n_envs: int = 16
     """Number of parallel environments (paper: 16)."""
-    n_steps: int = 5
-    """Steps per environment and update (paper: 5)."""
-    gamma: float = 0.99
-    """Discount factor of the main task."""
-    learning_rate: float = 3e-4
-    """Learning rate of the inner update (paper: searched in 1e-4 … 7e-3)."""
-    final_learning_rate: float | None = None
-    """Final learning rate of a linear schedule; None: constant."""
-    ent_coef: float = 0.03
-    """Entropy coefficient (paper: searched in 1e-4 … 0.05)."""
-    final_ent_coef: float | None = None
-    """Final entropy coefficient of a geometric schedule; None: constant."""
-    vf_coef: float = 0.5
-    """Coefficient of the value loss, which is the mean squared error."""
-    loss_reduction: LossReduction = "mean"
-    """Loss reduction that `rms_prop_eps` and the maximum gradient norms refer to: `mean` over the batch, or `sum` as in
-    IMPALA. Updates are those of such losses; losses are always logged as means."""
-    rms_prop: RMSPropRule = "pytorch"
-    """Convention of RMSProp: `pytorch` (ε outside the square root, initial second moment 0) or `tensorflow` (ε inside
-    the square root, initial second moment 1); the paper does not specify it."""
-    rms_prop_eps: float = 1e-5
-    """ε of RMSProp (paper: 1e-5)."""
-    max_grad_norm: float | None = None
-    """Maximum norm of inner gradients; None: no clipping."""
-    encoder_mode: EncoderMode | None = None
-    """Losses that train the encoder: `auxiliary`: only that of the auxiliary task; `joint`: that of the main task too.
-    None: `joint` for the task `none`, otherwise `auxiliary`, as in the paper's representation experiments."""
     questions_from: str | None = None
     """Folder of a finished run whose questions the task `random` takes, frozen; a relative path starts at this run's
     own folder. `demo` or another shipped run by its name. None: questions of its own."""
     principal_questions: int | None = None
     """Number of principal questions to answer in place of all in `questions_from`: the directions along which their
     cumulants vary most in the experience of the agent that discovered them. None: all questions."""
-    questions: int = 128
-    """D, number of questions (paper: 128)."""
-    question_discount: float | None = 0.9
-    """Discount of all questions; None: learned."""
-    question_encoder: QuestionEncoder = "independent"
-    """What the question network reads: `independent`: observations, with an encoder of its own; `shared`: the agent's
-    features of them."""
-    auxiliary_coefficient: float = 0.1
-    """Weight of the auxiliary task."""
-    final_auxiliary_coefficient: float | None = None
-    """Final weight of a geometric schedule; None: constant."""
-    auxiliary_weighting: AuxiliaryWeighting = "fixed"
-    """`fixed`: the coefficient multiplies the auxiliary loss (paper); `gradient-norm`: the coefficient is the norm of
-    the auxiliary loss's gradient at the features relative to that of the main task's."""
-    unroll_length: int = 10
-    """L, inner updates per meta-update (paper: 10)."""
-    objective: Objective = "sum"
-    """Meta-loss: `sum` over the unroll, or its last term, `end`."""
-    horizon: Horizon = "unrolled"
-    """`unrolled`, or the `myopic` approximation of the paper's appendix."""
-    convention: Convention = "exact"
-    """What the meta-gradient passes through: `exact` or `surrogate`."""
-    head_rate: float = 1.0
-    """Learning rate of the policy and value heads, as a multiple of `learning_rate`."""
-    storage: Storage = "graph"
-    """`graph` is faster, `recompute` uses less memory."""
-    meta_learning_rate: float = 3e-4
-    """Learning rate of Adam on η."""
-    final_meta_learning_rate: float | None = None
-    """Final meta learning rate of a linear schedule; None: constant."""
-    meta_max_grad_norm: float = 1.0
-    """Maximum norm of meta-gradients (paper, table 1: 1 for cumulants)."""
-    meta_max_discount_grad_norm: float | None = None
-    """Separate maximum norm for learned discounts (paper, table 1: 10); None: no separate clipping."""
     compile: Mode = "auto"
     """Whether updates run compiled; `auto`: training starts at once, and from the 1,000th update on."""
     actors: int = 0
@@ -140,8 +67,6 @@ class TrainConfig:
     """Device of networks and updates: `cpu`, `cuda`, `cuda:1`, or `auto`, which uses CUDA if available. The presets of
     the gridworlds use the CPU: their networks are too small for a GPU, and resumed runs are bitwise equal. Those of
     Atari use `auto`."""
-    mixed_precision: bool = False
-    """Whether encoders compute in bfloat16; heads, losses, parameters and optimizers stay float32."""
     threads: int = 1
     """Number of PyTorch threads."""
     checkpoint_every: int = 250_000
@@ -157,12 +82,15 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
-        names = (*counts, "checkpoints_kept", "n_envs", "n_steps", "learners")
+        names = (*counts, "checkpoints_kept", "n_envs", "learners")
         check_counts(**{name: getattr(self, name) for name in names})
-        weights = ("learning_rate", "ent_coef", "auxiliary_coefficient", "meta_learning_rate")
-        finals = {name: value for name in weights if (value := getattr(self, f"final_{name}")) is not None}
-        check_not_negative(**{name: getattr(self, name) for name in weights})
-        check_not_negative(**{f"final_{name}": value for name, value in finals.items()})
+        check_hyperparameters(vars(self))
+        known = record(self.algorithm)
+        for name, one in record().items():
+            if name not in known and getattr(self, name) not in one.defaults.values():
+                raise ValueError(
+                    f"{name} must be left out for the algorithm {self.algorithm}, got {getattr(self, name)!r}"
+                )
         for name in ("env_kwargs", "evaluation_kwargs"):
             if not isinstance(getattr(self, name), dict):
                 raise ValueError(f"{name} must be a dict, got {getattr(self, name)!r}")
@@ -217,16 +145,11 @@ class TrainConfig:
         """The inverse of `dataclasses.asdict`.
 
         Raises:
-            ValueError: a field is out of its range, unknown or missing, as in runs of earlier versions.
+            ValueError: a field is out of its range or unknown. A missing one has its default.
         """
-        fields = {**_ADDED, **fields}
         names = [field.name for field in dataclasses.fields(cls)]
-        unknown, missing = [n for n in fields if n not in names], [n for n in names if n not in fields]
-        if unknown or missing:
-            parts = [f"{what} {', '.join(found)}" for what, found in (("lacks", missing), ("has", unknown)) if found]
-            raise ValueError(
-                f"a configuration must have the fields of this version, got one that {' and '.join(parts)}"
-            )
+        if unknown := [name for name in fields if name not in names]:
+            raise ValueError(f"a configuration must have fields of this version, got {', '.join(unknown)}")
         rules = fields.get("atari")
         return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
 
@@ -245,11 +168,6 @@ class TrainConfig:
         ]
 
     @property
-    def encoder_mode_of_task(self) -> EncoderMode:
-        """`encoder_mode`, or its default for the task."""
-        return self.encoder_mode or ("joint" if self.task == "none" else "auxiliary")
-
-    @property
     def steps_per_update(self) -> int:
         """Environment steps of one update, those of all learners."""
         return self.n_envs * self.n_steps * self.learners
@@ -260,53 +178,135 @@ class TrainConfig:
         return None if self.atari is None else self.atari.frame_skip
 
 
-_ADDED = {
-    "algorithm": "a2c",
-    "question_encoder": "independent",
-    "actors": 0,
-    "envs_per_actor": None,
-    "address": None,
-    "learners": 1,
-    "questions_from": None,
-    "principal_questions": None,
-    "final_auxiliary_coefficient": None,
-    "head_rate": 1.0,
+_REPRESENTATION: dict[str, Any] = {
+    "learning_rate": 3e-4,
+    "ent_coef": 0.03,
+    "max_grad_norm": None,
+    "auxiliary_coefficient": 0.1,
+    "auxiliary_weighting": "fixed",
+    "encoder_mode": "auxiliary",
 }
-"""Fields that earlier runs do not have, and what they stand for in them."""
+"""What the paper's representation learning on gridworlds has in place of the defaults of `DGVFA2C`."""
 
-_TASKS: dict[Method, str] = {
-    "discovered": "discovered",
-    "random": "random",
-    "reward-prediction": "reward-prediction",
-    "a2c": "none",
+_WORLDS: dict[World, dict[str, Any]] = {
+    "collect-objects-small": {
+        **_REPRESENTATION,
+        "learning_rate": 3e-3,
+        "final_ent_coef": 0.01,
+        "evaluate_every": 40_000,
+    },
+    "collect-objects": {
+        **_REPRESENTATION,
+        "env": "CollectObjects-v0",
+        "steps": 3_000_000,
+        "learning_rate": 5e-4,
+        "final_ent_coef": 0.01,
+    },
+    "puddle-world": {
+        **_REPRESENTATION,
+        "env": "PuddleWorld-v0",
+        "rms_prop": "tensorflow",  # with PyTorch's, policies kept crossing the puddles at a learning rate of 7e-4
+        "env_kwargs": {"reward_scale": 0.5, "start": "random", "max_episode_steps": 100},
+        "policy": "PaperMlpPolicy",
+        "steps": 5_000_000,
+        "learning_rate": 1e-3,
+        "final_learning_rate": 0.0,
+        "ent_coef": 5.0,
+        "final_ent_coef": 0.01,
+        "auxiliary_coefficient": 3e-3,
+        "final_auxiliary_coefficient": 3e-4,
+        "convention": "surrogate",
+        "final_meta_learning_rate": 0.0,
+    },
 }
+"""Changes to the defaults by world. As in the paper, methods differ only in the task, and without one the main task
+trains the encoder."""
 
-_WORLDS: dict[World, TrainConfig] = {
-    "collect-objects-small": TrainConfig(learning_rate=3e-3, final_ent_coef=0.01, evaluate_every=40_000),
-    "collect-objects": TrainConfig(env="CollectObjects-v0", steps=3_000_000, learning_rate=5e-4, final_ent_coef=0.01),
-    "puddle-world": TrainConfig(
-        env="PuddleWorld-v0",
-        rms_prop="tensorflow",  # with PyTorch's, policies kept crossing the puddles at a learning rate of 7e-4
-        env_kwargs={"reward_scale": 0.5, "start": "random", "max_episode_steps": 100},
-        policy="PaperMlpPolicy",
-        steps=5_000_000,
-        learning_rate=1e-3,
-        final_learning_rate=0.0,
-        ent_coef=5.0,
-        final_ent_coef=0.01,
-        auxiliary_coefficient=3e-3,
-        final_auxiliary_coefficient=3e-4,
-        convention="surrogate",
-        final_meta_learning_rate=0.0,
-    ),
+PAPER_FRAMES = 200_000_000
+"""Training frames of the paper's Atari experiments."""
+
+_ATARI: dict[str, Any] = {
+    # The paper's table 1, "hyperparameters used by all learning agents based on IMPALA". Gradient norms and ε are for
+    # losses summed over the batch. Not here: 200 actors and 1 learner, which are how the agent was run.
+    "n_steps": 20,  # n-step return
+    "n_envs": 32,  # batch size: trajectories of n steps
+    "vf_coef": 0.25,  # 0.5 of half the squared error
+    "ent_coef": 0.01,
+    "learning_rate": 6e-4,
+    "final_learning_rate": 0.0,  # "anneal linearly to 0"
+    "rms_prop": "tensorflow",
+    "rms_prop_eps": 0.1,
+    "max_grad_norm": 40.0,
+    "loss_reduction": "sum",
+    "meta_learning_rate": 6e-4,  # constant: the schedule is one of IMPALA's rows
+    "meta_max_grad_norm": 1.0,  # cumulants, with the question network's encoder
+    "meta_max_discount_grad_norm": 10.0,
+    "meta_skip_norm": 1e6,  # not the paper's: for sums over 640 steps, like 1,600 for means
+    "auxiliary_coefficient": 1e-4,  # GVF questions and pixel control
+    "auxiliary_weighting": "fixed",
+    # The text of the paper.
+    "question_discount": None,
+    "encoder_mode": "auxiliary",
+    "steps": PAPER_FRAMES // 4,
+    # Convolutions over batches of 640 frames are slow on a CPU.
+    "device": "auto",
+    "checkpoint_every": 500_000,
+    "checkpoints_kept": 2,
+    "log_every": 12_800,
+    "evaluate_every": 2_500_000,
+    "evaluation_episodes": 16,
 }
-"""One configuration per world. As in the paper, methods differ only in the task."""
+"""Changes to the defaults on Atari, for representation learning."""
+
+_REWARD_PREDICTION_COEFFICIENT = 1e-3
+"""Row "Auxiliary loss coefficient" of "Reward-Prediction"."""
+
+JOINT_LEARNING: dict[str, Any] = {
+    "algorithm": "impala",
+    "policy": "ResNetPolicy",
+    "encoder_mode": "joint",
+    "question_encoder": "shared",
+}
+"""Fields in which joint learning on Atari differs from representation learning."""
+
+
+def _of_method(method: AtariMethod) -> dict[str, Any]:
+    return {"task": "none", "encoder_mode": "joint"} if method == "a2c" else {"task": method}
 
 
 def preset(world: World, method: Method) -> TrainConfig:
     """The configuration of a method on a world."""
-    return dataclasses.replace(_WORLDS[world], task=_TASKS[method])
+    return TrainConfig(**_WORLDS[world] | _of_method(method))
 
 
-WORLDS: tuple[World, ...] = tuple(_WORLDS)
-METHODS: tuple[Method, ...] = tuple(_TASKS)
+def atari_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -> TrainConfig:
+    """The configuration of a method on a game, as in the paper's representation experiments.
+
+    The question network has its own encoder, and discounts are learned. Training uses a CUDA device if available.
+
+    Args:
+        game: name of the game in the spelling of Gymnasium or ALE, such as `"Breakout"` or `"ms_pacman"`.
+        method: the auxiliary task, or `"a2c"` for none.
+        rules: name of the `dgvf_envs.atari` preset for preprocessing and game rules.
+
+    Raises:
+        ValueError: ALE has no such game.
+    """
+    own = _of_method(method)
+    if method == "reward-prediction":
+        own["auxiliary_coefficient"] = _REWARD_PREDICTION_COEFFICIENT
+    return TrainConfig(env=title_of(game), atari=PRESETS[rules], **_ATARI | own)
+
+
+def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -> TrainConfig:
+    """The configuration of IMPALA with a method on a game, as in the paper's joint learning experiments.
+
+    The encoder is the deep residual network, trained by the main task and the auxiliary task. The question network
+    reads the agent's features of the next observation. The arguments are those of `atari_config`.
+    """
+    return dataclasses.replace(atari_config(game, method, rules), **JOINT_LEARNING)
+
+
+WORLDS: tuple[World, ...] = get_args(World)
+METHODS: tuple[Method, ...] = get_args(Method)
+ATARI_METHODS: tuple[AtariMethod, ...] = get_args(AtariMethod)

@@ -15,10 +15,10 @@ import torch
 from filelock import FileLock, Timeout
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
-from dgvf_agents.agents.schedules import geometric, linear
+from dgvf_agents.agents.schedules import scheduled
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
-from dgvf_agents.core.optimizers import RMSProp, norm_for_means, rms_prop_for_means
 from dgvf_agents.execution.devices import device_named
+from dgvf_agents.hyperparameters import SCHEDULED, arguments
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.train.algorithms import algorithm_of, task_of
@@ -252,76 +252,13 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
     >>> paper["encoder_mode"], paper["auxiliary_weighting"]
     ('auxiliary', 'fixed')
     """
-    return {
-        **{name: getattr(config, name) for name in _PASSED_ON},
-        "learning_rate": linear(config.learning_rate, config.final_learning_rate),
-        "ent_coef": geometric(config.ent_coef, config.final_ent_coef),
-        "auxiliary_coefficient": geometric(config.auxiliary_coefficient, config.final_auxiliary_coefficient),
-        "meta_learning_rate": linear(config.meta_learning_rate, config.final_meta_learning_rate),
-        "auxiliary_task": task_of(config),
-        "encoder_mode": config.encoder_mode_of_task,
-        **(_of_impala(config) if config.algorithm == "impala" else _of_a2c(config)),
-    }
-
-
-def _of_impala(config: TrainConfig) -> dict[str, Any]:
-    """Settings for summed losses are converted by the algorithm itself."""
-    own = {"rms_prop": config.rms_prop, "loss_reduction": config.loss_reduction, "learners": config.learners}
-    if not config.actors:
-        return own
-    return {**own, "n_envs": config.n_envs, "actors": config.actors, "envs_per_actor": config.envs_per_actor}
-
-
-def _of_a2c(config: TrainConfig) -> dict[str, Any]:
-    return {"inner_optimizer": _inner_optimizer(config), **_for_means(config)}
-
-
-def _inner_optimizer(config: TrainConfig) -> RMSProp:
-    rule = RMSProp.pytorch if config.rms_prop == "pytorch" else RMSProp.tensorflow
-    optimizer = rule(config.rms_prop_eps)
-    samples = config.n_envs * config.n_steps
-    return optimizer if config.loss_reduction == "mean" else rms_prop_for_means(optimizer, samples)
-
-
-def _for_means(config: TrainConfig) -> dict[str, Any]:
-    """Convert settings for summed losses to those for mean losses."""
-    if config.loss_reduction == "mean":
-        return {}
-    samples = config.n_envs * config.n_steps
-    norms = {name: getattr(config, name) for name in _NORMS}
-    return {
-        "meta_epsilon": norm_for_means(_ADAM_EPSILON, samples),
-        **{name: None if norm is None else norm_for_means(norm, samples) for name, norm in norms.items()},
-    }
-
-
-_PASSED_ON = (
-    "seed",
-    "n_steps",
-    "gamma",
-    "vf_coef",
-    "rms_prop_eps",
-    "max_grad_norm",
-    "questions",
-    "question_discount",
-    "question_encoder",
-    "auxiliary_weighting",
-    "unroll_length",
-    "objective",
-    "horizon",
-    "convention",
-    "head_rate",
-    "storage",
-    "meta_max_grad_norm",
-    "meta_max_discount_grad_norm",
-    "device",
-    "mixed_precision",
-    "compile",
-)
-"""Fields of `TrainConfig` that are arguments of the algorithms by the same name."""
-
-_ADAM_EPSILON = 1e-8
-"""ε of the meta-optimizer for summed losses: PyTorch's default, since the paper gives none."""
-
-_NORMS = ("max_grad_norm", "meta_max_grad_norm", "meta_max_discount_grad_norm")
-"""Maximum gradient norms."""
+    names = (*arguments(config.algorithm), "seed", "device", "compile")
+    given = {name: getattr(config, name) for name in names}
+    for name in SCHEDULED:
+        given[name] = scheduled(name, given[name], getattr(config, f"final_{name}"))
+    given["auxiliary_task"] = task_of(config)
+    if config.algorithm == "impala":
+        given["learners"] = config.learners
+        if config.actors:
+            given |= {name: getattr(config, name) for name in ("n_envs", "actors", "envs_per_actor")}
+    return given

@@ -15,8 +15,7 @@ from dgvf_agents.bench.memory import Peak
 from dgvf_agents.bench.timing import PARTS, Stopwatch
 from dgvf_agents.cli import main
 from dgvf_agents.options import AtariMethod
-from dgvf_agents.train.atari_config import atari_config
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig, atari_config
 from dgvf_envs.atari import PAPER
 
 SMALL = ["--game", "Pong", "--n-envs", "2", "--n-steps", "4", "--questions", "3", "--unroll-lengths", "1"]

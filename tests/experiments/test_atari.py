@@ -18,7 +18,7 @@ from dgvf_agents.experiments.runs import cells_of
 from dgvf_agents.experiments.settings import SCALES, Scale
 from dgvf_agents.experiments.tables import Results, only, where
 from dgvf_agents.experiments.worlds import game_of_world, reference_of, world_of_game
-from dgvf_agents.train.atari_config import ATARI_METHODS, atari_config
+from dgvf_agents.train.config import ATARI_METHODS, atari_config
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.plotting import Panel
 from tests.run_folders import write_run
@@ -26,8 +26,8 @@ from tests.run_folders import write_run
 
 def test_every_task_is_beside_the_main_task() -> None:
     settings = EXPERIMENTS["atari-representation"].settings("atari/Pong")
-    assert [setting.method for setting in settings] == list(ATARI_METHODS)
-    assert [setting.label for setting in settings] == [*list(ATARI_METHODS)[:-1], "impala"]
+    assert [setting.method for setting in settings] == [*ATARI_METHODS]
+    assert [setting.label for setting in settings] == [*ATARI_METHODS[:-1], "impala"]
     for setting in settings:
         assert setting.config(SCALES["full"], 0) == dataclasses.replace(
             atari_config("Pong", setting.method), algorithm="impala", compile=True
@@ -54,11 +54,11 @@ def test_a_laptop_trains_plain_a2c_for_longest() -> None:
     settings = EXPERIMENTS["atari-laptop"].settings("atari/Pong")
     configs = [setting.config(SCALES["full"], 0) for setting in settings]
     assert [(config.task, config.encoder_mode) for config in configs] == [
-        ("none", None),
+        ("none", "joint"),
         ("discovered", "joint"),
-        ("discovered", None),
+        ("discovered", "auxiliary"),
         ("discovered", "joint"),
-        ("none", None),
+        ("none", "joint"),
     ]
     assert [config.algorithm for config in configs] == ["a2c"] * 4 + ["impala"]
     assert [config.meta_learning_rate for config in configs[1:4]] == [7.5e-5, 7.5e-5, 6e-4]

@@ -72,8 +72,8 @@ def test_what_cannot_be_varied_is_named(given: tuple[str, ...], message: str) ->
     [
         ("n-steps=abc", "n_steps must be an integer >= 1, got 'abc'"),
         ("ent-coef=a", "ent_coef must be a finite number >= 0, got 'a'"),
-        ("final-learning-rate=-1e-5", "final_learning_rate must be >= 0, got -1e-05"),
-        ("final-meta-learning-rate=-1", "final_meta_learning_rate must be >= 0, got -1"),
+        ("final-learning-rate=-1e-5", "final_learning_rate must be >= 0 or be None, got -1e-05"),
+        ("final-meta-learning-rate=-1", "final_meta_learning_rate must be >= 0 or be None, got -1"),
         ("env-kwargs=3", "env_kwargs must be a dict, got 3"),
     ],
 )

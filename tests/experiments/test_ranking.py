@@ -20,9 +20,8 @@ from dgvf_agents.experiments.runs import CellState, cells_of, run_cell, state_of
 from dgvf_agents.experiments.settings import SCALES, Scale
 from dgvf_agents.experiments.tables import Results, only, where
 from dgvf_agents.experiments.worlds import GAME_ORDER, world_of_game
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig, impala_config
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.impala_config import impala_config
 from dgvf_agents.train.plotting import Bars, Panel
 from dgvf_envs.atari import GAMES
 from tests.run_folders import write_run

@@ -16,8 +16,7 @@ from dgvf_agents.cli import main
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train import watch as watching
-from dgvf_agents.train.atari_config import ATARI_METHODS, atari_config
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config
 from dgvf_agents.train.environments import evaluation_environments, training_environments, window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder

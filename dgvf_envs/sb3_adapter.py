@@ -369,11 +369,9 @@ def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 def _item(batch: Any, i: int) -> Any:
-    """A copy of element i of a batch of observations (array, dict or tuple of arrays, or an array of objects)."""
+    """A copy of element i of a batch of observations (array, dict of arrays, or an array of objects)."""
     if isinstance(batch, dict):
         return {key: _item(values, i) for key, values in batch.items()}
-    if isinstance(batch, tuple):
-        return tuple(_item(values, i) for values in batch)
     return np.array(batch[i]) if isinstance(batch[i], np.ndarray | np.generic) else batch[i]
 
 
@@ -381,8 +379,6 @@ def _merged(observations: Any, fresh: Any, mask: np.ndarray) -> Any:
     """`fresh` where the mask is true, `observations` elsewhere."""
     if isinstance(observations, dict):
         return {key: _merged(values, fresh[key], mask) for key, values in observations.items()}
-    if isinstance(observations, tuple):
-        return tuple(_merged(old, new, mask) for old, new in zip(observations, fresh, strict=True))
     merged = np.array(observations)
     merged[mask] = fresh[mask]
     return merged

@@ -41,6 +41,28 @@ def slow_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, segme
     return torch.stack(rows)
 
 
+def slow_lambda_returns(
+    rewards: Tensor, discounts: Tensor, values: Tensor, bootstraps: Tensor, segment_end: Tensor, gae_lambda: float
+) -> Tensor:
+    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
+    rows = []
+    for t in range(len(rewards)):
+        row = []
+        for b in range(rewards.shape[1]):
+            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
+            for w in range(t, len(rewards)):
+                gained = gained + discount * rewards[w, b]
+                discount = discount * discounts[w, b]
+                if segment_end[w, b]:
+                    mixture = mixture + weight * (gained + discount * bootstraps[w, b])
+                    break
+                mixture = mixture + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
+                weight *= gae_lambda
+            row.append(mixture)
+        rows.append(torch.stack(row))
+    return torch.stack(rows)
+
+
 def alive(rollout: Rollout) -> Tensor:
     """0 where the episode terminated, else 1."""
     return torch.tensor([[0.0 if end else 1.0 for end in row] for row in rollout.terminated.tolist()])
@@ -62,13 +84,14 @@ def slow_vtrace(
     values: Tensor,
     next_values: Tensor,
     segment_end: Tensor,
-    rho_bar: float,
-    c_bar: float,
+    rho_bar: float = 1.0,
+    c_bar: float = 1.0,
+    lambda_: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """V-trace targets v_s = V(x_s) + Σ_t γ^{t-s} (Π_{i=s}^{t-1} c_i) δ_t V, t up to the end of the segment.
 
     With δ_t V = ρ_t (r_t + γ V(x_{t+1}) - V(x_t)); and advantages ρ_s (r_s + γ v_{s+1} - V(x_s)). Ratios at a bound are
-    the bound, a constant.
+    the bound, a constant; λ multiplies every c.
     """
     steps, num_envs = rewards.shape
     rho, c = (
@@ -82,7 +105,7 @@ def slow_vtrace(
             for t in range(s, steps):
                 following = next_values[t, b] if segment_end[t, b] else values[t + 1, b]
                 target = target + weight * rho[t, b] * (rewards[t, b] + discounts[t, b] * following - values[t, b])
-                weight = weight * discounts[t, b] * c[t, b]
+                weight = weight * discounts[t, b] * lambda_ * c[t, b]
                 if segment_end[t, b]:
                     break
             rows.append(target)

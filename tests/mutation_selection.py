@@ -17,11 +17,9 @@ from tests.core.test_inner_update import (  # noqa: F401
     test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers,
 )
 from tests.core.test_metagradient import (  # noqa: F401
-    test_a_gradient_needs_a_score,
     test_equals_the_unrolled_transcription,
     test_myopic_is_the_sum_of_single_updates,
     test_results_of_an_unroll_are_detached,
-    test_scoring_decides_what_the_meta_loss_is,
     test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
 from tests.core.test_vtrace import test_a_rollout_must_tell_the_behavior_policy  # noqa: F401

@@ -270,21 +270,3 @@ def test_learning_curve(capsys: pytest.CaptureFixture[str]) -> None:
     assert greedy[-1] == pytest.approx(example.evaluate(theta, settings, greedy=True), abs=5e-4)
     assert list(seconds) == sorted(seconds)
     assert eta["cumulants.weight"].abs().max() > 0
-
-
-def test_evaluation_is_that_of_single_environments() -> None:
-    """Of a policy that always goes up, which leads to the first object from a few cells."""
-    settings = settings_of()
-    theta, _, _ = initial(settings, first=True)
-    theta["policy.weight"] = torch.zeros_like(theta["policy.weight"])
-    total = 0.0
-    for i in range(32):
-        env = gym.make(settings.env)
-        env.reset(seed=10_000 + i)
-        ended = False
-        while not ended:
-            _, reward, terminated, truncated, _ = env.step(0)
-            total, ended = total + float(reward), terminated or truncated
-    for greedy, logits in ((True, [0.1, 0.0, 0.0, 0.0]), (False, [100.0, 0.0, 0.0, 0.0])):
-        theta["policy.bias"] = torch.tensor(logits)
-        assert example.evaluate(theta, settings, greedy, episodes=32) == total / 32 > 0

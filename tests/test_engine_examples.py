@@ -57,35 +57,6 @@ def test_batches_of_the_rooms_are_those_of_the_environment() -> None:
     assert len(collector.returns) >= 8 * 2  # a hundred and twenty steps, at most forty each
 
 
-def test_policies_of_the_rooms_are_sampled() -> None:
-    collector = rooms.Rooms(2_000, seed=0)
-    logits = torch.log(torch.tensor([0.1, 0.2, 0.3, 0.4])).expand(rooms.NUM_STATES, 4)
-    counts = torch.bincount(collector.collect(logits, 5).actions.flatten(), minlength=4) / 10_000
-    torch.testing.assert_close(counts, torch.tensor([0.1, 0.2, 0.3, 0.4]), rtol=0, atol=0.02)
-
-
-def test_the_best_arm_changes() -> None:
-    """Rewards are 1 for the best arm and 0 for others; after a period another one is best."""
-    settings = bootstrapped.Settings(num_arms=3, num_pulls=200, period=2, noise=0.0)
-    bandit, best = bootstrapped.Bandit(settings), []
-    for k in range(8):
-        batch = bandit.pull({"logits": torch.zeros(3)})
-        means = [float(batch.rewards[batch.actions == arm].mean()) for arm in range(3)]
-        assert sorted(means) == [0.0, 0.0, 1.0]
-        assert bandit.mean_rewards[k] == pytest.approx(float(batch.rewards.mean()))
-        expected = ([0.0] * 10 + bandit.mean_rewards[:k])[-10:]
-        torch.testing.assert_close(batch.history, torch.tensor(expected))
-        best.append(means.index(1.0))
-    assert all((best[k] == best[k - 1]) == (k % 2 == 1) for k in range(1, 8))
-
-
-def test_pulls_follow_the_policy() -> None:
-    probabilities = torch.tensor([0.1, 0.2, 0.7])
-    bandit = bootstrapped.Bandit(bootstrapped.Settings(num_arms=3, num_pulls=10_000))
-    counts = torch.bincount(bandit.pull({"logits": probabilities.log()}).actions) / 10_000
-    torch.testing.assert_close(counts, probabilities, rtol=0, atol=0.02)
-
-
 # --- mains ------------------------------------------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ from tests.core_oracles import (
     head,
     pixel_control_loss,
     reward_prediction_loss,
+    slow_lambda_returns,
 )
 from tests.random_rollouts import random_rollout
 
@@ -161,12 +162,13 @@ class Case:
     """ρ̄ and c̄ of V-trace; `None`: A2C's returns."""
 
 
-def crossed(**choices: Collection[Any]) -> pytest.MarkDecorator:
-    """Run a test for every combination of these choices; of many, most are slow."""
+def crossed(*groups: dict[str, Collection[Any]], **choices: Collection[Any]) -> pytest.MarkDecorator:
+    """Run a test for every combination of these choices, in one or several groups; of many, most are slow."""
     cases = []
-    for parameter in covering.crossed(*choices.values()):
-        case = Case(**dict(zip(choices, parameter.values, strict=True)))
-        cases.append(pytest.param(case, id=parameter.id, marks=parameter.marks))
+    for group in groups or (choices,):
+        for parameter in covering.crossed(*group.values()):
+            case = Case(**dict(zip(group, parameter.values, strict=True)))
+            cases.append(pytest.param(case, id=parameter.id, marks=parameter.marks))
     return pytest.mark.parametrize("case", cases)
 
 
@@ -330,28 +332,6 @@ def unmoved(before: Params, after: Params) -> set[str]:
     return parts - {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
 
 
-def mixed_returns(
-    rewards: Tensor, discounts: Tensor, values: Tensor, next_values: Tensor, segment_end: Tensor, gae_lambda: float
-) -> Tensor:
-    """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
-    rows = []
-    for t in range(len(rewards)):
-        row = []
-        for b in range(rewards.shape[1]):
-            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
-            for w in range(t, len(rewards)):
-                gained = gained + discount * rewards[w, b]
-                discount = discount * discounts[w, b]
-                if segment_end[w, b]:
-                    mixture = mixture + weight * (gained + discount * next_values[w, b])
-                    break
-                mixture = mixture + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
-                weight *= gae_lambda
-            row.append(mixture)
-        rows.append(torch.stack(row))
-    return torch.stack(rows)
-
-
 @dataclass(frozen=True)
 class AlgorithmWithOptions(Algorithm):
     """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
@@ -370,7 +350,7 @@ class AlgorithmWithOptions(Algorithm):
 
     def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
         discounts = self.discount * alive(rollout)
-        returns = mixed_returns(
+        returns = slow_lambda_returns(
             rollout.rewards, discounts, stopped.values, stopped.next_values, rollout.segment_end, self.gae_lambda
         )
         advantages = returns - stopped.values

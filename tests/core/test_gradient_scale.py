@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import (
     RMSProp,
@@ -23,8 +19,6 @@ from dgvf_agents.core.optimizers import (
 )
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.packing import Packing, clip_meta_gradient
-from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.train import build
 from tests.core.test_optimizers import random_params
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -126,57 +120,6 @@ def test_without_learned_discounts_there_is_one_group() -> None:
     assert float(global_norm(clipped)) == pytest.approx(2.0)
 
 
-def clipped_by_training(**norms: float | None) -> tuple[float, float]:
-    """The norms of cumulants' and discounts' gradients in a model's first meta-update, from Adam's first moment."""
-    torch.set_default_dtype(torch.float32)
-    try:
-        model = DGVFA2C(
-            "MlpPolicy",
-            "PuddleWorld-v0",
-            n_envs=2,
-            questions=3,
-            question_discount=None,
-            auxiliary_coefficient=100.0,  # large meta-gradients
-            unroll_length=2,
-            seed=0,
-            compile=False,
-            device="cpu",
-            policy_kwargs={"features_extractor_kwargs": {"hidden": (8,)}},
-            **norms,  # type: ignore[arg-type]
-        )
-        while not model.meta_updates:
-            model.learn(10, reset_num_timesteps=False)
-    finally:
-        torch.set_default_dtype(torch.float64)
-    moments: dict[str, Any] = model.learner.meta_optimizer_state["state"][0]
-    packing = model.learner.functions.packed.eta
-    packed = next(iter(packing.pack(model.learner.eta)))
-    gradient = packing.unpack({packed: moments["exp_avg"] / (1 - 0.9)})  # its first step: m = (1 - β) g
-    squares = {name: float((value**2).sum()) for name, value in gradient.items()}
-    of_discounts = sum(value for name, value in squares.items() if name.startswith("discounts"))
-    return np.sqrt(sum(squares.values()) - of_discounts), np.sqrt(of_discounts)
-
-
-def test_training_clips_each_group_by_itself() -> None:
-    free = clipped_by_training(meta_max_grad_norm=1e9)
-    assert all(norm > 1e-6 for norm in free)
-    small, large = free[0] / 10, free[1] / 2
-    assert clipped_by_training(meta_max_grad_norm=small, meta_max_discount_grad_norm=large) == pytest.approx(
-        (small, large), rel=1e-4
-    )
-    assert clipped_by_training(meta_max_grad_norm=small, meta_max_discount_grad_norm=1e9) == pytest.approx(
-        (small, free[1]), rel=1e-4
-    )
-    together = clipped_by_training(meta_max_grad_norm=small)
-    assert np.hypot(*together) == pytest.approx(small, rel=1e-4)
-    assert together[0] / together[1] == pytest.approx(free[0] / free[1], rel=1e-4)
-
-
-def test_a_norm_must_be_positive() -> None:
-    with pytest.raises(ValueError, match="meta_max_discount_grad_norm must be > 0, got 0"):
-        DGVFA2C("MlpPolicy", "PuddleWorld-v0", n_envs=2, meta_max_discount_grad_norm=0.0)
-
-
 # --- sums and means ---------------------------------------------------------------------------------------------------
 
 
@@ -213,12 +156,3 @@ def test_adam_along_means_is_that_along_sums(samples: int) -> None:
             optimizer.step()
     assert parameters[0].abs().min() > 0
     torch.testing.assert_close(*parameters, rtol=1e-10, atol=0)
-
-
-def test_agents_for_summed_losses_have_an_epsilon_for_means() -> None:
-    config = TrainConfig(n_envs=4, n_steps=3, questions=2, compile=False)
-    for reduction, epsilon in (("mean", 1e-8), ("sum", 1e-8 / 12)):
-        model = build(dataclasses.replace(config, loss_reduction=reduction))
-        adam = model.learner.meta_optimizer_state
-        assert [group["eps"] for group in adam["param_groups"]] == [pytest.approx(epsilon)]
-        model.env.close()

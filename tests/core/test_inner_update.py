@@ -18,7 +18,6 @@ from dgvf_agents.core.tasks import (
     AuxiliaryTask,
     NoTask,
     PixelControl,
-    RandomGVFs,
     RewardPrediction,
 )
 from dgvf_agents.core.types import Params, Rollout
@@ -96,23 +95,6 @@ def test_heads_move_by_the_updates_of_the_paper(encoder_mode: str) -> None:
             expected["answers.weight"][i] += slow.auxiliary_coefficient * answer_error[t, b, i] * x[t, b]
     for name, total in expected.items():
         torch.testing.assert_close(moved_to[name] - theta[name], total / (steps * num_envs))
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_rl_loss_leaves_the_answers_alone_and_in_auxiliary_mode_the_encoder(task: str) -> None:
-    theta = problem(task).theta
-    auxiliary, _ = plain_step(Case(task=task), auxiliary_coefficient=0.0)
-    assert unmoved(theta, auxiliary.theta) == {"encoder", "answers"}
-    joint, _ = plain_step(Case(task=task, encoder_mode="joint"), auxiliary_coefficient=0.0)
-    assert unmoved(theta, joint.theta) == {"answers"}
-
-
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
-def test_the_answer_loss_leaves_policy_and_value_alone(task: str, encoder_mode: str) -> None:
-    case = Case(task=task, encoder_mode=encoder_mode)
-    without, little, much = (plain_step(case, auxiliary_coefficient=c)[0].theta for c in (0.0, 0.5, 2.0))
-    assert unmoved(little, much) == unmoved(without, much) == {"policy", "value"}
 
 
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
@@ -211,15 +193,6 @@ def test_tasks_without_meta_parameters_have_an_empty_meta_gradient(
         storage=storage,
     )
     assert gradient == {}
-
-
-def test_random_questions_are_those_of_discovered_ones_but_not_for_training() -> None:
-    case = Case()
-    task = problem(case.task).task
-    random = RandomGVFs(task.network, task.discount)
-    assert task.discovers
-    assert not random.discovers
-    torch.testing.assert_close(computed(case, replace(rule_of(case), task=random)), computed(case), rtol=0, atol=0)
 
 
 # --- zero gradients ---------------------------------------------------------------------------------------------------

@@ -15,10 +15,8 @@ from dgvf_agents.core.networks import (
     GridCNNEncoder,
     MLPEncoder,
     QuestionNetwork,
-    inside,
     linear,
 )
-from dgvf_agents.core.types import Params
 from tests.core_oracles import encode, head
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -55,27 +53,6 @@ def test_the_encoders_of_the_paper(name: str, features: int, parameters: int) ->
     encoder = make()
     assert encoder.features == features
     assert parameter_count(encoder) == parameters
-
-
-def test_heads_are_linear_in_the_features() -> None:
-    network = AgentNetwork(MLPEncoder(2), 128, 5, 16)
-    assert parameter_count(network) - parameter_count(network.encoder) == (128 + 1) * (5 + 1 + 16)
-    shapes = {name: tuple(p.shape) for name, p in network.params().items() if not name.startswith("encoder.")}
-    assert shapes == {
-        "policy.weight": (5, 128),
-        "policy.bias": (5,),
-        "value.weight": (1, 128),
-        "value.bias": (1,),
-        "answers.weight": (16, 128),
-        "answers.bias": (16,),
-    }
-
-
-@pytest.mark.parametrize("learned", [True, False])
-def test_the_question_network_has_a_head_for_cumulants_and_maybe_one_for_discounts(learned: bool) -> None:
-    network = QuestionNetwork(MLPEncoder(2), 128, 16, learned)
-    heads = 2 if learned else 1
-    assert parameter_count(network) - parameter_count(network.encoder) == heads * 129 * 16
 
 
 @every_encoder
@@ -163,15 +140,6 @@ def test_inputs_without_two_useful_bounds_stay_as_they_are(bounds: tuple[float, 
     torch.testing.assert_close(encoder(inputs), expected)
 
 
-def test_no_bounds_no_centering() -> None:
-    encoder = MLPEncoder(2, (6,))
-    inputs = torch.randn(5, 2)
-    torch.testing.assert_close(
-        encoder(inputs), encode({f"encoder.{k}": v for k, v in encoder.named_parameters()}, inputs[None])[0]
-    )
-    assert set(encoder.state_dict()) == {"layers.0.weight", "layers.0.bias"}
-
-
 # --- pure functions of parameters -------------------------------------------------------------------------------------
 
 
@@ -189,16 +157,6 @@ def test_encoding_equals_the_module(name: str) -> None:
     torch.testing.assert_close(features.flatten(0, 1), network.encoder(observations.flatten(0, 1)))
     assert features.shape == (2, 3, network.encoder.features)
     torch.testing.assert_close(network.encode(network.params(), observations[0], batch_dims=1), features[0])
-
-
-def test_heads_equal_the_modules_on_any_batch() -> None:
-    network, _ = agent_for("mlp")
-    params = network.params()
-    for batch in ((), (4,), (2, 3)):
-        x = torch.randn(*batch, 128)
-        torch.testing.assert_close(network.policy_outputs(params, x), network.policy(x))
-        torch.testing.assert_close(network.values(params, x), network.value(x)[..., 0])
-        torch.testing.assert_close(network.answer(params, x), network.answers(x))
 
 
 def test_the_functions_read_their_argument_not_the_module() -> None:
@@ -228,38 +186,7 @@ def test_params_are_copies_outside_any_graph() -> None:
             assert torch.equal(value, own[name])
 
 
-def test_a_split_covers_every_name_once() -> None:
-    network, _ = agent_for("grid")
-    params = network.params()
-    encoder, heads = network.split(params)
-    assert [*encoder, *heads] == list(params)
-    assert all(name.startswith("encoder.") for name in encoder)
-    assert {name.split(".")[0] for name in heads} == {"policy", "value", "answers"}
-    assert all(part[name] is params[name] for part in (encoder, heads) for name in part)
-
-
-def test_inside() -> None:
-    params = {"a.b.c": torch.zeros(1), "a.d": torch.zeros(2), "b.a.": torch.zeros(3)}
-    assert list(inside(params, "a.")) == ["b.c", "d"]
-
-
 # --- the question network ---------------------------------------------------------------------------------------------
-
-
-def wild(params: Params) -> Params:
-    """Parameters at which both nonlinearities come close to their ends."""
-    return {name: 30 * torch.randn_like(p) for name, p in params.items()}
-
-
-def test_ranges_of_cumulants_and_discounts() -> None:
-    network = QuestionNetwork(MLPEncoder(2), 128, 16, True)
-    cumulants, discounts = network.ask(wild(network.params()), torch.randn(4, 3, 2))
-    assert cumulants.shape == discounts.shape == (4, 3, 16)
-    assert cumulants.abs().max() <= math.pi / 2
-    assert cumulants.min() < -1.5 < 1.5 < cumulants.max()
-    assert (discounts >= 0).all()
-    assert (discounts <= 1).all()
-    assert discounts.min() < 0.01 < 0.99 < discounts.max()
 
 
 @pytest.mark.parametrize("learned", [True, False])

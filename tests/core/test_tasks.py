@@ -10,7 +10,6 @@ from torch import Tensor
 
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
 from dgvf_agents.core.tasks import (
-    AuxiliaryTask,
     DiscoveredGVFs,
     GVFTask,
     NoTask,
@@ -84,18 +83,6 @@ def test_the_answer_loss_reaches_all_of_eta(discount: float | None, window: int)
     )
 
 
-def test_no_question_asks_beyond_the_end_of_an_episode() -> None:
-    """The loss reads no bootstraps inside a segment, nor where an episode terminated."""
-    task, rollout = discovered(), rollout_of()
-    eta, (answers, bootstraps) = task.initial_meta_params(), answers_and_bootstraps(QUESTIONS)
-    loss = task.loss(answers, bootstraps, eta, rollout)
-    for elsewhere, value in ((~rollout.segment_end, torch.nan), (rollout.terminated, 1e6)):
-        changed = torch.where(elsewhere[..., None], value, bootstraps)
-        torch.testing.assert_close(task.loss(answers, changed, eta, rollout), loss, rtol=0, atol=0)
-    changed = torch.where(rollout.truncated[..., None], bootstraps + 1, bootstraps)
-    assert not torch.isclose(task.loss(answers, changed, eta, rollout), loss)
-
-
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
 @pytest.mark.parametrize("window", [1, 2, 3, 9])
 def test_windows_join_future_observations_of_one_episode(shape: tuple[int, ...], window: int) -> None:
@@ -105,27 +92,6 @@ def test_windows_join_future_observations_of_one_episode(shape: tuple[int, ...],
     for t, b in product(range(STEPS), range(NUM_ENVS)):
         parts = [rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)]
         assert torch.equal(windows[t, b], torch.cat(parts))
-
-
-@pytest.mark.parametrize("window", [2, 3])
-def test_windows_never_cross_the_end_of_an_episode(window: int) -> None:
-    rollout = rollout_of((1,), seed=2)
-    ends = rollout.terminated | rollout.truncated
-    episode = ends.long().cumsum(0) - ends.long()  # counts the ends before each step
-    marked = rollout._replace(next_observations=episode[..., None].double())
-    windows = discovered(0.9, window, 1).windows(marked)
-    assert episode.max() > 0
-    assert torch.equal(windows, episode[..., None].expand_as(windows).double())
-
-
-@pytest.mark.parametrize("discount", [0.8, None])
-def test_questions_along_a_rollout(discount: float | None) -> None:
-    task, rollout = discovered(discount), rollout_of()
-    eta = shaken(task.initial_meta_params())
-    cumulants, discounts = task.ask(eta, rollout)
-    expected, learned = task.network.ask(eta, rollout.next_observations)
-    assert torch.equal(cumulants, expected)
-    assert torch.equal(discounts, torch.full_like(cumulants, discount) if learned is None else learned)
 
 
 @pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
@@ -192,27 +158,10 @@ def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
     torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
 
 
-@pytest.mark.parametrize(("side", "cell", "border", "grid"), [(6, 2, 2, 1), (8, 3, 1, 2), (5, 1, 2, 1), (12, 4, 0, 3)])
-def test_cells_cover_all_but_the_border(side: int, cell: int, border: int, grid: int) -> None:
-    task = PixelControl.over((3, side, side), ACTIONS, cell, border)
-    assert (task.grid, task.border, task.num_answers) == (grid, border, grid * grid * ACTIONS)
-    task.check_shape((3, side, side))
-    assert PixelControl(ACTIONS).grid == 20
-
-
 @pytest.mark.parametrize("shape", [(4, 83, 83), (4, 84, 80), (1, 4, 4)])
 def test_images_that_cells_do_not_fill_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"square images of 4 n \+ 4 pixels a side .*, got {shape[1]} x {shape[2]}"):
         PixelControl.over(shape, ACTIONS)
-
-
-def test_cells_are_counted_row_by_row() -> None:
-    still = rollout_of((1, 4, 6))
-    still = still._replace(observations=torch.zeros(STEPS, NUM_ENVS, 1, 4, 6))
-    after = torch.zeros_like(still.observations)
-    after[:, :, 0, 1, 3] = -8.0  # in the upper right of 2 x 2 cells of 2 x 3 pixels
-    changes = PixelControl(ACTIONS, 2, scale=0.5).cumulants(still._replace(next_observations=after))
-    torch.testing.assert_close(changes, torch.tensor([0.0, 8.0 * 0.5 / 6, 0.0, 0.0]).expand(STEPS, NUM_ENVS, 4))
 
 
 def test_pixels_of_bytes_change_by_at_most_one() -> None:
@@ -238,15 +187,6 @@ def test_pixel_control_and_its_gradients_equal_the_transcription(ends: bool, see
     torch.testing.assert_close(torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs))
 
 
-def test_pixel_control_trains_the_action_taken_towards_a_target_without_gradient() -> None:
-    task, rollout = PixelControl(ACTIONS, 2), rollout_of((1, 4, 4))
-    answers, bootstraps = answers_and_bootstraps(task.num_answers)
-    (gradient,) = torch.autograd.grad(task.loss(answers, bootstraps, {}, rollout), answers)
-    trained = gradient.unflatten(-1, (4, ACTIONS)) != 0
-    taken = torch.nn.functional.one_hot(rollout.actions, ACTIONS).bool()
-    assert torch.equal(trained, taken[:, :, None].expand_as(trained))
-
-
 # --- none -------------------------------------------------------------------------------------------------------------
 
 
@@ -255,12 +195,6 @@ def test_no_task() -> None:
     answers, bootstraps = answers_and_bootstraps(task.num_answers)
     loss = task.loss(answers, bootstraps, {}, rollout_of())
     assert (task.num_answers, float(loss), loss.shape, loss.dtype) == (0, 0.0, (), torch.float64)
-
-
-@pytest.mark.parametrize("task", [NoTask(), RewardPrediction(), PixelControl(ACTIONS)])
-def test_hand_made_tasks_have_nothing_to_discover(task: AuxiliaryTask) -> None:
-    assert not task.discovers
-    assert task.initial_meta_params() == {}
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
@@ -323,18 +257,3 @@ def test_images_that_pixel_control_cannot_take(shape: tuple[int, ...], message: 
 def test_a_border_that_leaves_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="grid must divide the image of 4 x 4 pixels less a border of 2, got 1"):
         PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4)))
-
-
-@pytest.mark.parametrize(
-    ("task", "needed"),
-    [
-        (discovered, True),
-        (lambda: PixelControl(ACTIONS, 2), True),
-        (RewardPrediction, False),
-        (NoTask, False),
-    ],
-)
-def test_only_tasks_that_look_at_the_next_observation_need_the_final_one(
-    task: Callable[[], AuxiliaryTask], needed: bool
-) -> None:
-    assert task().needs_final_observation is needed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import pytest
@@ -17,55 +16,13 @@ from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns
 from dgvf_agents.core.targets import VTraceTargets
 from dgvf_agents.core.vtrace import VTrace, vtrace
 from tests.core.metagradient_problem import Case, problem_of, rule_of
+from tests.core_oracles import slow_vtrace
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 SEEDS = st.integers(0, 2**32 - 1)
 SIZES = st.integers(1, 6)
 BARS = st.sampled_from([(1.0, 1.0), (2.0, 0.7), (float("inf"), 1.0), (0.5, 0.5)])
-
-
-def slow_vtrace(
-    ratios: list[float],
-    rewards: list[float],
-    discounts: list[float],
-    values: list[float],
-    last_value: float,
-    rho_bar: float = 1.0,
-    c_bar: float = 1.0,
-    lambda_: float = 1.0,
-) -> tuple[list[float], list[float]]:
-    """Targets and advantages of one trajectory of n steps within an episode, as published:
-
-    v_s = V(x_s) + Σ_{t=s}^{s+n-1} γ^{t-s} (Π_{i=s}^{t-1} c_i) δ_t V,   δ_t V = ρ_t (r_t + γ V(x_{t+1}) - V(x_t)),
-    and the advantage ρ_s (r_s + γ v_{s+1} - V(x_s)).
-
-    Args:
-        ratios: π(a_t|x_t) / μ(a_t|x_t).
-        rewards: r_t.
-        discounts: γ of each step, 0 where the episode terminates.
-        values: V(x_t).
-        last_value: V(x_n), of the last observation.
-        rho_bar: ρ̄.
-        c_bar: c̄.
-        lambda_: λ.
-    """
-    n = len(rewards)
-    v = [*values, last_value]
-    rho = [min(rho_bar, ratio) for ratio in ratios]
-    c = [lambda_ * min(c_bar, ratio) for ratio in ratios]
-    targets = []
-    for s in range(n):
-        target = v[s]
-        for t in range(s, n):
-            weight = 1.0
-            for i in range(s, t):
-                weight *= discounts[i] * c[i]
-            target += weight * rho[t] * (rewards[t] + discounts[t] * v[t + 1] - v[t])
-        targets.append(target)
-    following = [*targets[1:], last_value]
-    advantages = [rho[s] * (rewards[s] + discounts[s] * following[s] - v[s]) for s in range(n)]
-    return targets, advantages
 
 
 class Batch:
@@ -89,20 +46,8 @@ class Batch:
         return (self.log_ratios, self.rewards, self.discounts, self.values, self.bootstraps, self.segment_end)
 
     def slowly(self, **options: float) -> VTrace:
-        """The transcription, trajectory by trajectory."""
-        targets, advantages = torch.empty_like(self.rewards), torch.empty_like(self.rewards)
-        for b in range(self.rewards.shape[1]):
-            start = 0
-            for t in range(len(self.rewards)):
-                if self.segment_end[t, b]:
-                    own = slice(start, t + 1), b
-                    lists = [part[own].tolist() for part in (self.rewards, self.discounts, self.values)]
-                    found = slow_vtrace(
-                        self.log_ratios.exp()[own].tolist(), *lists, float(self.bootstraps[t, b]), **options
-                    )
-                    targets[own], advantages[own] = map(torch.tensor, found)
-                    start = t + 1
-        return VTrace(targets, advantages)
+        """The transcription."""
+        return VTrace(*slow_vtrace(self.log_ratios.exp(), *self.arguments[1:], **options))
 
 
 def assert_equal(actual: VTrace, expected: VTrace) -> None:
@@ -123,15 +68,6 @@ def test_the_bounds_are_one_by_default() -> None:
     batch = Batch(0, 6, 4)
     assert batch.log_ratios.max() > 0.5
     assert_equal(vtrace(*batch.arguments), batch.slowly(rho_bar=1.0, c_bar=1.0, lambda_=1.0))
-
-
-@given(seed=SEEDS, steps=SIZES, num_envs=SIZES)
-def test_a_batch_equals_its_environments_one_by_one(seed: int, steps: int, num_envs: int) -> None:
-    batch = Batch(seed, steps, num_envs)
-    together = vtrace(*batch.arguments)
-    for b in range(num_envs):
-        alone = vtrace(*(part[:, b : b + 1] for part in batch.arguments))
-        assert_equal(alone, VTrace(*(part[:, b : b + 1] for part in together)))
 
 
 @given(seed=SEEDS, steps=SIZES, num_envs=SIZES, lambda_=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
@@ -163,14 +99,6 @@ def test_is_differentiable_in_all_that_the_meta_gradient_passes_through() -> Non
 
     assert torch.autograd.gradcheck(outputs, leaves)
     assert torch.autograd.gradgradcheck(outputs, leaves)
-
-
-def test_gradients_reach_bootstraps_at_segment_ends_only() -> None:
-    batch = Batch(3, 5, 3)
-    bootstraps = batch.bootstraps.clone().requires_grad_()
-    given = (*batch.arguments[:4], bootstraps, batch.segment_end)
-    (gradient,) = torch.autograd.grad(sum(part.sum() for part in vtrace(*given)), bootstraps)
-    assert torch.equal(gradient != 0, batch.segment_end & ~batch.terminated)
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-7, -1e-7])
@@ -239,68 +167,6 @@ def test_a_rollout_must_tell_the_behavior_policy() -> None:
 def test_bounds_are_checked(bounds: tuple[float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         VTraceTargets(*bounds)
-
-
-# --- mistakes that published implementations have made ----------------------------------------------------------------
-
-
-def truncated_at_step(step: int, steps: int = 5) -> Batch:
-    """One environment, truncated after `step`; every step counts: no discount is zero."""
-    batch = Batch(4, steps, 1, ends=0.0)
-    batch.segment_end[step] = True
-    return batch
-
-
-def test_the_advantage_at_a_truncation_uses_the_final_observation() -> None:
-    """Not the value of the next episode's first observation, which stands in the next row."""
-    batch = truncated_at_step(2)
-    expected = batch.slowly()
-    for other in (batch.values[3], batch.values[3] + 100.0):
-        batch.values[3] = other
-        targets, advantages = vtrace(*batch.arguments)
-        torch.testing.assert_close(targets[:3], expected.targets[:3])
-        torch.testing.assert_close(advantages[:3], expected.advantages[:3])
-    ratio = batch.log_ratios[2].exp().clamp(max=1.0)
-    by_hand = ratio * (batch.rewards[2] + batch.discounts[2] * batch.bootstraps[2] - batch.values[2])
-    torch.testing.assert_close(advantages[2], by_hand)
-
-
-@pytest.mark.parametrize("last", [0.0, 7.0])
-def test_the_bootstrap_counts_once(last: float) -> None:
-    """A value of zero at the end would hide that it counts twice, or not at all."""
-    batch = Batch(5, 3, 1, ends=0.0)
-    batch.bootstraps[-1] = last
-    targets, advantages = vtrace(torch.zeros(3, 1), *batch.arguments[1:])
-    gained, factor = 0.0, 1.0
-    for t in range(3):
-        gained, factor = gained + factor * float(batch.rewards[t, 0]), factor * float(batch.discounts[t, 0])
-    assert float(targets[0, 0]) == pytest.approx(gained + factor * last, rel=1e-12)
-    assert float(advantages[0, 0]) == pytest.approx(gained + factor * last - float(batch.values[0, 0]), rel=1e-12)
-
-
-def test_the_last_step_counts() -> None:
-    batch = Batch(6, 4, 2, ends=0.0)
-    targets, advantages = vtrace(*batch.arguments)
-    assert targets.shape == advantages.shape == (4, 2)
-    batch.rewards[-1] += 1.0
-    others = vtrace(*batch.arguments)
-    ratio = batch.log_ratios[-1].exp().clamp(max=1.0)
-    torch.testing.assert_close(others.targets[-1] - targets[-1], ratio)
-    torch.testing.assert_close(others.advantages[-1] - advantages[-1], ratio)
-    assert (others.targets != targets).all()  # it reaches every step before
-
-
-@pytest.mark.parametrize("kind", ["terminated", "truncated"])
-def test_steps_of_the_next_episode_count_for_none_before_it(kind: str) -> None:
-    batch = truncated_at_step(2)
-    batch.discounts[2] *= float(kind == "truncated")
-    before = vtrace(*batch.arguments)
-    for part, t in product((batch.rewards, batch.values, batch.log_ratios, batch.bootstraps), (3, 4)):
-        part[t] += 1.0
-    after = vtrace(*batch.arguments)
-    for own, other in zip(before, after, strict=True):
-        torch.testing.assert_close(own[:3], other[:3], rtol=0, atol=0)
-        assert (own[3:] != other[3:]).all()
 
 
 @pytest.mark.parametrize(("rho_bar", "c_bar"), [(1.0, 3.0), (3.0, 1.0)])

@@ -137,16 +137,6 @@ def test_a_plan_without_noise_or_puddles_is_the_straight_way() -> None:
     assert plan.values[50, 50] == pytest.approx(-23.0, abs=1.0)  # the grid interpolates
 
 
-def test_a_plan_prefers_the_way_around() -> None:
-    """Below the first puddle of 2012 the walker does not go up."""
-    plan = plan_puddle_world(PuddleWorld(), resolution=51)
-    below = PuddleWorldState(np.array([0.4]), np.array([0.3]))
-    values = plan.action_values(below)
-    assert values.shape == (1, 5)
-    assert values[0].argmax() == plan.act(below)[0] == 1
-    assert values[0, 3] < values[0, 1] - 5.0
-
-
 def test_planning_needs_uniform_noise() -> None:
     with pytest.raises(ValueError, match=r"^noise_distribution must be 'uniform', got 'normal'"):
         plan_puddle_world(PuddleWorld(noise_distribution="normal"))

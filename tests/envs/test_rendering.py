@@ -1,20 +1,13 @@
 from __future__ import annotations
 
-import sys
-import types
 import warnings
 from collections.abc import Iterator
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import pygame
 import pytest
-from gymnasium.wrappers import HumanRendering, RenderCollection
-from gymnasium.wrappers.vector import HumanRendering as VectorHumanRendering
-from gymnasium.wrappers.vector import RecordVideo as VectorRecordVideo
 
 from dgvf_envs.rendering import AGENT, DIVERGING, GOAL, WATER, Canvas, Color, Overlay
 from tests.helpers import ENV_IDS, VARIANTS, WORLD_IDS
@@ -81,34 +74,6 @@ class TestPictures:
         np.testing.assert_array_equal(env.render(), picture)  # looking changes nothing
         picture[...] = 0
         assert env.render().any()
-
-    @each_world
-    @pytest.mark.parametrize("size", [64, 100, 601])
-    def test_come_in_any_size(self, env_id: str, size: int) -> None:
-        env = make(env_id, screen_size=size)
-        env.reset(seed=0)
-        assert env.render().shape == (size, round(1.42 * size), 3)
-
-    @each_world
-    def test_change_with_the_state(self, env_id: str) -> None:
-        env = make(env_id)
-        env.reset(seed=0)
-        pictures = [env.render()]
-        for action in (1, 1, 0, 2):
-            env.step(action)
-            pictures.append(env.render())
-        for one, other in pairwise(pictures):
-            assert (one[:, :SIZE] != other[:, :SIZE]).any(), "the map"
-            assert (one[:, SIZE:] != other[:, SIZE:]).any(), "the panel: step, reward, return"
-
-    @pytest.mark.parametrize(("action", "shift"), [(0, (-1, 0)), (1, (1, 0)), (2, (0, 1)), (3, (0, -1))])
-    def test_puddle_world_is_drawn_with_y_upward(self, action: int, shift: tuple[int, int]) -> None:
-        before, after = (make("PuddleWorld-v0", noise=0.0, start=start) for start in ((0.5, 0.3), (0.5, 0.3)))
-        before.reset(seed=0), after.reset(seed=0)
-        for _ in range(5):
-            after.step(action)
-        moved = pixels_of(after.render(), AGENT).mean(axis=0) - center(before.render(), AGENT)
-        assert (np.sign(np.round(moved / 4)) == shift).all()
 
     @pytest.mark.parametrize("point", [(0.1, 0.2), (0.9, 0.3), (0.2, 0.8)])
     def test_puddle_worlds_agent_is_at_its_position(self, point: tuple[float, float]) -> None:
@@ -181,16 +146,6 @@ class TestPictures:
             start_again()
             np.testing.assert_array_equal(env.render(), expected)
 
-    @each_world
-    def test_are_collected_by_gymnasium(self, env_id: str) -> None:
-        env = RenderCollection(make(env_id))
-        env.reset(seed=0)
-        for action in (1, 3, 1):
-            env.step(action)
-        frames = env.render()
-        assert len(frames) == 4
-        assert all((one != other).any() for one, other in pairwise(frames))
-
 
 class TestWindow:
     @each_world
@@ -236,17 +191,6 @@ class TestWindow:
         env.close()
 
     @each_world
-    @pytest.mark.parametrize("size", [(500, 240), (90, 300), (40, 40)])
-    def test_fills_any_size_that_it_is_given(self, env_id: str, size: tuple[int, int]) -> None:
-        env = make(env_id, "human")
-        env.reset(seed=0)
-        pygame.display.set_mode(size, pygame.RESIZABLE)
-        env.step(1)
-        assert pygame.display.get_surface().get_size() == size
-        assert len(np.unique(window_pixels().reshape(-1, 3), axis=0)) > 20
-        env.close()
-
-    @each_world
     def test_shares_the_screen_with_others(self, env_id: str) -> None:
         """Pygame has one window: when another environment closes it, ours opens it again."""
         env, other = make(env_id, "human"), make("PuddleWorld-v0", "human")
@@ -279,14 +223,6 @@ class TestWindow:
         env.close()
         assert not pygame.display.get_init()
 
-    @each_world
-    def test_works_through_gymnasiums_wrapper(self, env_id: str) -> None:
-        env = HumanRendering(make(env_id))
-        env.reset(seed=0)
-        assert window_is_open()
-        env.step(1)
-        env.close()
-
 
 class TestVectorPictures:
     @pytest.mark.parametrize("env_id", ENV_IDS)
@@ -314,53 +250,6 @@ class TestVectorPictures:
             env.step(np.array([3, 2]))
         np.testing.assert_array_equal(env.render()[0], at_start[0])
         assert (env.render()[1] != at_start[1]).any()
-
-    def test_human_rendering_of_gymnasium(self) -> None:
-        pytest.importorskip("cv2")
-        for env_id in WORLD_IDS:
-            env = VectorHumanRendering(make_vec(env_id, 3))
-            env.reset(seed=0)
-            before = window_pixels()
-            env.step(np.ones(3, dtype=int))
-            assert (before != window_pixels()).any()
-            env.close()
-
-    @each_world
-    def test_record_video_of_gymnasium(self, env_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The frames that reach the encoder; the encoder itself is another package."""
-        clips = record_clips(monkeypatch)
-        env = VectorRecordVideo(
-            make_vec(env_id, 4, max_episode_steps=3), str(tmp_path / "videos"), episode_trigger=lambda episode: True
-        )
-        env.reset(seed=0)
-        for _ in range(7):
-            env.step(np.ones(4, dtype=int))
-        env.close()
-        height, width = SIZE, round(1.42 * SIZE)
-        assert [len(frames) for frames, _ in clips] == [4, 4]
-        for frames, path in clips:
-            assert {frame.shape for frame in frames} == {(2 * height, 2 * width, 3)}
-            assert (frames[0] != frames[1]).any()
-            assert Path(path).parent == tmp_path / "videos"
-
-
-def record_clips(monkeypatch: pytest.MonkeyPatch) -> list[tuple[list[np.ndarray], str]]:
-    """Stand in for MoviePy; the clips that Gymnasium writes are kept here."""
-    clips: list[tuple[list[np.ndarray], str]] = []
-
-    class ImageSequenceClip:
-        def __init__(self, frames: list[np.ndarray], fps: int) -> None:
-            assert fps == 30
-            self.frames = frames
-
-        def write_videofile(self, path: str, logger: object) -> None:
-            clips.append((list(self.frames), path))
-
-    for name in ("moviepy", "moviepy.video", "moviepy.video.io", "moviepy.video.io.ImageSequenceClip"):
-        module = types.ModuleType(name)
-        module.ImageSequenceClip = ImageSequenceClip  # type: ignore[attr-defined]
-        monkeypatch.setitem(sys.modules, name, module)
-    return clips
 
 
 class TestOverlay:
@@ -395,23 +284,6 @@ class TestOverlay:
         assert (frames[2] != frames[1]).any()
         env.unwrapped.overlay = None
         np.testing.assert_array_equal(env.render(), plain)
-
-    @each_world
-    def test_is_drawn_over_every_copy(self, env_id: str) -> None:
-        env = make_vec(env_id, 2)
-        env.reset(seed=0)
-        plain = env.render()
-        env.overlay = lambda: Overlay(np.ones((13, 13)))
-        assert env.overlay is not None
-        assert all((one != other).mean() > 0.2 for one, other in zip(plain, env.render(), strict=True))
-
-    @each_world
-    def test_draws_nothing_where_there_is_no_number(self, env_id: str) -> None:
-        values = np.full((13, 13), np.nan)
-        plain, overlaid = self.pictures(env_id, Overlay(values))
-        difference = np.abs(overlaid[:, :SIZE].astype(int) - plain[:, :SIZE])
-        assert difference.max() <= 8  # the rim of a letter that is drawn twice
-        assert (overlaid[:, SIZE:] != plain[:, SIZE:]).any()  # its color scale
 
     @pytest.mark.parametrize("cell", [(1, 1), (1, 11), (11, 1), (5, 8)])
     def test_has_a_value_for_each_cell_of_a_grid(self, cell: tuple[int, int]) -> None:
@@ -514,14 +386,6 @@ class TestPlay:
             warnings.simplefilter("ignore")  # that Matplotlib is missing: it would plot, not play
             from gymnasium.utils import play
         return play
-
-    @pytest.mark.parametrize("env_id", ENV_IDS)
-    def test_the_games_keys_are_the_environments(self, env_id: str) -> None:
-        env = make(env_id)
-        env.reset(seed=0)
-        keys = env.get_wrapper_attr("get_keys_to_action")()
-        assert {key for combination in keys for key in combination} == self.module().PlayableGame(env).relevant_keys
-        assert set(keys.values()) == set(range(int(env.action_space.n)))
 
     @pytest.mark.parametrize(
         ("env_id", "keys"),

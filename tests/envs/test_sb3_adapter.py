@@ -11,21 +11,17 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from gymnasium.wrappers import TransformObservation, TransformReward
 from gymnasium.wrappers.vector import TransformReward as VectorTransformReward
 from gymnasium.wrappers.vector import VectorizeTransformObservation
-from stable_baselines3 import A2C
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import (
-    AUTORESET_MODES,
     ENV_IDS,
     SHORT_LIMITS,
     WORLD_IDS,
     Traveller,
     assert_same,
     each_mode,
-    each_variant,
     flat,
     own_vector_env,
     skilled_policy,
@@ -88,16 +84,6 @@ def test_our_environments_give_what_stable_baselines_own_give(env_id: str, mode:
 
 
 @each_mode
-@each_variant
-def test_variants_too(env_id: str, options: dict[str, Any], mode: AutoresetMode) -> None:
-    reference = dummy_vec_env(lambda: gym.make(env_id, max_episode_steps=5, **options))
-    env = GymnasiumVecEnv(own_vector_env(env_id, N, mode, max_episode_steps=5, **options))
-    assert env.observation_space == reference.observation_space
-    assert env.action_space == reference.action_space
-    assert_same_streams(env, reference, random_actions(4, 22))
-
-
-@each_mode
 def test_any_sync_vector_env(mode: AutoresetMode) -> None:
     """Dictionaries of observations; infos with numbers, text, arrays and dictionaries, present now and then."""
     env = GymnasiumVecEnv(SyncVectorEnv([Traveller] * N, autoreset_mode=mode))
@@ -114,34 +100,6 @@ def test_environments_that_reuse_their_buffers(mode: AutoresetMode) -> None:
     kept = [env.reset()] + [env.step(action)[0] for action in actions]
     reference = list(stream(dummy_vec_env(Traveller), actions))
     assert_same(kept, [reference[0], *(result[0] for result in steps_of(reference))])
-
-
-def test_tuples_of_observations() -> None:
-    """Stable-Baselines3 holds dictionaries, not tuples: every mode gives what the dictionaries give."""
-
-    keys = list(Traveller.observation_space)
-
-    def as_tuple(observation: dict[str, np.ndarray]) -> tuple[np.ndarray, ...]:
-        return tuple(observation[key] for key in keys)
-
-    def tupled() -> gym.Env:
-        return TransformObservation(Traveller(), as_tuple, gym.spaces.Tuple(as_tuple(Traveller.observation_space)))
-
-    def run(make: Callable[[], gym.Env], mode: AutoresetMode) -> list[Any]:
-        env = GymnasiumVecEnv(SyncVectorEnv([make] * N, autoreset_mode=mode))
-        return steps_of(list(stream(env, random_actions(3, 40))))
-
-    expected = run(Traveller, AutoresetMode.SAME_STEP)
-    for mode in AUTORESET_MODES:
-        for (observation, *rest, infos), (as_dict, *same_rest, same_infos) in zip(
-            run(tupled, mode), expected, strict=True
-        ):
-            assert_same(observation, as_tuple(as_dict))
-            assert_same(rest, same_rest)
-            for info, same in zip(infos, same_infos, strict=True):
-                if "terminal_observation" in same:
-                    same = {**same, "terminal_observation": as_tuple(same["terminal_observation"])}
-                assert_same(info, same)
 
 
 def test_async_vector_env() -> None:
@@ -203,13 +161,6 @@ def test_atari_gives_one_stream_in_both_modes(options: dict[str, Any], by_time: 
 
 def steps_of(results: list[Any]) -> list[Any]:
     return results[2::2]
-
-
-@each_mode
-def test_wrapped_rewards(mode: AutoresetMode) -> None:
-    reference = dummy_vec_env(lambda: TransformReward(gym.make("PuddleWorld-v0", max_episode_steps=6), lambda r: r / 8))
-    wrapped = VectorTransformReward(own_vector_env("PuddleWorld-v0", N, mode, max_episode_steps=6), lambda r: r / 8)
-    assert_same_streams(GymnasiumVecEnv(wrapped), reference, random_actions(5, 20))
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED], ids=["NEXT_STEP", "DISABLED"])
@@ -450,30 +401,3 @@ class TestMakeVec:
         with pytest.warns(UserWarning, match=r"^ALE/Pong-v5 clips its rewards"):
             make_vec("ALE/Pong-v5", 1).close()
         make_vec("ALE/Pong-v5", 1, env_kwargs={"reward_clipping": False}).close()
-
-    def test_wrong_options_of_the_world_are_not_hidden(self) -> None:
-        with pytest.raises(ValueError, match=r"^noise .* -1\.0"):
-            make_vec("PuddleWorld-v0", 2, env_kwargs={"noise": -1.0})
-
-
-@pytest.mark.parametrize("env_id", WORLD_IDS)
-def test_stable_baselines_trains_saves_and_evaluates(env_id: str, tmp_path: Path) -> None:
-    env = make_vec(env_id, N, seed=0, env_kwargs={"max_episode_steps": 30})
-    model = A2C("MlpPolicy", env, seed=0)
-    before = [parameter.clone() for parameter in model.policy.parameters()]
-    model.learn(1000)
-    assert model.num_timesteps == 1000
-    assert len(model.ep_info_buffer) > 0
-    assert any((old != new).any() for old, new in zip(before, model.policy.parameters(), strict=True))
-    model.save(tmp_path / "model")
-    returns = [
-        evaluate_policy(agent, make_vec(env_id, N, seed=1, env_kwargs={"max_episode_steps": 30}), 8)[0]
-        for agent in (model, A2C.load(tmp_path / "model"))
-    ]
-    assert returns[0] == returns[1]
-    assert returns[0] < -20.0 if env_id.startswith("Puddle") else returns[0] in np.arange(25) / 8
-    observation = env.reset()
-    again = A2C.load(tmp_path / "model", env)
-    np.testing.assert_array_equal(
-        again.predict(observation, deterministic=True)[0], model.predict(observation, deterministic=True)[0]
-    )

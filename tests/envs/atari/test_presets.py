@@ -10,26 +10,6 @@ from dgvf_envs.atari import MODERN, PAPER, PRESETS, AtariPreset, make_atari_vec
 from dgvf_envs.atari.presets import preset_of
 
 
-def test_the_papers_rules() -> None:
-    assert dataclasses.asdict(PAPER) == {
-        "frame_skip": 4,
-        "frame_size": 84,
-        "stack": 4,
-        "clip_rewards": True,
-        "life_loss_ends": True,
-        "max_noops": 30,
-        "sticky": 0.0,
-        "full_action_set": False,
-        "max_frames": 108_000,
-    }
-    assert PAPER.max_steps == 27_000
-
-
-def test_the_modern_rules() -> None:
-    changed = {"life_loss_ends": False, "max_noops": 0, "sticky": 0.25, "full_action_set": True}
-    assert dataclasses.replace(PAPER, **changed) == MODERN
-
-
 @pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
 def test_a_preset_survives_a_file(preset: AtariPreset) -> None:
     assert AtariPreset(**json.loads(json.dumps(dataclasses.asdict(preset)))) == preset
@@ -42,17 +22,6 @@ def test_presets_have_names() -> None:
     assert preset_of(own := AtariPreset(stack=3)) is own
     with pytest.raises(ValueError, match=r"^preset must be an AtariPreset or one of 'paper', 'modern', got 'papper'"):
         preset_of("papper")
-
-
-def test_descriptions_tell_what_differs() -> None:
-    paper, modern = PAPER.describe(), MODERN.describe()
-    assert "preset 'paper'" in paper
-    for said in ("84x84", "clipped to [-1, 1]", "the game continues", "1 to 30 no-ops", "not sticky", "108,000 frames"):
-        assert said in paper
-    for said in ("all 18", "0.25", "end with the game", "without no-ops"):
-        assert said in modern
-    assert "every frame" in AtariPreset(frame_skip=1).describe()
-    assert "unclipped; scores" in AtariPreset(clip_rewards=False).describe()
 
 
 def test_what_is_used_is_logged_and_not_printed(

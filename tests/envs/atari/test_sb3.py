@@ -73,22 +73,6 @@ def test_what_stable_baselines_own_environment_gives(env: GymnasiumVecEnv) -> No
     reference.close()
 
 
-def test_training_curves_are_of_whole_games(env: GymnasiumVecEnv) -> None:
-    scores = Scores()
-    model = A2C("CnnPolicy", env, seed=0).learn(2 * 250, callback=scores)
-    assert scores.pieces > len(scores.told) >= 2
-    assert [episode["r"] for episode in model.ep_info_buffer] == scores.told
-    assert max(scores.lengths) <= QUICK.max_steps
-    assert sum(scores.lengths) <= 250 * 2
-
-
-def test_this_projects_agent_too(env: GymnasiumVecEnv) -> None:
-    scores = Scores()
-    model = DGVFA2C("CnnPolicy", env, auxiliary_task="none", compile=False, seed=0).learn(2 * 130, callback=scores)
-    assert scores.pieces > len(scores.told) > 0
-    assert [episode["r"] for episode in model.ep_info_buffer] == scores.told
-
-
 def test_one_game_needs_no_monitor_either() -> None:
     """Stable-Baselines3 wraps a single environment by itself, unless it finds a Monitor inside."""
     scores = Scores()

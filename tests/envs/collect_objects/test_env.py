@@ -10,7 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgvf_envs.collect_objects import CollectObjects, CollectObjectsEnv, CollectObjectsState
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
 from tests.helpers import COLLECT_IDS, TINY_MAP, registered_world, rooms_of
 from tests.oracles import Room
 
@@ -150,33 +150,19 @@ def test_states_live_where_the_constants_live() -> None:
     assert {field.device.type for field in world.states()} == {"meta"}
 
 
-def test_keys_are_valid_actions() -> None:
-    env = CollectObjectsEnv()
-    assert set(env.get_keys_to_action().values()) == {0, 1, 2, 3}
-
-
-FULL = ["#####", "#   #", "#   #", "#####"]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"objects": ((2.7, 10), (9, 10))}, r"objects .* \(\(2\.7, 10\), \(9, 10\)\)"),
         ({"objects": ((0, 0), (9, 10))}, r"objects .* \(0, 0\), a wall"),
         ({"objects": ((2, 10), (20, 1))}, r"objects .* map .*\(13, 13\).* \(20, 1\)"),
-        ({"objects": ((2, -3), (9, 10))}, r"objects .* map .* \(2, -3\)"),
         ({"objects": ((2, 10), (2, 10))}, r"objects .* different .* \(\(2, 10\), \(2, 10\)\)"),
         ({"objects": ((2, 10),)}, r"objects .* two .* \(\(2, 10\),\)"),
-        ({"objects": 7}, r"objects .* pairs, got 7"),
         ({"objects": "12"}, r"objects .* pairs, got '12'"),
         ({"layout": ["1 #2"]}, r"objects .* reachable.* \(0, 1\) to \(0, 0\) .* \(0, 3\)"),
-        ({"layout": ["S#12"]}, r"objects .* reachable.* \(0, 0\) to \(0, 2\)"),
         ({"layout": ["12"]}, "layout .* start"),
         ({"layout": ["12#S"], "objects": ((0, 0), (0, 3))}, "layout .* start"),
         ({"layout": ["1 2 1"]}, r"layout .* one '1' and one '2'.*\(0, 0\), \(0, 4\)"),
-        ({"layout": ["1   "]}, r"layout .* one '1' and one '2'.*\(0, 0\)"),
-        ({"layout": [*FULL, "##"]}, "layout .* rectangle"),
-        ({"layout": [*FULL, "##!##"]}, r"layout .* \['!'\]"),
         ({"observation": "pixels"}, "observation .*'planes'.* 'pixels'"),
         ({"wrong_order": "punish"}, "wrong_order .*'ignore'.* 'punish'"),
     ],

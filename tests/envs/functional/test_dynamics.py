@@ -3,7 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgvf_envs.collect_objects import CollectObjects
-from dgvf_envs.functional.dynamics import Dynamics, Transition, select
+from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.puddle_world import PuddleWorld
 from tests.helpers import TINY_MAP
 
@@ -27,11 +27,6 @@ WORLDS: dict[str, Dynamics] = {
     "state, terminate": CollectObjects(layout=TINY_MAP, observation="state", wrong_order="terminate"),
 }
 each_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS.keys())
-
-
-class Pair(NamedTuple):
-    number: Any
-    flag: Any
 
 
 def random_states(world: Dynamics, rng: np.random.Generator) -> Any:
@@ -60,24 +55,6 @@ def assert_close(actual: Any, expected: Any) -> None:
             assert_close(one, other)
         else:
             np.testing.assert_allclose(np.asarray(one), other, rtol=1e-12, atol=1e-12)
-
-
-@given(st.data())
-def test_select_takes_the_chosen_rows(data: st.DataObject) -> None:
-    n = data.draw(st.integers(1, 8))
-    rows = [
-        np.array(data.draw(st.lists(values, min_size=n, max_size=n)))
-        for values in (st.booleans(), *2 * (st.integers(-9, 9), st.booleans()))
-    ]
-    mask, chosen, otherwise = rows[0], Pair(*rows[1:3]), Pair(*rows[3:])
-    expected = [
-        [new if m else old for m, new, old in zip(mask, *fields, strict=True)]
-        for fields in zip(chosen, otherwise, strict=True)
-    ]
-    on_numpy = select(np, mask, chosen, otherwise)
-    on_torch = select(torch, torch.from_numpy(mask), to_torch(chosen), to_torch(otherwise))
-    assert isinstance(on_numpy, Pair)
-    assert [field.tolist() for field in on_numpy] == [field.tolist() for field in on_torch] == expected
 
 
 @each_world
@@ -148,32 +125,3 @@ def test_worlds_can_be_copied_and_pickled(world: Dynamics, namespace: ModuleType
         assert twin.xp is namespace
         assert twin == world
         assert_close(twin.step(states, actions, uniforms), expected)
-
-
-def rollout(world: Dynamics, state: Any, actions: Any, uniforms: Any, resets: Any) -> list[Transition]:
-    """Steps with resets of what has ended, as a compiled rollout would do it. Arrays `[T, B, ...]`."""
-    transitions = []
-    for t in range(len(actions)):
-        after = world.step(state, actions[t], uniforms[t])
-        state = select(world.xp, after.terminated, world.reset(resets[t]), after.state)
-        transitions.append(after._replace(state=(*state, world.observe(state))))
-    return transitions
-
-
-@pytest.mark.parametrize("name", ["gaussian, random start, normal noise", "state, terminate"])
-def test_rollout_compiles_without_graph_breaks(name: str) -> None:
-    world, rng, steps = WORLDS[name], np.random.default_rng(2), 12
-    start = world.reset(rng.random((BATCH, world.reset_draws)))
-    actions = rng.choice([1, 3], size=(steps, BATCH))
-    uniforms, resets = (rng.random((steps, BATCH, draws)) for draws in (world.step_draws, world.reset_draws))
-    expected = rollout(world, start, actions, uniforms, resets)
-    twin = world.on(torch, dtype=torch.float64)
-    arguments = (to_torch(start), *map(torch.from_numpy, (actions, uniforms, resets)))
-    eager = rollout(twin, *arguments)
-    compiled = torch.compile(lambda *a: rollout(twin, *a), fullgraph=True, backend="eager")(*arguments)
-    assert any(after.terminated.any() for after in expected), "no reset was tried"
-    for on_numpy, one, other in zip(expected, eager, compiled, strict=True):
-        assert_close(one, on_numpy)
-        assert_close(other, on_numpy)
-        for tensor, same in zip((*one.state, *one[1:]), (*other.state, *other[1:]), strict=True):
-            assert torch.equal(tensor, same)

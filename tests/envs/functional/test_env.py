@@ -14,7 +14,6 @@ from gymnasium.utils import seeding
 from dgvf_envs.collect_objects import CollectObjectsEnv
 from dgvf_envs.puddle_world import PuddleWorldEnv
 from tests.helpers import (
-    TINY_MAP,
     VARIANTS,
     WORLD_IDS,
     assert_same,
@@ -89,19 +88,6 @@ def test_copies_in_mid_episode_go_on_alike(env_id: str, options: dict[str, Any],
     expected = trajectory(env, actions)
     assert_same(trajectory(twin, actions), expected)
     assert_same(flat(twin.reset()), flat(env.reset()))  # the random streams go on alike too
-
-
-@each_world
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-def test_copies_after_rendering_go_on_alike(env_id: str, copied: Callable) -> None:
-    env = gym.make(env_id, render_mode="rgb_array", screen_size=96)
-    env.reset(seed=0)
-    env.step(1)
-    env.render()
-    twin = copied(env)
-    for action in (3, 1, 0):
-        assert_same(flat(twin.step(action)), flat(env.step(action)))
-        np.testing.assert_array_equal(twin.render(), env.render())
 
 
 @each_variant
@@ -191,29 +177,6 @@ def test_step_after_the_end_is_an_error_until_reset(env_id: str, options: dict[s
 
 
 @each_world
-def test_truncation_is_gymnasiums_time_limit(env_id: str) -> None:
-    env = gym.make(env_id, max_episode_steps=3)
-    env.reset(seed=0)
-    assert [env.step(0)[3] for _ in range(3)] == [False, False, True]
-    env.unwrapped.step(0)  # the environment itself continues
-
-
-@each_world
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"render_mode": "ansi"}, r"^render_mode .*\['human', 'rgb_array'\].* 'ansi'"),
-        ({"screen_size": 5}, "^screen_size .* got 5"),
-        ({"screen_size": 100_000}, "^screen_size .* got 100000"),
-    ],
-)
-def test_bad_rendering_options_are_named(env_id: str, options: dict[str, Any], message: str) -> None:
-    entry = {"PuddleWorld-v0": PuddleWorldEnv, "CollectObjects-v0": CollectObjectsEnv}[env_id]
-    with pytest.raises(ValueError, match=message):
-        entry(**options)
-
-
-@each_world
 def test_a_render_mode_is_needed_to_render(env_id: str) -> None:
     env = gym.make(env_id)
     env.reset(seed=0)
@@ -221,9 +184,3 @@ def test_a_render_mode_is_needed_to_render(env_id: str) -> None:
         assert env.render() is None
     with pytest.raises(ResetNeeded, match=r"^render\(\) was called before reset\(\)"):
         gym.make(env_id, render_mode="rgb_array").unwrapped.render()
-
-
-def test_a_map_of_your_own() -> None:
-    env = gym.make("CollectObjects-v0", layout=TINY_MAP, observation="state")
-    starts = {tuple(env.reset(seed=seed)[0].tolist()) for seed in range(20)}
-    assert starts == {(1, 1, 1, 1), (3, 3, 1, 1)}

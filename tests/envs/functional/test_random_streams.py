@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -82,19 +81,6 @@ def test_every_stream_is_the_sequence_of_its_generator(plan: tuple[int, list[tup
             if name != "peek":
                 for row in rows:
                     del ahead[row][:number]
-
-
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_refills_leave_no_gap(count: int) -> None:
-    """Many more draws than a buffer holds, from two streams at different positions."""
-    streams = UniformStreams([np.random.default_rng(i) for i in range(2)], count)
-    sequences = [call_by_call(i) for i in range(2)]
-    for k in range(4000):
-        mask = np.array([True, k % 3 > 0])
-        numbers = streams.peek(count)
-        streams.advance(count, mask)
-        for row in np.flatnonzero(mask):
-            assert numbers[row].tolist() == take_next(sequences, row, count)
 
 
 def test_returned_draws_are_copies() -> None:

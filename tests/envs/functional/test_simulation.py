@@ -170,16 +170,6 @@ def test_lookahead_needs_same_step_autoreset_and_no_rendering() -> None:
         drawn.set_lookahead(ahead)
 
 
-def test_prefetched_draws_are_those_that_are_taken_later() -> None:
-    streams = UniformStreams([np.random.default_rng(s) for s in range(3)], max_draws=2)
-    for round_ in range(400):
-        count = 1 + round_ % 7
-        numbers, cursors = streams.prefetch(count)
-        ahead = np.stack([numbers[row, cursors[row] : cursors[row] + count] for row in range(3)])
-        np.testing.assert_array_equal(ahead[:, :1], streams.peek(1))
-        np.testing.assert_array_equal(ahead, streams.take(np.arange(3), count))
-
-
 def test_prefetching_more_than_the_buffer_is_refused() -> None:
     streams = UniformStreams([np.random.default_rng(0)], max_draws=1)
     with pytest.raises(ValueError, match=r"count must be at most the buffer's length \d+, got 1000000"):

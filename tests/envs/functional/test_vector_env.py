@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from dgvf_envs.collect_objects import CollectObjectsVectorEnv
 from dgvf_envs.puddle_world import PuddleWorldVectorEnv
@@ -30,9 +29,6 @@ from tests.helpers import (
 )
 
 N = 6
-each_autoreset = pytest.mark.parametrize(
-    "mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=["NEXT_STEP", "SAME_STEP"]
-)
 each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
 MASK = np.array([True, False, False, True, True, False])
 
@@ -115,38 +111,6 @@ def test_seeds_and_partial_resets_equal_sync_vector_env(env_id: str, mode: Autor
 
 
 @each_world
-@each_autoreset
-def test_copy_i_is_the_scalar_environment_of_seed_plus_i(env_id: str, mode: AutoresetMode) -> None:
-    limit, steps, seed = SHORT_LIMITS[env_id], 100, 40
-    vector = own_vector_env(env_id, N, mode, max_episode_steps=limit)
-    policy, observations = skilled_policy(env_id, N, seed=3), [vector.reset(seed=seed)[0]]
-    actions, results = [], []
-    for _ in range(steps):
-        actions.append(policy(observations[-1]))
-        results.append(flat(vector.step(actions[-1])))
-        observations.append(results[-1][0])
-    for i in range(N):
-        scalar, over = gym.make(env_id, max_episode_steps=limit), False
-        np.testing.assert_array_equal(observations[0][i], scalar.reset(seed=seed + i)[0])
-        for action, (observation, reward, terminated, truncated, infos) in zip(actions, results, strict=True):
-            if over and mode is AutoresetMode.NEXT_STEP:
-                expected = (scalar.reset()[0], 0.0, False, False)
-                over = False
-            else:
-                *expected, info = scalar.step(int(action[i]))
-                over = expected[2] or expected[3]
-                if over and mode is AutoresetMode.SAME_STEP:
-                    np.testing.assert_array_equal(infos["final_obs"][i], expected[0])
-                    assert infos["final_info"]["is_success"][i] == info["is_success"]
-                    expected[0] = scalar.reset()[0]
-                else:
-                    assert infos["is_success"][i] == info["is_success"]
-            np.testing.assert_array_equal(observation[i], expected[0])
-            assert reward[i] == pytest.approx(expected[1], rel=1e-12)
-            assert (terminated[i], truncated[i]) == tuple(expected[2:])
-
-
-@each_world
 def test_without_a_seed_the_seeds_are_random_and_known(env_id: str) -> None:
     envs = [own_vector_env(env_id, N) for _ in range(2)]
     for env in envs:
@@ -159,28 +123,6 @@ def test_without_a_seed_the_seeds_are_random_and_known(env_id: str) -> None:
     assert len(twin.np_random) == N
     for action in (1, 3, 3):
         assert_same(flat(envs[0].step(np.full(N, action))), flat(twin.step(np.full(N, action))))
-
-
-@each_mode
-def test_infos_tell_of_ends_only_where_there_are_some(mode: AutoresetMode) -> None:
-    env = own_vector_env("CollectObjects-v0", 3, mode, layout=["S12"], max_episode_steps=5)
-    env.reset(seed=0)
-    _, rewards, terminated, _, infos = env.step(np.array([3, 2, 3]))
-    assert rewards.tolist() == [1.0, 0.0, 1.0]
-    assert not terminated.any()
-    assert_same(infos, {"is_success": np.zeros(3, dtype=bool), "_is_success": np.ones(3, dtype=bool)})
-    observations, rewards, terminated, _, infos = env.step(np.array([3, 3, 2]))
-    ended = np.array([True, False, False])
-    np.testing.assert_array_equal(terminated, ended)
-    if mode is AutoresetMode.SAME_STEP:
-        assert_same(infos["final_info"], {"is_success": ended, "_is_success": ended})
-        assert_same([infos["_final_obs"], infos["_final_info"], infos["_is_success"]], [ended, ended, ~ended])
-        assert [last is None for last in infos["final_obs"]] == [False, True, True]
-        assert infos["final_obs"][0].tolist() == [[[0, 0, 1]], [[0, 0, 0]], [[0, 0, 0]]]
-        assert observations[0].tolist() == [[[1, 0, 0]], [[0, 1, 0]], [[0, 0, 1]]]
-    else:
-        assert_same(infos, {"is_success": ended, "_is_success": np.ones(3, dtype=bool)})
-        assert observations[0].tolist() == [[[0, 0, 1]], [[0, 0, 0]], [[0, 0, 0]]]
 
 
 @each_mode
@@ -243,29 +185,6 @@ def test_copies_in_mid_episode_go_on_alike(
     assert_same_reset(env, twin)
     if render_mode:
         assert_same(env.render(), twin.render())
-
-
-@each_autoreset
-def test_gymnasiums_episode_statistics_are_those_of_sync_vector_env(mode: AutoresetMode) -> None:
-    ours, reference = map(RecordEpisodeStatistics, both("CollectObjectsSmall-v0", mode, max_episode_steps=16))
-    policy = skilled_policy("CollectObjectsSmall-v0", N, seed=0)
-    observation = ours.reset(seed=0)[0]
-    reference.reset(seed=0)
-    for _ in range(80):
-        actions = policy(observation)
-        observation = ours.step(actions)[0]
-        reference.step(actions)
-    assert list(ours.return_queue) == list(reference.return_queue) != []
-    assert list(ours.length_queue) == list(reference.length_queue)
-
-
-def test_make_vec_returns_our_class_by_default() -> None:
-    expected = {"PuddleWorld": PuddleWorldVectorEnv, "CollectObjects": CollectObjectsVectorEnv}
-    for env_id in ENV_IDS:
-        env = gym.make_vec(env_id, num_envs=2)
-        assert type(env) is next(cls for name, cls in expected.items() if env_id.startswith(name))
-        assert env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
-        assert env.max_episode_steps == gym.spec(env_id).max_episode_steps
 
 
 def test_a_mode_belongs_to_one_environment() -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldEnv, PuddleWorldState
 from dgvf_envs.puddle_world.puddles import DEGRIS_2012, SUTTON_1996, CapsulePuddle, GaussianPuddle, Puddle
-from tests.oracles import PuddleWalk, Rewarder, gaussian_penalty, segment_distance, sutton_reward
+from tests.oracles import PuddleWalk, Rewarder, gaussian_penalty, segment_distance
 
 units = st.floats(0.0, 1.0)
 points = st.tuples(units, units)
@@ -153,13 +153,6 @@ def test_noise_has_the_moments_of_its_distribution(distribution: str, moments: t
     assert abs(squares.mean() - moments[1] ** 2) < 5 * squares.std() / math.sqrt(squares.size)
 
 
-def test_uniform_noise_is_bounded_and_fills_its_range() -> None:
-    samples = noise_samples("uniform")
-    assert samples.min() == pytest.approx(-1.0, abs=1e-3)
-    assert samples.max() == pytest.approx(1.0, abs=1e-3)
-    assert np.abs(samples).max() <= 1.0 + 1e-12
-
-
 @pytest.mark.parametrize("distribution", ["uniform", "normal"])
 @pytest.mark.parametrize("u", [0.0, ALMOST_ONE])
 @pytest.mark.parametrize("v", [0.0, ALMOST_ONE])
@@ -168,24 +161,6 @@ def test_extreme_draws_keep_the_point_in_the_square(distribution: str, u: float,
     after = world.step(world.reset(np.empty((1, 0))), np.array([4]), np.array([[u, v]]))
     assert all(0.0 <= coordinate[0] <= 1.0 for coordinate in after.state)
     assert np.isfinite(after.reward).all()
-
-
-@given(points, st.integers(0, 4))
-def test_without_noise_a_move_is_the_thrust(point: tuple[float, float], action: int) -> None:
-    assume(all(0.1 <= coordinate <= 0.9 for coordinate in point))
-    world = PuddleWorld(noise=0.0, thrust=0.07)
-    after = world.step(PuddleWorldState(*np.array(point)[:, None]), np.array([action]), np.ones((1, 2)))
-    moved = np.array(after.state)[:, 0] - point
-    assert np.abs(moved).sum() == pytest.approx(0.0 if action == 4 else 0.07)
-    assert moved[0 if action < 2 else 1] == pytest.approx([-0.07, 0.07, -0.07, 0.07, 0.0][action])
-
-
-def test_the_terminal_step_is_rewarded_like_any_other() -> None:
-    world = PuddleWorld(noise=0.0, puddles="sutton-1996", goal=(0.45, 0.6))
-    after = world.step(PuddleWorldState(np.array([0.45]), np.array([0.5])), np.array([3]), np.zeros((1, 2)))
-    assert after.terminated.tolist() == [True]
-    assert after.reward[0] == pytest.approx(sutton_reward(0.45, 0.55))
-    assert after.reward[0] < -40.0
 
 
 def test_the_goal_is_open() -> None:
@@ -216,22 +191,14 @@ NAN = float("nan")
     ("options", "message"),
     [
         ({"noise": -0.1}, r"noise .* -0\.1"),
-        ({"noise": NAN}, "noise .* nan"),
         ({"noise": "0.1"}, "noise .* '0.1'"),
-        ({"thrust": None}, "thrust .* None"),
-        ({"noise": math.inf}, "noise .* inf"),
         ({"thrust": 0.0}, r"thrust .* 0\.0"),
-        ({"thrust": -1.0}, r"thrust .* -1\.0"),
         ({"reward_scale": 0.0}, r"reward_scale .* 0\.0"),
         ({"goal_threshold": NAN}, "goal_threshold .* nan"),
         ({"start": "everywhere"}, "start .* 'everywhere'"),
         ({"start": (0.5, 1.5)}, r"start .* \(0\.5, 1\.5\)"),
-        ({"start": (0.5,)}, r"start .* \(0\.5,\)"),
-        ({"start": 0.5}, r"start .* 0\.5"),
-        ({"start": (NAN, 0.5)}, r"start .* \(nan, 0\.5\)"),
         ({"start": (0.97, 0.98)}, r"start .* goal .* \(0\.97, 0\.98\)"),
         ({"goal": (-0.1, 0.5)}, r"goal .* \(-0\.1, 0\.5\)"),
-        ({"goal": "corner"}, "goal .* 'corner'"),
         ({"puddles": "deep"}, "puddles .*'degris-2012'.* 'deep'"),
         ({"puddles": [1, 2]}, r"puddles .* \[1, 2\]"),
         ({"puddles": [DEGRIS_2012[0], SUTTON_1996[0]]}, r"puddles .* same class.*GaussianPuddle.*CapsulePuddle"),

@@ -56,13 +56,6 @@ def test_named_sets_are_those_of_the_literature(puddles: Sequence[Puddle], rewar
     assert puddles in PUDDLE_SETS.values()
 
 
-@pytest.mark.parametrize("kind", [GaussianPuddle, CapsulePuddle])
-def test_constants_are_columns(kind: type[Puddle]) -> None:
-    """Every constant is `[P, 1]`, so that it meets positions `[B]` as `[P, B]`."""
-    puddles = DEGRIS_2012 if kind is GaussianPuddle else SUTTON_1996
-    assert {field.shape for field in kind.constants(puddles)} == {(len(puddles), 1)}
-
-
 @pytest.mark.parametrize(
     ("build", "message"),
     [

@@ -9,8 +9,8 @@ import numpy as np
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from dgvf_agents.atlas.domains import Rooms
 from dgvf_agents.atlas.report import evaluated_world, read_run
-from dgvf_agents.atlas.rooms import Rooms
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.shipped import SHIPPED
 from dgvf_envs.rendering import DIVERGING

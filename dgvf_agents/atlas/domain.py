@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple, final
 
+import gymnasium as gym
 import numpy as np
 
 from dgvf_agents.atlas.episode import Episode
@@ -143,3 +144,42 @@ def register(dynamics: type[Dynamics[Any]], domain: Callable[[Any], Domain]) -> 
         domain: makes the domain of such a world; a class whose constructor takes the world.
     """
     domain_of.register(dynamics, domain)
+
+
+def check_domain(domain: Domain, space: gym.Space) -> None:
+    """Check a domain before anything is computed at its points.
+
+    Args:
+        domain: the domain.
+        space: the agent's observation space.
+
+    Raises:
+        ValueError: an array has another shape or type than `Domain` says; the message names the attribute.
+    """
+    name, seen = type(domain).__name__, tuple(np.shape(domain.observations))
+    if not seen or seen[1:] != space.shape:
+        raise ValueError(
+            f"{name}.observations must have the shape (N, {', '.join(map(str, space.shape or ()))}), the agent's "
+            f"observations at N points, got {seen}"
+        )
+    points = seen[0]
+    for attribute in ("acting", "arriving", "counted", "evaluated"):
+        values = np.asarray(getattr(domain, attribute))
+        if values.shape != (points,) or values.dtype != np.bool_:
+            raise ValueError(
+                f"{name}.{attribute} must be boolean of the shape ({points},), as observations, "
+                f"got {values.dtype} {values.shape}"
+            )
+    arrays = {"groups": domain.groups, "distance": domain.groups if domain.distance is None else domain.distance}
+    arrays |= {f"landmarks[{i}].values": one.values for i, one in enumerate(domain.landmarks)}
+    arrays |= {f"targets[{i}].values": one.values for i, one in enumerate(domain.targets)}
+    for attribute, values in arrays.items():
+        if np.shape(values)[:1] != (points,):
+            raise ValueError(f"{name}.{attribute} must have {points} rows, as observations, got {np.shape(values)}")
+    if isinstance(domain.layout, Maps):
+        laid_out = np.sort(np.concatenate([panel.layout[panel.layout >= 0] for panel in domain.layout.panels]))
+        if not np.array_equal(laid_out, np.arange(points)):
+            raise ValueError(
+                f"{name}.layout must have every state from 0 to {points - 1} on exactly one panel, got "
+                f"{len(laid_out)} positions of {len(np.unique(laid_out))} states"
+            )

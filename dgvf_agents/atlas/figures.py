@@ -1,21 +1,99 @@
-"""The pictures of an atlas on maps: heat maps of questions, maps over training, curves of several agents."""
+"""The pictures of an atlas: heat maps and curves in a world with maps; frames, gradients and lines along a game."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import cycle
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
+import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from scipy.spatial.distance import cdist
+from torch import Tensor
 
-from dgvf_agents.atlas.charts import HEIGHT, chart, rounded
-from dgvf_agents.atlas.following import follow
-from dgvf_agents.atlas.maps import Maps, Picture, scale_of
-from dgvf_agents.atlas.probe import lines_of
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.atlas.domain import Domain
+from dgvf_agents.atlas.domains import Game
+from dgvf_agents.atlas.episode import Episode, record, recorded_env
+from dgvf_agents.atlas.maps import Maps, Picture, data_uri, limits_of, png_of, scale_of
+from dgvf_agents.atlas.probe import QuestionValues, lines_of, question_task, question_values
 from dgvf_agents.atlas.report import RunReport
+from dgvf_agents.train.config import TrainConfig
+from dgvf_envs.rendering import DIVERGING, colors
+
+HEIGHT = 100
+"""Units of a chart's height; it is stretched to any size."""
+
+
+@final
+class Chart(NamedTuple):
+    """Lines on one scale."""
+
+    paths: tuple[str, ...]
+    """The `d` of a path for each line; x is the moment, y runs from 0 (high) to `HEIGHT` (low)."""
+    low: float
+    """Value at the bottom."""
+    high: float
+    """Value at the top."""
+
+
+def chart(*lines: np.ndarray, first: int = 0) -> Chart:
+    """Lines `[T + 1]` on a common scale, which values from moment `first` on decide; NaN leaves a gap."""
+    low, high = limits_of(np.concatenate([line[first:] for line in lines]))
+    return Chart(tuple(_path(HEIGHT * (high - line) / (high - low)) for line in lines), low, high)
+
+
+def _path(heights: np.ndarray) -> str:
+    drawn = ~np.isnan(heights)
+    begins = drawn & ~np.append(False, drawn[:-1])
+    moments = np.flatnonzero(drawn).tolist()
+    return "".join(f"{'M' if begins[t] else 'L'}{t} {heights[t]:.1f}".removesuffix(".0") for t in moments)
+
+
+def rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
+    """Values `[T]` for JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(f"{value:.{digits}g}") for value in values.tolist()]
+
+
+STEPS = 200
+"""Steps after which a recording stops."""
+
+
+@final
+class Followed(NamedTuple):
+    """T steps of an agent, and its D questions along them."""
+
+    episode: Episode
+    values: QuestionValues
+    """`[T + 1, D]` each."""
+    points: np.ndarray
+    """`[T + 1]` integer: the points of the domain where the agent was; the nearest ones, if observations are
+    continuous."""
+
+
+def follow(model: SynchronousAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0) -> Followed:
+    """Record an episode of an agent and evaluate its questions along it.
+
+    Args:
+        model: the agent.
+        config: how it was trained.
+        domain: points of its world.
+        seed: of the environment and the actions, which are drawn from the policy.
+
+    Raises:
+        ValueError: actions are not discrete.
+    """
+    env = recorded_env(config)
+    try:
+        episode = record(model, env, seed, STEPS, pictures=False)
+    finally:
+        env.close()
+    seen, known = (one.reshape(len(one), -1) for one in (episode.observations, domain.observations))
+    return Followed(episode, question_values(model, Game(episode)), cdist(seen, known).argmin(axis=1))
+
 
 COLORS = ("#c0392b", "#2c69b0", "#7a54be", "#3a945c", "#b7791f", "#26282c")
 """Of the agents, in their order."""
@@ -186,3 +264,240 @@ def curves_png(agents: Sequence[RunReport]) -> bytes:
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()
+
+
+GRADIENT_MOMENTS = 240
+"""Moments of a game at even distances at which gradients are drawn."""
+HEAT_LEVELS = 16
+"""Steps of brightness: more cannot be told apart and take more room."""
+_BATCH = 64
+"""Observations at once."""
+_FINE = 64
+"""Pixels along a side from which on gradients are averaged over cells of 2 x 2."""
+
+
+@final
+class Gradients(NamedTuple):
+    """Where one question looks at K moments."""
+
+    moments: tuple[int, ...]
+    """In order."""
+    heat: tuple[np.ndarray, ...]
+    """`[K]` of `[H, W]` uint8 in [0, `HEAT_LEVELS`): brightness in proportion to |∂u/∂o|, summed over the channels and
+    averaged over small cells if pictures are large."""
+    share: np.ndarray
+    """`[C]`: of the gradient in each channel, the oldest frame of a stack first."""
+
+
+def gradients_of(model: SynchronousAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
+    """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
+    moments = key_moments(len(cumulant) - 1, GRADIENT_MOMENTS, domain.extremes(cumulant))
+    each = cumulant_saliency(model, domain.observations[moments], question)
+    summed = cells(each.sum(axis=1))
+    counted = domain.counted[moments]
+    peak = peak_of(summed[counted])
+    of_channels = each[counted].sum(axis=(0, 2, 3), dtype=np.float64)
+    heat = tuple(heat_levels(one, peak) for one in summed)
+    return Gradients(tuple(moments), heat, of_channels / max(of_channels.sum(), 1e-30))
+
+
+def key_moments(steps: int, even: int, besides: Sequence[int]) -> list[int]:
+    """At most `even` moments of 1 … T at even distances, the last one among them, and others besides, in order."""
+    return sorted({*np.linspace(steps, 1, min(even, steps)).round().astype(int).tolist(), *besides})
+
+
+def saliency(ask: Callable[[Tensor], Tensor], observations: Tensor, question: int) -> Tensor:
+    """|∂u_i / ∂o| of every pixel in every channel, `[N, C, H, W]`.
+
+    It says by how much the cumulant would change with a small change of one pixel, all others kept; not which pixels
+    make it what it is, nor what happens when an object is gone (Simonyan et al. 2014).
+
+    Args:
+        ask: cumulants `[N, D]` of observations `[N, C, H, W]`, each of its own observation alone.
+        observations: o, floating-point.
+        question: i.
+    """
+    seen = observations.detach().requires_grad_(True)
+    (gradient,) = torch.autograd.grad(ask(seen)[:, question].sum(), seen)
+    return gradient.abs()
+
+
+def cumulant_saliency(model: SynchronousAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
+    """`saliency` of an agent's own question, per full range of a pixel (black to white), `[N, C, H, W]`.
+
+    Args:
+        model: the agent.
+        observations: `[N, C, H, W]` uint8.
+        question: its number.
+
+    Raises:
+        ValueError: the agent has no questions, they are about more than one observation, or there is none of that
+            number.
+    """
+    task, eta = question_task(model), model.learner.eta
+    if not 0 <= question < task.num_answers:
+        raise ValueError(f"question must lie in [0, {task.num_answers - 1}], got {question!r}")
+
+    def ask(seen: Tensor) -> Tensor:
+        return task.network.ask(eta, seen[None])[0][0]
+
+    pixels = torch.from_numpy(np.ascontiguousarray(observations)).float()
+    parts = [saliency(ask, part, question) for part in pixels.split(_BATCH)]
+    return 255.0 * torch.cat(parts).numpy()
+
+
+def cells(saliency: np.ndarray) -> np.ndarray:
+    """Means of `[..., H, W]` over 2 x 2 pixels if pictures are large: neighbors differ by the strides of a network."""
+    height, width = saliency.shape[-2:]
+    if min(height, width) < _FINE or height % 2 or width % 2:
+        return saliency
+    return saliency.reshape(*saliency.shape[:-2], height // 2, 2, width // 2, 2).mean(axis=(-3, -1))
+
+
+def peak_of(saliency: np.ndarray) -> float:
+    """The gradient of full brightness: the 99.8th percentile over moments and pixels, robust to single ones."""
+    return max(float(np.percentile(saliency, 99.8)), 1e-30)
+
+
+def heat_levels(saliency: np.ndarray, peak: float) -> np.ndarray:
+    """Brightness `[H, W]` uint8 in [0, `HEAT_LEVELS`), in proportion to the gradient; full at `peak` and above."""
+    return np.round(np.clip(saliency / peak, 0.0, 1.0) * (HEAT_LEVELS - 1)).astype(np.uint8)
+
+
+_GLOW = ((0, 0, 0), (120, 20, 70), (240, 80, 50), (255, 190, 60), (255, 255, 210))
+HEAT_COLORS = colors(_GLOW, np.linspace(0.0, 1.0, HEAT_LEVELS)).round().astype(np.uint8)
+"""`[levels, 3]`: what is added to a frame, as light is ("screen"); black adds nothing."""
+_DIM = 0.7
+"""Brightness of a frame under heat."""
+_LARGE_FRAME = 320
+"""Pixels that the height of a picture of one frame has at least."""
+
+
+@final
+class EpisodeFigures:
+    """Frames of a recorded game, lines along it, and gradients of the questions that lead the kinds shown large."""
+
+    template = "episode.html"
+
+    def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
+        assert isinstance(report.domain.layout, Episode)
+        self._report, self._questions, self._domain = report, report.asked(), report.domain
+        self.episode, self._values = report.domain.layout, self._questions.values
+        leaders = [kind.leader for kind in self._questions.ranking.kinds[:kinds]]
+        self.extremes = {one: self._domain.extremes(self._values.cumulants[:, one]) for one in leaders}
+        self.gradients = {
+            one: gradients_of(report.model, report.domain, self._values.cumulants[:, one], one) for one in leaders
+        }
+        self.frames = [png_of(frame) for frame in self.episode.frames]
+        self.overview = png_of(
+            overview(self._values.cumulants[1:, self._questions.ranking.kinds_first], self.episode.first - 1)
+        )
+        self.heated = {
+            one: [png_of(self._heated_at(one, moment)) for moment in moments] for one, moments in self.extremes.items()
+        }
+        self.looks: list[dict[str, Any]] = [{"label": "this run", **one.numbers} for one in report.history]
+        for one in others:
+            last = {**one.history[-1].numbers, "likeness": None}
+            self.looks.append({"label": f"{one.config.task}, seed {one.config.seed}", **last})
+
+    def charts(self, question: int) -> dict[str, Chart]:
+        """The lines of a question: cumulant, answer with outcome, and discount unless it is constant."""
+        cumulant, discount, answer, outcome = lines_of(self._values, question)
+        first = self.episode.first
+        lines = {"cumulant": (cumulant,), "answer": (outcome, answer), "discount": (discount,)}
+        if np.ptp(discount[first:]) < 1e-6:
+            del lines["discount"]
+        return {name: chart(*drawn, first=first) for name, drawn in lines.items()}
+
+    def files(self) -> dict[str, bytes]:
+        """The pictures to write beside the page, PNG by name."""
+        files = {"all-cumulants": self.overview}
+        for question, moments in self.extremes.items():
+            stem = f"question-{question:03d}"
+            files[f"{stem}-highest"], files[f"{stem}-lowest"] = self.heated[question]
+            files |= {f"frame-{moment:05d}": self.frames[moment] for moment in moments}
+        return files
+
+    def context(self) -> dict[str, Any]:
+        """What only this page shows."""
+        episode = self.episode
+        return {
+            "episode": episode,
+            "value": chart(self._report.values, first=episode.first),
+            "charts_of_principal": [chart(one, first=episode.first) for one in self._questions.principal.values.T],
+            "rewards": [(int(t) + 1, float(episode.rewards[t])) for t in np.flatnonzero(episode.rewards)],
+            "ends": (np.flatnonzero(episode.terminated) + 1).tolist(),
+            "channels": episode.observations.shape[1],
+            "height": HEIGHT,
+            "every": episode.steps <= GRADIENT_MOMENTS,
+        }
+
+    def script_data(self) -> dict[str, Any]:
+        """What the page's script moves through."""
+        episode, questions = self.episode, {}
+        for number, found in self.gradients.items():
+            lines = dict(zip("ugy", (rounded(line, 4) for line in lines_of(self._values, number)), strict=False))
+            heat = {
+                str(t): data_uri(png_of(one, HEAT_COLORS)) for t, one in zip(found.moments, found.heat, strict=True)
+            }
+            questions[str(number)] = {**lines, "heat": heat}
+        return {
+            "steps": episode.steps,
+            "frames": [data_uri(frame) for frame in self.frames],
+            "actions": episode.actions.tolist(),
+            "names": list(episode.action_names),
+            "rewards": episode.rewards.tolist(),
+            "ends": episode.terminated.tolist(),
+            "questions": questions,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """The fields of `atlas.json` that only this page has."""
+        episode, config = self.episode, self._report.config
+        return {
+            "task": config.task,
+            "seed": config.seed,
+            "steps": self._report.steps,
+            "game": {
+                "seed": episode.seed,
+                "steps": episode.steps,
+                "score": episode.score,
+                "over": episode.over,
+                "rewards": episode.rewards.tolist(),
+                "terminated": episode.terminated.tolist(),
+                "actions": episode.actions.tolist(),
+                "values": rounded(self._report.values),
+            },
+            "looks": self.looks,
+        }
+
+    def question_record(self, question: int) -> dict[str, Any]:
+        """The same for one question."""
+        truth, found = self._questions.truth, self.gradients.get(question)
+        assert truth is not None
+        return {
+            "answers_explain": rounded(truth[[question]])[0],
+            **dict(zip(self._values._fields, map(rounded, lines_of(self._values, question)), strict=True)),
+            "gradient_by_channel": None if found is None else found.share.tolist(),
+        }
+
+    def _heated_at(self, question: int, moment: int) -> np.ndarray:
+        found, frame = self.gradients[question], self.episode.frames[moment]
+        return heated(frame, found.heat[found.moments.index(moment)], -(-_LARGE_FRAME // frame.shape[0]))
+
+
+def overview(cumulants: np.ndarray, first: int = 0) -> np.ndarray:
+    """Cumulants `[T, D]` as colors `[D, T, 3]`: white is zero, and the full red or blue of a question is its greatest
+    magnitude from time `first` on.
+    """
+    reach = np.maximum(np.abs(cumulants[first:]).max(axis=0), 1e-9)
+    return colors(DIVERGING, 0.5 + 0.5 * (cumulants / reach).T).round().astype(np.uint8)
+
+
+def heated(frame: np.ndarray, levels: np.ndarray, scale: int = 1) -> np.ndarray:
+    """A frame `[height, width, 3]` in grey, `scale` times as large, with heat levels `[H, W]` stretched over it."""
+    grey = (frame @ np.array([0.299, 0.587, 0.114]) * _DIM / 255.0).repeat(scale, axis=0).repeat(scale, axis=1)
+    rows = np.arange(grey.shape[0]) * levels.shape[0] // grey.shape[0]
+    columns = np.arange(grey.shape[1]) * levels.shape[1] // grey.shape[1]
+    light = HEAT_COLORS[levels[rows[:, None], columns]] / 255.0
+    return (255.0 * (1.0 - (1.0 - grey[..., None]) * (1.0 - light))).round().astype(np.uint8)

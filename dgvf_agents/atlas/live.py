@@ -7,8 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
-from dgvf_agents.atlas.domain import Domain
-from dgvf_agents.atlas.domain_check import check_domain
+from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.maps import Maps, scale_of
 from dgvf_agents.atlas.probe import agent_values
 from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of

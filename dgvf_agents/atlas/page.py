@@ -11,22 +11,19 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.captions import NAMED
-from dgvf_agents.atlas.domain import Domain
-from dgvf_agents.atlas.domain_check import check_domain
+from dgvf_agents.atlas.domain import Domain, check_domain
+from dgvf_agents.atlas.domains import Game
 from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
-from dgvf_agents.atlas.figures import MapFigures
-from dgvf_agents.atlas.frames import EpisodeFigures
-from dgvf_agents.atlas.games import Game
+from dgvf_agents.atlas.figures import EpisodeFigures, MapFigures
 from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
-from dgvf_agents.atlas.report import Questions, RunReport, evaluated_world, read_run
-from dgvf_agents.atlas.summary import lead
+from dgvf_agents.atlas.report import Questions, RunReport, evaluated_world, lead, read_run
 from dgvf_agents.storage.atomic import write_whole
 from dgvf_agents.train.algorithms import algorithm_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.shipped import output_folder
+from dgvf_agents.train.shipped import output_folder, shipped_name
 
 GAME_STEPS = 1000
 """Steps after which the recording of a game stops by default: a bit more than a minute of an Atari game."""
@@ -87,7 +84,7 @@ def write_atlas(
         write_whole(folder / "pictures" / f"{name}.png", png)
     write_whole(folder / "atlas.json", (json.dumps(_record(report, figures), indent=1) + "\n").encode())
     page = folder / "index.html"
-    write_whole(page, _render(report, figures, kinds).encode())
+    write_whole(page, _render(report, figures, kinds, shipped_name(own.path) or own.path.resolve().name).encode())
     return page
 
 
@@ -99,9 +96,10 @@ def _recorded_game(config: TrainConfig, model: SynchronousAlgorithm, seed: int, 
         env.close()
 
 
-def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int) -> str:
+def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int, run: str) -> str:
     template, questions = _environment().get_template(figures.template), report.asked()
     return template.render(
+        run=run,
         report=report,
         questions=questions,
         ranking=questions.ranking,

@@ -13,11 +13,19 @@ import numpy as np
 
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas import metrics
-from dgvf_agents.atlas.captions import Caption, describe_question, name_question
+from dgvf_agents.atlas.captions import NAMED, Caption, describe_question, name_question
 from dgvf_agents.atlas.domain import Domain, domain_of
 from dgvf_agents.atlas.metrics import Principal, Ranking, principal_questions, rank
-from dgvf_agents.atlas.probe import AgentValues, QuestionValues, agent_in, agent_values, question_values
-from dgvf_agents.atlas.reliance import Reliance, policy_return, reliance
+from dgvf_agents.atlas.probe import (
+    AgentValues,
+    QuestionValues,
+    Reliance,
+    agent_in,
+    agent_values,
+    policy_return,
+    question_values,
+    reliance,
+)
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.train.algorithms import algorithm_of
 from dgvf_agents.train.config import TrainConfig
@@ -196,3 +204,58 @@ def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, dom
     numbers |= {"effective_rank": metrics.effective_rank(features), "srank": metrics.srank(features)}
     numbers |= {one.key: metrics.decoded(features, one.values[rows], groups) for one in domain.targets}
     return Checkpoint(steps, cumulants, numbers)
+
+
+def lead(report: RunReport) -> str:
+    """What an agent asks, how much of it has a name, and what the main task relies on."""
+    questions, wording = report.asked(), report.domain.wording
+    principal = questions.principal
+    count, kinds = len(questions.captions), len(questions.ranking.kinds)
+    sentences = [f"This agent asks {_number(count, 'question')} of {_number(kinds, 'kind')}."]
+    if not len(principal.shares):
+        return f"{sentences[0]} Their cumulants are the same {wording.everywhere}: it asks nothing."
+    sentences.append(_common(report.history[-1].numbers["effective_questions"], principal))
+    sentences.append(_names(questions))
+    sentences.append(_reliance(report, questions))
+    return " ".join(sentences)
+
+
+def _common(effective: float | None, principal: Principal) -> str:
+    first, total, count = principal.shares[0], principal.shares.sum(), len(principal.shares)
+    rest = f", and the first {count} hold {total:.0%}" if count > 1 else ""
+    return (
+        f"They vary as {effective:.1f} independent ones would: one principal question holds {first:.0%} of the variance"
+        f"{rest}."
+    )
+
+
+def _names(questions: Questions) -> str:
+    named = [i for i in questions.ranking.kinds_first if questions.captions[i].named]
+    if not named:
+        return f"None of them has a name: landmarks explain less than {NAMED:.0%} of each."
+    every = len(named) == len(questions.captions) > 1
+    have = "All of them have a name" if every else f"{len(named)} of them {'has' if len(named) == 1 else 'have'} a name"
+    first = f"The first of these is question {named[0]}, “{questions.captions[named[0]].headline}”"
+    return f"{have}: landmarks explain at least {NAMED:.0%} of how each varies. {first}"
+
+
+def _reliance(report: RunReport, questions: Questions) -> str:
+    lost = questions.reliance.return_lost
+    if lost is not None and report.exact_return is not None:
+        i = int(lost.argmax())
+        if lost[i] >= 0.005:
+            left = report.exact_return - lost[i]
+            return (
+                f"The task relies most on question {i}: without its answer the agent's expected return falls from "
+                f"{report.exact_return:.2f} to {left:.2f}."
+            )
+        return f"Erasing any one answer leaves the agent's expected return of {report.exact_return:.2f} as it is."
+    i = int(np.argmax(questions.reliance.policy))
+    return (
+        f"The policy relies most on question {i}: without its answer the probabilities of actions change by "
+        f"{questions.reliance.policy[i]:.2g} nats (mean Kullback-Leibler divergence)."
+    )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import html
 import io
 import json
 import re
@@ -146,31 +145,3 @@ def opened(address: str, profile: Path) -> str:
     )
     assert "CONSOLE" not in shown.stderr
     return shown.stdout
-
-
-def acted(page: Path, folder: Path, script: str) -> list[str]:
-    """What a script on a page said, by `said.push(text)`."""
-    copy = folder / "acted.html"
-    addition = (
-        f"<script>{{ const said = []; {script}\ndocument.body.dataset.said = JSON.stringify(said); }}</script></body>"
-    )
-    copy.write_text(page.read_text().replace("</body>", addition))
-    shown = opened(copy.as_uri(), folder / "profile")
-    found = re.search(r'data-said="(.*?)"', shown)
-    assert found is not None
-    return json.loads(html.unescape(found.group(1)))
-
-
-def widths(page: Path, folder: Path, width: int) -> int:
-    """How wide a page is in a frame of this width: more, if one has to scroll sideways."""
-    send = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
-    inside = html.escape(page.read_text().replace("</body>", send))
-    around = folder / "around.html"
-    around.write_text(
-        "<!DOCTYPE html><body><script>"
-        'addEventListener("message", (event) => { document.body.dataset.width = event.data; });'
-        f'</script><iframe style="border: 0; width: {width}px; height: 900px" srcdoc="{inside}"></iframe>'
-    )
-    found = re.search(r'data-width="(\d+)"', opened(around.as_uri(), folder / "profile"))
-    assert found is not None
-    return int(found.group(1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import gymnasium as gym
@@ -14,13 +13,19 @@ import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_agents.atlas.following import STEPS, follow
-from dgvf_agents.atlas.maps import SIDE, Scale, limits_of, scale_of
+from dgvf_agents.atlas.figures import follow
+from dgvf_agents.atlas.maps import SIDE, Scale, scale_of
 from dgvf_agents.atlas.page import write_atlas
-from dgvf_agents.atlas.probe import AgentValues, agent_in, agent_values, question_values
-from dgvf_agents.atlas.reliance import erased, policy_return, reliance
+from dgvf_agents.atlas.probe import (
+    AgentValues,
+    agent_in,
+    agent_values,
+    erased,
+    policy_return,
+    question_values,
+    reliance,
+)
 from dgvf_agents.atlas.report import Checkpoint, read_run
-from dgvf_agents.cli import main
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.collect_objects.env import CollectObjects
@@ -29,14 +34,12 @@ from dgvf_envs.rendering import DIVERGING, INK, SEQUENTIAL, Canvas
 from tests.atlas.pages import (
     CHROMIUM,
     Reader,
-    acted,
     decoded,
     opened,
     record_of,
     refusal,
     self_contained,
     usable,
-    widths,
 )
 from tests.atlas.runs import QUESTIONS, domain, model_of, tiny_run
 
@@ -90,15 +93,6 @@ class TestMaps:
                 observation, _ = env.reset()
         assert len(met) > 40
 
-    def test_are_the_networks_over_the_square_too(self, runs: dict[str, Path]) -> None:
-        model, states = model_of(runs["square"]), domain(SQUARE)
-        asked, agent = question_values(model, states), agent_values(model, states.observations)
-        layout = states.layout.panels[0].layout
-        for row, column in ((0, 0), (7, 30), (20, 20), (40, 3)):
-            point = (column / (len(layout) - 1), row / (len(layout) - 1))
-            observation, _ = gym.make(SQUARE, start=point).reset(seed=0)
-            self.check(model, observation, asked, agent, layout[row, column], False)
-
     @staticmethod
     def check(model, observation, asked, agent, state, terminated) -> None:
         seen = torch.from_numpy(observation)[None]
@@ -126,10 +120,6 @@ class TestMaps:
         expected = 1.0 / (1.0 + np.exp(-logits.detach().numpy()))
         assert np.ptp(expected, axis=0).min() > 1e-3  # so that a mix-up of states or questions shows
         np.testing.assert_allclose(question_values(model, states).discounts, expected, rtol=1e-5)
-
-    def test_need_questions(self, runs: dict[str, Path]) -> None:
-        with pytest.raises(ValueError, match="run must have questions"):
-            question_values(model_of(runs["prediction"]), domain(SMALL))
 
 
 class TestReliance:
@@ -209,16 +199,6 @@ class TestPictures:
         assert tuple(pixels[5, 5]) == (70, 78, 96)  # a wall
         assert (pixels[21:29, 61:69] != DIVERGING[2]).any()  # the first object
 
-    def test_limits_are_those_asked_for(self) -> None:
-        states = domain(SQUARE)
-        values = states.position[:, 1]
-        assert limits_of(values) == (0.0, 1.0)
-        assert limits_of(np.array([3.0, np.nan, 3.0])) == (2.5, 3.5)
-        own = decoded(states.layout.draw("cumulant", values, Scale(0.4, 0.6, DIVERGING), side=80).png)
-        usual = decoded(states.layout.draw("cumulant", values, side=80).png)
-        assert own[75, 40, 2] > own[75, 40, 0] + 50  # blue below
-        assert usual[75, 40].min() > 200  # white is zero
-
     def test_scales_are_those_of_the_quantities(self) -> None:
         values = np.array([0.25, np.nan, -0.5])
         assert scale_of("cumulant", values) == Scale(-0.5, 0.5, DIVERGING)
@@ -241,29 +221,6 @@ class TestPictures:
             objects = decoded(layout.draw("cumulant", np.zeros(len(alone))).png).astype(int)
             changed = np.argwhere((pixels != objects).any(axis=-1)).mean(axis=0)
             assert abs(changed - [row, column]).max() < 0.06 * SIDE
-
-    @pytest.mark.parametrize("env_id", [SMALL, "CollectObjects-v0", SQUARE])
-    def test_axes_have_labels_at_the_positions_that_they_name(self, env_id: str) -> None:
-        states = domain(env_id)
-        layout, panels = states.layout, len(states.layout.panels)
-        horizontal, vertical = layout.axes
-        assert len(layout.ticks()) == panels * len(horizontal.ticks)
-        place = states.position[:, ::-1] if env_id != SQUARE else states.position
-        for i, (left, label) in enumerate(layout.ticks()):
-            there = np.isclose(place[:, 0], float(label)) & (layout.positions[:, 0] == i // len(horizontal.ticks))
-            np.testing.assert_allclose(layout.positions[there, 1], left, atol=0.6)
-            assert there.any()
-        for share, label in vertical.ticks:
-            np.testing.assert_allclose(
-                layout.positions[np.isclose(place[:, 1], float(label)), 2], 100 * share, atol=0.6
-            )
-
-    def test_a_path_begins_anew_on_another_map(self) -> None:
-        layout = domain(SMALL).layout
-        before, after = layout.panels
-        states = [before.layout[1, 1], before.layout[1, 2], after.layout[1, 2]]
-        points = [f"{layout.positions[state, 1]:.1f} {layout.positions[state, 2]:.1f}" for state in states]
-        assert layout.path(states) == f"M{points[0]}L{points[1]}M{points[2]}"
 
     @pytest.mark.parametrize("env_id", [SMALL, SQUARE])
     def test_arrows_point_along_the_policy(self, env_id: str) -> None:
@@ -308,12 +265,6 @@ class TestHistory:
         assert 1.0 <= moments[-1].numbers["effective_questions"] <= QUESTIONS
         assert moments[0].numbers["likeness"] < moments[-1].numbers["likeness"] == pytest.approx(1.0)
 
-    @pytest.mark.parametrize(("count", "expected"), [(1, [240]), (2, [80, 240]), (3, [80, 160, 240])])
-    def test_takes_as_many_checkpoints_as_asked(self, runs: dict[str, Path], count: int, expected: list[int]) -> None:
-        moments = history(runs["prediction"], count)
-        assert [moment.steps for moment in moments[1:]] == expected
-        assert all(moment.cumulants is None and moment.numbers["variation"] is None for moment in moments)
-
 
 class TestFollowing:
     def test_is_an_episode_of_the_agent_in_its_world(self, runs: dict[str, Path]) -> None:
@@ -334,13 +285,6 @@ class TestFollowing:
             last = found.values.cumulants[t + 1] + found.values.discounts[t + 1] * last
             np.testing.assert_allclose(found.values.outcomes[t], last, rtol=1e-4, atol=1e-6)
 
-    def test_is_at_the_nearest_points_of_the_square(self, runs: dict[str, Path]) -> None:
-        states = domain(SQUARE)
-        found = follow(model_of(runs["square"]), RunFolder(runs["square"]).read_config(), states)
-        assert found.episode.steps <= STEPS
-        apart = np.abs(states.position[found.points] - found.episode.observations).max()
-        assert 0 < apart <= 0.5 / 40 + 1e-6
-
 
 def model_answer(model: DGVFA2C, observation: np.ndarray) -> np.ndarray:
     with torch.no_grad():
@@ -348,9 +292,6 @@ def model_answer(model: DGVFA2C, observation: np.ndarray) -> np.ndarray:
 
 
 class TestPage:
-    def test_is_whole_in_itself(self, page: Path) -> None:
-        assert len(self_contained(page).pictures) > 2 * QUESTIONS
-
     def test_shows_every_question_and_every_agent(self, page: Path) -> None:
         reader = Reader(page.read_text())
         numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
@@ -364,21 +305,8 @@ class TestPage:
         assert [moment["steps"] for moment in record["agents"][0]["moments"]] == [0, 80, 240]
         assert "discounts" not in {found.get("alt") for found in reader.attributes}
 
-    def test_pictures_lie_beside_it(self, page: Path) -> None:
-        names = {file.name for file in (page.parent / "pictures").iterdir()}
-        assert {"world.png", "policy.png", "evolution.png", "principal-1.png"} <= names
-        for number in range(QUESTIONS):
-            assert {f"question-{number:03d}-cumulant.png", f"question-{number:03d}-answer.png"} <= names
-        assert all((page.parent / "pictures" / name).read_bytes().startswith(b"\x89PNG") for name in names)
-        assert not list(page.parent.rglob("*.tmp*"))
-
     def test_is_usable_without_a_mouse_and_on_small_screens(self, page: Path) -> None:
-        usable(Reader(page.read_text()))
-
-    def test_begins_with_words(self, page: Path) -> None:
-        record = json.loads((page.parent / "atlas.json").read_text())
-        assert record["lead"].startswith(f"This agent asks {QUESTIONS} questions of {len(record['kinds'])} kind")
-        assert record["lead"] in Reader(page.read_text()).text
+        usable(self_contained(page))
 
     def test_shows_principal_questions_with_their_shares(self, page: Path, runs: dict[str, Path]) -> None:
         cumulants = question_values(model_of(runs["discovered"]), domain(SMALL)).cumulants
@@ -405,21 +333,6 @@ class TestPage:
             if found.get("class") == "map":
                 assert len(data["values"][found["data-quantity"]][int(found["data-row"])]) == len(states.acting)
 
-    def test_marks_the_extremes_of_its_maps(self, page: Path, runs: dict[str, Path]) -> None:
-        states = domain(SMALL)
-        cumulants = question_values(model_of(runs["discovered"]), states).cumulants
-        leader = json.loads((page.parent / "atlas.json").read_text())["kinds"][0]["leader"]
-        attributes = Reader(page.read_text()).attributes
-        start = next(
-            i
-            for i, found in enumerate(attributes)
-            if found.get("aria-label", "").startswith(f"cumulant of question {leader};")
-        )
-        marks = [found["style"] for found in attributes[start:] if found.get("class") == "mark"][:2]
-        for style, state in zip(marks, (cumulants[:, leader].argmax(), cumulants[:, leader].argmin()), strict=True):
-            _, x, y = states.layout.positions[state]
-            assert style == f"left: {x:.2f}%; top: {y:.2f}%"
-
     def test_follows_its_first_question_along_an_episode(self, page: Path, runs: dict[str, Path]) -> None:
         model, states = model_of(runs["discovered"]), domain(SMALL)
         found, data = follow(model, RunFolder(runs["discovered"]).read_config(), states), record_of(page)
@@ -430,16 +343,6 @@ class TestPage:
         assert data["lines"]["u"][1:] == pytest.approx(expected[1:], rel=6e-3)
         assert data["lines"]["came"][:-1] == pytest.approx(found.values.outcomes[:-1, first], rel=6e-3)
         assert f'd="{states.layout.path(found.points.tolist())}"' in page.read_text()
-
-    def test_is_written_beside_the_run_by_the_command(
-        self, runs: dict[str, Path], capsys: pytest.CaptureFixture[str], tmp_path: Path
-    ) -> None:
-        run = shutil.copytree(runs["square"], tmp_path / "run")
-        main(["atlas", str(run), "--kinds", "1", "--checkpoints", "1"])
-        assert "atlas" in capsys.readouterr().out
-        text = Reader((run / "atlas" / "index.html").read_text()).text
-        assert "places of the" in text
-        assert "object 1" not in text
 
     @pytest.mark.parametrize(
         ("arguments", "message"),
@@ -465,38 +368,6 @@ def test_the_page_opens_in_a_browser_without_an_error(page: Path, tmp_path: Path
     dialog = shown[shown.index("<dialog") :]
     assert re.match(r"<dialog[^>]* open", dialog)
     assert f"Question {best['question']}: " in dialog
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-def test_values_can_be_read_with_the_keyboard(page: Path, tmp_path: Path) -> None:
-    """Arrow keys move from state to state; the slider moves along the episode."""
-    data = record_of(page)
-    shown = acted(
-        page,
-        tmp_path,
-        """
-        const press = (key) => map.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-        const map = document.querySelector(".map[data-quantity=cumulant]");
-        press("ArrowDown"); press("ArrowRight");
-        said.push(map.closest(".plot").querySelector(".readout").textContent);
-        const slider = document.querySelector("#moment");
-        slider.value = "1"; slider.dispatchEvent(new Event("input"));
-        said.push(document.querySelector("#told").textContent);
-        """,
-    )
-    here = np.array([data["x"][0], data["y"][0]])
-    right = min(
-        (i for i in range(len(data["x"])) if data["y"][i] == here[1] and data["x"][i] > here[0]),
-        key=lambda i: data["x"][i],
-    )
-    assert shown[0].startswith(f"{data['names'][right]}: ")
-    assert shown[1].startswith(data["names"][data["points"][1]])
-
-
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-@pytest.mark.parametrize("width", [400, 1400])
-def test_fits_the_width_of_the_screen(page: Path, tmp_path: Path, width: int) -> None:
-    assert widths(page, tmp_path, width) <= width
 
 
 def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-from dgvf_agents.atlas.domain import domain_of
-from dgvf_agents.atlas.rooms import Rooms as RoomsDomain
-from dgvf_agents.atlas.rooms import rooms
-from dgvf_agents.atlas.square import Square
-from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
+from dgvf_agents.atlas.domain import Landmark, Target, check_domain
+from dgvf_agents.atlas.domains import Rooms as RoomsDomain
+from dgvf_agents.atlas.domains import Square
+from dgvf_agents.atlas.maps import Maps
+from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.puddle_world.env import PuddleWorld
+from tests.atlas.corridor import LENGTH, Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.runs import domain
 from tests.helpers import TINY_MAP, rooms_of
 from tests.oracles import Rooms
@@ -65,29 +65,6 @@ def test_the_states_are_those_that_can_be_reached(world: CollectObjects) -> None
     assert {name for name, terminal in zip(names, ~states.acting, strict=True) if terminal} == ends
 
 
-@each_world
-def test_every_state_has_one_place_on_the_maps(world: CollectObjects) -> None:
-    states = RoomsDomain(world)
-    shown = np.concatenate([panel.layout[panel.layout >= 0] for panel in states.layout.panels])
-    assert sorted(shown) == list(range(len(states.groups)))
-    for panel in states.layout.panels:
-        for row, column in np.argwhere(panel.layout >= 0):
-            assert named(states)[panel.layout[row, column]][0] == (row, column)
-            assert tuple(states.position[panel.layout[row, column]]) == (row, column)
-
-
-@each_world
-def test_maps_differ_in_what_is_left(world: CollectObjects) -> None:
-    states = RoomsDomain(world)
-    names = named(states)
-    for panel in states.layout.panels:
-        acting = [state for state in panel.layout[panel.layout >= 0] if states.acting[state]]
-        assert {names[state][1:] for state in acting} == {(panel.example.first, panel.example.second)}
-        for state in acting:
-            one = CollectObjectsState(*(field[state] for field in states.layout.states))
-            assert states.panel_of(one) is panel
-
-
 @pytest.mark.parametrize("name", ["small", "usual", "own map"])
 def test_the_distance_is_that_of_the_shortest_solution(name: str) -> None:
     world = WORLDS[name]
@@ -125,17 +102,6 @@ def test_values_lie_where_their_states_are() -> None:
     assert after.layout[6, 2] == np.flatnonzero(~states.acting).item()
 
 
-def test_the_four_rooms_have_their_names() -> None:
-    world = WORLDS["small"]
-    corners = {"top-left": (1, 1), "top-right": (1, 7), "bottom-left": (7, 1), "bottom-right": (7, 7)}
-    found = dict(rooms(world))
-    assert len(found) == 4
-    for name, cell in corners.items():
-        assert found[f"{name} room"].sum() == 9
-        assert found[f"{name} room"][world.map.index[cell]]
-    assert all(not inside[world.map.index[2, 4]] for inside in found.values())  # a doorway
-
-
 @pytest.mark.parametrize("options", [{}, {"goal": (0.0, 1.0), "puddles": "none"}, {"stay": False}])
 def test_the_square_is_a_grid_with_y_upward(options: dict[str, Any]) -> None:
     world = PuddleWorld(**options)
@@ -153,14 +119,42 @@ def test_the_square_is_a_grid_with_y_upward(options: dict[str, Any]) -> None:
     assert states.panel_of(world.reset(np.full((1, world.reset_draws), 0.5))) is panel
 
 
-@pytest.mark.parametrize("env_id", ["CollectObjects-v0", "PuddleWorld-v0"])
-def test_moves_point_where_actions_lead_on_the_map(env_id: str) -> None:
-    """Right is a larger column or x; down is a larger row or a smaller y."""
-    states = domain(env_id)
-    action_names = {"CollectObjects-v0": "UDLR", "PuddleWorld-v0": "LRDU."}[env_id]
-    signs = {"L": (-1, 0), "R": (1, 0), "D": (0, 1), "U": (0, -1), ".": (0, 0)}
-    assert [tuple(np.sign(move)) for move in states.layout.moves] == [signs[name] for name in action_names]
+SPACE = CorridorEnv().observation_space
 
 
-def test_other_worlds_have_no_domain() -> None:
-    assert domain_of(gym.make("CartPole-v1").unwrapped) is None
+def corridor(**attributes: Any) -> CorridorDomain:
+    domain = CorridorDomain(Corridor())
+    for name, value in attributes.items():
+        setattr(domain, name, value)
+    return domain
+
+
+def layout(*states: int) -> Maps:
+    maps = corridor().layout
+    assert isinstance(maps, Maps)
+    return Maps(maps.view, maps.states, (maps.panels[0]._replace(layout=np.array([states])),), maps.moves)
+
+
+def test_domains_that_fit_pass() -> None:
+    check_domain(corridor(), SPACE)
+    check_domain(corridor(landmarks=(), targets=(), distance=None), SPACE)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"observations": np.zeros((LENGTH, 1))}, r"CorridorDomain\.observations must have the shape \(N, .*got \(\d"),
+        ({"observations": np.zeros(())}, r"observations must have the shape \(N, .*got \(\)"),
+        ({"acting": np.ones(LENGTH - 1, dtype=bool)}, r"acting must be boolean of the shape .*, got bool \("),
+        ({"acting": np.ones(LENGTH)}, r"acting must be boolean .*, got float64 \("),
+        ({"distance": np.zeros(3)}, r"distance must have \d+ rows, as observations, got \(3,\)"),
+        ({"landmarks": (Landmark(np.zeros(2), "a", "b"),)}, r"landmarks\[0\]\.values must have \d+ rows"),
+        ({"targets": (Target("a", "a", np.zeros(2)),)}, r"targets\[0\]\.values must have \d+ rows"),
+        ({"layout": layout(*range(LENGTH - 1))}, rf"layout must have every state from 0 to {LENGTH - 1} on exactly"),
+        ({"layout": layout(0, *range(LENGTH))}, r"layout must have every state .* on exactly one panel"),
+        ({"layout": layout(*range(LENGTH + 1))}, r"layout must have every state .* on exactly one panel"),
+    ],
+)
+def test_what_does_not_fit_is_named(attributes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        check_domain(corridor(**attributes), SPACE)

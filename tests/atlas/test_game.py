@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -15,29 +14,36 @@ import torch
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import describe_question, explain
-from dgvf_agents.atlas.episode import Episode, first_full_moment, picture_of, record, recorded_env
-from dgvf_agents.atlas.frames import HEAT_COLORS
-from dgvf_agents.atlas.games import Game
-from dgvf_agents.atlas.metrics import explained
+from dgvf_agents.atlas.domains import Game
+from dgvf_agents.atlas.episode import Episode, first_full_moment, record, recorded_env
+from dgvf_agents.atlas.figures import (
+    HEAT_COLORS,
+    HEIGHT,
+    chart,
+    cumulant_saliency,
+    heat_levels,
+    overview,
+    peak_of,
+    saliency,
+)
+from dgvf_agents.atlas.maps import png_of
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import question_values
-from dgvf_agents.atlas.saliency import cumulant_saliency, heat_levels, peak_of
+from dgvf_agents.core.networks import AtariCNNEncoder, QuestionNetwork
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
-from dgvf_envs.atari import MODERN, PAPER, make_atari, make_atari_vec
+from dgvf_envs.atari import PAPER, make_atari, make_atari_vec
+from dgvf_envs.rendering import DIVERGING
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run
 from tests.atlas.pages import (
-    CHROMIUM,
     Reader,
     decoded,
-    opened,
     picture,
     record_of,
     refusal,
     self_contained,
     usable,
-    widths,
 )
 from tests.atlas.runs import model_of
 
@@ -86,19 +92,6 @@ class TestEpisode:
         np.testing.assert_array_equal(episode.frames, np.stack(seen))
         np.testing.assert_array_equal(episode.observations, np.stack(seen).transpose(0, 3, 1, 2))
 
-    def test_is_the_same_for_the_same_seed(self, runs: dict[str, Path], model: DGVFA2C, episode: Episode) -> None:
-        config = RunFolder(runs["discovered"]).read_config()
-        torch.manual_seed(123)
-        again, other = (record(model, recorded_env(config), seed) for seed in (5, 6))
-        np.testing.assert_array_equal(again.observations, episode.observations)
-        assert other.observations.shape != episode.observations.shape or (other.actions != episode.actions).any()
-
-    def test_stops_where_told(self, runs: dict[str, Path], model: DGVFA2C, episode: Episode) -> None:
-        env = recorded_env(RunFolder(runs["discovered"]).read_config())
-        short = record(model, env, seed=5, max_steps=3)
-        assert (short.steps, short.over, short.segment_end.tolist()) == (3, False, [False, False, True])
-        np.testing.assert_array_equal(short.observations, episode.observations[:4])
-
     def test_of_atari_goes_on_where_a_life_is_lost(self) -> None:
         model = atari_model("Breakout")
         config = TrainConfig(env="Breakout", atari=PAPER)
@@ -127,15 +120,6 @@ class TestEpisode:
         assert game.rewards.max() >= 10.0
         assert game.score == game.rewards.sum()
 
-    def test_is_played_under_the_rules_of_the_run(self) -> None:
-        assert recorded_env(TrainConfig(env="Breakout", atari=MODERN)).action_space == gym.spaces.Discrete(18)
-        assert recorded_env(TrainConfig(env="Breakout", atari=PAPER)).action_space == gym.spaces.Discrete(4)
-
-    def test_pictures_are_colors_or_the_latest_channel(self) -> None:
-        observation = np.arange(4 * 2 * 3, dtype=np.uint8).reshape(4, 2, 3)
-        assert (picture_of(observation) == observation[3][..., None]).all()
-        np.testing.assert_array_equal(picture_of(observation[:3])[1, 2], observation[:3, 1, 2])
-
 
 def atari_model(game: str) -> DGVFA2C:
     env = GymnasiumVecEnv(make_atari_vec(game, 1, PAPER, threads=1))
@@ -152,21 +136,6 @@ def atari_model(game: str) -> DGVFA2C:
 
 
 class TestTraces:
-    def test_are_the_networks_moment_by_moment(self, model: DGVFA2C, episode: Episode) -> None:
-        found = question_values(model, Game(episode))
-        for moment, observation in enumerate(torch.from_numpy(episode.observations)):
-            with torch.no_grad():
-                u, g = model.task.network.ask(model.learner.eta, observation[None, None])
-                y = model.answer_net(model.policy.extract_features(observation[None]))
-            if moment:
-                np.testing.assert_allclose(found.cumulants[moment], u[0, 0].numpy(), rtol=1e-4, atol=1e-6)
-                np.testing.assert_allclose(found.discounts[moment], g[0, 0].numpy(), rtol=1e-4, atol=1e-6)
-            if moment < episode.steps:
-                np.testing.assert_allclose(found.answers[moment], y[0].numpy(), rtol=1e-4, atol=1e-6)
-        assert np.isnan(found.cumulants[0]).all()
-        assert np.isnan(found.discounts[0]).all()
-        assert np.isnan(found.answers[-1]).all()
-
     @pytest.mark.parametrize("max_steps", [4, 1000])
     def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
         """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
@@ -182,26 +151,10 @@ class TestTraces:
             np.testing.assert_allclose(found.outcomes[t], following, rtol=1e-4, atol=1e-6)
         assert np.isnan(found.outcomes[-1]).all()
 
-    def test_outcomes_end_with_each_life(self, model: DGVFA2C, episode: Episode) -> None:
-        ends = episode.terminated.copy()
-        ends[1] = True
-        found = question_values(model, Game(dataclasses.replace(episode, terminated=ends)))
-        np.testing.assert_allclose(found.outcomes[1], found.cumulants[2])
-
-    def test_truth_is_the_share_of_the_outcomes_that_answers_explain(self) -> None:
-        outcomes = np.array([[0.0, 1.0, 2.0], [1.0, 3.0, 2.0], [2.0, 5.0, 2.0]])
-        answers = np.where(np.arange(3) == 1, 3.0, outcomes)
-        np.testing.assert_allclose(explained(answers, outcomes), [1.0, 0.0, np.nan])
-        assert np.isnan(explained(answers[:0], outcomes[:0])).all()
-
     def test_extremes_are_among_the_moments_that_count(self, episode: Episode) -> None:
         cumulant = np.zeros(episode.steps + 1)
         cumulant[[0, 1, 2, 3]] = 9.0, 8.0, 1.0, -1.0
         assert Game(dataclasses.replace(episode, first=2)).extremes(cumulant) == (2, 3)
-
-    def test_need_questions(self, runs: dict[str, Path], episode: Episode) -> None:
-        with pytest.raises(ValueError, match="run must have questions"):
-            question_values(model_of(runs["prediction"]), Game(episode))
 
 
 class TestSaliency:
@@ -215,11 +168,6 @@ class TestSaliency:
         own = jacobian[range(3), range(3)].abs().numpy()
         np.testing.assert_allclose(found, 255.0 * own, rtol=1e-4, atol=1e-7)
         assert found.max() > 0
-
-    @pytest.mark.parametrize("question", [-1, QUESTIONS])
-    def test_question_must_be_there(self, question: int, model: DGVFA2C, episode: Episode) -> None:
-        with pytest.raises(ValueError, match=rf"question must lie in \[0, {QUESTIONS - 1}\], got {question}"):
-            cumulant_saliency(model, episode.observations, question)
 
 
 class TestCaptions:
@@ -241,11 +189,6 @@ class TestCaptions:
         assert "Highest at step 2 (-0), lowest at step 10 (-1)." in caption.facts
         assert "Its answers explain 25% of how what came varies." in caption.facts
 
-    def test_a_cumulant_that_stays_asks_nothing(self) -> None:
-        game = moving_dot()
-        caption = describe_question(np.full(43, 0.3), np.full(43, 0.9), Game(game), float("nan"))
-        assert caption.headline.startswith("Nothing")
-
 
 def moving_dot() -> Episode:
     """A dot that goes right seven times over, one pixel a step; it jumps back without being seen to."""
@@ -263,9 +206,6 @@ def moving_dot() -> Episode:
 
 
 class TestPage:
-    def test_is_whole_in_itself(self, page: Path) -> None:
-        assert len(self_contained(page).pictures) > 2
-
     def test_has_every_frame_and_gradient(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
         shown = record_of(page)
         assert shown["steps"] == episode.steps <= LENGTH
@@ -281,7 +221,8 @@ class TestPage:
             assert question["u"][0] is None
 
     def test_shows_every_question_and_every_agent(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
-        reader = Reader(page.read_text())
+        reader = self_contained(page)
+        usable(reader)
         numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
         assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
         record = json.loads((page.parent / "atlas.json").read_text())
@@ -299,24 +240,6 @@ class TestPage:
         assert record["looks"][1]["likeness"] == pytest.approx(1.0)
         assert record["looks"][0]["likeness"] < 1.0
         assert record["game"]["score"] == episode.score
-
-    def test_is_usable_without_a_mouse_and_on_small_screens(self, page: Path) -> None:
-        usable(Reader(page.read_text()))
-
-    def test_begins_with_words_and_principal_questions(self, page: Path) -> None:
-        record, text = json.loads((page.parent / "atlas.json").read_text()), Reader(page.read_text()).text
-        assert record["lead"] in text
-        assert record["principal"]
-        for one in record["principal"]:
-            assert f"{100 * one['share']:.1f}%" in text
-
-    def test_pictures_lie_beside_it(self, page: Path) -> None:
-        files = {file.name: file.read_bytes() for file in (page.parent / "pictures").iterdir()}
-        assert "all-cumulants.png" in files
-        for number in record_of(page)["questions"]:
-            stem = f"question-{int(number):03d}"
-            assert {f"{stem}-highest.png", f"{stem}-lowest.png"} <= files.keys()
-        assert all(decoded(png).size > 0 for png in files.values())
 
     def test_is_written_by_the_command_for_an_atari_run(self, tmp_path: Path) -> None:
         run = RunFolder(tmp_path / "run")
@@ -352,20 +275,49 @@ class TestPage:
         run = shutil.copytree(runs["discovered"], tmp_path / "run")
         assert record_of(write_atlas(run, kinds=1, checkpoints=1, game_steps=1))["steps"] == 1
 
-    @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-    @pytest.mark.parametrize("width", [400, 1400])
-    def test_fits_the_width_of_the_screen(self, page: Path, tmp_path: Path, width: int) -> None:
-        assert widths(page, tmp_path, width) <= width
 
-    @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium")
-    def test_opens_in_a_browser_without_an_error(self, page: Path, tmp_path: Path) -> None:
-        """The script runs too: an address that names a step shows it, with the first question's gradient over it."""
-        shown = opened(f"{page.as_uri()}#step-3", tmp_path)
-        assert re.search(r'<b id="step">3</b>', shown)
-        heat = re.search(r'<img class="heat"[^>]*>', shown)
-        assert heat is not None
-        assert "hidden" not in heat.group()
-        record = record_of(page)
-        first = json.loads((page.parent / "atlas.json").read_text())["kinds"][0]["leader"]
-        assert record["questions"][str(first)]["heat"]["3"] in heat.group()
-        assert record["frames"][3] in shown[: shown.index('class="heat"')]
+def test_saliency_is_what_finite_differences_say(double_precision: None) -> None:
+    torch.manual_seed(0)
+    network = QuestionNetwork(AtariCNNEncoder(2, 36, 8), 8, 3, learned_discounts=True)
+    eta = network.params()
+
+    def ask(seen: torch.Tensor) -> torch.Tensor:
+        return network.ask(eta, seen[None])[0][0]
+
+    observations = torch.rand(2, 2, 36, 36)
+    found = saliency(ask, observations, 1)
+    assert found.shape == observations.shape
+    generator = np.random.default_rng(0)
+    for _ in range(12):
+        index = tuple(int(generator.integers(size)) for size in observations.shape)
+        ends = []
+        for step in (1e-6, -1e-6):
+            moved = observations.clone()
+            moved[index] += step
+            ends.append(ask(moved)[index[0], 1])
+        assert abs(ends[0] - ends[1]) / 2e-6 == pytest.approx(found[index].item(), rel=1e-5, abs=1e-9)
+    assert found.count_nonzero() > 0.5 * found.numel()
+
+
+class TestPictures:
+    def test_heat_is_in_proportion(self) -> None:
+        levels = heat_levels(np.array([[0.0, 0.5, 1.0, 7.0]]), 1.0)
+        assert levels.tolist() == [[0, 8, 15, 15]]
+        np.testing.assert_array_equal(decoded(png_of(levels, HEAT_COLORS)), HEAT_COLORS[levels])
+        assert HEAT_COLORS[0].tolist() == [0, 0, 0]
+        assert (np.diff(HEAT_COLORS.astype(int).sum(axis=1)) > 0).all()
+
+    def test_overview_goes_from_blue_to_red(self) -> None:
+        drawn = overview(np.array([[50.0, 1.0], [0.0, 1.0], [1.0, 1.0], [2.0, 1.0]]), first=1)
+        assert drawn.shape == (2, 4, 3)
+        assert drawn[0].tolist() == [list(DIVERGING[i]) for i in (4, 2, 3, 4)]  # white is zero
+        assert (drawn[1] == DIVERGING[4]).all()
+        assert (overview(np.zeros((3, 1))) == DIVERGING[2]).all()
+        assert (overview(-np.ones((3, 1))) == DIVERGING[0]).all()
+
+
+class TestCharts:
+    def test_lines_share_a_scale_and_have_gaps(self) -> None:
+        drawn = chart(np.array([9.0, 0.0, np.nan, 1.0]), np.array([np.nan, 2.0, 2.0, 0.5]), first=1)
+        assert (drawn.low, drawn.high) == (0.0, 2.0)
+        assert drawn.paths == (f"M0 -350L1 {HEIGHT}M3 50", "M1 0L2 0L3 75")

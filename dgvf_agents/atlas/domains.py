@@ -1,4 +1,4 @@
-"""Collect-Objects: every state that can be reached, one map for each set of objects left."""
+"""The domains of this project: every state of Collect-Objects, a grid over PuddleWorld, a recorded game on images."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import numpy as np
+import torch
 
 from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, register
+from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.maps import Axis, Maps, Panel
 from dgvf_agents.atlas.metrics import correlations
+from dgvf_agents.core.returns import bootstrapped_returns
 from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
 from dgvf_envs.collect_objects.grid_map import MOVES
 from dgvf_envs.collect_objects.view import CollectObjectsView
 from dgvf_envs.planning import TransitionTable, transition_table
+from dgvf_envs.puddle_world.env import PuddleWorld, PuddleWorldState
+from dgvf_envs.puddle_world.view import PuddleWorldView
 
 NEAR_MOVES = 2
 """Moves within which a cell counts as near an object."""
@@ -188,3 +193,137 @@ def _moves_to_end(table: TransitionTable) -> np.ndarray:
         onward = np.where(table.terminated, np.inf, moves[table.next_state]).min(axis=1)
         moves = np.minimum(moves, 1.0 + onward)
     return moves
+
+
+GRID = 41
+"""Points along each side of the square."""
+NEAR_EDGE = 0.1
+"""Distance within which a point counts as near an edge of the square."""
+NEAR_GOAL = 0.3
+"""L1 distance to the goal's edge within which a point counts as near it."""
+
+
+@final
+class Square(Domain):
+    """Positions of a PuddleWorld at even distances."""
+
+    wording = Wording(points="places of the square", landmarks="directions, quarters, edges, puddles, the goal")
+
+    def __init__(self, world: PuddleWorld) -> None:
+        axis = np.linspace(0.0, 1.0, GRID)
+        x, y = (grid.ravel() for grid in np.meshgrid(axis, axis))  # row 0 is y = 0, as in an Overlay
+        states = PuddleWorldState(x, y)
+        self.world, self.position = world, np.stack([x, y], axis=1)
+        self.observations = world.observe(states)
+        self.acting = ~world.in_goal(x, y)
+        self.distance = np.maximum(abs(world.goal[0] - x) + abs(world.goal[1] - y) - world.goal_threshold, 0.0)
+        panel = Panel("the square", np.arange(GRID * GRID).reshape(GRID, GRID), PuddleWorldState(0.0, 0.0))
+        moves = np.stack([world.constants.move_x, -world.constants.move_y], axis=1)
+        axes = Axis("x", ((0.0, "0"), (0.5, "0.5"), (1.0, "1"))), Axis("y", ((0.0, "1"), (0.5, "0.5"), (1.0, "0")))
+        self.layout = Maps(PuddleWorldView(world), states, (panel,), moves, axes)
+        self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values) > 0)
+        self.targets = (
+            Target("position", "position", self.position),
+            Target("distance", "distance to goal", self.distance),
+        )
+
+    def name(self, point: int) -> str:
+        x, y = self.position[point]
+        return f"({x:.2f}, {y:.2f})"
+
+    def _landmarks(self) -> Iterator[Landmark]:
+        world, distance, (x, y) = self.world, self.distance, self.position.T
+        assert distance is not None
+        cost = -world.reward(x, y) / world.reward_scale - 1.0
+        yield Landmark(x, "be further right", "be further left")
+        yield Landmark(y, "be further up", "be further down")
+        yield Landmark(distance, "be far from the goal", "be close to the goal")
+        yield Landmark((~self.acting).astype(float), "reach the goal", "not reach the goal")
+        yield Landmark(x - y, "be toward the bottom-right corner", "be toward the top-left corner")
+        yield Landmark(np.sqrt(np.maximum(cost, 0.0)), "be deep in a puddle", "be clear of the puddles")
+        for more, less, where, inside in (
+            ("be right by", "keep away from", "the goal", distance < NEAR_GOAL),
+            ("be in", "keep out of", "the top-left quarter", (x < 0.5) & (y >= 0.5)),
+            ("be in", "keep out of", "the top-right quarter", (x >= 0.5) & (y >= 0.5)),
+            ("be in", "keep out of", "the bottom-left quarter", (x < 0.5) & (y < 0.5)),
+            ("be in", "keep out of", "the bottom-right quarter", (x >= 0.5) & (y < 0.5)),
+            ("be at", "keep away from", "the left edge", x < NEAR_EDGE),
+            ("be at", "keep away from", "the right edge", x > 1.0 - NEAR_EDGE),
+            ("be at", "keep away from", "the bottom edge", y < NEAR_EDGE),
+            ("be at", "keep away from", "the top edge", y > 1.0 - NEAR_EDGE),
+        ):
+            yield Landmark(inside.astype(float), f"{more} {where}", f"{less} {where}")
+
+
+register(PuddleWorld, Square)
+
+
+@final
+class Game(Domain):
+    """The T + 1 moments of an episode; those from `Episode.first` on count. Landmarks are read from its frames."""
+
+    wording = Wording(everywhere="throughout the game", number="+.3g", points="moments", landmarks="events")
+
+    def __init__(self, episode: Episode) -> None:
+        self.layout: Episode = episode
+        self.observations = episode.observations
+        self.moments = np.arange(episode.steps + 1)
+        self.acting = self.moments < episode.steps
+        if episode.frames.size:
+            self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values[self.counted]) > 1e-6)
+
+    def name(self, point: int) -> str:
+        return f"step {point}"
+
+    @property
+    def arriving(self) -> np.ndarray:
+        return self.moments >= 1
+
+    @property
+    def counted(self) -> np.ndarray:
+        return self.moments >= self.layout.first
+
+    @property
+    def evaluated(self) -> np.ndarray:
+        return self.counted
+
+    def outcomes(self, cumulants: np.ndarray, discounts: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Discounted sums of the cumulants that followed, up to the end of the agent's episode; the last answer stands
+        for the rest of a recording that stops first. NaN at the last moment.
+        """
+        game = self.layout
+        continuing = discounts[1:] * ~game.terminated[:, None]
+        told, factors, rest = (torch.from_numpy(part[:, None]) for part in (cumulants[1:], continuing, answers[1:]))
+        returns = bootstrapped_returns(told, factors, rest, torch.from_numpy(game.segment_end[:, None]))[:, 0].numpy()
+        return np.concatenate([returns, np.full((1, returns.shape[1]), np.nan)])
+
+    def _landmarks(self) -> Iterator[Landmark]:
+        game = self.layout
+        latest = game.observations[:, -1].astype(np.float32) / 255.0
+        change = np.abs(np.diff(latest, axis=0))
+        events = [
+            (game.rewards > 0, "score", "not score"),
+            (game.rewards < 0, "lose points", "lose no points"),
+            (game.terminated, "lose a life or the game", "stay alive"),
+            (np.arange(game.steps), "be late in the game", "be early in the game"),
+            (_mean(latest[1:]), "see a bright picture", "see a dark picture"),
+            (_mean(change), "see much move", "see little move"),
+            (_center(change, axis=2), "see things move further right", "see things move further left"),
+            (_center(change, axis=1), "see things move further down", "see things move further up"),
+        ]
+        for action, name in enumerate(game.action_names):
+            events.append((game.actions == action, f"have chosen {name}", f"not have chosen {name}"))
+        for values, more, less in events:
+            yield Landmark(np.append(0.0, values), more, less)
+
+
+def _mean(pictures: np.ndarray) -> np.ndarray:
+    return pictures.mean(axis=(1, 2)).astype(np.float64)
+
+
+def _center(change: np.ndarray, axis: int) -> np.ndarray:
+    """`[T]`: where along an axis of pictures `[T, H, W]` the change lies on average, in [0, 1]; 0.5 without any."""
+    along = change.sum(axis=3 - axis).astype(np.float64)
+    positions = np.linspace(0.0, 1.0, along.shape[1])
+    total = along.sum(axis=1)
+    return np.where(total > 1e-6, along @ positions / np.where(total > 1e-6, total, 1.0), 0.5)

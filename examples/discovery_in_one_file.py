@@ -1,8 +1,8 @@
 """Discovery of questions in one file: `python examples/discovery_in_one_file.py --seed 0`.
 
 An actor-critic learns its encoder by answering questions that it discovers: general value functions whose cumulants
-come from a question network, trained by a meta-gradient through ten updates of the agent. The meta-gradient is that of
-`DGVFA2C`, in plain PyTorch. Equations, sections and figures are those of Veeriah et al., *Discovery of Useful Questions
+come from a question network, trained by a meta-gradient through ten updates of the agent. The meta-gradient is
+`DGVFA2C`'s, in plain PyTorch. Equations, sections and figures refer to Veeriah et al., *Discovery of Useful Questions
 as Auxiliary Tasks* (NeurIPS 2019). Shapes: T steps of B environments, D questions, F features.
 """
 

@@ -19,7 +19,7 @@ def main(
     """Train for half a minute or so, then evaluate.
 
     Args:
-        env_id: the environment; what stands before the colon is imported first.
+        env_id: the environment; the module before the colon is imported first.
         n_envs: the number of copies.
         steps: environment steps of training, all copies together.
         episodes: how many episodes evaluate the agent.

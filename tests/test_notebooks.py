@@ -23,7 +23,7 @@ def code_of(notebook: NotebookNode) -> list[NotebookNode]:
 
 
 def with_steps(notebook: NotebookNode, steps: int) -> NotebookNode:
-    """The notebook with other values than those of its cell of parameters."""
+    """The notebook with a new value of its parameter `steps`."""
     (position,) = (i for i, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", ()))
     assert notebook.cells[position].source.startswith("steps")
     notebook.cells.insert(position + 1, nbformat.v4.new_code_cell(f"steps = {steps}"))

@@ -82,7 +82,7 @@ class Domain(ABC):
     distance: np.ndarray | None = None
     """`[N]`: how far the end of the task is, if known."""
     table: TransitionTable | None = None
-    """Transitions among the points, if they are those of a finite, deterministic world; returns are then exact."""
+    """Transitions among the points in a finite, deterministic world; returns are then exact."""
     wording: Wording = Wording()
     """Words for captions and the page."""
 

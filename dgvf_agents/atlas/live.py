@@ -27,8 +27,8 @@ def live_questions(
     Args:
         model: the agent.
         config: how it was trained.
-        first: number of the question to begin with; that of the first kind in the atlas if `None`.
-        keys: whether to tell the keys, which a video has none of.
+        first: number of the first question drawn; the first in the atlas's order if `None`.
+        keys: whether the panel lists the keys; a video has none.
 
     Raises:
         ValueError: the agent has no questions or not so many, or its world has no map.

@@ -150,7 +150,7 @@ class Maps:
         Args:
             quantity: what they are, which decides the color scale.
             values: `[N]`; NaN is not drawn.
-            scale: another color scale; that of the quantity if `None`.
+            scale: the color scale; the quantity's own if `None`.
             side: height in pixels.
             mean_moves: `[N, 2]` to the right and downward, drawn as arrows; none if `None`.
         """

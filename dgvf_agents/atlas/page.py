@@ -41,7 +41,7 @@ def write_atlas(
 ) -> Path:
     """Write the question atlas of a run: `index.html` with everything in it, `atlas.json`, and `pictures/` as PNG.
 
-    In a world with a domain it covers every state; on images, as those of Atari games, the moments of a recorded game.
+    In a world with a domain it covers every state; on images, such as Atari games, the moments of a recorded game.
 
     Args:
         run: a run folder, or the name of a shipped run, whose agent has questions.

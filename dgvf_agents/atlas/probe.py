@@ -130,7 +130,7 @@ def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
 
 
 def _parts(policy: ActorCriticPolicy, features: Tensor) -> tuple[Tensor, Tensor]:
-    """The features of the policy and those of the value, which may be the same."""
+    """The policy's and the value's features, which may be the same."""
     if policy.share_features_extractor:
         return features, features
     of_policy, of_value = features.split(encoder_widths(policy), -1)

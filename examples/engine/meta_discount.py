@@ -47,7 +47,7 @@ def inner_loss(theta: Params, held: Params, eta: Params, batch: Batch, settings:
 
 
 def step(theta: Params, eta: Params, batch: Batch, settings: Settings) -> Params:
-    """Inner step: θ′ = θ - α ∇_θ loss. What is held is θ too, so the meta-gradient is that of the whole procedure."""
+    """Inner step: θ′ = θ - α ∇_θ loss. `held` is θ too, so the meta-gradient is exact."""
     gradient = torch.func.grad(inner_loss)(theta, theta, eta, batch, settings)
     return SGD().step(theta, gradient, {}, settings.learning_rate)[0]
 

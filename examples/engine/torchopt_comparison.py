@@ -117,7 +117,7 @@ def by_torchopt(problem: Any, compiled: bool) -> Callable[[], Params]:
 
 
 def problem_of(unroll_length: int, dtype: torch.dtype) -> tuple[Any, ...]:
-    """θ_0, η, the batches of the steps, and that of the outer loss."""
+    """θ_0, η, the batches of the steps, and the batch of the outer loss."""
     torch.manual_seed(0)
     torch.set_default_dtype(dtype)
     data = [(torch.randn(BATCH, 64), torch.randn(BATCH, 10)) for _ in range(unroll_length + 1)]

@@ -75,7 +75,7 @@ class TestMaps:
             np.testing.assert_array_equal(one, other)
 
     def test_are_the_networks_of_what_the_environment_shows(self, runs: dict[str, Path]) -> None:
-        """Walk at random; every number on the maps is that of the observation met there."""
+        """Walk at random; every number on the maps belongs to the observation met there."""
         model, states = model_of(runs["discovered"]), domain(SMALL)
         asked, agent = question_values(model, states), agent_values(model, states.observations)
         env = gym.make(SMALL)

@@ -31,7 +31,7 @@ Room = tuple[tuple[int, int], bool, bool]
 
 
 def walk(room: Rooms) -> tuple[set[Room], set[Room]]:
-    """The states met by trying every action from every start, and those of them that end an episode."""
+    """The states met by trying every action from every start, and the ones among them that end an episode."""
     met, ends = set(room.starts()), set()
     frontier = list(met)
     while frontier:

@@ -6,7 +6,7 @@ A bandit whose best arm changes every now and then, in place of the paper's grid
 with an entropy bonus learns it; without a bonus, the policy becomes deterministic and misses the change. The bonus is
 meta-learned: η is a network from the last ten mean rewards to its coefficient.
 
-After K updates the agent has θ_K. It continues for L - 1 updates and takes one more without a bonus: that is the target.
+After K updates the agent has θ_K. L - 1 further updates and one without a bonus lead to the target.
 The outer loss is KL(π_target ‖ π_θK). The meta-gradient passes through the K updates, not through the target. With
 `--method meta-gradient`, the outer loss is the policy gradient's own at θ_K; with `fixed`, nothing is meta-learned.
 """

@@ -26,7 +26,7 @@ from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.options import Method, World
 from dgvf_agents.train import config as train_config
 from dgvf_agents.train.config import atari_config
-from dgvf_agents.train.shipped import SHIPPED
+from dgvf_agents.train.folder import SHIPPED
 from dgvf_agents.train_commands import train_arguments, train_group
 from dgvf_envs.atari import GAMES, human_normalized_score
 
@@ -44,7 +44,7 @@ app.command("train", COMMANDS["train"])(train_group())
 @app.command("warm-up")
 def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Method, tyro.conf.Positional]) -> None:
     """Compile what training on a world with a method needs, into the cache that all processes share."""
-    from dgvf_agents.train.warm_up import warm_up
+    from dgvf_agents.train.train import warm_up
 
     warm_up(train_config.preset(world, method))
     Console().print("Training starts compiled now.")
@@ -137,7 +137,7 @@ def _atlas(
 @app.command("probe")
 def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
-    from dgvf_agents.train.probe import probe
+    from dgvf_agents.train.stability import probe
 
     table = Table("steps", "spectral radius", "gain over L updates")
     for row in probe(run, seed, device):

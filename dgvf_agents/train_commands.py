@@ -6,7 +6,6 @@ import dataclasses
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,7 @@ from rich.markup import escape
 
 from dgvf_agents.command_rules import tell_rules
 from dgvf_agents.command_tree import CommandGroup
-from dgvf_agents.exit_status import INTERRUPTED, exit_on_error
+from dgvf_agents.exit_status import INTERRUPTED
 from dgvf_agents.options import AtariMethod, AtariRules
 from dgvf_agents.train import config as train_config
 from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config, impala_config
@@ -41,7 +40,7 @@ def _train_command(config: TrainConfig) -> Callable[..., None]:
             resume: Go on with the run at `out` if there is one.
             restarts: How often to go on from the last checkpoint if the process that trains is killed.
         """
-        _train_supervised(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume, restarts)
+        _train(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume, restarts)
 
     return command
 
@@ -79,38 +78,17 @@ def _train_atari_command(method: AtariMethod, configured: Callable[..., TrainCon
         )
         parts = [config.env, config.task, *([kind] if kind else [])]
         name = "-".join([*parts, *([preset] if preset != "paper" else []), str(config.seed)])
-        _train_supervised(config, out or Path("runs") / name, resume, restarts)
+        _train(config, out or Path("runs") / name, resume, restarts)
 
     return command
 
 
-def _train_supervised(config: TrainConfig, path: Path, resume: bool, restarts: int) -> None:
-    """Train here, or with restarts in another process."""
-    from dgvf_agents.train.restarts import lasting_cluster, supervise
-
-    if restarts < 0:
-        raise ValueError(f"restarts must be >= 0, got {restarts!r}")
-    if not restarts:
-        _train(config, path, resume)
-        return
-    with lasting_cluster(config):
-        status = supervise(partial(_learner, config, path), restarts, resume)
-    if status:
-        sys.exit(status)
-
-
-def _learner(config: TrainConfig, path: Path, resume: bool) -> None:
-    from dgvf_agents.train.restarts import dying_with_learners
-
-    exit_on_error(dying_with_learners()(partial(_train, config, path, resume)))
-
-
-def _train(config: TrainConfig, path: Path, resume: bool) -> None:
+def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> None:
     from dgvf_agents.train.checkpoint import NothingToResumeError
     from dgvf_agents.train.folder import RunFolder
-    from dgvf_agents.train.interrupts import TrainingInterruptedError
+    from dgvf_agents.train.learners import train_in_processes
+    from dgvf_agents.train.recorder import TrainingInterruptedError
     from dgvf_agents.train.train import train
-    from dgvf_agents.train.train_learners import train_learners
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
     _check_out(path)
@@ -118,8 +96,8 @@ def _train(config: TrainConfig, path: Path, resume: bool) -> None:
     folder = RunFolder(path)
     finished = resume and folder.config_file.exists() and folder.is_finished()
     try:
-        if config.learners > 1:
-            train_learners(config, path, resume=resume)
+        if config.learners > 1 or restarts:
+            train_in_processes(config, path, resume=resume, restarts=restarts)
         else:
             train(config, path, resume=resume)
     except TrainingInterruptedError:

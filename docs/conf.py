@@ -137,7 +137,7 @@ def _write_atlases(app: Any, exception: Exception | None) -> None:
     if exception is not None or app.builder.name != "html":
         return
     from dgvf_agents.atlas.page import write_atlas
-    from dgvf_agents.train.shipped import SHIPPED, output_folder
+    from dgvf_agents.train.folder import SHIPPED, output_folder
 
     for path in SHIPPED.values():
         write_atlas(path, out=Path(app.outdir) / output_folder(path, "atlas"))

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 
 from dgvf_agents.atlas.domains import Rooms
 from dgvf_agents.atlas.report import evaluated_world, read_run
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.shipped import SHIPPED
+from dgvf_agents.train.folder import SHIPPED, RunFolder
 from dgvf_envs.rendering import DIVERGING
 
 INK, GRAY, RED, BLUE, OBJECTS = "#262c3a", "#868c98", "#c0392b", "#2c69b0", {1: "#f0b232", 2: "#7a54be"}

@@ -18,7 +18,7 @@ from generated import DOCS, check, table, write
 from dgvf_agents.cli import main as dgvf
 from dgvf_agents.experiments.settings import setting
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.probe import probe
+from dgvf_agents.train.stability import probe
 
 RESULTS = DOCS / "results" / "stability"
 PAGE = DOCS / "stability.md"

@@ -13,11 +13,9 @@ from pathlib import Path
 
 from dgvf_agents.storage.model_file import ModelFile, write_bytes
 from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.train.environments import REFERENCE_RETURNS
 from dgvf_agents.train.evaluate import evaluate
-from dgvf_agents.train.evaluations import read_evaluations
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
-from dgvf_agents.train.shipped import SHIPPED
+from dgvf_agents.train.folder import SHIPPED, RunFolder, read_evaluations
 
 MAX_BYTES = 1 << 20
 """Of all checkpoints of a run together, unless the latest alone is larger."""

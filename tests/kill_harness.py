@@ -30,7 +30,7 @@ from dgvf_agents.storage import atomic
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train import train as training
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.progress import STEPS
+from dgvf_agents.train.folder import STEPS
 
 STAGES = ("half written", "written", "on disk", "renamed")
 OWN = {"start_time", "seconds"}

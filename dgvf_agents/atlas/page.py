@@ -22,8 +22,7 @@ from dgvf_agents.atlas.report import Questions, RunReport, evaluated_world, lead
 from dgvf_agents.storage.atomic import write_whole
 from dgvf_agents.train.algorithms import algorithm_of
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.shipped import output_folder, shipped_name
+from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
 
 GAME_STEPS = 1000
 """Steps after which the recording of a game stops by default: a bit more than a minute of an Atari game."""

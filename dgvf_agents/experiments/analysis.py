@@ -23,8 +23,7 @@ from dgvf_agents.experiments.statistics import (
 )
 from dgvf_agents.experiments.tables import QUANTITIES, Results, make_table
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
-from dgvf_agents.train.evaluations import read_evaluations
-from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.folder import RunFolder, read_evaluations
 
 BAND_POINTS = 150
 """Points of a mean curve at most."""

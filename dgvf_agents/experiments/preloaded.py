@@ -7,7 +7,7 @@ import torch._dynamo  # noqa: F401  `torch.func` imports it on first use
 
 import dgvf_agents.experiments.runs  # noqa: F401
 from dgvf_agents.execution.compile_cache import surroundings
-from dgvf_agents.train.origin import code_version
+from dgvf_agents.train.folder import code_version
 
 code_version()
 surroundings()

@@ -31,9 +31,7 @@ from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.origin import Origin, read_origins, record_origin
-from dgvf_agents.train.progress import ProgressLog
+from dgvf_agents.train.folder import Origin, ProgressLog, RunFolder, read_origins, record_origin
 from dgvf_agents.train.train import train
 from dgvf_agents.train.train_population import train_population
 
@@ -130,7 +128,7 @@ class FinishedMark:
     hardware: dict[str, Any] | None = None
     """Processor, cores and accelerator."""
     code: str | None = None
-    """Commit of the code; see `dgvf_agents.train.origin.Origin`."""
+    """Commit of the code; see `dgvf_agents.train.folder.Origin`."""
     members: int = 1
     """Number of runs trained at once by the process, which `wall_seconds` is a part of."""
     core_seconds: float | None = None

@@ -12,7 +12,7 @@ from typing import final
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.options import World
 from dgvf_agents.train.config import WORLDS, preset
-from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
+from dgvf_agents.train.environments import REFERENCE_RETURNS
 from dgvf_envs.atari import GAMES, PAPER
 from dgvf_envs.atari.games import title_of
 

@@ -1,9 +1,10 @@
-"""`dgvf evaluate`: the mean return of a trained agent."""
+"""`dgvf evaluate`: the mean return of a trained agent; and evaluations during training."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import final
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.execution.devices import evaluation_device, random_devices
+from dgvf_agents.rollout.episodes import SimulatedEpisodes
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.environments import evaluation_environments
 from dgvf_agents.train.folder import RunFolder
@@ -75,3 +77,37 @@ def episodes_of(
         torch.manual_seed(seed)
         returns, lengths = evaluate_policy(model, env, episodes, deterministic, return_episode_rewards=True)
     return np.asarray(returns), np.asarray(lengths)
+
+
+@final
+class Evaluator:
+    """Evaluates one model again and again, always with the same seed, for comparison.
+
+    Episodes are simulated as soon as updates run compiled, and played step by step before and in other worlds. This
+    depends only on the number of updates, so a resumed run repeats its evaluations.
+    """
+
+    def __init__(self, env: VecEnv, episodes: int, seed: int) -> None:
+        """
+        Args:
+            env: the evaluation environments.
+            episodes: number of episodes ≥ 1.
+            seed: seed of the environments and the actions.
+        """
+        self._env, self._episodes, self._seed = env, episodes, seed
+        self._simulated: SimulatedEpisodes | None = None
+
+    def episodes_of(self, model: SynchronousAlgorithm) -> tuple[np.ndarray, np.ndarray]:
+        """Undiscounted returns and lengths of the model's episodes, with sampled actions."""
+        actor = model._collector.actor
+        if self._simulated is None and SimulatedEpisodes.simulates(actor, self._env):
+            self._simulated = SimulatedEpisodes(actor, self._env)
+        if self._simulated is not None:
+            found = self._simulated.run(model._policy_theta, self._episodes, self._seed)
+            if found is not None:
+                return found
+        return episodes_of(model, self._env, self._episodes, self._seed)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()

@@ -6,24 +6,65 @@ RUN/progress.csv        metrics, one row per log interval; TensorBoard events ne
 RUN/evaluations.csv.gz  return and length of every evaluation episode
 RUN/checkpoints/        models by number of environment steps; the last few are complete, older ones hold networks only
 RUN/learning-curve.png
-RUN/evaluation.json         in shipped runs: what `dgvf evaluate` finds
+RUN/evaluation.json     in shipped runs: what `dgvf evaluate` finds
 RUN/.lock               held by the training process
+
+Every file is replaced as a whole, so a process that is killed leaves complete files.
 """
 
 from __future__ import annotations
 
 import csv
 import dataclasses
+import gzip
 import json
+import subprocess
 import warnings
 from dataclasses import dataclass
+from functools import cache
+from itertools import groupby
 from pathlib import Path
-from typing import final
+from typing import Any, NamedTuple, final
 
-from dgvf_agents.storage.atomic import replacing
+import numpy as np
+from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
+
+from dgvf_agents.execution.devices import device_named
+from dgvf_agents.execution.machine import hardware, versions
+from dgvf_agents.storage.atomic import replacing, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.shipped import SHIPPED, located
+
+_DEMO = Path(__file__).resolve().parents[1] / "demo"
+
+SHIPPED = {
+    "demo": _DEMO / "puddle-world",
+    "demo/collect-objects-small": _DEMO / "collect-objects-small",
+}
+"""Folders of the runs that come with the package, by name. They hold networks only and are never written to."""
+
+
+def located(run: Path, start: Path = Path()) -> Path:
+    """The folder of a run: `run` from `start` if it exists, otherwise the shipped run of this name if there is one."""
+    there = start / run
+    return there if there.exists() else SHIPPED.get(run.as_posix(), there)
+
+
+def shipped_name(folder: Path) -> str | None:
+    """The name of the shipped run in a folder; `None` if it is a run of the user's."""
+    resolved = folder.resolve()
+    return next((name for name, path in SHIPPED.items() if path == resolved), None)
+
+
+def output_folder(folder: Path, what: str) -> Path:
+    """Where to write what is made of a run: into its folder, or for a shipped run into the working directory.
+
+    Args:
+        folder: the run folder.
+        what: name of the folder to write to, which the name of a shipped run is put before: `demo-atlas`.
+    """
+    name = shipped_name(folder)
+    return folder / what if name is None else Path(f"{name.replace('/', '-')}-{what}")
 
 
 @final
@@ -118,8 +159,7 @@ class RunFolder:
 
     def write_config(self, config: TrainConfig) -> None:
         """Write the configuration atomically."""
-        with replacing(self.config_file) as unfinished:
-            unfinished.write_text(json.dumps(dataclasses.asdict(config), indent=1) + "\n")
+        _write_json(self.config_file, dataclasses.asdict(config))
 
     def read_config(self) -> TrainConfig:
         """Read the configuration."""
@@ -129,4 +169,183 @@ class RunFolder:
         """Environment steps, and a metric at each of them: the mean return of the last 100 training episodes."""
         with self.progress_file.open() as file:
             rows = [row for row in csv.DictReader(file) if row.get(metric)]
-        return [int(float(row["time/total_timesteps"])) for row in rows], [float(row[metric]) for row in rows]
+        return [int(float(row[STEPS])) for row in rows], [float(row[metric]) for row in rows]
+
+
+def _write_json(path: Path, value: Any) -> None:
+    write_whole(path, f"{json.dumps(value, indent=1)}\n".encode())
+
+
+# --- metrics ----------------------------------------------------------------------------------------------------------
+
+STEPS = "time/total_timesteps"
+"""Column of environment steps, present in every row."""
+
+_PICTURES = (Video, Figure, Image, HParam)
+
+
+@final
+class ProgressLog(KVWriter):
+    """Metrics as CSV that resumed runs append to: a row per log interval, columns in the order of first appearance.
+
+    Stable-Baselines3's own writer overwrites the file when it is opened.
+    """
+
+    def __init__(self, path: Path, steps: int = 0) -> None:
+        """
+        Args:
+            path: the file. Rows after `steps` are removed.
+            steps: environment steps that the run continues from.
+        """
+        self._path = path
+        self._rows: list[dict[str, str]] = []
+        if path.is_file():
+            with path.open(newline="") as file:
+                rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
+            self._rows = [row for row in rows if int(row[STEPS]) <= steps]
+        self._replace()
+
+    def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
+        values = sorted(filter_excluded_keys(key_values, key_excluded, "csv").items())
+        self._rows.append({k: str(v) for k, v in values if v is not None and not isinstance(v, _PICTURES)})
+        self._replace()
+
+    def close(self) -> None:
+        """Nothing is open between two rows."""
+
+    def _replace(self) -> None:
+        columns = list(dict.fromkeys(name for row in self._rows for name in row))
+        with replacing(self._path) as unfinished, unfinished.open("w", newline="") as file:
+            if columns:
+                writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(self._rows)
+
+
+# --- evaluation episodes ----------------------------------------------------------------------------------------------
+
+
+@final
+class Evaluation(NamedTuple):
+    """The episodes of one evaluation."""
+
+    steps: int
+    """Environment steps of training."""
+    returns: np.ndarray
+    """`[N]`: undiscounted returns; scores on Atari."""
+    lengths: np.ndarray
+    """`[N]` integer: steps."""
+
+
+@final
+class EvaluationLog:
+    """Evaluation episodes as compressed CSV with the columns steps, episode, return and length."""
+
+    def __init__(self, path: Path, steps: int = 0) -> None:
+        """
+        Args:
+            path: the file. Evaluations after `steps` are removed.
+            steps: environment steps that the run continues from.
+        """
+        self._path = path
+        self._evaluations = [found for found in read_evaluations(path) if found.steps <= steps]
+        if self._evaluations:
+            self._replace()
+        else:
+            path.unlink(missing_ok=True)
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Write an evaluation; it has reached the disk when this returns."""
+        self._evaluations.append(evaluation)
+        self._replace()
+
+    def _replace(self) -> None:
+        lines = ["steps,episode,return,length"]
+        for steps, returns, lengths in self._evaluations:
+            rows = zip(returns.tolist(), lengths.tolist(), strict=True)
+            lines += [f"{steps},{episode},{value!r},{length}" for episode, (value, length) in enumerate(rows)]
+        write_whole(self._path, gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+
+
+def read_evaluations(path: Path) -> list[Evaluation]:
+    """The evaluations in a file, in their order; none if it does not exist."""
+    if not path.is_file():
+        return []
+    with gzip.open(path, "rt", newline="") as file:
+        by_steps = [(steps, [*rows]) for steps, rows in groupby(csv.DictReader(file), lambda row: int(row["steps"]))]
+    return [
+        Evaluation(
+            steps, np.array([float(row["return"]) for row in rows]), np.array([int(row["length"]) for row in rows])
+        )
+        for steps, rows in by_steps
+    ]
+
+
+# --- origin -----------------------------------------------------------------------------------------------------------
+
+_PACKAGES = ("dgvf", "gymnasium", "numpy", "scipy", "stable-baselines3", "torch")
+_CODE = ("dgvf_agents", "dgvf_envs")
+
+
+@final
+@dataclass(frozen=True)
+class Origin:
+    """What a process trained a run with."""
+
+    steps: int
+    """Environment steps at which the process began."""
+    code: str | None
+    """Commit of the code, with `+changes` if files differ from it; `None` if the code is not in its repository."""
+    versions: dict[str, str]
+    """Versions of Python and packages."""
+    hardware: dict[str, Any]
+    """Processor, number of cores, and accelerator if one is used."""
+
+    @classmethod
+    def here(cls, device: str, steps: int = 0) -> Origin:
+        """The origin of what this process trains.
+
+        Args:
+            device: name of the device.
+            steps: environment steps at which it begins.
+        """
+        return cls(steps, code_version(), versions(_PACKAGES), hardware(device_named(device)))
+
+
+def record_origin(folder: RunFolder, device: str, steps: int) -> None:
+    """Add the origin of this process to the ones in a run folder; those after `steps` are removed.
+
+    Args:
+        folder: the run folder.
+        device: name of the device.
+        steps: environment steps that the run continues from.
+    """
+    kept = [origin for origin in read_origins(folder) if origin.steps < steps]
+    _write_json(folder.origin_file, [dataclasses.asdict(origin) for origin in (*kept, Origin.here(device, steps))])
+
+
+def read_origins(folder: RunFolder) -> list[Origin]:
+    """The origins of all processes that trained a run, in their order."""
+    if not folder.origin_file.is_file():
+        return []
+    return [Origin(**origin) for origin in json.loads(folder.origin_file.read_text())]
+
+
+@cache
+def code_version() -> str | None:
+    """The commit of the code; see `Origin.code`."""
+    root = Path(__file__).resolve().parents[2]
+    if _git(root, "ls-files", "--error-unmatch", *_CODE) is None:  # installed, maybe inside another repository
+        return None
+    commit = _git(root, "rev-parse", "HEAD")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
+    return None if commit is None else commit + ("+changes" if changed else "")
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    """The output of a command; `None` if it fails."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None

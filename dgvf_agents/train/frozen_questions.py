@@ -17,8 +17,7 @@ from dgvf_agents.core.types import Params
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.shipped import located
+from dgvf_agents.train.folder import RunFolder, located
 
 _SEED = 30_000
 """Of the experience that principal components are computed from; far from the seeds used in training."""

@@ -20,7 +20,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import EngFormatter, FuncFormatter, PercentFormatter
 
 from dgvf_agents.storage.atomic import replacing
-from dgvf_agents.train.reference_returns import ReferenceReturns
+from dgvf_agents.train.environments import ReferenceReturns
 
 _GRAY = "#5c6270"
 _RED = "#c0392b"

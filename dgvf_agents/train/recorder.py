@@ -1,8 +1,19 @@
-"""What is recorded of a training run: metrics, evaluation episodes, checkpoints and the learning curve."""
+"""What is recorded of a training run: metrics, evaluation episodes, checkpoints and the learning curve.
+
+The first Ctrl-C lets training finish the update and write a checkpoint.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -11,13 +22,55 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.train.checkpoint import write_checkpoint
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.environments import evaluation_environments
-from dgvf_agents.train.evaluations import Evaluation, EvaluationLog
-from dgvf_agents.train.evaluator import Evaluator
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.interrupts import StopRequest, TrainingInterruptedError
+from dgvf_agents.train.environments import evaluation_environments, reference_returns
+from dgvf_agents.train.evaluate import Evaluator
+from dgvf_agents.train.folder import Evaluation, EvaluationLog, RunFolder
 from dgvf_agents.train.plotting import plot_learning_curve
-from dgvf_agents.train.reference_returns import reference_returns
+
+
+@final
+class TrainingInterruptedError(KeyboardInterrupt):
+    """Ctrl-C stopped training; a checkpoint was written."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(f"training in {run} was interrupted; a checkpoint was written")
+        self.run = run
+        """The run folder."""
+
+
+@final
+@dataclass
+class StopRequest:
+    """Whether training should stop."""
+
+    asked: bool = False
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Turn the first Ctrl-C into a request to stop; the second one interrupts as usual.
+
+    Only the main thread receives signals. A process that ignores Ctrl-C still does.
+    """
+    request = StopRequest()
+    usual = threading.current_thread() is threading.main_thread() and (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not usual:
+        yield request
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        request.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        os.write(2, b"\nfinishing the update and writing a checkpoint; Ctrl-C again stops at once\n")
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield request
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 _EVALUATION_SEED = 10_000
 """Far from the seeds used in training."""

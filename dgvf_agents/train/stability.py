@@ -1,4 +1,4 @@
-"""Stability of inner updates, measured by their Jacobians.
+"""`dgvf probe`: stability of the inner updates at every checkpoint of a run, measured by their Jacobians.
 
 Meta-gradients pass backward through the inner updates: the meta-gradient of θ_k is multiplied by the transposed
 Jacobians ∂(θ_k, s_k)/∂(θ_{k-1}, s_{k-1}) of the updates before it, where s are the optimizer's statistics. For RMSProp,
@@ -11,13 +11,27 @@ differentiation provides.
 
 from __future__ import annotations
 
+import csv
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import reduce
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from scipy.sparse.linalg import LinearOperator, eigs, svds
+from stable_baselines3.common.callbacks import BaseCallback
 from torch import Tensor
+
+from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.execution.devices import evaluation_device
+from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.checkpoint import complete_checkpoints
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import training_environments
+from dgvf_agents.train.folder import RunFolder
 
 _TOLERANCE = 1e-3
 """Relative tolerance of the iterative methods."""
@@ -76,3 +90,88 @@ def gain(operators: Sequence[LinearOperator], size: int, seed: int = 0) -> float
     chain = reduce(lambda so_far, following: following @ so_far, operators, embed)
     start = np.random.default_rng(seed).standard_normal(size)
     return float(svds(embed.H @ chain, 1, v0=start, tol=_TOLERANCE, return_singular_vectors=False)[0])
+
+
+class Stability(NamedTuple):
+    """Stability of L consecutive inner updates."""
+
+    steps: int
+    """Environment steps of training so far."""
+    spectral_radius: float
+    """Spectral radius of an update's Jacobian, averaged over the first three updates."""
+    gain: float
+    """Maximum factor by which the L updates together amplify a perturbation of θ."""
+
+
+def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stability]:
+    """Measure every complete checkpoint of a run and write `stability.csv` next to its metrics.
+
+    Checkpoints that hold networks only are skipped: they lack the optimizer's statistics.
+
+    Args:
+        run: the run folder.
+        seed: seed of the environments that provide the batches.
+        device: device of the updates (default: that of the run, or the CPU if that is unavailable).
+
+    Raises:
+        FileNotFoundError: there is no run, or it has no complete checkpoint.
+        ValueError: `device` is unavailable.
+    """
+    folder = RunFolder.existing(run)
+    config = folder.read_config()
+    files = complete_checkpoints(folder)
+    if not files:
+        raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without one")
+    torch.set_num_threads(config.threads)
+    probe_device = evaluation_device(device, config.device)
+    rows = [_measured(file, config, seed, probe_device) for file in files]
+    with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
+        writer = csv.writer(out)
+        writer.writerow(Stability._fields)
+        writer.writerows(rows)
+    return rows
+
+
+def _measured(file: Path, config: TrainConfig, seed: int, device: torch.device) -> Stability:
+    """Stability at a checkpoint, without actors; several learners are measured as one with the environments of all."""
+    alone: dict[str, Any] = {}
+    if config.algorithm == "impala":
+        alone = {"actors": 0, "learners": 1, "force_reset": bool(config.actors) or config.learners > 1}
+    env = training_environments(dataclasses.replace(config, n_envs=config.n_envs * config.learners), seed)
+    try:
+        return measure(load_model(config, file, env, device, compile=False, **alone), config.steps)
+    finally:
+        env.close()
+
+
+def measure(model: SynchronousAlgorithm, total_steps: int) -> Stability:
+    """Measure the next L updates of a model. This performs them, except for the last.
+
+    Args:
+        model: the model.
+        total_steps: environment steps of the whole run, over which settings are annealed.
+    """
+    steps, recorder = model.num_timesteps, _JacobianRecorder(model.unroll_length)
+    batch = model.n_envs * model.n_steps
+    remaining = max(total_steps - steps, model.unroll_length * batch)
+    model.learn(remaining, recorder, reset_num_timesteps=False)
+    radii = [spectral_radius(jacobian) for jacobian in recorder.jacobians[:3]]
+    return Stability(steps, float(np.mean(radii)), gain(recorder.jacobians, recorder.size))
+
+
+class _JacobianRecorder(BaseCallback):
+    """Records the Jacobians of the next updates, then ends training."""
+
+    def __init__(self, updates: int) -> None:
+        super().__init__()
+        self.jacobians: list[LinearOperator] = []
+        self.size = 0
+        self._updates = updates
+
+    def _on_step(self) -> bool:
+        return len(self.jacobians) < self._updates
+
+    def _on_rollout_end(self) -> None:
+        assert isinstance(self.model, SynchronousAlgorithm)
+        update, at, self.size = self.model.next_update()
+        self.jacobians.append(jacobian(update, at))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,13 +26,9 @@ from dgvf_agents.train.algorithms import algorithm_of, task_of
 from dgvf_agents.train.checkpoint import NothingToResumeError, load_checkpoint, reduce_older
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import environments_of_run
-from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.folder import ProgressLog, RunFolder, record_origin, shipped_name
 from dgvf_agents.train.frozen_questions import frozen_eta
-from dgvf_agents.train.interrupts import StopRequest, stop_requests
-from dgvf_agents.train.origin import record_origin
-from dgvf_agents.train.progress import ProgressLog
-from dgvf_agents.train.recorder import RunRecorder
-from dgvf_agents.train.shipped import shipped_name
+from dgvf_agents.train.recorder import RunRecorder, StopRequest, stop_requests
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
@@ -223,6 +220,23 @@ def build(config: TrainConfig) -> SynchronousAlgorithm:
     """The untrained model of a configuration."""
     kind: Any = algorithm_of(config)
     return kind(config.policy, environments_of_run(config), **arguments_of(config))
+
+
+def warm_up(config: TrainConfig) -> None:
+    """Compile what training with a configuration needs, by training until the first meta-update.
+
+    Args:
+        config: the configuration; its number of steps does not count.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(config.threads)
+    try:
+        model = build(dataclasses.replace(config, compile=True))
+        model.learn((config.unroll_length + 1) * config.n_steps * config.n_envs)
+        assert model.env is not None
+        model.env.close()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def set_up_actors(model: SynchronousAlgorithm, config: TrainConfig, path: Path) -> None:

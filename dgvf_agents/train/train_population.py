@@ -10,7 +10,7 @@ from typing import final
 from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.interrupts import StopRequest, TrainingInterruptedError, stop_requests
+from dgvf_agents.train.recorder import StopRequest, TrainingInterruptedError, stop_requests
 from dgvf_agents.train.train import OpenRun, open_run
 
 

@@ -34,7 +34,7 @@ from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.probe import probe
+from dgvf_agents.train.stability import probe
 from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
 from tests.devices import needs_cuda

@@ -34,7 +34,7 @@ from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
 from dgvf_agents.experiments.tables import Results, where
 from dgvf_agents.train.config import METHODS
-from dgvf_agents.train.origin import code_version
+from dgvf_agents.train.folder import code_version
 from tests.run_folders import write_run
 
 TINY = ["reproduce", "gridworlds", "--scale", "tiny", "--jobs", "2"]

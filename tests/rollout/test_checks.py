@@ -25,7 +25,7 @@ from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params
 from dgvf_agents.rollout.checks import step
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.interrupts import stop_requests
+from dgvf_agents.train.recorder import stop_requests
 from dgvf_envs.sb3_adapter import make_vec
 from tests.kill_harness import differences
 

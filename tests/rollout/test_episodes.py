@@ -12,8 +12,7 @@ from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.rollout.episodes import SimulatedEpisodes
 from dgvf_agents.rollout.simulation import MAX_STEPS
-from dgvf_agents.train.evaluate import episodes_of
-from dgvf_agents.train.evaluator import Evaluator
+from dgvf_agents.train.evaluate import Evaluator, episodes_of
 from dgvf_envs.sb3_adapter import make_vec
 from tests.helpers import assert_same
 

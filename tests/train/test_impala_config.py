@@ -17,7 +17,7 @@ from dgvf_agents.train import train as train_module
 from dgvf_agents.train.config import TrainConfig, atari_config, impala_config
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.probe import probe
+from dgvf_agents.train.stability import probe
 from dgvf_agents.train.train import build, train
 from dgvf_envs.atari import PAPER
 

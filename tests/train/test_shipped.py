@@ -15,10 +15,9 @@ from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.storage.saving import networks_only
 from dgvf_agents.train.checkpoint import NothingToResumeError
 from dgvf_agents.train.config import preset
+from dgvf_agents.train.environments import REFERENCE_RETURNS
 from dgvf_agents.train.evaluate import evaluate
-from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.reference_returns import REFERENCE_RETURNS
-from dgvf_agents.train.shipped import SHIPPED
+from dgvf_agents.train.folder import SHIPPED, RunFolder
 from dgvf_agents.train.train import train
 from tests.atlas.runs import tiny_run
 from tests.run_folders import write_run

@@ -14,8 +14,7 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.cli import main
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.probe import measure, probe
-from dgvf_agents.train.stability import gain, jacobian, spectral_radius
+from dgvf_agents.train.stability import gain, jacobian, measure, probe, spectral_radius
 from dgvf_agents.train.train import train
 from tests.impala.in_process import in_process  # noqa: F401
 

@@ -15,7 +15,7 @@ from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig, preset
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.interrupts import StopRequest, TrainingInterruptedError
+from dgvf_agents.train.recorder import StopRequest, TrainingInterruptedError
 from dgvf_agents.train.train import train
 from dgvf_agents.train.train_population import train_population
 

@@ -1,0 +1,271 @@
+"""`dgvf train --learners N` and `--restarts R`: a run that is trained by other processes on this machine.
+
+Learner 0 trains as `dgvf train` does, and alone writes the run folder. The others bring their batches. PyTorch starts
+the processes, and ends them all if one fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import pickle
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from datetime import timedelta
+from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+import torch.distributed as dist
+from torch.multiprocessing import ProcessExitedException, start_processes
+
+from dgvf_agents.execution.devices import device_named
+from dgvf_agents.execution.learner_group import LearnerGroup
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.recorder import stop_requests
+from dgvf_agents.train.train import NEVER, build, open_run, set_up_actors, train
+
+log = logging.getLogger("dgvf_agents.train")
+
+TIMEOUT = timedelta(hours=1)
+"""Time that learners wait for one of them, as while learner 0 evaluates, before training ends with an error."""
+
+_GRACE = 5.0
+"""Seconds before a learner fails because of another one, whose error ends training first."""
+
+_LOOPBACK = ("lo", "lo0")
+"""Names of the loopback interface."""
+
+
+@final
+class LearnerDiedError(ChildProcessError):
+    """The process of a learner died."""
+
+    def __init__(self, learner: int, status: int) -> None:
+        """
+        Args:
+            learner: which one.
+            status: exit status of its process, negative if a signal has killed it.
+        """
+        self.signal = signal.Signals(-status) if status < 0 else None
+        """The signal that has killed it, if one has."""
+        how = f"killed by signal {self.signal} ({self.signal.name})" if self.signal else f"exit status {status}"
+        super().__init__(f"learner {learner} died: {how}")
+
+
+class LearnerError(RuntimeError):
+    """The traceback of an error in a learner's process."""
+
+
+class _Job(NamedTuple):
+    """What every learner gets."""
+
+    config: TrainConfig
+    path: Path
+    show_progress: bool
+    resume: bool
+    folder: Path
+    """A temporary folder, where the processes find each other and leave their errors."""
+
+
+def train_in_processes(
+    config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False, restarts: int = 0
+) -> None:
+    """Train with `config.learners` processes; see `dgvf_agents.train.train.train`.
+
+    A resumed run continues from the checkpoint of learner 0. The other learners start new episodes.
+
+    Args:
+        config: the configuration.
+        path: the run folder.
+        show_progress: whether to show a progress bar.
+        resume: whether to continue the run at `path`.
+        restarts: how often training is resumed after a signal has killed a process, as the out-of-memory killer does.
+            Exceptions would be raised again.
+
+    Raises:
+        LearnerDiedError: a learner's process died; the others were ended.
+        TrainingInterruptedError: Ctrl-C stopped training; a checkpoint was written.
+        ValueError: `restarts` < 0, or `config.device` does not suit so many learners.
+        Exception: what a learner raised, as `train` does.
+    """
+    if restarts < 0:
+        raise ValueError(f"restarts must be >= 0, got {restarts!r}")
+    _check_device(config)
+    with _lasting_cluster(config) if restarts else nullcontext():
+        for restart in range(restarts + 1):
+            killed = _train_until_killed(config, path, show_progress, resume or restart > 0)
+            if killed is None:
+                return
+            if restart == restarts:
+                raise killed
+            log.warning("%s; resumed, %d of %d", killed, restart + 1, restarts)
+
+
+def _train_until_killed(config: TrainConfig, path: Path, show_progress: bool, resume: bool) -> LearnerDiedError | None:
+    """Train; returns how a signal has killed a learner, or `None` if training is finished.
+
+    Raises:
+        Exception: see `train_in_processes`.
+    """
+    with tempfile.TemporaryDirectory(prefix="dgvf-") as folder:
+        job = _Job(config, path, show_progress, resume, Path(folder))
+        context = start_processes(_learner, (job,), config.learners, join=False)
+        try:
+            with _interrupts_for(context.processes[0]):
+                while not context.join():
+                    pass
+            return None
+        except ProcessExitedException as error:
+            file = _error_file(job, error.error_index)
+            if file.exists():
+                raised, details = pickle.loads(file.read_bytes())
+                raise raised or LearnerError(details) from LearnerError(details)
+            died = LearnerDiedError(error.error_index, error.exit_code)
+            if died.signal is None:
+                raise died from error
+            return died
+        finally:
+            for process in context.processes:
+                process.kill()
+                process.join()
+
+
+@contextmanager
+def _interrupts_for(learner: BaseProcess) -> Iterator[None]:
+    """Let Ctrl-C reach a learner instead of this process, unless it is ignored."""
+    usual = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or usual is signal.SIG_IGN:
+        yield
+        return
+
+    def pass_on(number: int, frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(learner.pid or 0, number)
+
+    signal.signal(signal.SIGINT, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, usual)
+
+
+def _check_device(config: TrainConfig) -> None:
+    device = device_named(config.device)
+    if config.learners == 1 or device.type != "cuda":
+        return
+    if device.index is not None:
+        raise ValueError(f"device must be 'cuda', 'auto' or 'cpu' for several learners, got {config.device!r}")
+    if torch.cuda.device_count() < config.learners:
+        raise ValueError(
+            f"learners must be <= {torch.cuda.device_count()}, the number of CUDA devices, got {config.learners}"
+        )
+
+
+@contextmanager
+def _lasting_cluster(config: TrainConfig) -> Iterator[None]:
+    """A Ray on this machine that outlives learners, and their actors with it, if a run has actors and no cluster."""
+    if not config.actors or config.address is not None or "RAY_ADDRESS" in os.environ:
+        yield
+        return
+    from dgvf_agents.impala.cluster import connect
+
+    ray = connect(None, config.actors * config.learners)
+    os.environ["RAY_ADDRESS"] = ray.get_runtime_context().gcs_address
+    try:
+        yield
+    finally:
+        del os.environ["RAY_ADDRESS"]
+        ray.shutdown()
+
+
+# --- in a learner's process -------------------------------------------------------------------------------------------
+
+
+def _learner(learner: int, job: _Job) -> None:
+    """Train as one of the learners; leave a file with the error if training fails."""
+    if hasattr(os, "setsid"):
+        os.setsid()  # Ctrl-C in a terminal comes once, from the parent process
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    try:
+        _train(job, learner)
+    except BaseException as error:
+        if _is_consequence(error):
+            time.sleep(_GRACE)  # until the parent process ends this one
+        _error_file(job, learner).write_bytes(_pickled(error, f"in learner {learner}:\n{traceback.format_exc()}"))
+        sys.exit(1)
+
+
+def _train(job: _Job, learner: int) -> None:
+    config, path, show_progress, resume, folder = job
+    if config.learners == 1:
+        train(config, path, show_progress, resume)
+        return
+    device = device_named(config.device)
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        _bind_to_loopback(name)
+    if device.type == "cuda":
+        torch.cuda.set_device(learner)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, f"file://{folder}/store", TIMEOUT, config.learners, learner)
+    group = LearnerGroup(config.learners, device)
+    if learner == 0:
+        with stop_requests() as stop, open_run(config, path, show_progress, stop, resume) as run:
+            if group.from_first(None if run.is_finished else run.plan) is not None:
+                run.finish()
+    else:
+        _follow(config, path, group)
+    dist.destroy_process_group()
+
+
+def _follow(config: TrainConfig, path: Path, group: LearnerGroup) -> None:
+    """Train with learner 0."""
+    torch.set_num_threads(config.threads)
+    model = build(config)
+    set_up_actors(model, config, path)
+    plan: Any = group.from_first(None)
+    if plan is not None:
+        steps, reset = plan
+        model.learn(steps, log_interval=NEVER, reset_num_timesteps=reset)
+
+
+def _is_consequence(error: BaseException) -> bool:
+    """Whether an error says that another learner does not answer."""
+    return type(error).__module__ == "torch.distributed" or "gloo/" in str(error)
+
+
+def _error_file(job: _Job, learner: int) -> Path:
+    return job.folder / f"error-{learner}"
+
+
+def _pickled(error: BaseException, details: str) -> bytes:
+    """The error, or `None` if it cannot be unpickled, and the details."""
+    try:
+        whole = pickle.dumps((error, details))
+        return whole if isinstance(pickle.loads(whole)[0], type(error)) else pickle.dumps((None, details))
+    except Exception:
+        return pickle.dumps((None, details))
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
+
+
+def _bind_to_loopback(variable: str) -> None:
+    """Let a backend communicate over the loopback interface, unless the environment variable says otherwise."""
+    found = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
+    if found:
+        os.environ.setdefault(variable, found[0])

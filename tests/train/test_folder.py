@@ -1,0 +1,148 @@
+"""Metrics, evaluation episodes and the origin of a run, which resumed runs append to."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from stable_baselines3.common.logger import Logger
+
+from dgvf_agents.train import folder as folder_module
+from dgvf_agents.train.folder import (
+    STEPS,
+    Evaluation,
+    EvaluationLog,
+    Origin,
+    ProgressLog,
+    RunFolder,
+    code_version,
+    read_evaluations,
+    read_origins,
+    record_origin,
+)
+
+ROWS: list[dict[str, Any]] = [
+    {STEPS: 10, "b": 0.1, "a": 1},
+    {STEPS: 20, "b": 0.2, "a": 2, "eval": 'a "quoted", text'},
+    {STEPS: 30, "b": float("nan"), "c": 3.5},
+    {STEPS: 40, "b": 0.4},
+]
+EVALUATIONS = [
+    Evaluation(steps, np.random.default_rng(steps).normal(size=5) * 1e3, np.arange(5) + steps)
+    for steps in (80, 160, 240)
+]
+
+
+def log_rows(path: Path, rows: list[dict[str, Any]], after: int = 0) -> None:
+    logger = Logger(None, [ProgressLog(path, after)])
+    for row in rows:
+        for name, value in row.items():
+            logger.record(name, value)
+        logger.record("hidden", 2, exclude="csv")
+        logger.record("nothing", None)
+        logger.dump()
+    logger.close()
+
+
+def log_evaluations(path: Path, evaluations: list[Evaluation], after: int = 0) -> None:
+    log = EvaluationLog(path, after)
+    for evaluation in evaluations:
+        log.append(evaluation)
+
+
+def test_columns_are_in_the_order_of_first_appearance(tmp_path: Path) -> None:
+    path = tmp_path / "progress.csv"
+    log_rows(path, ROWS)
+    assert path.read_text().splitlines()[0] == f"a,b,{STEPS},eval,c"
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["b"] for row in rows] == ["0.1", "0.2", "nan", "0.4"]
+    assert [row["eval"] for row in rows] == ["", 'a "quoted", text', "", ""]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_evaluations_are_exact_and_readable_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.csv.gz"
+    log_evaluations(path, EVALUATIONS)
+    table = pd.read_csv(io.BytesIO(gzip.decompress(path.read_bytes())))
+    assert list(table.columns) == ["steps", "episode", "return", "length"]
+    assert table["episode"].tolist() == [0, 1, 2, 3, 4] * 3
+    for found, expected in zip(read_evaluations(path), EVALUATIONS, strict=True):
+        assert found.steps == expected.steps
+        assert found.returns.tolist() == expected.returns.tolist()
+        assert found.lengths.tolist() == expected.lengths.tolist()
+        assert table.loc[table["steps"] == found.steps, "length"].tolist() == expected.lengths.tolist()
+
+
+@pytest.mark.parametrize("done", [0, 10, 15, 30, 40])
+def test_resumed_runs_leave_the_same_files(done: int, tmp_path: Path) -> None:
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    log_rows(whole, ROWS)
+    log_rows(resumed, ROWS)
+    log_rows(resumed, [row for row in ROWS if row[STEPS] > done], after=done)
+    assert resumed.read_bytes() == whole.read_bytes()
+    log_evaluations(tmp_path / "a.csv.gz", EVALUATIONS)
+    log_evaluations(tmp_path / "b.csv.gz", EVALUATIONS)
+    log_evaluations(tmp_path / "b.csv.gz", [found for found in EVALUATIONS if found.steps > 6 * done], after=6 * done)
+    assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
+
+
+def test_a_run_that_restarts_forgets_its_evaluations(tmp_path: Path) -> None:
+    path = tmp_path / "evaluations.csv.gz"
+    log_evaluations(path, EVALUATIONS)
+    EvaluationLog(path)
+    assert not path.exists()
+    assert read_evaluations(path) == []
+
+
+# --- origin -----------------------------------------------------------------------------------------------------------
+
+
+def git(folder: Path, *arguments: str) -> str:
+    command = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+
+
+def test_the_commit_of_the_code_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    root = tmp_path / "repository"
+    for package in ("dgvf_agents", "dgvf_envs"):
+        (root / package / "train").mkdir(parents=True)
+        (root / package / "train" / "folder.py").write_text("x = 1\n")
+    (root / "notes.txt").write_text("not code")
+    git(tmp_path, "init", "-q", str(root))
+    monkeypatch.setattr(folder_module, "__file__", str(root / "dgvf_agents" / "train" / "folder.py"))
+    version = code_version.__wrapped__  # without the cache
+    git(root, "add", "notes.txt")
+    git(root, "commit", "-qm", "one")
+    assert version() is None  # installed inside another repository
+    git(root, "add", ".")
+    git(root, "commit", "-qm", "two")
+    commit = git(root, "rev-parse", "HEAD").strip()
+    (root / "notes.txt").write_text("not code either")
+    assert version() == commit
+    (root / "dgvf_envs" / "train" / "folder.py").write_text("x = 2\n")
+    assert version() == f"{commit}+changes"
+    monkeypatch.setenv("PATH", "")
+    assert version() is None
+
+
+def test_every_process_that_trained_a_run_is_recorded(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    assert read_origins(folder) == []
+    for steps in (0, 80, 160, 80):  # the last resumed an older checkpoint, the third one's work is lost
+        record_origin(folder, "cpu", steps)
+    assert [found.steps for found in read_origins(folder)] == [0, 80]
+    assert read_origins(folder)[0] == Origin.here("cpu")
+    assert read_origins(folder)[1].versions["python"] == platform.python_version()
+    assert read_origins(folder)[0].hardware["processor"]

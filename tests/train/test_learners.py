@@ -27,7 +27,7 @@ CONFIG = TrainConfig(
     algorithm="impala",
     env="CollectObjectsSmall-v0",
     env_wrapper="tests.train.test_learners:Failing",
-    steps=400,
+    steps=800,
     n_envs=4,
     learners=2,
     questions=4,
@@ -35,8 +35,8 @@ CONFIG = TrainConfig(
     unroll_length=3,
     compile=False,
     checkpoint_every=200,
-    log_every=80,
-    evaluate_every=200,
+    log_every=160,
+    evaluate_every=400,
     evaluation_episodes=2,
 )
 ALONE = dataclasses.replace(CONFIG, learners=1)
@@ -59,16 +59,15 @@ class Failing(gym.Wrapper):
         rank = dist.get_rank() if dist.is_initialized() else 0
         self.steps += 1
         if self.steps == 60 and learner == str(rank):
-            processes = Path(os.environ["PROCESSES"])
-            (processes / str(os.getpid())).touch()
-            if what == "killed-once" and len(list(processes.iterdir())) == 1:
-                os.kill(os.getpid(), signal.SIGKILL)
-            fail(what)
+            own = Path(os.environ["PROCESSES"], str(os.getpid()))
+            if not own.exists():
+                own.touch()
+                fail(what, first=len(list(own.parent.iterdir())) == 1)
         return self.env.step(action)
 
 
-def fail(what: str) -> None:
-    if what == "killed":
+def fail(what: str, first: bool) -> None:
+    if what == "killed" or (what == "killed-once" and first):
         os.kill(os.getpid(), signal.SIGKILL)
     if what == "exits":
         os._exit(3)
@@ -95,14 +94,14 @@ def test_learner_0_writes_a_run_that_is_resumed(tmp_path: Path) -> None:
     train_in_processes(CONFIG, path, show_progress=False)
     folder = RunFolder(path)
     assert folder.is_finished()
-    assert [file.stem for file in folder.checkpoints()] == ["0000000200", "0000000400"]
+    assert [file.stem for file in folder.checkpoints()] == ["0000000200", "0000000400", "0000000600", "0000000800"]
     rows = [line.split(",") for line in folder.progress_file.read_text().splitlines()]
     steps, updates, meta = (rows[0].index(name) for name in ("time/total_timesteps", "train/n_updates", "meta/updates"))
-    assert [row[steps] for row in rows[1:]] == ["80", "160", "240", "320", "400"]
-    assert (rows[-1][updates], rows[-1][meta]) == ("9", "2")
+    assert [row[steps] for row in rows[1:]] == ["160", "320", "480", "640", "800"]
+    assert (rows[-1][updates], rows[-1][meta]) == ("19", "6")
     assert len(list(path.glob("events.out.tfevents.*"))) == 1
     assert evaluate(path, 2)[0] >= 0
-    assert [row.steps for row in probe(path)] == [200, 400]
+    assert [row.steps for row in probe(path)] == [400, 600, 800]
     folder.checkpoints()[-1].unlink()
     with pytest.raises(FileExistsError, match="path must not hold a run already"):
         train_in_processes(CONFIG, path, show_progress=False)
@@ -121,7 +120,7 @@ def test_training_restarts_after_a_learner_was_killed(
 ) -> None:
     monkeypatch.setenv("FAILURE", f"killed-once {learner}")
     train_in_processes(config, tmp_path / "run", show_progress=False, restarts=2)
-    assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 200]
+    assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 200 * config.learners]
     assert RunFolder(tmp_path / "run").is_finished()
     assert not multiprocessing.active_children()
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import inspect
 import json
+import pathlib
 import pkgutil
 import re
 from importlib.metadata import version as version_of
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+from docutils import nodes
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
 
 from dgvf_envs import ENVIRONMENTS
 
@@ -32,6 +36,7 @@ html_title = "dgvf"
 html_show_copyright = False
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_math_renderer = "mathtext"  # below: MathJax would load its script from another site
 
 myst_enable_extensions = ["attrs_inline", "dollarmath"]
 myst_heading_anchors = 3
@@ -67,12 +72,12 @@ def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lin
 
 def _add_environment(app: Any, docname: str, source: list[str]) -> None:
     """Add to the page of an environment its docstring and its reference returns."""
-    env_id = Path(docname).name
+    env_id = pathlib.Path(docname).name
     if docname != f"environments/{env_id}" or env_id not in ENVIRONMENTS:
         return
     env, arguments = gym.make(env_id), ENVIRONMENTS[env_id].get("kwargs", {})
     class_ = type(env.unwrapped)
-    known = json.loads((Path(app.srcdir) / "environments" / "reference.json").read_text(encoding="utf-8"))
+    known = json.loads((pathlib.Path(app.srcdir) / "environments" / "reference.json").read_text(encoding="utf-8"))
     description, heading, versions = (inspect.getdoc(class_) or "").partition("## Version History")
     made_with = ", ".join(f"`{name}={value!r}`" for name, value in arguments.items()) or "default arguments"
     returns = _reference_returns(known["environments"][env_id], known["settings"])
@@ -132,6 +137,26 @@ takes {numbers["mean_path"]:.1f} moves on average and {numbers["longest_path"]} 
 | --- | ---: | ---: | ---: |{rows}"""
 
 
+def _draw_formula(translator: Any, node: Any) -> None:
+    """A formula as the paths of an SVG, by matplotlib's subset of LaTeX."""
+    path, block = TextPath((0, 0), f"${node.astext()}$", size=17), node.tagname == "math_block"
+    letters = {Path.MOVETO: "M", Path.LINETO: "L", Path.CURVE3: "Q", Path.CURVE4: "C", Path.CLOSEPOLY: "Z"}
+    drawn = " ".join(
+        letters[code] + ("" if code == Path.CLOSEPOLY else " ".join(f"{value:.2f}" for value in points))
+        for points, code in path.iter_segments(simplify=False)
+    )
+    box = path.get_extents()
+    left, top, width, height = box.x0 - 1, -box.y1 - 1, box.width + 2, box.height + 2
+    svg = (
+        f'<svg class="formula" role="img" aria-label="{html.escape(node.astext())}" width="{width:.1f}" '
+        f'height="{height:.1f}" viewBox="{left:.1f} {top:.1f} {width:.1f} {height:.1f}" '
+        f'style="max-width: 100%; vertical-align: {box.y0 - 1:.1f}px">'
+        f'<path fill="currentColor" transform="scale(1, -1)" d="{drawn}"/></svg>'
+    )
+    translator.body.append(f'<div class="math">{svg}</div>' if block else svg)
+    raise nodes.SkipNode
+
+
 def _write_atlases(app: Any, exception: Exception | None) -> None:
     """The atlas of every shipped run is a part of the site."""
     if exception is not None or app.builder.name != "html":
@@ -140,10 +165,11 @@ def _write_atlases(app: Any, exception: Exception | None) -> None:
     from dgvf_agents.train.folder import SHIPPED, output_folder
 
     for path in SHIPPED.values():
-        write_atlas(path, out=Path(app.outdir) / output_folder(path, "atlas"))
+        write_atlas(path, out=pathlib.Path(app.outdir) / output_folder(path, "atlas"))
 
 
 def setup(app: Any) -> None:
+    app.add_html_math_renderer("mathtext", (_draw_formula, None), (_draw_formula, None))
     app.connect("source-read", _add_environment)
     app.connect("source-read", _add_modules)
     app.connect("build-finished", _write_atlases)

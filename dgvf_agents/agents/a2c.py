@@ -11,7 +11,7 @@ from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.options import (
@@ -30,7 +30,7 @@ from dgvf_agents.options import (
 Self = TypeVar("Self", bound="DGVFA2C")
 
 
-class DGVFA2C(SynchronousAlgorithm):
+class DGVFA2C(DiscoveryAlgorithm):
     """Advantage actor-critic with an auxiliary task. By default, the task is to answer discovered questions.
 
     It is used like any Stable-Baselines3 algorithm:

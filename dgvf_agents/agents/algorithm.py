@@ -1,20 +1,24 @@
-"""What algorithms with a `DiscoveryLearner` share as Stable-Baselines3 sees them: their parts, settings and logs."""
+"""One algorithm under all agents: it builds its parts, collects experience from a source, and lets a learner learn."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
-from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.type_aliases import MaybeCallback, Schedule
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
 from dgvf_agents.agents.annealed import AnnealedSettings
@@ -30,9 +34,11 @@ from dgvf_agents.agents.functional_policy import (
 from dgvf_agents.agents.guidance import Guidance
 from dgvf_agents.agents.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.agents.logging import record_answers, record_meta_updates, record_questions, record_update
+from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy
 from dgvf_agents.agents.rollout_buffer import RolloutView, fill_buffer
-from dgvf_agents.agents.schedules import value_at
+from dgvf_agents.agents.schedules import checked_value_at, value_at
 from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
+from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.core.inner_metrics import InnerMetrics
@@ -43,7 +49,7 @@ from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
-from dgvf_agents.execution.devices import warn_of_slow_bfloat16
+from dgvf_agents.execution.devices import device_of_model, warn_of_slow_bfloat16
 from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
@@ -63,11 +69,26 @@ from dgvf_agents.options import (
 )
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
-from dgvf_agents.rollout.collector import Collector
+from dgvf_agents.rollout.collector import Collector, ExperienceSource
+from dgvf_agents.storage.persistence import PersistentAlgorithm
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec, resetting_in_part
+
+Self = TypeVar("Self", bound="DiscoveryAlgorithm")
+
+_OF_STABLE_BASELINES3 = frozenset(inspect.signature(OnPolicyAlgorithm.__init__).parameters)
+"""Arguments that Stable-Baselines3 keeps; all others are attributes by the same name."""
 
 
-class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
+class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     """Builds the learner and its parts from an algorithm's arguments, and keeps policy and learner in sync."""
+
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
+        "MlpPolicy": MlpPolicy,
+        "CnnPolicy": CnnPolicy,
+        "MultiInputPolicy": MultiInputPolicy,
+        "PaperMlpPolicy": PaperMlpPolicy,
+        "ResNetPolicy": ResNetPolicy,
+    }
 
     policy: ActorCriticPolicy
     """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner`."""
@@ -115,9 +136,58 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     _functions: PolicyFunctions
     _collector: Collector
+    _source: ExperienceSource  # of the next rollout: the collector, unless others act
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
     _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _rollout: Rollout | None = None
+
+    def __init__(self, arguments: dict[str, Any]) -> None:
+        """
+        Args:
+            arguments: of the subclass's constructor, by name.
+
+        Raises:
+            ValueError: one is out of its range.
+        """
+        given = dict(arguments)
+        env, n_envs, set_up = given.pop("env"), given.pop("n_envs"), given.pop("_init_setup_model")
+        rate, policy_kwargs = given["learning_rate"], given["policy_kwargs"]
+        if n_envs is not None:
+            check_counts(n_envs=n_envs)
+        checked_value_at("learning_rate", rate, 1.0)
+        given["seed"] = checked_seed(given["seed"])
+        if policy_kwargs is not None and not isinstance(policy_kwargs, dict):
+            raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
+        given |= {"learning_rate": rate if callable(rate) else float(rate), "device": device_of_model(given["device"])}
+        own = {name: given.pop(name) for name in given.keys() - _OF_STABLE_BASELINES3}
+        env = self._made_env(env, n_envs, given["seed"])
+        super().__init__(env=env, _init_setup_model=False, **given)  # type: ignore[arg-type]
+        vars(self).update(own)
+        if set_up:
+            self._setup_model()
+
+    @classmethod
+    def _made_env(cls, env: GymEnv | VectorEnv | str | None, n_envs: int | None, seed: int | None) -> GymEnv | None:
+        """The environment, made if `env` is an id."""
+        given_envs = _num_envs_of(env)
+        if n_envs is not None and given_envs is not None and n_envs != given_envs:
+            raise ValueError(f"n_envs must be None or {given_envs}, the number of environments of env, got {n_envs!r}")
+        if isinstance(env, str):
+            wanted = cls._default_num_envs(env) if n_envs is None else n_envs
+            env = make_vec(env, wanted, seed) if wanted > 1 else env
+        return _as_vec_env(env)  # type: ignore[arg-type]
+
+    @staticmethod
+    def _default_num_envs(env_id: str) -> int:
+        """Number of environments if only an id is given."""
+        return default_num_envs(env_id)
+
+    @staticmethod
+    def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
+        space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
+        if space is not None:
+            check_observation_space(space)  # before Stable-Baselines3 makes arrays for observations
+        return OnPolicyAlgorithm._wrap_env(_as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
 
     @property
     def metrics(self) -> InnerMetrics | None:
@@ -170,7 +240,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             meta_epsilon=norm_for_means(self.meta_epsilon, self._samples_per_unit),
         )
         self._sync_policy()
-        self._collector = self._build_collector(update_functions)
+        self._source = self._collector = self._build_collector(update_functions)
         if self.seed is not None:
             self._collector.actor.seed(self.seed)
         self._rollout: Rollout | None = None
@@ -202,6 +272,11 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return self.n_steps * self.n_envs * self.learners
 
     @property
+    def _group(self) -> LearnerGroup | None:
+        """The learners that train together; `None`: this one alone."""
+        return LearnerGroup(self.learners, self.device) if self.learners > 1 else None
+
+    @property
     def _samples_per_unit(self) -> int:
         """Number of samples in the loss that gradient norms and ε refer to: N of `norm_for_means`."""
         return self.steps_per_update if self.loss_reduction == "sum" else 1
@@ -226,6 +301,11 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
         if self.storage == "recompute" and self.task.discovers and functions.random_in_training:
             raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
+        if self.learners > 1 and (statistics := sorted(functions.statistics())):
+            raise ValueError(
+                f"learners must be 1 for features extractors with running statistics, got {self.learners}: each "
+                f"learner would have its own {', '.join(statistics)}"
+            )
         if head is not None:
             warn_of_missing_encoder(functions, self.policy)
         return functions
@@ -268,7 +348,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             convention=self.convention,
             max_gradient_norm=self._norm(self.max_grad_norm),
             head_rate=float(self.head_rate),
-            averaging=LearnerGroup(self.learners, self.device) if self.learners > 1 else None,
+            averaging=self._group,
         )
         self._applied_settings = [getattr(self, name) for name in self.rule_settings]
         return UpdateFunctions.of(rule, eta, self.compilation)
@@ -279,9 +359,12 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _new_compilation(self) -> Compilation:
         functions = self._functions
-        slower = self.compile == "auto" and self.device.type == "cpu" and functions.faster_eagerly
-        mode = False if slower or functions.random_in_training else self.compile  # dropout would become a constant
-        return Compilation(mode, self.device)
+        eager = (
+            (self.compile == "auto" and self.device.type == "cpu" and functions.faster_eagerly)
+            or functions.random_in_training  # dropout would become a constant
+            or self.learners > 1  # collectives cannot be traced with their derivatives
+        )
+        return Compilation(False if eager else self.compile, self.device)
 
     def _setup_learn(
         self,
@@ -350,8 +433,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         schedules = (self.lr_schedule, self.meta_learning_rate, self.ent_coef, self.auxiliary_coefficient)
         return AnnealedSettings.at(self._current_progress_remaining, *schedules)
 
-    def take_update(self, learner: LearnerState, rollout: Rollout | None) -> None:
-        """Take a learner's state after updates that were made elsewhere.
+    def set_state(self, learner: LearnerState, rollout: Rollout | None) -> None:
+        """Set the learner's state after updates that were made elsewhere.
 
         Args:
             learner: its state.
@@ -360,6 +443,84 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.learner.set_state(learner)
         self._n_updates, self._rollout = learner.updates, rollout
         self._sync_policy()
+
+    def collect_rollouts(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """Collect `n_rollout_steps` steps from every environment.
+
+        Returns:
+            false if a callback, of any of the learners, stopped training.
+        """
+        goes_on = self._collect(env, callback, rollout_buffer, n_rollout_steps)
+        return goes_on if self._group is None else self._group.all(goes_on)
+
+    def _collect(
+        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
+    ) -> bool:
+        """`collect_rollouts` of this learner."""
+        source = self._source
+        if n_rollout_steps != source.n_steps:
+            raise ValueError(
+                f"n_steps must be {source.n_steps}, as when the model was set up, got {n_rollout_steps}: pass a "
+                "different value to load() or to a new model"
+            )
+        if not source.collecting:  # otherwise a loaded model continues in the middle of a rollout
+            callback.on_rollout_start()
+        source.start(env, self._last_episode_starts)
+        try:
+            while source.steps < n_rollout_steps:
+                before = source.steps
+                actions, new_obs, rewards, dones, infos = source.advance(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
+                self.num_timesteps += (source.steps - before) * self.n_envs * self.learners
+                if source.has_news:
+                    self._update_info_buffer(infos, dones)
+                if new_obs is not None:
+                    self._last_obs, self._last_episode_starts = new_obs, dones
+                callback.update_locals(locals())
+                if not callback.on_step():  # must be last: a callback may save the model
+                    return False
+            self._rollout = source.finish(self._functions.statistics())
+            self._show_rollout(self._rollout, source.starts)
+            callback.update_locals(locals())
+            callback.on_rollout_end()
+        finally:
+            source.end()
+        return True
+
+    def train(self) -> None:
+        """Perform one step of Algorithm 1 on the last rollout."""
+        assert self._rollout is not None
+        self._prepare_update()
+        self._update_learning_rate(self.policy.optimizer)
+        settings = self.annealed_settings()
+        rollout = settings.batch(self._rollout)
+        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+        self._sync_policy()
+        self._functions.update_statistics(rollout.observations)
+        self._n_updates += 1
+        if self._guidance.watches_inputs:
+            self._guidance.see_inputs(*self._functions.inputs(rollout.observations))
+
+    def learn(
+        self: Self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 100,
+        tb_log_name: str = "run",
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train the model.
+
+        Raises:
+            NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
+        """
+        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        if self.metrics is not None:
+            check_metrics(self.metrics, self._n_updates)
+        self.learner.check_finite()  # the effect of the last update shows in no loss yet
+        return self
 
     def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
         """The inner update that the last rollout leads to, for analysis.
@@ -410,3 +571,18 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         answers = ["answer_net"] if self.answer_net is not None else []
         questions = ["question_net"] if self.learner.eta else []
         return ["policy", *answers, *questions, "optimizers"], []
+
+
+def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
+    if not isinstance(env, VectorEnv):
+        return env
+    adapted = GymnasiumVecEnv(resetting_in_part(env))
+    is_monitored = adapted.env_is_wrapped(Monitor)[0]  # its environments may be
+    return adapted if is_monitored else VecMonitor(adapted)
+
+
+def _num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:
+    """The number of environments; `None` if no environment exists yet."""
+    if env is None or isinstance(env, str):
+        return None
+    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1

@@ -12,7 +12,7 @@ import torch
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import maybe_transpose
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import make_atari
 
@@ -79,7 +79,7 @@ def first_full_moment(config: TrainConfig) -> int:
 
 
 def record(
-    model: SynchronousAlgorithm,
+    model: DiscoveryAlgorithm,
     env: gym.Env[Any, Any],
     seed: int = 0,
     max_steps: int = 1000,

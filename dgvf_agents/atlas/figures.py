@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from scipy.spatial.distance import cdist
 from torch import Tensor
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.domains import Game
 from dgvf_agents.atlas.episode import Episode, record, recorded_env
@@ -74,7 +74,7 @@ class Followed(NamedTuple):
     continuous."""
 
 
-def follow(model: SynchronousAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0) -> Followed:
+def follow(model: DiscoveryAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0) -> Followed:
     """Record an episode of an agent and evaluate its questions along it.
 
     Args:
@@ -289,7 +289,7 @@ class Gradients(NamedTuple):
     """`[C]`: of the gradient in each channel, the oldest frame of a stack first."""
 
 
-def gradients_of(model: SynchronousAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
+def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
     """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
     moments = key_moments(len(cumulant) - 1, GRADIENT_MOMENTS, domain.extremes(cumulant))
     each = cumulant_saliency(model, domain.observations[moments], question)
@@ -322,7 +322,7 @@ def saliency(ask: Callable[[Tensor], Tensor], observations: Tensor, question: in
     return gradient.abs()
 
 
-def cumulant_saliency(model: SynchronousAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
+def cumulant_saliency(model: DiscoveryAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
     """`saliency` of an agent's own question, per full range of a pixel (black to white), `[N, C, H, W]`.
 
     Args:

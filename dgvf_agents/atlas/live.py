@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.maps import Maps, scale_of
 from dgvf_agents.atlas.probe import agent_values
@@ -20,7 +20,7 @@ _KEYS = "Keys: left and right for the question, up and down for cumulant, answer
 
 
 def live_questions(
-    model: SynchronousAlgorithm, config: TrainConfig, first: int | None = None, keys: bool = True
+    model: DiscoveryAlgorithm, config: TrainConfig, first: int | None = None, keys: bool = True
 ) -> LiveQuestions:
     """The overlay of an agent's questions.
 

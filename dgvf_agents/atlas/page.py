@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.domains import Game
@@ -87,7 +87,7 @@ def write_atlas(
     return page
 
 
-def _recorded_game(config: TrainConfig, model: SynchronousAlgorithm, seed: int, max_steps: int) -> Game:
+def _recorded_game(config: TrainConfig, model: DiscoveryAlgorithm, seed: int, max_steps: int) -> Game:
     env = recorded_env(config)
     try:
         return Game(record(model, env, seed, max_steps, first_full_moment(config)))

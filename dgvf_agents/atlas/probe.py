@@ -12,8 +12,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
 from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.functional_policy import encoder_widths
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_envs.planning import TransitionTable
@@ -55,12 +55,12 @@ class AgentValues(NamedTuple):
     """log π `[..., A]` and v `[...]` of other features `[..., F]`."""
 
 
-def agent_in(file: Path, kind: type[SynchronousAlgorithm] = DGVFA2C) -> SynchronousAlgorithm:
+def agent_in(file: Path, kind: type[DiscoveryAlgorithm] = DGVFA2C) -> DiscoveryAlgorithm:
     """The agent in a checkpoint for evaluation: on the CPU, in single precision whatever it was trained in."""
     return kind.load(file, device="cpu", mixed_precision=False)
 
 
-def question_task(model: SynchronousAlgorithm) -> GVFTask:
+def question_task(model: DiscoveryAlgorithm) -> GVFTask:
     """The task that asks an agent's questions.
 
     Raises:
@@ -76,7 +76,7 @@ def question_task(model: SynchronousAlgorithm) -> GVFTask:
     return task
 
 
-def question_values(model: SynchronousAlgorithm, domain: Domain) -> QuestionValues:
+def question_values(model: DiscoveryAlgorithm, domain: Domain) -> QuestionValues:
     """Evaluate every question at every point."""
     task, answer_net = question_task(model), model.answer_net
     assert answer_net is not None
@@ -99,7 +99,7 @@ def question_values(model: SynchronousAlgorithm, domain: Domain) -> QuestionValu
     )
 
 
-def agent_values(model: SynchronousAlgorithm, observations: np.ndarray) -> AgentValues:
+def agent_values(model: DiscoveryAlgorithm, observations: np.ndarray) -> AgentValues:
     """Features, policy and value for observations `[N, *obs]`."""
     policy = model.policy
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, final
 import gymnasium as gym
 import numpy as np
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas import metrics
 from dgvf_agents.atlas.captions import NAMED, Caption, describe_question, name_question
 from dgvf_agents.atlas.domain import Domain, domain_of
@@ -83,7 +83,7 @@ class RunReport:
 
     config: TrainConfig
     """How it was trained."""
-    model: SynchronousAlgorithm
+    model: DiscoveryAlgorithm
     """Its latest checkpoint."""
     domain: Domain
     """The points."""
@@ -128,7 +128,7 @@ def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
     return domain_of(getattr(env.unwrapped, "dynamics", None)), limit or 1000
 
 
-def questions_of(model: SynchronousAlgorithm, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
+def questions_of(model: DiscoveryAlgorithm, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
     """Evaluate, rank and describe an agent's questions; `horizon` is the time limit of an episode."""
     values = question_values(model, domain)
     acting = domain.acting & domain.evaluated
@@ -181,7 +181,7 @@ def read_run(path: Path, domain: Domain, horizon: int, checkpoints: int = 8, unt
 
 def _agents(
     folder: RunFolder, config: TrainConfig, count: int, untrained: bool
-) -> Iterator[tuple[int, SynchronousAlgorithm]]:
+) -> Iterator[tuple[int, DiscoveryAlgorithm]]:
     """An untrained agent, and at most `count` checkpoints at even distances, the latest that is whole always."""
     latest = folder.latest_checkpoint()
     if untrained:
@@ -192,7 +192,7 @@ def _agents(
         yield int(files[index].stem), agent_in(files[index], algorithm_of(config))
 
 
-def _checkpoint(steps: int, model: SynchronousAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
+def _checkpoint(steps: int, model: DiscoveryAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:
     rows, cumulants = domain.evaluated, None
     features, groups = agent.features[rows], domain.groups[rows]
     numbers: dict[str, float | None] = dict.fromkeys(("variation", "effective_questions", "likeness"))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.bench.report import Row
 
 PACKAGES = ("jax", "jaxlib")
@@ -17,7 +17,7 @@ Rate = Callable[[float], float]
 _ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
-def jax_rates(world: str, models: Sequence[SynchronousAlgorithm], threads: int) -> dict[str, Rate]:
+def jax_rates(world: str, models: Sequence[DiscoveryAlgorithm], threads: int) -> dict[str, Rate]:
     """`{"jax": rate}`, where `rate(seconds)` is the environment steps per second of a compiled, warm JAX loop.
 
     Args:

@@ -16,7 +16,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.bench.report import Row
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import CPU
@@ -110,10 +110,10 @@ def warm_up(agent: OnPolicyAlgorithm) -> int:
 
 def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
     """L of an agent that discovers; 1 without meta-updates."""
-    return agent.unroll_length if isinstance(agent, SynchronousAlgorithm) and agent.task.discovers else 1
+    return agent.unroll_length if isinstance(agent, DiscoveryAlgorithm) and agent.task.discovers else 1
 
 
-def steady_rate(agent: SynchronousAlgorithm, seconds: float) -> float:
+def steady_rate(agent: DiscoveryAlgorithm, seconds: float) -> float:
     """Environment steps per second of one call of `learn`, without its first two meta-updates or ten updates.
 
     Distributed actors start with `learn`, and the first batches may have waited for the learner or the reverse.

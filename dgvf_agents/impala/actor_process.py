@@ -103,16 +103,14 @@ class EnvironmentActor:
         """
         self._take(parameters)
         collector, infos = self._collector, []
-        collector.start(self._spec.num_envs, self._starts)
+        collector.start(self._env, self._starts)
         starts = self._starts
         while collector.steps < self._spec.n_steps:
-            actions = collector.act(self._theta, self._observations, self._env)
-            observations, rewards, dones, step_infos = collector.step(actions, self._env)
+            _, self._observations, _, dones, step_infos = collector.advance(self._theta, self._observations, self._env)
             infos += [
                 _of_episode(info) for info, done in zip(step_infos, dones, strict=True) if done or "episode" in info
             ]
-            collector.add(actions, rewards, dones, observations, step_infos)
-            self._observations, self._starts = observations, dones
+            self._starts = dones
         rollout = collector.finish(self._functions.statistics())
         collector.end()
         return self._message(rollout, starts, infos)

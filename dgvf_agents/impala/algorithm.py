@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeVar, final
 
 import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.core.argument_checks import (
     check_counts,
@@ -26,6 +26,7 @@ from dgvf_agents.core.argument_checks import (
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
+from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.impala.actor_process import ActorSpec
 from dgvf_agents.impala.cluster import shared_address
@@ -33,7 +34,7 @@ from dgvf_agents.impala.distributed import ActorFleet
 from dgvf_agents.impala.environments import EnvFactory, RemoteEnvs, factory_of, wrapped
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.several_learners import SeveralLearners
-from dgvf_agents.impala.transport import Parameters, batch_of
+from dgvf_agents.impala.transport import PackedRollout, Parameters, batch_of
 from dgvf_agents.options import (
     AuxiliaryWeighting,
     Convention,
@@ -46,6 +47,7 @@ from dgvf_agents.options import (
     RMSPropRule,
     Storage,
 )
+from dgvf_agents.rollout.collector import ExperienceSource, Step
 
 Self = TypeVar("Self", bound="DGVFImpala")
 
@@ -54,7 +56,8 @@ BATCH_SIZE = 32
 """Trajectories per batch (paper, table 1)."""
 
 
-class DGVFImpala(SeveralLearners):
+@final
+class DGVFImpala(DiscoveryAlgorithm):
     """IMPALA (Espeholt et al. 2018): an actor-critic with V-trace, and with an auxiliary task. By default, the task is
     to answer discovered questions.
 
@@ -248,6 +251,7 @@ class DGVFImpala(SeveralLearners):
         check_counts(learners=self.learners)
         check_actors(self.actors, self.envs_per_actor, self.actor_settings, self.n_envs)
         super()._setup_model()
+        self._several = SeveralLearners(self)
 
     def _targets(self) -> TargetRule:
         return VTraceTargets(self.rho_bar, self.c_bar)
@@ -268,36 +272,23 @@ class DGVFImpala(SeveralLearners):
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
             ValueError: learners have different settings.
         """
-        bar = progress_bar and self._learner_index == 0
+        bar = progress_bar and self._several.index == 0
         arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, bar)
-        with self._in_step({"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}):
+        with self._several.in_step({"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}):
             if not self.actors:
                 return super().learn(*arguments)
             resumed = self.learner.updates > 0
             self._fleet = ActorFleet(self._actor_spec(), self.actors, self._fleet_settings(), resumed)
+            rollouts = self.n_envs // self._envs_per_actor
+            self._source = FleetSource(self._fleet, self.n_steps, rollouts, self._parameters, self._batch)
             try:
                 return super().learn(*arguments)
             finally:
                 self._fleet.stop()
-                self._fleet = None
+                self._fleet, self._source = None, self._collector
 
-    def _collect(self, env: VecEnv, callback: BaseCallback, *arguments: Any) -> bool:
-        if self._fleet is None:
-            return super()._collect(env, callback, *arguments)
-        callback.on_rollout_start()
-        rollouts = self._fleet.collect(self.n_envs // self._envs_per_actor, self._parameters())
-        self._rollout = batch_of(rollouts, self.device, self._functions.statistics(), self.task.reads_features)
-        self._show_rollout(self._rollout, np.concatenate([one.starts for one in rollouts]))
-        infos = [info for one in rollouts for info in one.infos]
-        dones = np.ones(len(infos), bool)  # infos are those of finished episodes
-        self._update_info_buffer(infos, dones)
-        del rollouts  # arrays in the object store
-        self.num_timesteps += self.steps_per_update
-        callback.update_locals(locals())
-        if not callback.on_step():
-            return False
-        callback.on_rollout_end()
-        return True
+    def _batch(self, rollouts: Sequence[PackedRollout], statistics: Params) -> Rollout:
+        return batch_of(rollouts, self.device, statistics, self.task.reads_features)
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self._fleet is not None:
@@ -310,12 +301,12 @@ class DGVFImpala(SeveralLearners):
 
     def _fleet_settings(self) -> ActorSettings:
         """Settings of this learner's actors. All learners use the cluster of learner 0, in namespaces of their own."""
-        settings, index = self.actor_settings or ActorSettings(), self._learner_index
+        settings, index = self.actor_settings or ActorSettings(), self._several.index
         if self.learners == 1:
             return settings
         own = shared_address(settings.address, self.actors * self.learners) if index == 0 else None
         namespace = f"{settings.namespace}-{index}" if settings.namespace and index else settings.namespace
-        return dataclasses.replace(settings, address=self._group.from_first(own), namespace=namespace)
+        return dataclasses.replace(settings, address=self._several.from_first(own), namespace=namespace)
 
     def _parameters(self) -> Parameters:
         """What actors act with."""
@@ -328,7 +319,7 @@ class DGVFImpala(SeveralLearners):
             environment=factory_of(self.env, self.actors),
             num_envs=self._envs_per_actor,
             n_steps=self.n_steps,
-            seed=self._actor_seed,
+            seed=self._several.seed,
             policy_class=self.policy_class,  # type: ignore[arg-type]
             policy_kwargs=self._policy_arguments(),
             observation_space=self.observation_space,
@@ -344,6 +335,49 @@ class DGVFImpala(SeveralLearners):
     @classmethod
     def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
         return _environments(env, attributes.get("n_envs"), attributes.get("seed"), attributes.get("actors", 0))
+
+
+@final
+class FleetSource(ExperienceSource):
+    """The next rollouts that arrive from distributed actors, as one batch."""
+
+    def __init__(
+        self,
+        fleet: ActorFleet,
+        n_steps: int,
+        rollouts: int,
+        parameters: Callable[[], Parameters],
+        batch: Callable[[Sequence[PackedRollout], Params], Rollout],
+    ) -> None:
+        """
+        Args:
+            fleet: the actors.
+            n_steps: T.
+            rollouts: number of actors' rollouts in a batch.
+            parameters: returns the learner's parameters.
+            batch: makes the batch of rollouts and running statistics.
+        """
+        self.n_steps, self._fleet, self._number = n_steps, fleet, rollouts
+        self._parameters, self._batch = parameters, batch
+        self._rollouts: list[PackedRollout] = []
+
+    @property
+    def steps(self) -> int:
+        return self.n_steps if self._rollouts else 0
+
+    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
+        self._rollouts = []
+
+    def advance(self, theta: Params, observations: Any, env: VecEnv) -> Step:
+        """The infos are only those of finished episodes."""
+        self._rollouts = self._fleet.collect(self._number, self._parameters())
+        self.starts = np.concatenate([one.starts for one in self._rollouts])
+        infos = [info for one in self._rollouts for info in one.infos]
+        return Step(None, None, None, np.ones(len(infos), bool), infos)
+
+    def finish(self, statistics: Params) -> Rollout:
+        rollouts, self._rollouts = self._rollouts, []  # arrays in the object store
+        return self._batch(rollouts, statistics)
 
 
 def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -> Any:

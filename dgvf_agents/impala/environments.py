@@ -11,7 +11,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_envs.sb3_adapter import make_vec
 
 EnvFactory = Callable[[int, "int | None"], "VecEnv | VectorEnv"]
@@ -61,7 +61,7 @@ def wrapped(factory: EnvFactory, num_envs: int, seed: int | None) -> VecEnv:
     env = factory(num_envs, seed)
     if not isinstance(env, VecEnv | VectorEnv) or env.num_envs != num_envs:
         raise ValueError(f"env must return a vector environment of num_envs = {num_envs} environments, got {env!r}")
-    made = SynchronousAlgorithm._wrap_env(env)  # type: ignore[arg-type]
+    made = DiscoveryAlgorithm._wrap_env(env)  # type: ignore[arg-type]
     if seed is not None:
         made.seed(seed)
     return made

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import torch
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.population.collector import PopulationCollector
@@ -25,7 +25,7 @@ def _without_epsilon(optimizer: Optimizer) -> Optimizer:
     return dataclasses.replace(optimizer, epsilon=1.0) if isinstance(optimizer, RMSProp | Adam) else optimizer
 
 
-_EQUAL: dict[str, Callable[[SynchronousAlgorithm], Any]] = {
+_EQUAL: dict[str, Callable[[DiscoveryAlgorithm], Any]] = {
     "algorithm": lambda model: type(model).__name__,
     "policy": lambda model: model.policy_class,
     "policy_kwargs": lambda model: repr(model.policy_kwargs),
@@ -69,7 +69,7 @@ class Population:
     logged, evaluated, saved, and trained further by itself.
     """
 
-    def __init__(self, members: Sequence[SynchronousAlgorithm]) -> None:
+    def __init__(self, members: Sequence[DiscoveryAlgorithm]) -> None:
         """
         Args:
             members: at least one, between two iterations.
@@ -113,11 +113,11 @@ class Population:
         rates, meta_rates = [own.learning_rate for own in settings], [own.meta_learning_rate for own in settings]
         self._learner.step({**self._fields, **annealed}, rates, meta_rates)
 
-    def synchronize(self, p: int) -> SynchronousAlgorithm:
+    def synchronize(self, p: int) -> DiscoveryAlgorithm:
         """Let member p be as if it had trained alone, apart from its environment; see `restore_environment`."""
         member = self.members[p]
         rollout = None if self._fields is None else Rollout(**member_of(self._fields, p))
-        member.take_update(self._learner.state_of(p), rollout)
+        member.set_state(self._learner.state_of(p), rollout)
         member._last_obs, member._last_episode_starts = self._collector.latest(p)
         return member
 
@@ -126,7 +126,7 @@ class Population:
         self._collector.restore(p)
 
 
-def check_members(members: Sequence[SynchronousAlgorithm]) -> None:
+def check_members(members: Sequence[DiscoveryAlgorithm]) -> None:
     """Check that members can be trained at once.
 
     Raises:

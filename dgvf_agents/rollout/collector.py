@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple, final
 
 import gymnasium as gym
@@ -20,7 +21,7 @@ _EXPLORATION = ("exploration_mat", "exploration_matrices")
 """Exploration matrices of gSDE."""
 
 
-class _Step(NamedTuple):
+class _SimulatedStep(NamedTuple):
     """A step, with the names of `RolloutBuilder`."""
 
     observations: Arrays
@@ -32,8 +33,77 @@ class _Step(NamedTuple):
     log_probs: Tensor | None
 
 
+class Step(NamedTuple):
+    """What a source's last step, or its whole rollout, brought; the fields are those of Stable-Baselines3's locals."""
+
+    actions: np.ndarray | None
+    """`[B, *action]`, as sampled; `None` if actors elsewhere chose them."""
+    new_obs: Arrays | None
+    """`[B, *obs]`: the next observations; `None` if actors elsewhere keep them."""
+    rewards: np.ndarray | None
+    """`[B]`."""
+    dones: np.ndarray
+    """`[B]` boolean, or one for each info."""
+    infos: list[dict[str, Any]]
+
+
+class ExperienceSource(ABC):
+    """Where rollouts of T steps come from.
+
+    `start`, then `advance` until `steps` is T, then `finish` and `end`.
+    """
+
+    n_steps: int
+    """T."""
+    collecting: bool = False
+    """Whether a rollout is unfinished."""
+    has_news: bool = True
+    """Whether the infos of the last `advance` may tell of an episode's end."""
+    starts: np.ndarray | None = None
+    """`[B]` boolean: whether an episode starts with the rollout."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int:
+        """Number of steps collected so far."""
+
+    @abstractmethod
+    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
+        """Start a rollout, unless one is unfinished.
+
+        Args:
+            env: the environment.
+            episode_starts: `[B]` boolean: whether an episode starts with the rollout.
+        """
+
+    @abstractmethod
+    def advance(self, theta: Params, observations: Arrays, env: VecEnv) -> Step:
+        """Act and step, once or more.
+
+        Args:
+            theta: packed θ.
+            observations: `[B, *obs]`, the current ones.
+            env: the environment.
+
+        Raises:
+            ValueError: observations are not in the observation space, or not finite.
+        """
+
+    @abstractmethod
+    def finish(self, statistics: Params) -> Rollout:
+        """The rollout, after its last step.
+
+        Args:
+            statistics: running statistics that the policy used.
+        """
+
+    def end(self) -> None:
+        """End the rollout; the next `start` starts a new one."""
+        self.collecting = False
+
+
 @final
-class Collector:
+class Collector(ExperienceSource):
     """Collects rollouts step by step. Its state can be saved and restored between any two steps."""
 
     def __init__(
@@ -48,14 +118,8 @@ class Collector:
             sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
         """
         self.actor, self.n_steps = actor, n_steps
-        self.collecting = False
-        """Whether a rollout is unfinished."""
-        self.has_news = True
-        """Whether the infos of the latest step may say something: not if it was simulated and no episode ended."""
-        self.starts: np.ndarray | None = None
-        """`[B]` boolean: whether an episode starts with the rollout."""
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
-        self._simulated: list[_Step] = []  # steps that the builder has not seen
+        self._simulated: list[_SimulatedStep] = []  # steps that the builder has not seen
         self._acted_on: Arrays | None = None  # observations of a simulated step that is not added yet
         self._use_sde, self._action_space = policy.use_sde, policy.action_space
 
@@ -64,30 +128,24 @@ class Collector:
         """Number of steps collected so far."""
         return self._builder.steps + len(self._simulated)
 
-    def start(self, num_envs: int, episode_starts: np.ndarray | None) -> None:
-        """Start a rollout.
-
-        Args:
-            num_envs: B.
-            episode_starts: `[B]` boolean: whether an episode starts with the rollout.
-        """
+    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
+        self.actor.set_env(env)
+        if self.collecting:
+            return
         if self._builder.is_used:
             self._builder.clear()
         self._simulated, self._acted_on = [], None
-        self.actor.start_rollout(num_envs)
+        self.actor.start_rollout(env.num_envs)
         self.starts, self.collecting = episode_starts, True
 
-    def act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
-        """Sample actions `[B, ...]` for the next step.
+    def advance(self, theta: Params, observations: Arrays, env: VecEnv) -> Step:
+        actions = self._act(theta, observations, env)
+        new_obs, rewards, dones, infos = self._step(actions, env)
+        self._add(actions, rewards, dones, new_obs, infos)
+        return Step(actions, new_obs, rewards, dones, infos)
 
-        Args:
-            theta: packed θ.
-            observations: `[B, *obs]`, the current ones.
-            env: the environment.
-
-        Raises:
-            ValueError: observations are not in the observation space, or not finite.
-        """
+    def _act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
+        """Sample actions `[B, ...]` for the next step."""
         t = self.steps
         simulated = self.actor.simulated_actions(theta, observations, t)
         if simulated is not None:
@@ -101,12 +159,8 @@ class Collector:
                 self._policy.reset_noise(env.num_envs)
         return self.actor.actions(theta, observed, t)
 
-    def step(self, actions: np.ndarray, env: VecEnv) -> Any:
-        """Step the environment with the actions that `act` returned.
-
-        Returns:
-            what `env.step` returns.
-        """
+    def _step(self, actions: np.ndarray, env: VecEnv) -> Any:
+        """Step the environment with the actions that `_act` returned; returns what `env.step` returns."""
         outcome = None if self._acted_on is None else self.actor.step_within_episodes(self.steps)
         self.has_news = outcome is None
         if outcome is not None:
@@ -125,7 +179,7 @@ class Collector:
             return actions.astype(space.dtype)
         return actions
 
-    def add(
+    def _add(
         self,
         actions: np.ndarray,
         rewards: np.ndarray,
@@ -138,7 +192,7 @@ class Collector:
         if self._acted_on is None:
             self._builder.add(actions, rewards, dones, new_obs, infos, log_probs)
         else:
-            self._simulated.append(_Step(self._acted_on, actions, rewards, dones, new_obs, infos, log_probs))
+            self._simulated.append(_SimulatedStep(self._acted_on, actions, rewards, dones, new_obs, infos, log_probs))
             self._acted_on = None
 
     def _build_simulated_steps(self) -> None:
@@ -149,21 +203,12 @@ class Collector:
         self._simulated = []
 
     def finish(self, statistics: Params) -> Rollout:
-        """The rollout, after its last step.
-
-        Args:
-            statistics: running statistics that the policy used.
-        """
         if len(self._simulated) == self.n_steps:
             rollout = self.actor.simulated_rollout(self._simulated[-1].following, statistics)
             if rollout is not None:
                 return rollout
         self._build_simulated_steps()
         return self._builder.build(statistics)
-
-    def end(self) -> None:
-        """End the rollout; the next step starts a new one."""
-        self.collecting = False
 
     def get_state(self) -> dict[str, Any]:
         """The unfinished rollout and the state of the actor."""

@@ -8,17 +8,17 @@ import pathlib
 from abc import ABC
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.utils import check_for_correct_spaces, get_system_info
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.utils._pytree import tree_map_only
 
-from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import SCHEDULES
 from dgvf_agents.agents.logging import get_log, restore_log
 from dgvf_agents.agents.schedules import value_at
@@ -63,13 +63,21 @@ _COLLECTION = ("environment", "random", "actor", "collecting", "steps", "starts"
 """What a model loaded without an environment hands on when it is saved again."""
 
 
-class PersistentAlgorithm(DiscoveryAlgorithm, ABC):
+class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
     """Saves and loads what an algorithm with a `DiscoveryLearner` is and where it stands."""
 
     seconds: float = 0.0
     """Wall time of training before this process."""
     trained_on: str | None = None
     """Type of the device that a loaded model was saved on."""
+    learner: Any  # parts and methods of the one subclass
+    _collector: Any
+    _distribution: Any
+    _functions: Any
+    _prepare_update: Any
+    _rollout: Any
+    _sync_policy: Any
+    rule_settings: ClassVar[tuple[str, ...]]
     _stored_training: dict[str, Any] | None = None  # of a model loaded without environment
     _stored_log: dict[str, Any] | None = None  # until there is a logger
 

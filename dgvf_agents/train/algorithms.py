@@ -9,8 +9,8 @@ from typing import Any, final
 import torch
 
 from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.auxiliary_tasks import question_network
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.core.principal_questions import PrincipalQuestions
 from dgvf_agents.core.tasks import RandomGVFs
 from dgvf_agents.impala.algorithm import DGVFImpala
@@ -20,7 +20,7 @@ from dgvf_agents.train.config import TrainConfig
 _CLASSES: dict[Algorithm, type[DGVFA2C] | type[DGVFImpala]] = {"a2c": DGVFA2C, "impala": DGVFImpala}
 
 
-def algorithm_of(config: TrainConfig) -> type[SynchronousAlgorithm]:
+def algorithm_of(config: TrainConfig) -> type[DiscoveryAlgorithm]:
     """The class of a configuration's models."""
     return _CLASSES[config.algorithm]
 
@@ -33,7 +33,7 @@ class PrincipalTask:
     count: int
     """k."""
 
-    def __call__(self, model: SynchronousAlgorithm) -> RandomGVFs:
+    def __call__(self, model: DiscoveryAlgorithm) -> RandomGVFs:
         """The task of a model, whose `questions` is D."""
         network = question_network(model.policy, model.questions, False, mixed_precision=model.mixed_precision)
         return RandomGVFs(PrincipalQuestions(network, self.count), model.question_discount)
@@ -46,7 +46,7 @@ def task_of(config: TrainConfig) -> str | PrincipalTask:
 
 def load_model(
     config: TrainConfig, file: Path, env: Any = None, device: torch.device | str = "cpu", **changes: Any
-) -> SynchronousAlgorithm:
+) -> DiscoveryAlgorithm:
     """The model of a run from one of its checkpoints.
 
     Args:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.finite import check_finite
 from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
 from dgvf_agents.storage.saving import networks_only
@@ -23,7 +23,7 @@ class NothingToResumeError(ValueError):
     """A run has checkpoints, but none that training can continue from."""
 
 
-def write_checkpoint(folder: RunFolder, model: SynchronousAlgorithm, kept: int) -> Path:
+def write_checkpoint(folder: RunFolder, model: DiscoveryAlgorithm, kept: int) -> Path:
     """Write the model as the latest checkpoint, and reduce all but the last `kept` checkpoints to their networks.
 
     If writing fails, because of a full disk or a killed process, the earlier checkpoints do not change.
@@ -56,7 +56,7 @@ def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> N
 
 def load_checkpoint(
     folder: RunFolder, make_env: Callable[[], Any], device: torch.device | str = "cpu", **changes: Any
-) -> SynchronousAlgorithm | None:
+) -> DiscoveryAlgorithm | None:
     """Load the latest checkpoint that training can continue from.
 
     Damaged files are skipped with a warning.

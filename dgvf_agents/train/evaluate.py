@@ -11,7 +11,7 @@ import torch
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device, random_devices
 from dgvf_agents.rollout.episodes import SimulatedEpisodes
 from dgvf_agents.train.algorithms import load_model
@@ -59,7 +59,7 @@ def evaluate(
 
 
 def episodes_of(
-    model: SynchronousAlgorithm, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
+    model: DiscoveryAlgorithm, env: VecEnv, episodes: int, seed: int, deterministic: bool = False
 ) -> tuple[np.ndarray, np.ndarray]:
     """Undiscounted returns and lengths of `episodes` episodes.
 
@@ -97,7 +97,7 @@ class Evaluator:
         self._env, self._episodes, self._seed = env, episodes, seed
         self._simulated: SimulatedEpisodes | None = None
 
-    def episodes_of(self, model: SynchronousAlgorithm) -> tuple[np.ndarray, np.ndarray]:
+    def episodes_of(self, model: DiscoveryAlgorithm) -> tuple[np.ndarray, np.ndarray]:
         """Undiscounted returns and lengths of the model's episodes, with sampled actions."""
         actor = model._collector.actor
         if self._simulated is None and SimulatedEpisodes.simulates(actor, self._env):

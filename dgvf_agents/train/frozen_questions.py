@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.principal_questions import principal_components, principal_eta
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params
@@ -63,7 +63,7 @@ def _check(found: TrainConfig, config: TrainConfig, folder: RunFolder) -> None:
             raise ValueError(f"questions_from must be a run with the same {name}, got {folder.path} with {values}")
 
 
-def experienced_cumulants(model: SynchronousAlgorithm, config: TrainConfig) -> Tensor:
+def experienced_cumulants(model: DiscoveryAlgorithm, config: TrainConfig) -> Tensor:
     """Cumulants `[N, D]` of what a trained agent experiences in its training environments.
 
     Args:
@@ -84,9 +84,9 @@ def experienced_cumulants(model: SynchronousAlgorithm, config: TrainConfig) -> T
         return torch.cat([task.network.ask(model.learner.eta, part[None])[0][0] for part in parts])
 
 
-def _arrivals(model: SynchronousAlgorithm, config: TrainConfig) -> np.ndarray:
+def _arrivals(model: DiscoveryAlgorithm, config: TrainConfig) -> np.ndarray:
     """The observations `[N, *obs]` that steps of the agent arrive at, as its networks read them."""
-    env = SynchronousAlgorithm._wrap_env(training_environments(config, _SEED))
+    env = DiscoveryAlgorithm._wrap_env(training_environments(config, _SEED))
     arrivals = []
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(_SEED)

@@ -19,7 +19,7 @@ from typing import final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from stable_baselines3.common.callbacks import BaseCallback
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.train.checkpoint import write_checkpoint
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import evaluation_environments, reference_returns
@@ -85,7 +85,7 @@ class RunRecorder(BaseCallback):
     All events depend only on the number of environment steps, so a resumed run repeats them.
     """
 
-    model: SynchronousAlgorithm
+    model: DiscoveryAlgorithm
 
     def __init__(self, config: TrainConfig, folder: RunFolder, show_progress: bool, stop: StopRequest) -> None:
         super().__init__()

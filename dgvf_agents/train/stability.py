@@ -24,7 +24,7 @@ from scipy.sparse.linalg import LinearOperator, eigs, svds
 from stable_baselines3.common.callbacks import BaseCallback
 from torch import Tensor
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.train.algorithms import load_model
@@ -144,7 +144,7 @@ def _measured(file: Path, config: TrainConfig, seed: int, device: torch.device) 
         env.close()
 
 
-def measure(model: SynchronousAlgorithm, total_steps: int) -> Stability:
+def measure(model: DiscoveryAlgorithm, total_steps: int) -> Stability:
     """Measure the next L updates of a model. This performs them, except for the last.
 
     Args:
@@ -172,6 +172,6 @@ class _JacobianRecorder(BaseCallback):
         return len(self.jacobians) < self._updates
 
     def _on_rollout_end(self) -> None:
-        assert isinstance(self.model, SynchronousAlgorithm)
+        assert isinstance(self.model, DiscoveryAlgorithm)
         update, at, self.size = self.model.next_update()
         self.jacobians.append(jacobian(update, at))

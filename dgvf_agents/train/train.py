@@ -16,8 +16,8 @@ import torch
 from filelock import FileLock, Timeout
 from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.schedules import scheduled
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.hyperparameters import SCHEDULED, arguments
 from dgvf_agents.impala.algorithm import DGVFImpala
@@ -31,7 +31,7 @@ from dgvf_agents.train.frozen_questions import frozen_eta
 from dgvf_agents.train.recorder import RunRecorder, StopRequest, stop_requests
 
 
-def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> SynchronousAlgorithm:
+def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DiscoveryAlgorithm:
     """Train a model; write the configuration, metrics, evaluation episodes, checkpoints and the learning curve.
 
     A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
@@ -74,7 +74,7 @@ class OpenRun:
 
     config: TrainConfig
     folder: RunFolder
-    model: SynchronousAlgorithm
+    model: DiscoveryAlgorithm
     """As the latest checkpoint left it, or new."""
     recorder: RunRecorder
     """The callback that records the run."""
@@ -165,7 +165,7 @@ def _check_own(path: Path) -> None:
         )
 
 
-def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> SynchronousAlgorithm | None:
+def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> DiscoveryAlgorithm | None:
     """The model of the latest checkpoint; `None` if the run is new."""
     if folder.config_file.exists():
         _check_same(folder.read_config(), config, folder)
@@ -199,7 +199,7 @@ def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> N
         raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
-def _new(config: TrainConfig, path: Path) -> SynchronousAlgorithm:
+def _new(config: TrainConfig, path: Path) -> DiscoveryAlgorithm:
     """The untrained model of a run, with the questions of another run if it names one.
 
     Raises:
@@ -216,7 +216,7 @@ def _new(config: TrainConfig, path: Path) -> SynchronousAlgorithm:
     return model
 
 
-def build(config: TrainConfig) -> SynchronousAlgorithm:
+def build(config: TrainConfig) -> DiscoveryAlgorithm:
     """The untrained model of a configuration."""
     kind: Any = algorithm_of(config)
     return kind(config.policy, environments_of_run(config), **arguments_of(config))
@@ -239,7 +239,7 @@ def warm_up(config: TrainConfig) -> None:
         torch.set_num_threads(threads)
 
 
-def set_up_actors(model: SynchronousAlgorithm, config: TrainConfig, path: Path) -> None:
+def set_up_actors(model: DiscoveryAlgorithm, config: TrainConfig, path: Path) -> None:
     """Let the distributed actors of a run have its cluster, and a namespace in which a resumed run finds them."""
     if not isinstance(model, DGVFImpala):
         return

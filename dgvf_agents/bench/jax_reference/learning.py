@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Bool, Float, Int
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 
 Params = dict[str, Array]
 LAYERS = "encoder.extractor.encoder.layers"
@@ -39,7 +39,7 @@ class Settings(NamedTuple):
     n_steps: int
 
     @classmethod
-    def of(cls, model: SynchronousAlgorithm) -> Settings:
+    def of(cls, model: DiscoveryAlgorithm) -> Settings:
         """Those of a model."""
         rule, meta = model.learner.functions.rule, model.learner.settings
         optimizer: Any = rule.optimizer

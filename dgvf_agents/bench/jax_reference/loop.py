@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 from jaxtyping import Float
 
-from dgvf_agents.agents.synchronous import SynchronousAlgorithm
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.bench.jax_reference.learning import (
     Adam,
     Batch,
@@ -94,7 +94,7 @@ def iteration(s: Settings, world: World, agent: Agent) -> Agent:
 class JaxLoop:
     """Trains agents that start with the parameters of given models."""
 
-    def __init__(self, world: str, models: Sequence[SynchronousAlgorithm]) -> None:
+    def __init__(self, world: str, models: Sequence[DiscoveryAlgorithm]) -> None:
         """
         Args:
             world: id of their environment.

@@ -29,12 +29,14 @@ def example(name):
 
 def test_every_example_is_tested():
     tested = {
+        "discovery_in_jax",  # in a file of tests of its own, as the next
         "discovery_in_one_file",
         "key_room",
         "overlay",
         "own_meta_parameters",
         "own_task",
         "play",
+        "rllib_impala",  # needs RLlib, which tests do not have
         "train_discovered",
         "train_sb3_a2c",
         "vector_env",

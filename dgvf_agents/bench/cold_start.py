@@ -11,19 +11,16 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import torch
-from rich.table import Table
 from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
+from dgvf_agents.bench.harness import Benchmark, Table, check_at_least
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.training import PAPER, POLICIES
 from dgvf_agents.execution.compile_cache import FOLDER
 
 MODES: dict[str, Any] = {"False": False, "auto": "auto", "True": True, "auto, full cache": "auto"}
 """Values of `compile` by name."""
-TIMES = {"first_update_s": "first update", "compiled_s": "first compiled update", "total_s": "end"}
-"""What is measured, with headings."""
 
 
 @final
@@ -57,11 +54,12 @@ class ColdStartBenchmark(Benchmark):
         os.environ |= {FOLDER: str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
         return measure_start(case)
 
-    def tables(self, rows: Sequence[Row]) -> list[Table]:
-        shown = [{**row, **{name: "–" if row[name] is None else f"{row[name]:.1f}" for name in TIMES}} for row in rows]
-        times = [(heading, f"{{{name}:}}") for name, heading in TIMES.items()]
-        title = "Seconds from the call of learn, PuddleWorld-v0, discovered GVFs, one thread"
-        return [make_table(title, shown, [("compile", "{compile}"), ("steps", "{steps:,}"), *times])]
+    @staticmethod
+    def tables(rows: Sequence[Row]) -> list[Table]:
+        times = {"first_update_s": "first update", "compiled_s": "first compiled update", "total_s": "end"}
+        columns = [("compile", "`{compile}`"), ("steps", "{steps:,}")]
+        columns += [(heading, f"{{{name}:.1f}}") for name, heading in times.items()]
+        return [Table("Seconds from the call of learn, PuddleWorld-v0, discovered GVFs, one thread", columns, rows)]
 
 
 def cache_name(case: Row) -> str:

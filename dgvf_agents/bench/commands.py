@@ -6,12 +6,11 @@ import tyro
 from rich.console import Console
 from tyro.extras import SubcommandApp
 
-from dgvf_agents.bench.atari import AtariBenchmark
 from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.impala import ImpalaBenchmark
 from dgvf_agents.bench.population import PopulationBenchmark
-from dgvf_agents.bench.training import AgentsBenchmark
+from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
 from dgvf_agents.train.config import atari_config
 
 bench = SubcommandApp()

@@ -2,59 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
-import gymnasium as gym
 import torch
 from gymnasium.vector import VectorEnv
-from rich.console import RenderableType
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
 
-from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor, ResNetExtractor
-from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
-from dgvf_agents.bench.operations import OperationCounter
-from dgvf_agents.bench.reference import Rate
+from dgvf_agents.bench.harness import Benchmark, Table, check_at_least, ratio
+from dgvf_agents.bench.reference import rllib_rates
 from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import (
-    Stopwatch,
-    learn_updates,
-    median_rates,
-    steady_rate,
-    synchronize,
-    updates_per_meta_update,
-)
+from dgvf_agents.bench.timing import Rate, Training, median_rates, synchronize, updates_per_meta_update, warm_up
+from dgvf_agents.bench.training import POLICIES
 from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.impala.actor_process import EnvironmentActor
 from dgvf_agents.impala.algorithm import DGVFImpala
-from dgvf_agents.impala.environments import EnvById, EnvFactory
+from dgvf_agents.impala.environments import EnvById, EnvFactory, wrapped
 from dgvf_agents.impala.transport import batch_of, size_of
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
 
-_NETWORKS: dict[str, tuple[str, type[BaseFeaturesExtractor]]] = {
-    "PuddleWorld-v0": ("PaperMlpPolicy", MLPExtractor),
-    "CollectObjects-v0": ("CnnPolicy", GridCNNExtractor),
-}
-"""Policy and its encoder by environment; games have the deep residual network."""
-_TASKS = {"none": "IMPALA", "discovered": "discovered GVFs"}
-"""Auxiliary tasks with their names in tables."""
 _BFLOAT16 = "bfloat16"
 AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
 """Agents with their names in tables."""
-PLAIN = "rllib-plain-0"
-RLLIB = {
-    "rllib-0": "RLlib IMPALA, learner in the same process",
-    "rllib-1": "RLlib IMPALA, learner in its own process",
-    PLAIN: "RLlib IMPALA, network in plain PyTorch",
+RLLIB: dict[str, tuple[str, dict[str, Any]]] = {
+    "rllib-0": ("RLlib IMPALA, learner in the same process", {"learners": 0}),
+    "rllib-1": ("RLlib IMPALA, learner in its own process", {"learners": 1}),
+    "rllib-plain-0": ("RLlib IMPALA, network in plain PyTorch", {"learners": 0, "network": "plain"}),
 }
-"""RLlib's variants with their names in tables, by the number of learner processes; `PLAIN` is for games only."""
+"""RLlib's variants: their names in tables and their settings. The last is for games only."""
 
 
 @final
@@ -64,7 +47,7 @@ class ImpalaBenchmark(Benchmark):
 
     name: ClassVar[str] = "impala"
     optional_packages: ClassVar[tuple[str, ...]] = ("ray",)
-    worlds: tuple[str, ...] = (*_NETWORKS, "Pong")
+    worlds: tuple[str, ...] = (*POLICIES, "Pong")
     """Ids of gridworlds, and games."""
     actors: tuple[int, ...] = (0, 1, 2)
     """Numbers of actors; 0 acts and learns in one process. RLlib has as many as the last."""
@@ -95,8 +78,6 @@ class ImpalaBenchmark(Benchmark):
         check_at_least(self, 0, "actors")
         check_at_least(self, 1, "n_envs", "n_steps", "unroll_length", "threads", "repetitions")
         check_device_name(self.device)
-        if unknown := set(self.measures) - set(MEASURES):
-            raise ValueError(f"measures must be among {sorted(MEASURES)}, got {sorted(unknown)}")
         for world in self.worlds:
             _title(world)
         for actors in self.actors:
@@ -113,13 +94,13 @@ class ImpalaBenchmark(Benchmark):
 
     def measure(self, case: Row) -> Row:
         torch.set_num_threads(self.threads if case["measure"] == "speed" else 1)
-        return MEASURES[case["measure"]](case, self)
+        return speed(case, self) if case["measure"] == "speed" else parts(case, self)
 
-    def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
-        if speeds := [row for row in rows if row["measure"] == "speed"]:
-            yield make_table("Training of IMPALA, environment steps per second", speed_rows(speeds), _SPEED)
-        if parts := [row for row in rows if row["measure"] == "parts"]:
-            yield make_table("Milliseconds per batch of its parts, one by one with one thread", parts, _PARTS)
+    @staticmethod
+    def tables(rows: Sequence[Row]) -> Iterator[Table]:
+        yield Table("Environment steps per second during training", _SPEED, speed_rows(rows))
+        parts = [row for row in rows if row["measure"] == "parts"]
+        yield Table("Milliseconds per batch, part by part, one thread", _PARTS, parts)
 
 
 def speed(case: Row, settings: ImpalaBenchmark) -> Row:
@@ -129,42 +110,33 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
     if with_ray:
         from dgvf_agents.impala.cluster import connect
 
-        connect(None, 3 * workers + len(RLLIB))  # CPUs for our actors, and for those and the learners of both variants
+        connect(None, 3 * workers)
     models = {
         f"{agent}-{actors}": _model(agent, case, actors)
         for agent, actors in itertools.product(_agents(case, settings), settings.actors)
         if with_ray or not actors
     }
-    for model in models.values():
-        _compile(model)
-    rates: dict[str, Rate] = {name: partial(steady_rate, model) for name, model in models.items()}
-    rates |= _rllib_rates(case, workers)
+    rates: dict[str, Rate] = {}
+    for name, model in models.items():
+        warm_up(model)
+        rates[name] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
+    sizes = {name: case[name] for name in ("world", "n_envs", "n_steps", "threads")}
+    rates |= rllib_rates({
+        name: {**sizes, "actors": workers, **own}
+        for name, (_, own) in RLLIB.items()
+        if "network" not in own or case["world"] not in POLICIES
+    })  # fmt: skip
     return {"steps_per_s": median_rates(rates, lambda rate: rate(settings.seconds), settings.repetitions)}
 
 
-def _rllib_rates(case: Row, actors: int) -> dict[str, Rate]:
-    """Empty if RLlib is not installed."""
-    try:
-        from dgvf_agents.bench.rllib_reference import PlainResNet, RLlibImpala
-    except ImportError:
-        return {}
-    world, sizes = case["world"], (actors, case["n_envs"], case["n_steps"])
-    encoders: dict[str, Any] = dict.fromkeys(("rllib-0", "rllib-1"), _network(world)[1])
-    if world not in _NETWORKS:
-        encoders[PLAIN] = PlainResNet
-    return {name: RLlibImpala(world, encoder, *sizes, int(name[-1])).rate for name, encoder in encoders.items()}
-
-
 def parts(case: Row, settings: ImpalaBenchmark) -> Row:
-    """What a batch costs in each part, measured one by one in one process, and what travels."""
-    model = _model("none", case, 1)
-    actor = EnvironmentActor(model._actor_spec(), 0, 0)
-    watch, repetitions = Stopwatch(), 0
-    watch.time(actor._env, "step", "environment")
+    """Milliseconds that a batch takes in each part, measured one by one in one process, and bytes that travel."""
+    model, watch = _model("none", case, 1), _Stopwatch(_environment(case["world"]))
+    actor = EnvironmentActor(dataclasses.replace(model._actor_spec(), environment=watch), 0, 0)
     parameters = model._parameters()
-    _travelled(actor.rollout(parameters))
-    watch.seconds.clear()
-    acting = transport = 0.0
+    batch_of([_travelled(actor.rollout(parameters)).rollout], model.device, {}, model.task.reads_features)
+    watch.seconds = acting = transport = 0.0
+    repetitions = 0
     while acting < settings.seconds or repetitions < 2:
         start = time.perf_counter()
         message = actor.rollout(parameters)
@@ -173,17 +145,35 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
         synchronize(model.device)
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
-    environment = watch.seconds["environment"]
-    updates = {agent: _update_of(agent, case, batch, settings.seconds) for agent in _agents(case, settings)}
+    seconds = {"environment": watch.seconds, "acting": acting - watch.seconds, "transport": transport}
     return {
-        "environment_ms": 1e3 * environment / repetitions,
-        "acting_ms": 1e3 * (acting - environment) / repetitions,
-        "transport_ms": 1e3 * transport / repetitions,
-        **{f"update_{agent}_ms": ms for agent, (ms, _) in updates.items()},
-        **{f"update_{agent}_gflop": gflop for agent, (_, gflop) in updates.items()},
+        **{f"{part}_ms": 1e3 * spent / repetitions for part, spent in seconds.items()},
+        **{f"update_{agent}_ms": _update_ms(agent, case, batch, settings.seconds) for agent in _agents(case, settings)},
         "rollout_bytes": size_of(message.rollout),
         "parameter_bytes": parameters.theta.nbytes,
     }
+
+
+class _Stopwatch:
+    """Makes environments whose steps are timed."""
+
+    def __init__(self, factory: EnvFactory) -> None:
+        self._factory, self.seconds = factory, 0.0
+
+    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
+        watch = self
+
+        class Timed(VecEnvWrapper):
+            def reset(self) -> Any:
+                return self.venv.reset()
+
+            def step_wait(self) -> Any:
+                start = time.perf_counter()
+                outcome = self.venv.step_wait()
+                watch.seconds += time.perf_counter() - start
+                return outcome
+
+        return Timed(wrapped(self._factory, num_envs, seed))
 
 
 def _travelled(value: Any) -> Any:
@@ -196,64 +186,43 @@ def _travelled(value: Any) -> Any:
     return ray.get(ray.put(value))
 
 
-def _update_of(agent: str, case: Row, batch: Any, seconds: float) -> tuple[float, float]:
-    """Milliseconds and GFLOP per update on one batch, meta-updates included."""
-    model, counted = _model(agent, case, 0), _model(agent, case, 0, compile=False)
-    updates = updates_per_meta_update(model)
-    for used in (model, counted):
-        used._setup_learn(1 << 40)
-        for _ in range(updates + 1):
-            _update(used, batch)
-    synchronize(model.device)
-    rounds, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds or not rounds:
-        for _ in range(updates):
-            _update(model, batch)
+def _update_ms(agent: str, case: Row, batch: Any, seconds: float) -> float:
+    """Milliseconds per update on one batch, meta-updates included."""
+    model = _model(agent, case, 0)
+    model._setup_learn(1 << 40)
+    updates, done, start = updates_per_meta_update(model), -1, 0.0
+    while done < 1 or time.perf_counter() - start < seconds:
+        for _ in range(updates + (done < 0)):  # the first time one more, with which all is compiled
+            model._rollout = batch
+            model.train()
         synchronize(model.device)
-        rounds += 1
-    ms = 1e3 * (time.perf_counter() - start) / (rounds * updates)
-    with OperationCounter() as counter:
-        for _ in range(updates):
-            _update(counted, batch)
-    return ms, 1e-9 * counter.total / updates
+        done += 1
+        if done == 0:
+            start = time.perf_counter()
+    return 1e3 * (time.perf_counter() - start) / (done * updates)
 
 
-def _update(model: DGVFImpala, batch: Any) -> None:
-    model._rollout = batch
-    model.train()
-
-
-MEASURES: dict[str, Callable[[Row, ImpalaBenchmark], Row]] = {"speed": speed, "parts": parts}
-"""By name."""
-
-
-def _model(agent: str, case: Row, actors: int, **settings: Any) -> DGVFImpala:
+def _model(agent: str, case: Row, actors: int) -> DGVFImpala:
     world = case["world"]
-    env: EnvFactory = EnvById(world) if world in gym.registry else partial(_games, world)
-    sizes = {name: case[name] for name in ("n_envs", "n_steps", "unroll_length", "compile")}
-    settings = {"actors": actors, "mixed_precision": agent == _BFLOAT16, **sizes, **settings}
-    task = agent if agent in _TASKS else "none"
-    device = case.get("device", "cpu")
-    return DGVFImpala(_network(world)[0], env, auxiliary_task=task, device=device, seed=0, **settings)
+    settings = {name: case[name] for name in ("n_envs", "n_steps", "unroll_length", "compile")}
+    settings |= {"actors": actors, "mixed_precision": agent == _BFLOAT16, "device": case.get("device", "cpu")}
+    task = "none" if agent == _BFLOAT16 else agent
+    policy = POLICIES.get(world, "ResNetPolicy")
+    return DGVFImpala(policy, _environment(world), auxiliary_task=task, seed=0, **settings)
 
 
-def _agents(case: Row, settings: ImpalaBenchmark) -> list[str]:
-    """The agents that are measured in an environment."""
-    in_bfloat16 = settings.mixed_precision and case["world"] not in _NETWORKS
-    return [agent for agent in AGENTS if agent != _BFLOAT16 or in_bfloat16]
-
-
-def _compile(model: DGVFImpala) -> None:
-    """Train for two meta-updates without its actors, which compiles all that it needs."""
-    learn_updates(model, 2 * updates_per_meta_update(model) + 1)
+def _environment(world: str) -> EnvFactory:
+    return EnvById(world) if world in POLICIES else partial(_games, world)
 
 
 def _games(title: str, num_envs: int, seed: int | None) -> VectorEnv:
     return make_atari_vec(title, num_envs, threads=1)
 
 
-def _network(world: str) -> tuple[str, type[BaseFeaturesExtractor]]:
-    return _NETWORKS.get(world, ("ResNetPolicy", ResNetExtractor))
+def _agents(case: Row, settings: ImpalaBenchmark) -> list[str]:
+    """The agents that are measured in an environment."""
+    in_bfloat16 = settings.mixed_precision and case["world"] not in POLICIES
+    return [agent for agent in AGENTS if agent != _BFLOAT16 or in_bfloat16]
 
 
 def _title(world: str) -> str:
@@ -261,38 +230,31 @@ def _title(world: str) -> str:
     Raises:
         ValueError: there is no such environment.
     """
-    return world if world in _NETWORKS else title_of(world)
+    return world if world in POLICIES else title_of(world)
 
 
 def speed_rows(rows: Sequence[Row]) -> list[Row]:
     """A row for each agent and world, with its speed and its ratios to the faster of RLlib's variants and to IMPALA."""
     shown = []
     for row in rows:
-        rates = row["steps_per_s"]
+        rates = row["steps_per_s"] if row["measure"] == "speed" else {}
         rllib = max((rate for name, rate in rates.items() if name in RLLIB), default=None)
         for name, rate in rates.items():
             agent, _, actors = name.partition("-")
-            plain = rates.get(f"none-{actors}")
-            shown.append(
-                {
-                    "world": row["world"],
-                    "agent": RLLIB.get(name, AGENTS.get(agent)),
-                    "actors": "" if name in RLLIB else actors,
-                    "rate": rate,
-                    "to_rllib": "–" if rllib is None else f"{rate / rllib:.2f}x",
-                    "time": f"{plain / rate:.2f}x" if agent == "discovered" and plain else "–",
-                }
-            )
+            own = {"agent": RLLIB[name][0]} if name in RLLIB else {"agent": AGENTS[agent], "actors": int(actors)}
+            to_rllib = None if rllib is None else rate / rllib
+            plain = ratio(rates, f"none-{actors}", name) if agent == "discovered" else None
+            shown.append({"world": row["world"], **own, "rate": rate, "to_rllib": to_rllib, "time": plain})
     return shown
 
 
 _SPEED = (
-    *(("environment", "{world}"), ("agent", "{agent}"), ("actors", "{actors:s}"), ("steps/s", "{rate:,.0f}")),
-    *(("to RLlib", "{to_rllib:s}"), ("time, to IMPALA", "{time:s}")),
+    *(("environment", "{world}"), ("agent", "{agent}"), ("actors", "{actors:d}"), ("steps/s", "{rate:,.0f}")),
+    *(("to RLlib", "{to_rllib:.2f}"), ("time, to IMPALA", "{time:.2f}")),
 )
 _PARTS = (
-    ("environment", "{world}"),
+    ("world", "{world}"),
     *((name, f"{{{name}_ms:.1f}}") for name in ("environment", "acting", "transport")),
-    *((f"update, {words}", f"{{update_{agent}_ms:.1f}}") for agent, words in _TASKS.items()),
-    *(("GFLOP", "{update_none_gflop:.2f}"), ("rollout, bytes", "{rollout_bytes:,.0f}")),
+    *((f"update, {words}", f"{{update_{agent}_ms:.1f}}") for agent, words in AGENTS.items()),
+    ("rollout, bytes", "{rollout_bytes:,}"),
 )

@@ -5,21 +5,27 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, final
 
 import torch
-from rich.console import RenderableType
 
-from dgvf_agents.bench.harness import Benchmark, check_at_least, make_table
-from dgvf_agents.bench.memory import Peak, resident_mib
-from dgvf_agents.bench.reference import PACKAGES, Rate, compared, jax_rates, limited_cores
+from dgvf_agents.bench.harness import Benchmark, Table, check_at_least, ratio
+from dgvf_agents.bench.reference import jax_rates
 from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import median_rates, synchronize, training_rate, updates_per_meta_update, warm_up
-from dgvf_agents.bench.training import POLICIES, discovering_agent
+from dgvf_agents.bench.timing import (
+    Peak,
+    Rate,
+    Training,
+    median_rates,
+    resident_mib,
+    synchronize,
+    updates_per_meta_update,
+    warm_up,
+)
+from dgvf_agents.bench.training import POLICIES, check_worlds, grid_agent
 from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.population.population import Population
 
@@ -30,7 +36,7 @@ class PopulationBenchmark(Benchmark):
     """Measure training steps per second and memory of populations with discovered questions."""
 
     name: ClassVar[str] = "population"
-    optional_packages: ClassVar[tuple[str, ...]] = PACKAGES
+    optional_packages: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
     members: tuple[int, ...] = (2, 4, 8)
     """Numbers of members."""
     threads: tuple[int, ...] = (1,)
@@ -51,35 +57,35 @@ class PopulationBenchmark(Benchmark):
     def __post_init__(self) -> None:
         check_at_least(self, 1, "repetitions", "members", "threads")
         check_device_name(self.device)
-        if unknown := set(self.worlds) - set(POLICIES):
-            raise ValueError(f"worlds must be among {sorted(POLICIES)}, got {sorted(unknown)}")
+        check_worlds(self.worlds)
 
     def cases(self) -> list[Row]:
         common = {} if self.device == "cpu" else {"device": str(device_named(self.device))}
         return [
-            {"world": world, "policy": POLICIES[world], "threads": threads, "members": members, **common}
+            {"world": world, "threads": threads, "members": members, **common}
             for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
         ]
 
     def measure(self, case: Row) -> Row:
         torch.set_num_threads(case["threads"])
-        alone = discovering_agent(case, seed=0)
+        alone = grid_agent("discovered", case)
         warm_up(alone)
         on_gpu = alone.device.type == "cuda"
         before, peak = resident_mib(), Peak(alone.device)
         population = _started(case)
-        ours: dict[str, Rate] = {"alone": partial(training_rate, alone), "population": partial(_rate, population)}
+        rates: dict[str, Rate] = {"alone": Training(alone).rate, "population": partial(_rate, population)}
         _rate(population, self.seconds)
         mib = peak.mib() if on_gpu else resident_mib() - before
-        with nullcontext() if on_gpu else limited_cores(case["threads"]):
-            reference = jax_rates(case["world"], population.members, case["threads"]) if self.jax else {}
-            rates = median_rates({**ours, **reference}, lambda rate: rate(self.seconds), self.repetitions)
-        return {"steps_per_s": rates, "ratio": rates["population"] / rates["alone"], "mib": mib}
+        if self.jax:
+            rates |= jax_rates(case["world"], case["members"], case["threads"], alone.device.type)
+        found = median_rates(rates, lambda rate: rate(self.seconds), self.repetitions)
+        return {"steps_per_s": found, "ratio": found["population"] / found["alone"], "mib": mib}
 
-    def tables(self, rows: Sequence[Row]) -> Iterator[RenderableType]:
-        title = "Populations with discovered questions, environment steps per second of all members together"
-        shown = [{**row, **compared(row["steps_per_s"], "population")} for row in rows]
-        yield make_table(title, shown, _COLUMNS)
+    @staticmethod
+    def tables(rows: Sequence[Row]) -> Iterator[Table]:
+        title = "Environment steps per second of all members together, discovered GVFs"
+        shown = [{**row, "to_jax": ratio(row["steps_per_s"], "population", "jax")} for row in rows]
+        yield Table(title, _COLUMNS, shown)
 
 
 def _rate(population: Population, seconds: float) -> float:
@@ -94,7 +100,7 @@ def _rate(population: Population, seconds: float) -> float:
 
 def _started(case: Row) -> Population:
     """A population after its first meta-updates, with compiled functions."""
-    members = [discovering_agent(case, seed=p) for p in range(case["members"])]
+    members = [grid_agent("discovered", case, seed=p) for p in range(case["members"])]
     for member in members:
         member._setup_learn(1 << 40)
     population = Population(members)
@@ -111,6 +117,6 @@ def _train(population: Population, updates: int) -> None:
 _COLUMNS = (
     *(("environment", "{world}"), ("threads", "{threads:d}"), ("members", "{members:d}")),
     *(("alone", "{steps_per_s[alone]:,.0f}"), ("population", "{steps_per_s[population]:,.0f}")),
-    *(("ratio", "{ratio:.2f}x"), ("MiB", "{mib:.0f}")),
-    *(("JAX", "{jax:s}"), ("population / JAX", "{to_jax:s}")),
+    *(("ratio", "{ratio:.2f}"), ("MiB", "{mib:,.0f}")),
+    *(("JAX", "{steps_per_s[jax]:,.0f}"), ("population / JAX", "{to_jax:.2f}")),
 )

@@ -1,71 +1,68 @@
-"""The optional reference of training speed: the same loop compiled whole by JAX, on as many cores."""
+"""Other people's frameworks, measured by examples that run as processes of a checkout: JAX and RLlib."""
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Mapping
 from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
-from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.bench.report import Row
+from dgvf_agents.bench.timing import Rate
 
-PACKAGES = ("jax", "jaxlib")
-"""What the reference needs."""
-Rate = Callable[[float], float]
-"""Environment steps per second of something that trains for the given seconds."""
-_ONE_THREAD = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+"""There in a checkout, not in an installed wheel."""
 
 
-def jax_rates(world: str, models: Sequence[DiscoveryAlgorithm], threads: int) -> dict[str, Rate]:
-    """`{"jax": rate}`, where `rate(seconds)` is the environment steps per second of a compiled, warm JAX loop.
+def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, Rate]:
+    """`{"jax": rate}`: as many agents with discovered questions in JAX, the whole loop compiled.
 
     Args:
-        world: id of the models' environment.
-        models: agents with discovered questions; JAX trains as many, from the same parameters.
-        threads: number of threads. XLA has as many as there are cores, so call this within `limited_cores`.
+        world: id of the environment.
+        agents: number of agents.
+        threads: number of cores.
+        device: type of JAX's device.
 
     Returns:
-        an empty dict if JAX is not installed.
-
-    Raises:
-        RuntimeError: JAX does not find the models' device.
+        an empty dict if JAX is not installed, or this is no checkout.
     """
-    if find_spec("jax") is None:
+    settings = {"world": world, "agents": agents, "threads": threads}
+    # otherwise JAX takes most of a GPU's memory
+    variables = {"JAX_PLATFORMS": device, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return _rates("jax", "discovery_in_jax.py", {"jax": settings}, variables)
+
+
+def rllib_rates(variants: Mapping[str, Mapping[str, Any]]) -> dict[str, Rate]:
+    """RLlib's IMPALA: a rate for each variant, from its settings.
+
+    Returns:
+        an empty dict if RLlib is not installed, or this is no checkout.
+    """
+    with_rllib = all(find_spec(package) is not None for package in ("tree", "pyarrow"))  # Ray alone has none of them
+    return _rates("ray", "rllib_impala.py", variants, {}) if with_rllib else {}
+
+
+def _rates(
+    package: str, example: str, variants: Mapping[str, Mapping[str, Any]], variables: Mapping[str, str]
+) -> dict[str, Rate]:
+    path = EXAMPLES / example
+    if find_spec(package) is None or not path.is_file():
         return {}
-    # read when JAX starts
-    os.environ["JAX_PLATFORMS"] = models[0].device.type
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # otherwise JAX takes most of a GPU's memory
-    if threads == 1:
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_ONE_THREAD}".strip()
-    import jax
 
-    try:
-        jax.devices()
-    except Exception as error:  # which class depends on what is missing
-        device = models[0].device.type
-        raise RuntimeError(f"JAX must find a device of type {device!r}, or be left out by --no-jax") from error
-    from dgvf_agents.bench.jax_reference.loop import JaxLoop
+    def rate_of(settings: Mapping[str, Any]) -> Rate:
+        def rate(seconds: float) -> float:
+            options = [
+                f"--{name.replace('_', '-')}={value}" for name, value in {**settings, "seconds": seconds}.items()
+            ]
+            command = [sys.executable, str(path), *options]
+            finished = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True)
+            if finished.returncode:
+                raise RuntimeError(f"{example} failed:\n{finished.stderr[-2000:]}")
+            return json.loads(finished.stdout.splitlines()[-1])["steps_per_s"]
 
-    return {"jax": JaxLoop(world, models).rate}
+        return rate
 
-
-@contextmanager
-def limited_cores(count: int) -> Iterator[None]:
-    """Run on the first `count` cores of those that this thread may use, if the system can."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(before)[:count])
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def compared(rates: dict[str, float], ours: str) -> Row:
-    """`jax` and `to_jax`: the rate of JAX, and that of ours in its multiples; dashes if JAX was not measured."""
-    if "jax" not in rates:
-        return {"jax": "–", "to_jax": "–"}
-    return {"jax": f"{rates['jax']:,.0f}", "to_jax": f"{rates[ours] / rates['jax']:.2f}x"}
+    return {name: rate_of(settings) for name, settings in variants.items()}

@@ -1,8 +1,9 @@
-"""What all benchmarks share."""
+"""What benchmarks share: processes, reports, tables, timing, and the examples that they run."""
 
 from __future__ import annotations
 
 import atexit
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +11,14 @@ from pathlib import Path
 from typing import ClassVar, final
 
 import pytest
-from rich.table import Table
+import torch
 
-from dgvf_agents.bench.harness import Benchmark, make_table
-from dgvf_agents.bench.report import Row
+from dgvf_agents import DGVFA2C
+from dgvf_agents.bench import reference
+from dgvf_agents.bench.harness import Benchmark, Table
+from dgvf_agents.bench.report import Report, Row, header_of
+from dgvf_agents.bench.timing import Peak, Training
+from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
 
 
 @final
@@ -29,21 +34,100 @@ class Exits(Benchmark):
         return [{"number": 1}, {"number": 2}]
 
     def measure(self, case: Row) -> Row:
+        if not self.folder.is_dir():
+            raise ValueError("the lamp is broken")
         atexit.register((self.folder / str(case["number"])).touch)
         return {"process": os.getpid(), "ended": sorted(path.name for path in self.folder.iterdir())}
 
-    def tables(self, rows: Sequence[Row]) -> list[Table]:
-        return [make_table("Exits", rows, [("number", "{number:d}"), ("ended", "{ended}")])]
+    @staticmethod
+    def tables(rows: Sequence[Row]) -> list[Table]:
+        return [Table("Exits", [("number", "{number:d}"), ("ended", "{ended}"), ("JAX", "{jax:d}")], rows)]
 
 
+@pytest.mark.slow
 def test_every_case_has_its_own_process_which_ends_before_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(
-        "PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
-    )
     first, second = Exits(tmp_path).run()
     assert (first["number"], second["number"]) == (1, 2)
     assert len({os.getpid(), first["process"], second["process"]}) == 3
     assert (first["ended"], second["ended"]) == ([], ["1"])
-    assert "['1']" in capsys.readouterr().out
+    assert "['1']" in (shown := capsys.readouterr().out)
+    assert "JAX" not in shown  # a column without values
+    with pytest.raises(RuntimeError, match=r"case .*'number': 1.* failed: ValueError\('the lamp is broken'\)"):
+        Exits(tmp_path / "nothing").run()
+
+
+def test_the_command_in_a_report_is_the_one_that_was_given(tmp_path: Path) -> None:
+    for settings, options in (
+        (AgentsBenchmark(output=tmp_path / "x"), ""),
+        (AgentsBenchmark(threads=(1,), seconds=2.0), " --threads 1 --seconds 2.0"),
+        (AtariBenchmark(mixed_precision=True, compile=False), " --mixed-precision --no-compile"),
+    ):
+        assert header_of("dgvf bench", settings)["command"] == f"dgvf bench{options}"
+
+
+def test_a_report_is_written_with_its_last_row_and_continues_after_any_other(tmp_path: Path) -> None:
+    path, cases = tmp_path / "results" / "report.json", [{"number": (1,)}, {"number": (2,)}, {"number": (3,)}]
+    header = {"command": "dgvf bench", "versions": {"torch": "2"}}
+    for last in (1, 2, 3):
+        report = Report(path, header, cases)
+        assert [row["number"] for row in report.rows] == [[number] for number in range(1, last)]
+        assert not path.is_file()
+        assert Report(path, {**header, "command": "dgvf bench --threads 2"}, cases).rows == []
+        report.add({**cases[last - 1], "rate": last})
+    assert json.loads(path.read_text()) == {**header, "rows": [{"number": [n], "rate": n} for n in (1, 2, 3)]}
+    assert list(path.parent.iterdir()) == [path]
+    assert Report(path, header, cases).rows == []  # a finished benchmark is measured again
+
+
+@pytest.mark.parametrize(("task", "multiple"), [("none", 1), ("discovered", 4)])
+def test_whole_meta_updates_are_timed_without_the_first_updates(
+    task: str, multiple: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a clock of which the first ten updates take 100 s each, others 1 s."""
+    settings = {"n_envs": 2, "unroll_length": 4, "compile": False, "device": "cpu", "seed": 0}
+    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", auxiliary_task=task, **settings)
+    clock, train = {"now": 0.0}, model.train
+
+    def timed() -> None:
+        clock["now"] += 100.0 if model._n_updates < 10 else 1.0
+        train()
+
+    monkeypatch.setattr(model, "train", timed)
+    monkeypatch.setattr("dgvf_agents.bench.timing.time.perf_counter", lambda: clock["now"])
+    training = Training(model, skipped=10)
+    assert training.rate(6.5) == pytest.approx(model.n_envs * model.n_steps)
+    assert training.parts() == {"collecting": 0.0, "learning": 1000.0}
+    timed_updates = model._n_updates - 10
+    assert timed_updates % multiple == 0
+    assert 6.5 <= timed_updates < 6.5 + multiple
+
+
+def test_the_peak_is_over_what_there_was() -> None:
+    kept = torch.ones(2**20)
+    peak = Peak()
+    del kept
+    assert peak.mib() < 8
+    more = torch.ones(16 * 2**20)
+    assert 40 < peak.mib() < 80
+    del more
+    assert peak.mib() > 40
+
+
+def test_examples_are_measured_where_they_are_with_what_they_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reference, "find_spec", lambda name: None)
+    assert reference.jax_rates("W", 1, 1, "cpu") == reference.rllib_rates({"rllib": {}}) == {}
+    monkeypatch.setattr(reference, "find_spec", lambda name: True)
+    monkeypatch.setattr(reference, "EXAMPLES", tmp_path)
+    assert reference.jax_rates("W", 1, 1, "cpu") == {}  # no checkout
+    example = tmp_path / "discovery_in_jax.py"
+    printed = "{'steps_per_s': [os.environ['JAX_PLATFORMS'], *sys.argv[1:]]}"
+    example.write_text(f"import json, os, sys; print(json.dumps({printed}))")
+    (rate,) = reference.jax_rates("W", 2, 1, "cuda").values()
+    assert rate(0.5) == ["cuda", "--world=W", "--agents=2", "--threads=1", "--seconds=0.5"]
+    example.write_text("raise ValueError('no such device')")
+    with pytest.raises(RuntimeError, match=r"(?s)discovery_in_jax.py failed:.*no such device"):
+        rate(0.5)

@@ -16,6 +16,7 @@ from dgvf_envs.argument_checks import check_count, checked_actions, checked_rese
 from dgvf_envs.atari.games import MAX_SEED, frames_before_start, rom_id_of, title_of
 from dgvf_envs.atari.presets import PAPER, AtariPreset, preset_of
 from dgvf_envs.atari.scalar_env import life_lost
+from dgvf_envs.functional.vector_env import final_infos
 
 _LOGGER = logging.getLogger("dgvf_envs.atari")
 
@@ -144,22 +145,15 @@ class GamesVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
         self, observations: np.ndarray, infos: dict[str, Any], done: np.ndarray, over: np.ndarray
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Restart the games that are `over`; add the final observations and infos of the episodes that are `done`."""
-        final_obs = np.full(self.num_envs, None, dtype=object)
-        for i in np.flatnonzero(done):
-            final_obs[i] = observations[i].copy()
         final_info: dict[str, Any] = {}
         for key, values in infos.items():
             final_info |= {key: np.where(done, values, 0), f"_{key}": done.copy()}
         if over.any():
             final_info |= {"episode": self._episode_infos(over), "_episode": over}
+        ended = final_infos(observations, final_info, done)
+        if over.any():
             observations, infos = self._new_games(over, None)
-        return observations, {
-            **infos,
-            "final_obs": final_obs,
-            "_final_obs": done.copy(),
-            "final_info": final_info,
-            "_final_info": done.copy(),
-        }
+        return observations, {**infos, **ended}
 
     def _new_games(self, games: np.ndarray, seeds: np.ndarray | None) -> tuple[np.ndarray, dict[str, Any]]:
         """Start new games where `games` `[N]` is true; returns the observations and infos of all games."""

@@ -183,7 +183,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._done = done
         elif done.any():
-            infos, absent = final_infos(observations, success, done), done
+            infos, absent = final_infos(observations, _final_success(success, done), done), done
             self._restart(done)
             observations[done] = self.dynamics.observe(_rows(self._state, np.flatnonzero(done)))
         infos |= success_info(success, absent)
@@ -384,7 +384,7 @@ def _result(simulated: SimulatedRollout) -> StepResult:
     terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
     done = terminated | truncated
     absent = done if done.any() else None
-    infos = {} if absent is None else final_infos(simulated.final_observations, success, done)
+    infos = {} if absent is None else final_infos(simulated.final_observations, _final_success(success, done), done)
     infos |= success_info(success, absent)
     return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
 
@@ -402,17 +402,22 @@ def success_info(success: np.ndarray, absent: np.ndarray | None) -> dict[str, An
     return {"is_success": success & ~absent, "_is_success": ~absent}
 
 
-def final_infos(observations: np.ndarray, success: np.ndarray, done: np.ndarray) -> dict[str, Any]:
-    """The final observations and infos of the episodes that ended (`done` `[N]`)."""
+def final_infos(observations: np.ndarray, info: dict[str, Any], done: np.ndarray) -> dict[str, Any]:
+    """The final observations and infos of the episodes that ended (`done` `[N]`).
+
+    Args:
+        observations: `[N, ...]`.
+        info: `final_info`, with masks.
+        done: `[N]` boolean.
+    """
     final_obs = np.full(len(done), None, dtype=object)
     for row in np.flatnonzero(done):
         final_obs[row] = observations[row].copy()
-    return {
-        "final_obs": final_obs,
-        "_final_obs": done.copy(),
-        "final_info": {"is_success": success & done, "_is_success": done.copy()},
-        "_final_info": done.copy(),
-    }
+    return {"final_obs": final_obs, "_final_obs": done.copy(), "final_info": info, "_final_info": done.copy()}
+
+
+def _final_success(success: np.ndarray, done: np.ndarray) -> dict[str, Any]:
+    return {"is_success": success & done, "_is_success": done.copy()}
 
 
 def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:

@@ -127,17 +127,7 @@ class PuddleWorldEnv(DynamicsEnv[PuddleWorldState]):
             TypeError: a keyword argument is unknown.
             ValueError: an argument is out of range.
         """
-        world = PuddleWorld(
-            start=start,
-            noise=noise,
-            noise_distribution=noise_distribution,
-            puddles=puddles,
-            goal=goal,
-            goal_threshold=goal_threshold,
-            thrust=thrust,
-            stay=stay,
-            reward_scale=reward_scale,
-        )
+        world = PuddleWorld(start, noise, puddles, goal, goal_threshold, thrust, reward_scale, noise_distribution, stay)
         super().__init__(world, PuddleWorldView(world), render_mode, screen_size)
 
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
@@ -196,16 +186,6 @@ class PuddleWorldVectorEnv(DynamicsVectorEnv[PuddleWorldState]):
             TypeError: a keyword argument is unknown.
             ValueError: an argument is out of range.
         """
-        world = PuddleWorld(
-            start=start,
-            noise=noise,
-            noise_distribution=noise_distribution,
-            puddles=puddles,
-            goal=goal,
-            goal_threshold=goal_threshold,
-            thrust=thrust,
-            stay=stay,
-            reward_scale=reward_scale,
-        )
+        world = PuddleWorld(start, noise, puddles, goal, goal_threshold, thrust, reward_scale, noise_distribution, stay)
         view = PuddleWorldView(world)
         super().__init__(world, view, num_envs, max_episode_steps, autoreset_mode, render_mode, screen_size)

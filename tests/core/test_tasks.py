@@ -53,9 +53,9 @@ def answers_and_bootstraps(width: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("discount", [0.0, 0.8, None])
-@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("window", [1, 3])
 @pytest.mark.parametrize("ends", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_the_gvf_loss_and_its_gradients_equal_the_transcription(
     discount: float | None, window: int, ends: bool, seed: int
 ) -> None:

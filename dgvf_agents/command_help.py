@@ -13,11 +13,11 @@ COMMANDS = {
     "pictures.",
     "probe": "Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient "
     "by.",
-    "reproduce": "Run an experiment of the paper, or what is left of it, and write its tables and its picture.",
+    "reproduce": "Run an experiment of the paper, or what is left of it; add records and draw its picture.",
     "sweep": "Train a method with every combination of settings, for several seeds; write a table and a picture.",
     "aggregate": "Median, interquartile mean and mean of human-normalized scores on Atari, from a table of anyone's "
     "scores.",
-    "draw": "Draw an experiment's picture from the folder with its tables alone.",
+    "draw": "Draw an experiment's picture from a folder of records alone.",
     "bench": "Measure speed, side by side in one run.",
 }
 """By name."""

@@ -12,34 +12,16 @@ Names = dict[str, Any]
 
 WORLDS, METHODS, ATARI_METHODS = get_args(World), get_args(Method), get_args(AtariMethod)
 ExperimentName = Literal[
-    "gridworlds",
-    "questions",
-    "unroll-length",
-    "meta-objective",
-    "joint",
-    "question-transfer",
-    "search",
-    "paper",
-    "equal-budget",
-    "joint-equal-budget",
-    "learning-rate",
-    "rms-prop",
-    "answer-scale",
-    "low-rate",
-    "convention",
-    "algorithms",
-    "collapses",
-    "steady",
+    "figure-2",
+    "figure-4",
+    "figure-5",
     "own-tasks",
-    "atari-representation",
-    "atari-meta-objective",
-    "atari-joint",
-    "atari-laptop",
+    "convention",
+    "rms-prop",
+    "question-transfer",
+    "atari",
 ]
 EXPERIMENTS: tuple[ExperimentName, ...] = get_args(ExperimentName)
-PaperFigure = Literal["figure-2", "figure-4", "figure-5"]
-PAPER_FIGURES: tuple[PaperFigure, ...] = get_args(PaperFigure)
-"""Experiments with declared claims, by the paper's numbers."""
 BENCHMARKS = ("envs", "agents", "population", "start", "atari", "impala")
 
 
@@ -53,7 +35,7 @@ NAMES: Names = {
     **_each(tuple(COMMANDS)),
     "train": {**_ON_WORLDS, **_each(("atari", "impala"), _each(ATARI_METHODS)), "resume": {}},
     "warm-up": _ON_WORLDS,
-    "reproduce": _each((*EXPERIMENTS, *PAPER_FIGURES)),
+    "reproduce": _each(EXPERIMENTS),
     "sweep": _ON_WORLDS,
     "draw": _each(EXPERIMENTS),
     "bench": _each(BENCHMARKS),

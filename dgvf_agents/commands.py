@@ -147,7 +147,7 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
 
 @app.command("reproduce")
 def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
-    """Run an experiment of the paper, or what is left of it, and write its tables and its picture."""
+    """Run an experiment of the paper, or what is left of it; add records and draw its picture."""
     from dgvf_agents.experiments.reproduce import reproduce
 
     if worlds := reproduction.game_worlds:
@@ -182,7 +182,6 @@ def _aggregate(file: File) -> None:
     Args:
         file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
     """
-    from dgvf_agents.experiments.evidence import interval
     from dgvf_agents.experiments.scores import aggregate, read_scores
     from dgvf_agents.experiments.statistics import AGGREGATES
 
@@ -191,14 +190,14 @@ def _aggregate(file: File) -> None:
         table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
     for agent, games in read_scores(file).items():
         runs = sum(map(len, games.values()))
-        table.add_row(agent, str(len(games)), str(runs), *map(interval, aggregate(games).values()))
+        table.add_row(agent, str(len(games)), str(runs), *map(str, aggregate(games).values()))
     Console().print(table)
     Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
 
 
 @app.command("draw")
 def _draw(experiment: Annotated[ExperimentName, tyro.conf.Positional], results: File) -> None:
-    """Draw an experiment's picture from the folder with its tables alone."""
+    """Draw an experiment's picture from a folder of records alone."""
     from dgvf_agents.experiments.reproduce import draw
 
     Console().print(f"The picture is [bold]{escape(str(draw(experiment, results)))}[/bold].")

@@ -289,8 +289,7 @@ class DiscoveryLearner:
         """
         rate = torch.full((), learning_rate, device=self._device)
         packed = self._functions.packed
-        update = packed.update_of_vector(self.packed_eta, rollout, rate, self._functions.numbers)
-        return update, packed.vector(self._state), packed.theta.size
+        return packed.update_of_vector(self.packed_eta, rollout, rate), packed.vector(self._state), packed.theta.size
 
     def check_finite(self) -> None:
         """Check all parameters and statistics. Cheap: sum first, locate only on failure.

@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pygame
 import pytest
@@ -21,7 +21,7 @@ from dgvf_agents.atlas import page
 from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import main
 from dgvf_agents.command_help import COMMANDS
-from dgvf_agents.command_names import NAMES, PAPER_FIGURES, Names, PaperFigure, check_names
+from dgvf_agents.command_names import NAMES, Names, check_names
 from dgvf_agents.command_tree import CommandGroup
 from dgvf_agents.exit_status import INTERRUPTED, PIPE_CLOSED
 from dgvf_agents.experiments.catalog import EXPERIMENTS
@@ -385,7 +385,7 @@ def test_first_steps_do_not_wait_for_pytorch(program: str) -> None:
         (["train", "puddleworld", "a2c"], "dgvf train must be followed by"),
         (["train", "puddle-world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
-        (["reproduce", "gridworld"], "got gridworld; did you mean gridworlds?"),
+        (["reproduce", "figure2"], "got figure2; did you mean figure-2?"),
     ],
 )
 def test_a_mistyped_word_is_answered_without_pytorch(given: list[str], expected: str) -> None:
@@ -405,11 +405,8 @@ def test_the_words_that_are_known_are_those_of_the_commands(capsys: pytest.Captu
     benchmarks = re.findall(r"\u2022 (\S+)", capsys.readouterr().out)
     on_worlds = {world: {method: {} for method in METHODS} for world in WORLDS}
     figures: Names = {figure: {} for figure in EXPERIMENTS}
-    of_paper: Names = {figure: {} for figure in get_args(PaperFigure)}
-    reproduced = {**figures, **of_paper}
-    positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": reproduced, "draw": figures}
+    positional = {"warm-up": on_worlds, "sweep": on_worlds, "reproduce": figures, "draw": figures}
     assert {**words(commands.app), **positional, "bench": {name: {} for name in benchmarks}} == NAMES
-    assert tuple(of_paper) == PAPER_FIGURES
     check_names(["train", "puddle_world", "a2c", "anything"])
     check_names(["train", "--resume", "run"])
 

@@ -139,7 +139,7 @@ def _check_command(command: list[str], parsed: list[str]) -> None:
 
 
 def test_a_command_that_is_wrong_is_noticed(parsed: list[str]) -> None:
-    for command in ("dgvf train puddle-world a2c --no-such-option", "dgvf reproduce joint --jobs 0"):
+    for command in ("dgvf train puddle-world a2c --no-such-option", "dgvf reproduce figure-2 --jobs 0"):
         with pytest.raises(SystemExit):
             _check_command(shlex.split(command), parsed)
     for command in ("make nothing", "python examples/nothing.py", "python -m dgvf_agents.nothing", "frobnicate"):

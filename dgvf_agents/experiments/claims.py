@@ -23,6 +23,7 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 import pandas as pd
 
+from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED, PAPER_CHOICE
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import Setting
 from dgvf_agents.experiments.statistics import (
@@ -39,7 +40,7 @@ from dgvf_agents.experiments.statistics import (
     stratified_permutation_test,
     weighted,
 )
-from dgvf_agents.experiments.studies import FIRST_SEED, PAPER_CHOICE, STUDIES, name_of
+from dgvf_agents.experiments.worlds import reference_of
 
 Measure = Literal["solved", "final", "area"]
 """`solved`: whether the final return reaches the world's threshold, 0 or 1; `final`: the final return, the mean of the
@@ -49,29 +50,6 @@ Effect = Literal["level", "difference", "improvement"]
 fraction of solved seeds (mean over worlds), or of the interquartile means of normalized returns; `improvement`:
 probability that a run of the first setting has a larger measure than one of the other, mean over worlds, minus 1/2."""
 Verdict = Literal["supported", "contradicted", "inconclusive", "untested"]
-
-
-@final
-class Yardstick(NamedTuple):
-    """Constants of a world."""
-
-    solved: float | None
-    """Final return from which on a seed counts as solved; `None`: the world has no threshold."""
-    random: float | None
-    """Return of the uniformly random policy, 0 in normalized returns; `None`: not normalized."""
-    reference: float | None
-    """1 in normalized returns: the optimal policy's return, or a published actor-critic's. `None`: not normalized."""
-
-
-YARDSTICKS: dict[str, Yardstick] = {
-    "collect-objects": Yardstick(2.9, 0.156, 3.0),
-    "collect-objects-small": Yardstick(2.9, 0.331, 3.0),
-    "puddle-world": Yardstick(-45.0, None, None),
-    "atari/Pong": Yardstick(0.0, None, None),
-    **{name: Yardstick(None, task.random, task.solved) for name, task in OWN_TASKS.items()},
-}
-"""By world. MinAtar's will be added before the first run of `joint`: the uniformly random policy, and the actor-critic
-of Young & Tian (2019) at 5M frames."""
 
 
 @final
@@ -220,7 +198,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim(
         "On Pong, discovered questions alone suffice to learn",
-        *("figure 3", "atari", ("atari/Pong",), ("discovered",)),
+        *("figure 3", "atari", ("atari/Pong",), ("representation: discovered",)),
         *("solved", "level", 0.3, 6),
     ),
 )
@@ -321,7 +299,7 @@ def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[_Stratum]:
     settings = settings_of(claim, world, records)
     if settings is None:
         return []
-    names, own = [name_of(one) for one in settings], records[records["world"] == world]
+    names, own = [one.name for one in settings], records[records["world"] == world]
     strata, used = [], set()
     for _, rows in own[own["setting"].isin(names)].groupby("processor"):
         values = {(r.setting, r.seed): measure_of(claim.measure, world, r.steps, r.returns) for r in rows.itertuples()}
@@ -335,10 +313,10 @@ def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[_Stratum]:
 
 def settings_of(claim: Claim, world: str, records: pd.DataFrame) -> list[Setting] | None:
     """The settings that a claim compares on a world; `None` if they are not known, or not yet."""
-    study = STUDIES.get(claim.experiment)
-    if study is None or world not in study.worlds:
+    experiment = EXPERIMENTS.get(claim.experiment)
+    if experiment is None:
         return None
-    known = {setting.label: setting for setting in study.compared(world, records)}
+    known = {setting.label: setting for setting in experiment.compared(world, records)}
     return [known[label] for label in claim.settings] if set(claim.settings) <= set(known) else None
 
 
@@ -352,11 +330,9 @@ def measure_of(measure: Measure, world: str, steps: np.ndarray, returns: np.ndar
         returns: [N] their mean returns.
     """
     value = area_under_curve(steps, returns) if measure == "area" else final_return(returns)
-    known = YARDSTICKS[world]
+    reference = reference_of(world)
     if measure == "solved":
-        if known.solved is None:
+        if reference.solved is None:
             raise ValueError(f"measure must not be 'solved' on {world}, which has no threshold")
-        return float(value >= known.solved)
-    if known.random is None or known.reference is None:
-        return value
-    return (value - known.random) / (known.reference - known.random)
+        return float(value >= reference.solved)
+    return value if reference.random is None else reference.normalized(value)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
 import tyro
 
-from dgvf_agents.bench.report import options
 from dgvf_agents.execution.devices import check_device_name
-from dgvf_agents.experiments.groups import processes_on
 from dgvf_agents.experiments.settings import ScaleName, Setting, setting
+from dgvf_agents.experiments.sweep import processes_on
 from dgvf_agents.options import Method, World
 from dgvf_agents.train.config import TrainConfig
 
@@ -84,12 +82,6 @@ class Grid:
         """Folder of table and picture, another one for another world, method or choice of fields."""
         names = [name for name, _ in map(varied_field, self.vary)]
         return self.out / "results" / "-".join([self.world, self.method, *names])
-
-    @property
-    def command(self) -> str:
-        """The command that makes these results, without folders."""
-        given = options(self, ("vary", "seeds", "first_seed", "scale", "steps", "device"))
-        return shlex.join(["dgvf", "sweep", self.world, self.method, *given])
 
 
 def varied_field(given: str) -> tuple[str, list[Any]]:

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
+import numpy as np
+import pandas as pd
 from rich.console import Console
-from rich.markup import escape
 
-from dgvf_agents.experiments.analysis import analyze
-from dgvf_agents.experiments.experiment import Experiment
-from dgvf_agents.experiments.figures import draw_curves, restricted
+from dgvf_agents.experiments.figures import draw_curves, tables_of
 from dgvf_agents.experiments.grid import Grid
-from dgvf_agents.experiments.provenance import provenance
 from dgvf_agents.experiments.reproduce import print_summary
-from dgvf_agents.experiments.runs import Cell, cells_of
+from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.search import best_setting
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
-from dgvf_agents.experiments.tables import Results
+from dgvf_agents.storage.atomic import replacing
 
 MAX_CURVES = 8
 """Settings in the picture: the best ones."""
@@ -40,29 +37,27 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Cell]:
     scale = SCALES[grid.scale]
     if grid.steps is not None:
         scale = dataclasses.replace(scale, steps=grid.steps)
-    cells = cells_of(settings, scale, grid.seeds, grid.out, grid.first_seed, device=grid.device)
+    seeds = range(grid.first_seed, grid.first_seed + grid.seeds)
+    cells = [Cell.of(one, seed, scale, grid.out, grid.device) for seed in seeds for one in settings]
     with SweepView(console) as view:
-        run_sweep(cells, grid.processes, grid.command, view)
+        run_sweep(cells, grid.processes, view)
     missing = [cell for cell in cells if not cell.is_finished]
     if missing:
         text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
         console.print(text, markup=False, highlight=False, soft_wrap=True)
         return missing
-    experiment = Experiment("sweep", "", lambda world: settings, lambda results, path: None, worlds=(grid.world,))
-    results = analyze(experiment, cells)
+    records = pd.DataFrame([vars(cell.record()) for cell in cells])
+    records[["steps", "returns"]] = records[["steps", "returns"]].map(np.array)
+    table = tables_of(settings, records)
     folder = grid.results
-    results.write(folder, provenance(grid.command, cells, []))
-    _draw(results, folder / "sweep.png", f"{grid.method} on {grid.world}")
-    print_summary(results, console)
-    console.print(f"best: {best_setting(results.cells).setting}", markup=False, highlight=False)
-    console.print(f"Tables and picture are in [bold]{escape(str(folder))}[/bold].")
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "runs.csv") as unfinished:
+        table.drop(columns="curve").to_csv(unfinished, index=False, lineterminator="\n")
+    means = table.groupby("label", sort=False)[["final", "average"]].mean()
+    best = means["final"].sort_values(ascending=False, kind="stable").index[:MAX_CURVES]
+    several = f": the best {MAX_CURVES} of {len(means)} settings" if len(means) > MAX_CURVES else ""
+    draw_curves(table[table["label"].isin(best)], folder / "sweep.png", f"{grid.method}{several}")
+    print_summary(table, console)
+    console.print(f"best: {best_setting(means)}", markup=False, highlight=False)
+    console.print(f"Table and picture are in {folder}.", markup=False, highlight=False, soft_wrap=True)
     return []
-
-
-def _draw(results: Results, path: Path, title: str) -> None:
-    """Learning curves of the best settings."""
-    final = results.cells.groupby("setting", sort=False)["final_return"].mean()
-    best = list(final.sort_values(ascending=False, kind="stable").index[:MAX_CURVES])
-    several = len(final) > MAX_CURVES
-    words = f"{title}: the best {MAX_CURVES} of {len(final)} settings" if several else title
-    draw_curves(restricted(results, best), path, words)

@@ -1,13 +1,14 @@
 """The records of finished runs: one line a run, in a CSV file for each world, to be committed.
 
-The records are the store of results: a run whose record is there is not trained again.
+The records are the store of results: a run whose record is there is not trained again. Beside each CSV file, a JSON
+file has the configurations of its settings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -18,8 +19,8 @@ from filelock import FileLock
 
 from dgvf_agents.storage.atomic import replacing
 
-KEY = ("setting", "seed", "processor")
-COLUMNS = (*KEY, "code", "core_seconds", "steps", "returns")
+KEY = ["setting", "seed", "processor"]
+COLUMNS = [*KEY, "code", "core_seconds", "steps", "returns"]
 
 
 @final
@@ -40,12 +41,12 @@ class Record:
     core_seconds: float
     """Processor time of training and compilation; the share of one member in a population."""
     steps: tuple[int, ...]
-    """Environment steps of the evaluations."""
+    """Environment steps of the points of the curve."""
     returns: tuple[float, ...]
-    """Mean undiscounted return of each evaluation."""
+    """Mean undiscounted return of each evaluation, or of training episodes where there are none."""
 
 
-def add_records(folder: Path, records: Collection[Record], configs: dict[str, Any] | None = None) -> None:
+def add_records(folder: Path, records: Collection[Record], configs: Mapping[str, Any] | None = None) -> None:
     """Add records to a folder; one with the same key is kept as it is.
 
     Args:
@@ -58,42 +59,25 @@ def add_records(folder: Path, records: Collection[Record], configs: dict[str, An
         for world in sorted({record.world for record in records}):
             rows = [_row(record) for record in records if record.world == world]
             table = pd.concat([_read(folder, world), pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
-            table = table.astype({"seed": int}).drop_duplicates(list(KEY)).sort_values(list(KEY))
+            table = table.astype({"seed": int}).drop_duplicates(KEY).sort_values(KEY)
             with replacing(_file(folder, world)) as unfinished:
                 table.to_csv(unfinished, index=False, lineterminator="\n")
-            own = {name.partition("/")[2]: config for name, config in (configs or {}).items() if _is_of(world, name)}
+            own = {n.removeprefix(f"{world}/"): c for n, c in (configs or {}).items() if n.startswith(f"{world}/")}
             known = own | read_configs(folder, world)
+            lines = [f"{json.dumps(name)}: {json.dumps(known[name], sort_keys=True)}" for name in sorted(known)]
             with replacing(_file(folder, world).with_suffix(".json")) as unfinished:
-                unfinished.write_text(_one_line_each(known))
+                unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
 def read_records(folder: Path) -> pd.DataFrame:
-    """All records of a folder, a row each, with the columns `world` and `COLUMNS`.
-
-    `steps` and `returns` hold arrays [N].
-    """
-    tables = []
-    for file in sorted(folder.glob("*.csv")):
-        world = file.stem.replace("~", "/")
-        tables.append(_read(folder, world).assign(world=world))
-    if not tables:
+    """All records of a folder, a row each: `world` and `COLUMNS`, where `steps` and `returns` hold arrays [N]."""
+    worlds = [file.stem.replace("~", "/") for file in sorted(folder.glob("*.csv"))]
+    if not worlds:
         return pd.DataFrame(columns=["world", *COLUMNS])
-    table = pd.concat(tables, ignore_index=True).astype({"seed": int, "core_seconds": float})
+    table = pd.concat([_read(folder, world).assign(world=world) for world in worlds], ignore_index=True)
     for name in ("steps", "returns"):
         table[name] = [np.array(text.split(), dtype=float) for text in table[name]]
-    return table
-
-
-def records_of(table: pd.DataFrame) -> list[Record]:
-    """The rows of `read_records` as records."""
-    return [
-        Record(
-            *(row.world, row.setting, row.seed, row.processor, row.code, row.core_seconds),
-            steps=tuple(map(int, row.steps)),
-            returns=tuple(map(float, row.returns)),
-        )
-        for row in table.itertuples()
-    ]
+    return table.astype({"seed": int, "core_seconds": float})
 
 
 def read_configs(folder: Path, world: str) -> dict[str, Any]:
@@ -102,13 +86,15 @@ def read_configs(folder: Path, world: str) -> dict[str, Any]:
     return json.loads(file.read_text()) if file.is_file() else {}
 
 
-def merge_records(folder: Path, others: Sequence[Path]) -> None:
-    """Add the records of other folders, such as another machine's."""
-    for other in others:
-        records = records_of(read_records(other))
-        worlds = {record.world for record in records}
-        configs = {f"{w}/{name}": c for w in worlds for name, c in read_configs(other, w).items()}
-        add_records(folder, records, configs)
+def merge_records(folder: Path, other: Path) -> None:
+    """Add the records of another folder, as another machine made them."""
+    rows = read_records(other)[["world", *COLUMNS]].to_dict("records")
+    records = [
+        Record(**row | {"steps": tuple(map(int, row["steps"])), "returns": tuple(row["returns"].tolist())})
+        for row in rows
+    ]
+    worlds = {record.world for record in records}
+    add_records(folder, records, {f"{w}/{name}": c for w in worlds for name, c in read_configs(other, w).items()})
 
 
 def _row(record: Record) -> dict[str, Any]:
@@ -122,15 +108,6 @@ def _row(record: Record) -> dict[str, Any]:
 def _read(folder: Path, world: str) -> pd.DataFrame:
     file = _file(folder, world)
     return pd.read_csv(file, dtype=str, keep_default_na=False) if file.is_file() else pd.DataFrame(columns=COLUMNS)
-
-
-def _one_line_each(configs: dict[str, Any]) -> str:
-    lines = (f"{json.dumps(name)}: {json.dumps(configs[name], sort_keys=True)}" for name in sorted(configs))
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _is_of(world: str, name: str) -> bool:
-    return name.startswith(f"{world}/")
 
 
 def _file(folder: Path, world: str) -> Path:

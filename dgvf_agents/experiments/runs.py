@@ -1,11 +1,11 @@
-"""The runs behind an experiment: their folders, how far they are, and how one is trained.
+"""The runs behind an experiment: their folders, how far they are, how they are trained, and what is recorded of them.
 
-A sweep marks a finished run with `finished.json`, written last and atomically. A folder that plain `dgvf train`
-finished has no mark, but metrics and a checkpoint of the last step.
+A sweep marks a finished run with `finished.json`, written last and atomically.
 """
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import enum
 import json
@@ -14,24 +14,24 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
-from dgvf_agents.experiments.metrics import RunMetrics
+from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.storage.atomic import replacing
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
-from dgvf_agents.train.folder import Origin, ProgressLog, RunFolder, read_origins, record_origin
+from dgvf_agents.train.folder import Origin, ProgressLog, RunFolder, record_origin
 from dgvf_agents.train.train import train
 from dgvf_agents.train.train_population import train_population
 
@@ -55,6 +55,9 @@ REFERENCE = "sb3-a2c"
 LOCK_SECONDS = 10.0
 """How long to wait for another process to leave a cell: enough for those of a killed sweep to notice its end."""
 
+POINTS = 50
+"""Of the curve of training returns, where there are no evaluations: the last five are the last tenth of training."""
+
 
 @final
 @dataclass(frozen=True)
@@ -70,6 +73,21 @@ class Cell:
     folder: Path
     """The run's folder."""
 
+    @classmethod
+    def of(cls, setting: Setting, seed: int, scale: Scale, out: Path, device: str | None = None) -> Cell:
+        """The cell of a setting and a seed.
+
+        Args:
+            setting: what is run.
+            seed: its seed.
+            scale: steps and evaluations.
+            out: folder of the runs' folders.
+            device: of the run; the setting's own if `None`.
+        """
+        config = setting.config(scale, seed)
+        config = config if device is None else dataclasses.replace(config, device=device)
+        return cls(setting, seed, config, out / setting.folder_name / f"seed-{seed}")
+
     @property
     def name(self) -> str:
         """World, method and changes, and seed."""
@@ -80,30 +98,12 @@ class Cell:
         """Whether the run is complete."""
         return state_of(self.folder, self.config) is CellState.FINISHED
 
-
-def cells_of(
-    settings: Sequence[Setting], scale: Scale, seeds: int, out: Path, first_seed: int = 0, **changes: Any
-) -> list[Cell]:
-    """Every setting with seeds from `first_seed` on, the first seed of all settings first.
-
-    Args:
-        settings: what is run.
-        scale: steps and evaluations.
-        seeds: number of seeds.
-        out: folder of the runs' folders.
-        first_seed: the lowest seed.
-        changes: of `RECORDING_FIELDS` of every run.
-    """
-    return [
-        Cell(
-            setting,
-            seed,
-            dataclasses.replace(setting.config(scale, seed), **changes),
-            out / setting.folder_name / f"seed-{seed}",
-        )
-        for seed in range(first_seed, first_seed + seeds)
-        for setting in settings
-    ]
+    def record(self) -> Record:
+        """The record of the finished run."""
+        mark = json.loads(mark_file(self.folder).read_text())
+        steps, returns = learning_curve(self.folder)
+        origin = (mark["processor"], mark["code"] or "", mark["core_seconds"])
+        return Record(self.setting.world, self.setting.name, self.seed, *origin, tuple(steps), tuple(returns))
 
 
 class CellState(enum.Enum):
@@ -114,29 +114,8 @@ class CellState(enum.Enum):
     FINISHED = enum.auto()
 
 
-@final
-@dataclass(frozen=True)
-class FinishedMark:
-    """How a finished run was made; of an adopted run, what its folder says."""
-
-    wall_seconds: float
-    """Training time."""
-    command: str | None = None
-    """Of the sweep."""
-    versions: dict[str, str] | None = None
-    """Of Python and packages."""
-    hardware: dict[str, Any] | None = None
-    """Processor, cores and accelerator."""
-    code: str | None = None
-    """Commit of the code; see `dgvf_agents.train.folder.Origin`."""
-    members: int = 1
-    """Number of runs trained at once by the process, which `wall_seconds` is a part of."""
-    core_seconds: float | None = None
-    """Processor time, with compilation; of resumed runs, of all processes that ended by themselves."""
-
-
 def lock_file(folder: Path) -> Path:
-    """Held while a cell is trained or adopted; beside the folder, which may not exist."""
+    """Held while a cell is trained; beside the folder, which may not exist."""
     return folder.with_name(f"{folder.name}.lock")
 
 
@@ -148,54 +127,6 @@ def log_file(folder: Path) -> Path:
 def mark_file(folder: Path) -> Path:
     """The mark of a finished run."""
     return folder / "finished.json"
-
-
-def write_mark(folder: Path, mark: FinishedMark) -> None:
-    """Mark a run as finished, atomically."""
-    with replacing(mark_file(folder)) as unfinished:
-        unfinished.write_text(json.dumps(dataclasses.asdict(mark), indent=1) + "\n")
-
-
-def read_mark(folder: Path) -> FinishedMark:
-    """The mark of a finished run; from its metrics and its last origin if it has none."""
-    if mark_file(folder).is_file():
-        return FinishedMark(**json.loads(mark_file(folder).read_text()))
-    seconds, origins = RunMetrics.read(folder).seconds, read_origins(RunFolder(folder))
-    return FinishedMark(seconds) if not origins else _mark(seconds, None, origins[-1])
-
-
-def _mark(
-    seconds: float, command: str | None, origin: Origin, members: int = 1, core_seconds: float | None = None
-) -> FinishedMark:
-    return FinishedMark(seconds, command, origin.versions, origin.hardware, origin.code, members, core_seconds)
-
-
-def _spent_file(folder: Path) -> Path:
-    """Processor seconds of earlier processes that trained an unfinished run."""
-    return folder.with_name(f"{folder.name}.spent")
-
-
-@contextmanager
-def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
-    """Count the processor time of a process; its share of each run is kept for the one that resumes it."""
-    start = _processor_seconds()
-    earlier = [float(file.read_text()) if (file := _spent_file(f)).is_file() else 0.0 for f in folders]
-
-    def share() -> float:
-        return (_processor_seconds() - start + sum(earlier)) / len(folders)
-
-    try:
-        yield share
-    finally:
-        for folder in folders:
-            with replacing(_spent_file(folder)) as unfinished:
-                unfinished.write_text(f"{share():.1f}\n")
-
-
-def _processor_seconds() -> float:
-    """Of this process and its children that have ended."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
 
 
 def state_of(folder: Path, wanted: TrainConfig) -> CellState:
@@ -210,120 +141,137 @@ def state_of(folder: Path, wanted: TrainConfig) -> CellState:
     """
     if not RunFolder(folder).config_file.is_file():
         return CellState.MISSING
-    if differences := differing_fields(read_config(folder), wanted):
+    if differences := _read_config(folder).differences(wanted, apart_from=RECORDING_FIELDS):
         raise ValueError(
             f"the run in {folder} must have the configuration of its cell, got another {', '.join(differences)}; "
             "choose another --out or remove the folder"
         )
-    return CellState.FINISHED if mark_file(folder).is_file() or is_complete(folder) else CellState.UNFINISHED
+    return CellState.FINISHED if mark_file(folder).is_file() else CellState.UNFINISHED
 
 
-def read_config(folder: Path) -> TrainConfig:
-    """The configuration of a run.
-
-    Raises:
-        ValueError: it does not have the fields of this version.
-    """
+def _read_config(folder: Path) -> TrainConfig:
     try:
         return RunFolder(folder).read_config()
     except ValueError as error:
         raise ValueError(f"the run in {folder} must have a configuration of this version: {error}") from error
 
 
-def differing_fields(found: TrainConfig, wanted: TrainConfig) -> list[str]:
-    """`field (found, not wanted)` of each differing field that decides what is learned."""
-    return found.differences(wanted, apart_from=RECORDING_FIELDS)
-
-
-def is_complete(folder: Path) -> bool:
-    """Whether metrics and a whole checkpoint reach the configured steps, with or without a mark."""
-    run = RunFolder(folder)
-    if not (run.config_file.is_file() and run.progress_file.is_file()):
-        return False
-    steps = read_config(folder).steps
-    return run.is_finished() and RunMetrics.read(folder).total_steps >= steps
-
-
-def run_cell(config: TrainConfig, folder: Path, command: str, lock_seconds: float = LOCK_SECONDS) -> None:
-    """Train one cell in this process and mark it as finished.
-
-    Args:
-        config: the cell's configuration.
-        folder: the cell's folder. A finished run is left as it is, an unfinished one continues from its checkpoint.
-        command: of the sweep, for the record.
-        lock_seconds: how long to wait for another process that trains the cell.
+def learning_curve(folder: Path) -> tuple[list[int], list[float]]:
+    """Steps and mean returns of a run: its evaluations, or else training returns at `POINTS` equal intervals.
 
     Raises:
-        TimeoutError: another process is still training it after `lock_seconds`.
-        ValueError: the folder holds a run of another configuration.
+        ValueError: it has no returns.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(lock_file(folder), timeout=lock_seconds):
-        state = state_of(folder, config)
-        if state is CellState.FINISHED:
-            return
-        start = time.perf_counter()
-        resumed = state is CellState.UNFINISHED
-        with _counting([folder]) as share:
-            if config.task == REFERENCE:
-                train_reference(config, folder)
-            else:
-                if resumed:
-                    found = read_config(folder)
-                    config = dataclasses.replace(found, actors=config.actors, address=config.address)
-                train(config, folder, show_progress=False, resume=True)
-        seconds = RunMetrics.read(folder).seconds if resumed else time.perf_counter() - start
-        write_mark(folder, _mark(seconds, command, Origin.here(config.device), core_seconds=share()))
+    run = RunFolder(folder)
+    steps, returns = run.learning_curve("eval/mean_reward")
+    if steps:
+        return steps, returns
+    steps, returns = run.learning_curve()
+    if not steps:
+        raise ValueError(f"a run must have returns, got {folder} without any")
+    total = run.read_config().steps
+    places = np.minimum(POINTS, np.ceil(np.array(steps) * POINTS / total)).astype(int)
+    ends = sorted(set(places.tolist()))
+    means = [float(np.mean(np.array(returns)[places == end])) for end in ends]
+    return [round(end * total / POINTS) for end in ends], means
 
 
-def run_cells(
-    configs: Sequence[TrainConfig], folders: Sequence[Path], command: str, lock_seconds: float = LOCK_SECONDS
-) -> None:
+def progress(folder: Path) -> tuple[int, float | None]:
+    """Steps so far and the latest return; 0 and `None` before the first row."""
+    try:
+        with RunFolder(folder).progress_file.open() as file:
+            rows = list(csv.DictReader(file))
+        found = [row[m] for m in ("eval/mean_reward", "rollout/ep_rew_mean") for row in reversed(rows) if row.get(m)]
+        return int(float(rows[-1]["time/total_timesteps"])), float(found[0]) if found else None
+    except (OSError, ValueError, KeyError, TypeError, IndexError):  # the file is being replaced
+        return 0, None
+
+
+def run_cells(configs: Sequence[TrainConfig], folders: Sequence[Path], lock_seconds: float = LOCK_SECONDS) -> None:
     """Train cells in this process, several at once as a population, and mark them as finished.
 
-    The reason why a cell of several fails is the last line of its log file; the others go on.
+    A finished run is left as it is, an unfinished one continues from its checkpoint. The reason why a cell of several
+    fails is the last line of its log file; the others go on.
 
     Args:
         configs: the cells' configurations; those of several fit into one population.
-        folders: the cells' folders; see `run_cell`.
-        command: of the sweep, for the record.
-        lock_seconds: see `run_cell`.
+        folders: the cells' folders.
+        lock_seconds: how long to wait for another process that trains a cell.
 
     Raises:
-        TimeoutError: there is one cell; see `run_cell`.
-        ValueError: there is one cell; see `run_cell`.
+        TimeoutError: there is one cell, and another process is still training it after `lock_seconds`.
+        ValueError: there is one cell, and its folder holds a run of another configuration.
     """
-    if len(configs) == 1:
-        run_cell(configs[0], folders[0], command, lock_seconds)
-        return
     with ExitStack() as stack:
-        states = [
-            _locked_state(stack, folder, config, lock_seconds) for folder, config in zip(folders, configs, strict=True)
-        ]
-        left = [i for i, state in enumerate(states) if state not in (None, CellState.FINISHED)]
-        own = [read_config(folders[i]) if states[i] is CellState.UNFINISHED else configs[i] for i in left]
-        start = time.perf_counter()
-        with _counting([folders[i] for i in left]) as share:
-            failures = train_population(own, [folders[i] for i in left])
-        elapsed = time.perf_counter() - start
-        for k, (i, failure) in enumerate(zip(left, failures, strict=True)):
-            if failure is not None:
-                _log_failure(folders[i], failure)
+        left: list[tuple[TrainConfig, Path]] = []
+        for config, folder in zip(configs, folders, strict=True):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(FileLock(lock_file(folder), timeout=lock_seconds))
+                state = state_of(folder, config)
+            except (ValueError, Timeout) as error:
+                if len(configs) == 1:
+                    raise
+                _log_failure(folder, error)
                 continue
-            seconds = RunMetrics.read(folders[i]).seconds if states[i] is CellState.UNFINISHED else elapsed
-            origin = Origin.here(own[k].device)
-            write_mark(folders[i], _mark(seconds / len(left), command, origin, len(left), share()))
+            if state is CellState.UNFINISHED:  # which may have been recorded in another way
+                config = dataclasses.replace(_read_config(folder), actors=config.actors, address=config.address)
+            if state is not CellState.FINISHED:
+                left.append((config, folder))
+        if left:
+            _train(left, alone=len(configs) == 1)
 
 
-def _locked_state(stack: ExitStack, folder: Path, config: TrainConfig, lock_seconds: float) -> CellState | None:
-    """The state of a cell that is locked from now on; `None`, and the reason is in its log file, if it cannot be."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
+def _train(runs: Sequence[tuple[TrainConfig, Path]], alone: bool) -> None:
+    folders = [folder for _, folder in runs]
+    failures: list[Exception | None] = [None] * len(runs)
+    with _counting(folders) as share:
+        if not alone:
+            failures = train_population([config for config, _ in runs], folders)
+        elif runs[0][0].task == REFERENCE:
+            train_reference(*runs[0])
+        else:
+            train(*runs[0], show_progress=False, resume=True)
+    for (config, folder), failure in zip(runs, failures, strict=True):
+        if failure is None:
+            _write_mark(folder, Origin.here(config.device), share())
+        else:
+            _log_failure(folder, failure)
+
+
+def _write_mark(folder: Path, origin: Origin, core_seconds: float) -> None:
+    names = [str(origin.hardware[name]) for name in ("processor", "accelerator") if name in origin.hardware]
+    if limit := os.environ.get("ONEDNN_MAX_CPU_ISA"):
+        names.append(limit)
+    mark = {
+        "code": origin.code,
+        "processor": " + ".join(names),
+        "versions": origin.versions,
+        "core_seconds": core_seconds,
+    }
+    with replacing(mark_file(folder)) as unfinished:
+        unfinished.write_text(json.dumps(mark, indent=1) + "\n")
+
+
+@contextmanager
+def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
+    """Count the processor time of a process, with its children that have ended; yields what gives a run's share.
+
+    A file beside each unfinished run keeps its share for the process that resumes it.
+    """
+    files = [folder.with_name(f"{folder.name}.spent") for folder in folders]
+    earlier = sum(float(file.read_text()) for file in files if file.is_file())
+    start = sum(os.times()[:4])
+
+    def share() -> float:
+        return (sum(os.times()[:4]) - start + earlier) / len(folders)
+
     try:
-        stack.enter_context(FileLock(lock_file(folder), timeout=lock_seconds))
-        return state_of(folder, config)
-    except (ValueError, Timeout) as error:
-        _log_failure(folder, error)
-        return None
+        yield share
+    finally:
+        for file in files:
+            with replacing(file) as unfinished:
+                unfinished.write_text(f"{share():.1f}\n")
 
 
 def _log_failure(folder: Path, error: Exception) -> None:
@@ -352,22 +300,17 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
     return model
 
 
-def cell_process(configs: Sequence[TrainConfig], folders: Sequence[Path], command: str) -> None:
+def cell_process(configs: Sequence[TrainConfig], folders: Sequence[Path]) -> None:
     """`run_cells` as the entry of a new process, whose output goes to the log file of the first cell."""
     os.setsid()  # the sweep handles an interrupt from the keyboard
     threading.Thread(target=_die_with_parent, daemon=True).start()
     folders[0].parent.mkdir(parents=True, exist_ok=True)
-    _redirect_output(log_file(folders[0]))
-    run_cells(configs, folders, command)
-
-
-def _redirect_output(path: Path) -> None:
-    """Redirect file descriptors, so that the output of child processes is included."""
-    with path.open("ab", buffering=0) as file:
+    with log_file(folders[0]).open("ab", buffering=0) as file:  # of child processes, too
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    run_cells(configs, folders)
 
 
 def _die_with_parent() -> None:
@@ -376,3 +319,9 @@ def _die_with_parent() -> None:
     if parent is not None:
         parent.join()
         os.killpg(0, signal.SIGKILL)
+
+
+def setting_fields(config: TrainConfig) -> dict[str, Any]:
+    """A configuration without what differs between the runs of a setting, as in JSON."""
+    fields = json.loads(json.dumps(dataclasses.asdict(config)))
+    return {name: value for name, value in fields.items() if name not in ("seed", "questions_from", *RECORDING_FIELDS)}

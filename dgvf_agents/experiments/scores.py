@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.statistics import AGGREGATES, Estimate, estimate
-from dgvf_agents.experiments.table_files import read_csv
 from dgvf_envs.atari import human_normalized_score
 from dgvf_envs.atari.games import title_of
 
@@ -31,7 +30,7 @@ def read_scores(path: Path) -> dict[str, dict[str, np.ndarray]]:
             human score.
         FileNotFoundError: there is no such file.
     """
-    table = read_csv(path)
+    table = pd.read_csv(path, dtype=object, keep_default_na=False, na_values=[""])  # a label such as NA is not missing
     runs = table if {"game", "score"} <= set(table) else _of_wide_table(table, path)
     runs = runs.assign(agent=runs["agent"].fillna(path.stem) if "agent" in runs else path.stem)
     scores = pd.to_numeric(runs["score"], errors="coerce")

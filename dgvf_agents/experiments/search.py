@@ -1,125 +1,113 @@
-"""The search for hyperparameters: learning rate and entropy on plain A2C, then the auxiliary coefficient.
-
-The paper chose one learning rate and one entropy coefficient "according to the results of the A2C baseline" for all
-agents. It is silent on the factor on the answer loss, which only agents with an auxiliary task have: the second stage
-searches it on discovered questions, with what the first stage chose on A2C.
-"""
+"""The paper's choice of hyperparameters: learning rate and entropy coefficient by the results of plain A2C."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, final
 
-import numpy as np
 import pandas as pd
 
-from dgvf_agents.experiments.outside_tasks import OWN_TASKS
-from dgvf_agents.experiments.settings import SearchGrid, Setting, method_in, setting
+from dgvf_agents.experiments.settings import Changes, Setting, setting
+from dgvf_agents.experiments.statistics import area_under_curve, final_return
 
+TRIAL_SEED = 300
+"""The first seed of the trials of a search."""
+TRIAL = "trial"
+"""Label of the trials."""
 TOLERANCE = 0.02
-"""Final returns that differ by less than this fraction of the best count as equal."""
+"""Returns that differ by less than this fraction of the best count as equal."""
 
 
 @final
-class Choice(NamedTuple):
-    """A row of the table of choices."""
+class Wanted(NamedTuple):
+    """A run that an experiment needs."""
 
-    world: str
-    searched: str
-    """The fields that were searched."""
-    setting: str
-    """Label of the chosen setting."""
-    final_return: float
-    """Mean over its seeds."""
-    average_return: float
-    """Mean over its seeds."""
+    setting: Setting
+    seed: int
 
 
 @final
 @dataclass(frozen=True)
-class Stages:
-    """A search in two stages: trials, then what they lead to run."""
+class Search:
+    """A search in rungs: all pairs are tried with the first seeds, then the best pairs with more.
 
-    first: Callable[[SearchGrid, str], list[Setting]]
-    """The trials on a world."""
-    second: Callable[[SearchGrid, str, pd.DataFrame], list[Setting]]
-    """What is run on a world given the cells of its trials."""
-    choices: Callable[[pd.DataFrame], list[Choice]]
-    """What the cells of one world lead to choose."""
-    fresh_seeds: bool = False
-    """Whether the second stage has seeds of its own: the best of many trials was lucky too."""
-    is_drawn: bool = False
-    """Whether trials are drawn from ranges, so that none is at the edge of a grid."""
-
-
-def best_setting(cells: pd.DataFrame) -> Choice:
-    """The setting to choose on one world.
-
-    The mean final return over seeds decides. Settings within `TOLERANCE` of the best count as equal; among them the
-    mean average return decides, then the order of `cells`.
-
-    Raises:
-        ValueError: `cells` is empty or of several worlds.
+    The learning rate falls linearly to 0, and the initial entropy coefficient has the preset's ratio to the final one.
+    The mean final return decides. Ties go to the larger mean over the whole run, then to the smaller learning rate,
+    then to the smaller entropy coefficient.
     """
-    if cells["world"].nunique() != 1:
-        raise ValueError(f"cells must be of one world, got {len(cells)} of {sorted(set(cells['world']))}")
-    seeds = cells.groupby("setting", sort=False)[["final_return", "average_return"]]
-    means = seeds.agg(lambda returns: np.mean(returns.to_numpy()))
-    best = means["final_return"].max()
-    equal = means[means["final_return"] >= best - TOLERANCE * abs(best)]
-    chosen = equal["average_return"].idxmax()
-    return Choice(cells["world"].iloc[0], "", chosen, *map(float, means.loc[chosen]))
+
+    learning_rates: tuple[float, ...] = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
+    """Of RMSProp (the paper's, which lists 1e-3 twice)."""
+    entropies: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 3e-2, 5e-2)
+    """Final entropy coefficients (the paper's)."""
+    rungs: tuple[tuple[int, int], ...] = ((30, 1), (6, 3))
+    """Number of pairs, the best ones after the first rung, and seeds of each."""
+
+    def trials(self, world: str) -> list[Setting]:
+        """Plain A2C with every pair."""
+        pairs = [(rate, entropy) for rate in self.learning_rates for entropy in self.entropies]
+        return [setting(world, "a2c", TRIAL, **_changes(world, *pair)) for pair in pairs]
+
+    def wanted(self, world: str, records: pd.DataFrame) -> list[Wanted]:
+        """The trials of all rungs that can be run, given the records so far."""
+        found: list[Wanted] = []
+        for rung, (_, seeds) in enumerate(self.rungs):
+            settings = self._rung(world, records, rung)
+            found += [Wanted(one, TRIAL_SEED + i) for i in range(seeds) for one in settings]
+        return list(dict.fromkeys(found))
+
+    def choice(self, world: str, records: pd.DataFrame) -> Changes | None:
+        """Learning rate and entropy coefficients to use; `None` until the last rung is finished."""
+        best = self._rung(world, records, len(self.rungs))
+        return dict(best[0].changes) if best else None
+
+    def _rung(self, world: str, records: pd.DataFrame, rung: int) -> list[Setting]:
+        """The settings of a rung, the best first; none if the one before is unfinished. One more rung: the choice."""
+        settings = self.trials(world)
+        for number, (_, seeds) in enumerate(self.rungs[:rung]):
+            kept = self.rungs[number + 1][0] if number + 1 < len(self.rungs) else 1
+            names = [one.name for one in settings]
+            rows = records[(records["world"] == world) & records["setting"].isin(names)]
+            rows = rows[rows["seed"].between(TRIAL_SEED, TRIAL_SEED + seeds - 1)].drop_duplicates(["setting", "seed"])
+            if len(rows) < seeds * len(settings):
+                return []
+            settings = _ranked(settings, rows)[:kept]
+        return settings
 
 
-def first_stage(grid: SearchGrid, world: str) -> list[Setting]:
-    """Plain A2C with every learning rate and entropy coefficient."""
-    return [
-        setting(
-            world,
-            "a2c",
-            learning_rate=rate,
-            ent_coef=initial_entropy(world, entropy),
-            final_ent_coef=entropy,
-        )
-        for rate in grid.learning_rates
-        for entropy in grid.entropies
-    ]
-
-
-def second_stage(grid: SearchGrid, world: str, cells: pd.DataFrame) -> list[Setting]:
-    """Discovered questions with every auxiliary coefficient and what `first_stage` leads to choose."""
-    chosen = best_setting(_of("a2c", cells)).setting
-    changes = next(dict(candidate.changes) for candidate in first_stage(grid, world) if candidate.label == chosen)
-    return [
-        setting(
-            world,
-            "discovered",
-            f"discovered auxiliary_coefficient={coefficient}",
-            **changes,
-            auxiliary_coefficient=coefficient,
-        )
-        for coefficient in grid.coefficients
-    ]
-
-
-def choices(cells: pd.DataFrame) -> list[Choice]:
-    """What the cells of one world lead to choose, by stage."""
-    searched = {"a2c": "learning_rate final_ent_coef", "discovered": "auxiliary_coefficient"}
-    stages = {method: _of(method, cells) for method in searched}
-    return [best_setting(stages[m])._replace(searched=searched[m]) for m in searched if len(stages[m])]
-
-
-def initial_entropy(world: str, final_ent_coef: float) -> float:
-    """The initial entropy coefficient with the preset's ratio to the final one."""
-    usual = setting(world, "none" if world in OWN_TASKS else "a2c").preset
+def _changes(world: str, rate: float, entropy: float) -> Changes:
+    usual = setting(world, "a2c").preset
     ratio = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
-    return float(f"{ratio * final_ent_coef:.12g}")  # rounded to the preset's own value, whose run is then shared
+    initial = float(f"{ratio * entropy:.12g}")  # rounded to the preset's own value
+    return {"learning_rate": rate, "final_learning_rate": 0.0, "ent_coef": initial, "final_ent_coef": entropy}
 
 
-def _of(method: str, cells: pd.DataFrame) -> pd.DataFrame:
-    return cells[cells["setting"].map(method_in) == method]
+def best_setting(means: pd.DataFrame) -> str:
+    """The best setting, by `Search`'s rule without its last two ties, which go to the first.
+
+    Args:
+        means: the columns `final` and `average`, by label.
+    """
+    equal = means
+    for name in ("final", "average"):
+        best = equal[name].max()
+        equal = equal[equal[name] >= best - TOLERANCE * abs(best)]
+    return str(equal.index[0])
 
 
-COEFFICIENT = Stages(first_stage, second_stage, choices)
-"""The auxiliary coefficient at the learning rate and entropy coefficient that A2C leads to choose."""
+def _ranked(settings: list[Setting], rows: pd.DataFrame) -> list[Setting]:
+    """The best settings first."""
+    finals = [final_return(returns) for returns in rows["returns"]]
+    averages = [area_under_curve(*pair) for pair in zip(rows["steps"], rows["returns"], strict=True)]
+    means = rows.assign(final=finals, average=averages).groupby("setting")[["final", "average"]].mean()
+    by_name = {one.name: one for one in settings}
+    means = means.loc[sorted(by_name, key=lambda name: _size(dict(by_name[name].changes)))]
+    ranked = []
+    while len(means):
+        ranked.append(by_name[best_setting(means)])
+        means = means.drop(ranked[-1].name)
+    return ranked
+
+
+def _size(changes: Changes) -> tuple[float, float]:
+    return changes["learning_rate"], changes["final_ent_coef"]

@@ -1,8 +1,7 @@
-"""Statistics over seeds, as Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice", advise.
+"""Statistics over seeds, as Agarwal et al. (2021), "Deep RL at the edge of the statistical precipice", define them.
 
-Samples come in strata, one array of returns per world; the bootstrap resamples seeds within each world. Its percentile
-intervals are too narrow for few seeds (for three they cover the mean in about 70 % of cases, not in 95 %): below
-`SEEDS_FOR_INTERVALS`, pages and pictures show every seed and a permutation test in their place.
+Samples come in strata, one array of returns for each world (and processor). The bootstrap resamples seeds within each
+stratum, and permutations stay within it.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ from scipy import integrate, stats
 RESAMPLES = 5_000
 CONFIDENCE = 0.95
 SEEDS_FOR_INTERVALS = 10
-"""Seeds of a setting from which on bootstrap intervals are shown."""
+"""Seeds of a setting from which on pictures show intervals: for fewer, percentile intervals are too narrow."""
 SIGNIFICANCE = 0.05
 """The p-value up to which a difference counts as found."""
-_PERMUTATIONS = 50_000
-"""At most; all divisions of two samples of nine are 48,620."""
+FINAL_EVALUATIONS = 5
+"""The final return is the mean of the last evaluations."""
 
 Statistic = Callable[..., np.ndarray]
 """`statistic(*strata, axis)`, over `axis` of arrays whose other axes are those of resamples."""
@@ -38,26 +37,17 @@ class Estimate(NamedTuple):
     high: float
     """Upper end of the interval; NaN if a stratum has a single seed."""
 
-
-@final
-class DifferenceTest(NamedTuple):
-    """A two-sided permutation test of whether two means are equal."""
-
-    difference: float
-    """The first mean minus the second."""
-    p: float
-    """Twice the smaller of two shares, at most 1: of the divisions of all seeds into two such samples, those whose
-    difference is at least as large, and those whose difference is at most as large."""
-    smallest: float
-    """The smallest p-value that the test can give: 2 / C(n + m, n), or 2 / 50,001 with random divisions."""
+    def __str__(self) -> str:
+        ends = "" if math.isnan(self.low) else f" [{_number(self.low)}, {_number(self.high)}]"
+        return f"{_number(self.value)}{ends}"
 
 
-FINAL_EVALUATIONS = 5
-"""The final return is the mean of the last evaluations."""
+def _number(value: float) -> str:
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
 
 
 def final_return(returns: np.ndarray) -> float:
-    """Mean of the last `FINAL_EVALUATIONS` evaluations [N]."""
+    """Mean of the last `FINAL_EVALUATIONS` points of a curve [N]."""
     return float(np.mean(returns[-FINAL_EVALUATIONS:]))
 
 
@@ -78,13 +68,36 @@ def fraction_estimate(successes: int, number: int) -> Estimate:
     return Estimate(successes / number, float(found.low), float(found.high))
 
 
+def interquartile_mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean without the lowest and the highest quarter, rounded down, of all seeds of all strata."""
+    return stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
+
+
+def mean_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Mean over worlds of the mean over seeds."""
+    return np.mean([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
+
+
+def median_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
+    """Median over worlds of the mean over seeds."""
+    return np.median([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
+
+
+AGGREGATES: dict[str, Statistic] = {
+    "median": median_of_worlds,
+    "interquartile_mean": interquartile_mean,
+    "mean": mean_of_worlds,
+}
+"""Statistics of normalized scores over games."""
+
+
 def mean_difference(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
     """Mean of x minus mean of y."""
     return np.mean(x, axis=axis) - np.mean(y, axis=axis)
 
 
 def improvement(x: np.ndarray, y: np.ndarray, axis: int = -1) -> np.ndarray:
-    """P(X > Y) + P(X = Y) / 2 - 1/2, of all pairs of seeds."""
+    """Probability of improvement, P(X > Y) + P(X = Y) / 2 over all pairs of seeds, minus 1/2."""
     pairs = np.moveaxis(x, axis, -1)[..., :, None] - np.moveaxis(y, axis, -1)[..., None, :]
     return np.mean(np.sign(pairs) / 2, axis=(-2, -1))
 
@@ -109,8 +122,38 @@ def interquartile_difference(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
     return interquartile_mean(*strata[:half], axis=axis) - interquartile_mean(*strata[half:], axis=axis)
 
 
+def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:
+    """A statistic with its interval by the stratified percentile bootstrap.
+
+    Args:
+        statistic: one of the functions above.
+        strata: [seeds] returns each.
+
+    Raises:
+        ValueError: a stratum is empty.
+    """
+    if not strata or any(len(stratum) == 0 for stratum in strata):
+        raise ValueError(f"strata must each have a seed, got sizes {[len(stratum) for stratum in strata]}")
+    value = float(statistic(*strata, axis=-1))
+    if any(len(stratum) < 2 for stratum in strata):
+        return Estimate(value, math.nan, math.nan)
+    interval = stats.bootstrap(
+        tuple(strata),
+        statistic,
+        n_resamples=RESAMPLES,
+        vectorized=True,
+        axis=-1,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Estimate(value, float(interval.low), float(interval.high))
+
+
 def stratified_permutation_test(statistic: Statistic, strata: Sequence[np.ndarray]) -> float:
     """One-sided p-value of a statistic of two samples in strata; runs change places within their stratum only.
+
+    SciPy's `permutation_test` has no strata.
 
     Args:
         statistic: of X of each stratum, then Y of each; large if X is.
@@ -135,130 +178,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty(len(p_values))
     adjusted[order] = np.minimum(1.0, np.maximum.accumulate(scaled))
     return adjusted.tolist()
-
-
-def mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Mean over all seeds of all strata."""
-    return np.mean(np.concatenate(strata, axis=axis), axis=axis)
-
-
-def interquartile_mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Mean without the lowest and the highest quarter, rounded down, of all seeds of all strata."""
-    return stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
-
-
-def mean_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Mean over worlds of the mean over seeds."""
-    return np.mean([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
-
-
-def median_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Median over worlds of the mean over seeds."""
-    return np.median([np.mean(stratum, axis=axis) for stratum in strata], axis=0)
-
-
-def median_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Relative improvement of means over seeds, median over worlds: (x - y) / max(1, y).
-
-    In human-normalized scores this is the improvement of Wang et al. (2016), "Dueling network architectures", relative
-    to the human player or the other agent, whichever is better: (X - Y) / (max(human, Y) - random).
-
-    Args:
-        strata: normalized returns x of each world, then y of each world.
-        axis: of the seeds.
-    """
-    means = [np.mean(stratum, axis=axis) for stratum in strata]
-    half = len(means) // 2
-    return np.median([(x - y) / np.maximum(1.0, y) for x, y in zip(means[:half], means[half:], strict=True)], axis=0)
-
-
-def probability_of_improvement(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """P(X > Y) + P(X = Y) / 2, mean over worlds.
-
-    Args:
-        strata: X of each world, then Y of each world.
-        axis: of the seeds.
-    """
-    half = len(strata) // 2
-    wins = []
-    for x, y in zip(strata[:half], strata[half:], strict=True):
-        pairs = np.moveaxis(x, axis, -1)[..., :, None] - np.moveaxis(y, axis, -1)[..., None, :]
-        wins.append(np.mean((np.sign(pairs) + 1) / 2, axis=(-2, -1)))
-    return np.mean(wins, axis=0)
-
-
-AGGREGATES: dict[str, Statistic] = {
-    "median": median_of_worlds,
-    "interquartile_mean": interquartile_mean,
-    "mean": mean_of_worlds,
-}
-"""Statistics of normalized scores over games."""
-
-
-def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:
-    """A statistic with its interval by the stratified percentile bootstrap.
-
-    Args:
-        statistic: one of the functions above.
-        strata: [seeds] returns each.
-
-    Raises:
-        ValueError: a stratum is empty.
-    """
-    if not strata or any(len(stratum) == 0 for stratum in strata):
-        raise ValueError(f"strata must each have a seed, got sizes {[len(stratum) for stratum in strata]}")
-    low, high = bootstrap_interval(statistic, strata)
-    return Estimate(float(statistic(*strata, axis=-1)), float(low), float(high))
-
-
-def bootstrap_interval(statistic: Statistic, strata: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends of the stratified percentile bootstrap's 95 % interval; NaN if a stratum has a single seed.
-
-    Args:
-        statistic: one of the functions above.
-        strata: [..., seeds] returns each.
-    """
-    if any(stratum.shape[-1] < 2 for stratum in strata):
-        nothing = np.full(strata[0].shape[:-1], np.nan)
-        return nothing, nothing
-    interval = stats.bootstrap(
-        tuple(strata),
-        statistic,
-        n_resamples=RESAMPLES,
-        vectorized=True,
-        axis=-1,
-        confidence_level=CONFIDENCE,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return interval.low, interval.high
-
-
-def difference_test(first: np.ndarray, other: np.ndarray) -> DifferenceTest:
-    """Permutation test of the means of two samples, two-sided: exact with fewer than ten seeds each.
-
-    Larger samples are compared with random divisions, always the same ones.
-
-    Args:
-        first: [n ≥ 2] returns.
-        other: [m ≥ 2] returns.
-
-    Raises:
-        ValueError: a sample has fewer than two seeds.
-    """
-    if min(len(first), len(other)) < 2:
-        raise ValueError(f"samples must each have two seeds, got sizes {len(first)} and {len(other)}")
-    difference = float(np.mean(first) - np.mean(other))
-    divisions = math.comb(len(first) + len(other), len(first))
-    smallest = 2.0 / (divisions if divisions <= _PERMUTATIONS else _PERMUTATIONS + 1)
-    if np.ptp(np.concatenate([first, other])) == 0:
-        return DifferenceTest(0.0, 1.0, smallest)
-    found = stats.permutation_test(
-        (first, other),
-        lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
-        vectorized=True,
-        n_resamples=_PERMUTATIONS,
-        alternative="two-sided",
-        rng=np.random.default_rng(0),
-    )
-    return DifferenceTest(difference, float(found.pvalue), smallest)

@@ -1,27 +1,35 @@
 """Cells in parallel processes, those that fit into a population several in one.
 
-A process that fails or is killed does not affect the others.
+A process that fails or is killed does not affect the others. (The pools of `concurrent.futures` and joblib break as a
+whole when the system kills one worker.)
 
-The pools of `concurrent.futures` and joblib break as a whole when the system kills one worker.
+On the CPU a population is faster than separate runs where Python and the calls of compiled functions take a good part
+of an update: in our own worlds with small networks. With wide networks and convolutions, separate runs are as fast. On
+a GPU a population is faster with both worlds' networks, and processes only compete.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import math
 import multiprocessing
 import os
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
-from typing import final
+from typing import Any, final
 
-from dgvf_agents.experiments.groups import groups_of
-from dgvf_agents.experiments.runs import Cell, cell_process, log_file
+from dgvf_agents.execution.devices import device_named
+from dgvf_agents.experiments.runs import REFERENCE, Cell, cell_process, log_file
 from dgvf_agents.experiments.sweep_view import SweepView
+from dgvf_agents.hyperparameters import record
+from dgvf_agents.train.config import TrainConfig
 
 POLL_SECONDS = 1.0
 """Interval between updates of the table."""
@@ -44,7 +52,6 @@ class Failure:
 def run_sweep(
     cells: Sequence[Cell],
     jobs: int,
-    command: str,
     view: SweepView,
     finished: Callable[[Sequence[Cell]], None] = lambda cells: None,
 ) -> list[Failure]:
@@ -53,7 +60,6 @@ def run_sweep(
     Args:
         cells: finished ones are skipped; those that share a folder are one run.
         jobs: parallel processes ≥ 1.
-        command: for the record.
         view: shows progress.
         finished: called with the cells that a process has just finished.
 
@@ -78,7 +84,7 @@ def run_sweep(
         while waiting or running:
             while waiting and len(running) < jobs:
                 group = waiting.pop(0)
-                running[group] = _start(context, group, command)
+                running[group] = _start(context, group)
                 for cell in group:
                     view.started(cell)
             wait([process.sentinel for process in running.values()], POLL_SECONDS)
@@ -107,9 +113,9 @@ def _context() -> SpawnContext | ForkServerContext:
     return context
 
 
-def _start(context: SpawnContext | ForkServerContext, group: Sequence[Cell], command: str) -> BaseProcess:
+def _start(context: SpawnContext | ForkServerContext, group: Sequence[Cell]) -> BaseProcess:
     configs, folders = [cell.config for cell in group], [cell.folder for cell in group]
-    process = context.Process(target=cell_process, args=(configs, folders, command))
+    process = context.Process(target=cell_process, args=(configs, folders))
     process.start()
     return process
 
@@ -159,3 +165,72 @@ def _kill(process: BaseProcess) -> None:
     except ProcessLookupError:  # it has ended, or is not yet a group of its own
         process.kill()
     process.join()
+
+
+MAX_MEMBERS = 10
+"""Of a population on the CPU. More hardly gain, and make all of them wait for the slowest part of a sweep."""
+MAX_MEMBERS_ON_GPU = 32
+"""Of one on a GPU, where members of the widest network take half a gigabyte each."""
+
+_POLICIES = ("PaperMlpPolicy", "MlpPolicy")
+"""Policies whose networks are small."""
+_WORLDS = ("PuddleWorld", "CollectObjects")
+"""Beginnings of the environment ids of `dgvf_envs`."""
+
+
+def processes_on(device: str | None, jobs: int | None) -> int:
+    """Number of parallel processes.
+
+    Args:
+        device: that all runs are on; `None` for those of their presets.
+        jobs: the wanted number; if `None`, as many as there are cores, and one on a GPU.
+    """
+    if jobs is not None:
+        return jobs
+    return 1 if device is not None and device_named(device).type == "cuda" else os.cpu_count() or 1
+
+
+def groups_of(cells: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
+    """The cells that one process trains at once, in the order of the first of each group.
+
+    Args:
+        cells: those to train.
+        jobs: number of processes that share the work; on the CPU, no group is so large that one of them
+            has nothing to do.
+    """
+    alike: dict[Any, list[Cell]] = defaultdict(list)
+    for cell in cells:
+        alike[_kind(cell)].append(cell)
+    groups = [group for members in alike.values() for group in _divided(members, jobs)]
+    return sorted(groups, key=lambda group: list(cells).index(group[0]))
+
+
+def _kind(cell: Cell) -> Any:
+    """Equal for cells that a population can train at once: their numbers may differ."""
+    if not _gains(cell.config):
+        return cell
+    fields, described = dataclasses.asdict(cell.config), record()
+    numbers = [name for name, value in fields.items() if name in described and described[name].kind == "number"]
+    same = {name: fields[name] is None if name in numbers else fields[name] for name in fields}
+    return repr({name: value for name, value in same.items() if name not in ("seed", "questions_from")})
+
+
+def _gains(config: TrainConfig) -> bool:
+    """Whether the run is faster in a population."""
+    ours = config.env.startswith(_WORLDS) and config.env_wrapper is None and config.algorithm == "a2c"
+    fast = config.policy in _POLICIES or _on_gpu(config)
+    return ours and fast and config.compile is not False and config.task != REFERENCE
+
+
+def _on_gpu(config: TrainConfig) -> bool:
+    return device_named(config.device).type == "cuda"
+
+
+def _divided(members: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
+    """Groups of about equal size: functions are compiled for every size."""
+    if _on_gpu(members[0].config):
+        count = math.ceil(len(members) / MAX_MEMBERS_ON_GPU)
+    else:
+        count = min(len(members), math.ceil(len(members) / (MAX_MEMBERS * jobs)) * jobs)
+    size = math.ceil(len(members) / count)
+    return [tuple(members[start : start + size]) for start in range(0, len(members), size)]

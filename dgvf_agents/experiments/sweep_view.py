@@ -14,8 +14,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from dgvf_agents.experiments.metrics import RunMetrics
-from dgvf_agents.experiments.runs import Cell
+from dgvf_agents.experiments.runs import Cell, progress
 
 
 @final
@@ -54,7 +53,7 @@ class SweepView:
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep starts; the cells that are not waiting are finished."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
-        self._steps_left = sum(cell.config.steps - _progress(cell)[0] for cell in waiting)
+        self._steps_left = sum(cell.config.steps - progress(cell.folder)[0] for cell in waiting)
         self._steps_gained = 0
         self._start = time.monotonic()
         if self._ended:
@@ -62,7 +61,7 @@ class SweepView:
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
-        first = _progress(cell)[0]
+        first = progress(cell.folder)[0]
         self._progress.add_task(cell.name, total=cell.config.steps, completed=first, first=first, speed="–", value="–")
         self._running[cell] = self._progress.tasks[-1]
         self.refresh()
@@ -73,7 +72,8 @@ class SweepView:
         self._progress.remove_task(task.id)
         self._ended += 1
         self._steps_left -= cell.config.steps - task.fields["first"]
-        self._steps_gained += (cell.config.steps if failure is None else _progress(cell)[0]) - task.fields["first"]
+        reached = cell.config.steps if failure is None else progress(cell.folder)[0]
+        self._steps_gained += reached - task.fields["first"]
         outcome = f"finished in {_duration(task.elapsed or 0.0)}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -88,7 +88,7 @@ class SweepView:
             return
         gained = 0
         for cell, task in self._running.items():
-            steps, value = _progress(cell)
+            steps, value = progress(cell.folder)
             self._progress.update(task.id, completed=max(steps, task.completed))
             speed = "–" if task.speed is None else f"{task.speed:,.0f}"
             self._progress.update(task.id, speed=speed, value="–" if value is None else f"{value:.2f}")
@@ -103,16 +103,6 @@ class SweepView:
 
 def _column(heading: str, justify: Literal["left", "right"]) -> Column:
     return Column(heading, justify=justify, no_wrap=True)
-
-
-def _progress(cell: Cell) -> tuple[int, float | None]:
-    """Steps so far and the latest return; 0 and `None` while the file is being replaced."""
-    try:
-        metrics = RunMetrics.read(cell.folder)
-    except (OSError, ValueError, KeyError, TypeError):
-        return 0, None
-    curves = [metrics.curves[m] for m in ("evaluation", "training") if m in metrics.curves]
-    return metrics.total_steps, float(curves[0].returns[-1]) if curves else None
 
 
 def _duration(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""The worlds of experiments, and their reference returns: of an optimal and of a uniformly random policy.
+"""The worlds of experiments, and the constants that their returns are judged by.
 
 A world has its name in `dgvf train`, a game of Atari is `atari/GAME`, an external task has its id.
 """
@@ -20,40 +20,48 @@ from dgvf_envs.atari.games import title_of
 @final
 @dataclass(frozen=True)
 class WorldReference:
-    """Undiscounted mean returns by which a world's returns are normalized."""
+    """Constants of a world, as undiscounted returns."""
 
     env: str
     """Id of the environment."""
     optimal: float | None
-    """Of an optimal policy; of a human player on Atari. `None` if unknown."""
+    """1 in normalized returns: an optimal policy, the level that counts as solved, or a human player on Atari; `None`
+    if unknown."""
     random: float | None
-    """Of the uniformly random policy; `None` if unknown."""
+    """0 in normalized returns: the uniformly random policy. `None`: returns are not normalized."""
+    solved: float | None = None
+    """Final return from which on a seed counts as solved; `None`: no threshold."""
     logarithmic: bool = False
     """Whether pictures have a logarithmic scale."""
     frames_per_step: int | None = None
     """Frames per step on Atari; `None` elsewhere."""
 
     def normalized(self, value: float) -> float:
-        """0 at the random policy's return, 1 at the optimal one; NaN if these are unknown."""
+        """0 at the random policy's return, 1 at the optimal one; NaN if one is unknown."""
         if self.optimal is None or self.random is None:
             return math.nan
         return (value - self.random) / (self.optimal - self.random)
 
 
-REFERENCES: dict[World, WorldReference] = {
-    world: WorldReference(env, returns.optimal, returns.random, returns.logarithmic)
-    for world in WORLDS
-    for env in (preset(world, "a2c").env,)
-    for returns in (REFERENCE_RETURNS[env],)
-}
+_SOLVED: dict[World, float] = {"collect-objects": 2.9, "collect-objects-small": 2.9, "puddle-world": -45.0}
 
-SOLVED: dict[str, float] = {
-    "collect-objects": 2.9,
-    "collect-objects-small": 2.9,
-    "puddle-world": -45.0,
-    "atari/Pong": 0.0,
+
+def _gridworld(world: World) -> WorldReference:
+    env = preset(world, "a2c").env
+    known = REFERENCE_RETURNS[env]
+    # not normalized on a logarithmic scale: a policy that stands still for 1,000 steps would be nearly optimal
+    random = None if known.logarithmic else known.random
+    return WorldReference(env, known.optimal, random, _SOLVED[world], known.logarithmic)
+
+
+REFERENCES: dict[str, WorldReference] = {
+    **{world: _gridworld(world) for world in WORLDS},
+    **{name: WorldReference(name, task.solved, task.random) for name, task in OWN_TASKS.items()},
 }
-"""Mean return that counts as solved; on Atari a score that shows learning."""
+"""By world, without Atari."""
+
+_PONG_LEARNED = 0.0
+"""Score of Pong that counts as solved: as many points as the opponent."""
 
 _SEARCHED_GAMES = (
     *("ChopperCommand", "Breakout", "Seaquest", "SpaceInvaders", "KungFuMaster"),
@@ -62,10 +70,7 @@ _SEARCHED_GAMES = (
 
 GAME_ORDER: tuple[str, ...] = tuple(dict.fromkeys((*_SEARCHED_GAMES, *GAMES)))
 """The 57 games in the order in which they are run: the ten of the paper's search for hyperparameters, in the order of
-its appendix, then the others alphabetically.
-
-The paper ranks games by the gain of pixel control, which its text does not give; `ranking` measures it.
-"""
+its appendix, then the others alphabetically."""
 
 _ATARI = "atari/"
 
@@ -88,12 +93,11 @@ def game_of_world(world: str) -> str | None:
 
 
 def reference_of(world: str) -> WorldReference:
-    """The reference returns of a world."""
+    """The constants of a world."""
     game = game_of_world(world)
-    if world in OWN_TASKS:
-        return WorldReference(world, OWN_TASKS[world].solved, OWN_TASKS[world].random)
     if game is None:
-        return next(reference for name, reference in REFERENCES.items() if name == world)
+        return REFERENCES[world]
     scores = GAMES.get(game)
     human, random = (None, None) if scores is None else (scores.human, scores.random)
-    return WorldReference(game, human, random, frames_per_step=PAPER.frame_skip)
+    solved = _PONG_LEARNED if game == "Pong" else None
+    return WorldReference(game, human, random, solved, frames_per_step=PAPER.frame_skip)

@@ -13,7 +13,7 @@ from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task_config
-from dgvf_agents.experiments.runs import CellState, run_cell, state_of
+from dgvf_agents.experiments.runs import CellState, run_cells, state_of
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
 
@@ -57,7 +57,7 @@ def test_every_task_exists_and_is_played_in_parallel(name: str, task: OwnTask) -
 def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
     """Its metrics are those of A2C with nothing but the seed given."""
     config = replace(own_task_config("CartPole-v1", "sb3-a2c"), steps=2_000, log_every=400, seed=3)
-    run_cell(config, tmp_path / "run", "a command")
+    run_cells([config], [tmp_path / "run"])
     assert state_of(tmp_path / "run", config) is CellState.FINISHED
 
     model = A2C("MlpPolicy", training_environments(config), seed=3, device="cpu")

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from dgvf_agents.experiments.statistics import (
-    bootstrap_interval,
-    difference_test,
+    Estimate,
+    area_under_curve,
     estimate,
+    final_return,
+    fraction_estimate,
+    holm,
+    improvement,
+    interquartile_difference,
     interquartile_mean,
-    mean,
+    mean_difference,
     mean_of_worlds,
-    median_improvement,
     median_of_worlds,
-    probability_of_improvement,
+    stratified_permutation_test,
+    weighted,
 )
 
 
@@ -50,22 +54,7 @@ def test_the_interquartile_mean_leaves_out_a_quarter_on_each_side(sample: list[f
 
 def test_strata_are_pooled_by_means() -> None:
     strata = np.array([0.0, 1.0]), np.array([10.0, 11.0, 12.0, 13.0])
-    assert mean(*strata) == pytest.approx(47 / 6)
     assert interquartile_mean(*strata) == pytest.approx((1 + 10 + 11 + 12) / 4)
-
-
-def test_the_probability_of_improvement_counts_pairs_and_half_of_the_ties() -> None:
-    random = np.random.default_rng(0)
-    x, y = random.integers(0, 6, 7).astype(float), random.integers(0, 6, 9).astype(float)
-    pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in x for b in y]
-    assert 0.5 in pairs
-    assert probability_of_improvement(x, y) == pytest.approx(sum(pairs) / len(pairs), rel=1e-14)
-    assert probability_of_improvement(x, y) + probability_of_improvement(y, x) == pytest.approx(1.0)
-
-
-def test_the_probability_of_improvement_is_the_mean_over_worlds() -> None:
-    wins, ties = (np.array([2.0, 3.0]), np.array([0.0])), (np.array([1.0, 1.0]), np.array([1.0]))
-    assert probability_of_improvement(wins[0], ties[0], wins[1], ties[1]) == pytest.approx((1.0 + 0.5) / 2)
 
 
 def test_worlds_count_alike_in_means_and_medians_over_worlds() -> None:
@@ -75,27 +64,15 @@ def test_worlds_count_alike_in_means_and_medians_over_worlds() -> None:
     assert median_of_worlds(*strata[:2]) == 6.0
 
 
-def test_improvements_are_relative_to_the_other_agent_if_it_is_better_than_the_human() -> None:
-    x = np.array([5.0, 7.0]), np.array([0.5]), np.array([-1.0, 0.0])
-    y = np.array([4.0]), np.array([0.2, 0.4]), np.array([-3.0])
-    gains = [(6.0 - 4.0) / 4.0, 0.5 - 0.3, -0.5 + 3.0]
-    for i, gain in enumerate(gains):
-        assert median_improvement(x[i], y[i]) == pytest.approx(gain)
-    assert median_improvement(*x, *y) == pytest.approx(0.5)
-
-
 def test_intervals_of_statistics_over_worlds_are_those_of_all_resamples() -> None:
     strata = [np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0]), np.array([0.5, 4.0])]
     resamples = [every_resample(stratum).mean(axis=1) for stratum in strata]
     medians = np.array([np.median(means) for means in itertools.product(*resamples)])
     found = estimate(median_of_worlds, strata)
     assert_percentiles(found.low, found.high, medians)
-    gains = np.array([(x - y) / max(1.0, y) for x in resamples[0] for y in resamples[1]])
-    found = estimate(median_improvement, strata[:2])
-    assert_percentiles(found.low, found.high, gains)
 
 
-@pytest.mark.parametrize("statistic", [mean, interquartile_mean])
+@pytest.mark.parametrize("statistic", [mean_of_worlds, interquartile_mean])
 def test_intervals_are_those_of_all_resamples(statistic: object) -> None:
     sample = np.array([0.3, 1.0, 1.1, 2.7, 4.0, 9.0])
     found = estimate(statistic, [sample])  # type: ignore[arg-type]
@@ -106,96 +83,107 @@ def test_intervals_are_those_of_all_resamples(statistic: object) -> None:
 def test_intervals_of_two_or_three_seeds_reach_from_the_least_to_the_largest() -> None:
     # all seeds alike has a probability of 1/4 or 1/27, more than the 2.5 % beyond each end
     for sample in ([1.0, 4.0], [1.0, 2.0, 9.0]):
-        found = estimate(mean, [np.array(sample)])
+        found = estimate(mean_of_worlds, [np.array(sample)])
         assert (found.low, found.high) == (sample[0], sample[-1])
 
 
 def test_seeds_are_drawn_within_their_stratum() -> None:
-    found = estimate(mean, [np.zeros(3), np.ones(3)])
+    found = estimate(mean_of_worlds, [np.zeros(3), np.ones(3)])
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
     strata = [np.array([0.0, 1.0, 5.0]), np.array([10.0, 20.0, 40.0, 80.0])]
-    sums = every_resample(strata[0]).sum(axis=1)[:, None] + every_resample(strata[1]).sum(axis=1)[None, :]
-    found = estimate(mean, strata)
-    assert_percentiles(found.low, found.high, sums.ravel() / 7)
-
-
-def test_intervals_of_the_probability_of_improvement_are_those_of_all_resamples() -> None:
-    x, y = np.array([1.0, 2.0, 5.0, 6.0]), np.array([0.0, 3.0, 4.0])
-    pairs = [probability_of_improvement(a, b) for a in every_resample(x) for b in every_resample(y)]
-    found = estimate(probability_of_improvement, [x, y])
-    assert_percentiles(found.low, found.high, np.array(pairs))
+    sums = every_resample(strata[0]).mean(axis=1)[:, None] + every_resample(strata[1]).mean(axis=1)[None, :]
+    found = estimate(mean_of_worlds, strata)
+    assert_percentiles(found.low, found.high, sums.ravel() / 2)
 
 
 def test_intervals_of_large_samples_are_those_of_the_normal_distribution() -> None:
     sample = np.random.default_rng(1).normal(3.0, 2.0, 2_000)
-    found = estimate(mean, [sample])
+    found = estimate(mean_of_worlds, [sample])
     half = 1.96 * sample.std() / np.sqrt(len(sample))
     assert found.high - found.low == pytest.approx(2 * half, rel=0.06)
     assert found.value == pytest.approx(sample.mean())
 
 
-def test_intervals_of_many_points_are_those_of_each() -> None:
-    values = np.random.default_rng(2).normal(size=(4, 5))
-    low, high = bootstrap_interval(mean, [values])
-    assert low.shape == high.shape == (4,)
-    for k in range(4):
-        assert_percentiles(low[k], high[k], every_resample(values[k]).mean(axis=1))
-
-
 def test_one_seed_has_no_interval_and_none_no_value() -> None:
-    found = estimate(mean, [np.array([1.0, 2.0]), np.array([6.0])])
-    assert found.value == 3.0
+    found = estimate(mean_of_worlds, [np.array([1.0, 2.0]), np.array([6.0])])
+    assert found.value == 3.75
     assert np.isnan([found.low, found.high]).all()
     with pytest.raises(ValueError, match=r"strata must each have a seed, got sizes \[2, 0\]"):
-        estimate(mean, [np.zeros(2), np.zeros(0)])
+        estimate(mean_of_worlds, [np.zeros(2), np.zeros(0)])
     with pytest.raises(ValueError, match="strata must each have a seed"):
-        estimate(mean, [])
+        estimate(mean_of_worlds, [])
 
 
 def test_intervals_are_the_same_every_time() -> None:
     sample = np.random.default_rng(3).normal(size=7)
-    assert estimate(mean, [sample]) == estimate(mean, [sample])
+    assert estimate(mean_of_worlds, [sample]) == estimate(mean_of_worlds, [sample])
 
 
-@pytest.mark.parametrize(
-    ("first", "other"),
-    [
-        ([5.0, 6.0, 7.0], [1.0, 2.0, 4.0]),
-        ([1.0, 2.0, 4.0], [5.0, 6.0, 7.0]),
-        ([5.0, 3.0, 7.0], [1.0, 2.0, 6.0, 4.0]),
-        ([-44.0, -43.0, -1364.6, -146.5, -47.5], [-120.0, -117.0, -127.0, -118.0, -119.0]),
-        ([1.0, 1.0, 2.0], [1.0, 2.0, 2.0]),
-    ],
-)
-def test_the_permutation_test_counts_every_division_of_the_seeds(first: list[float], other: list[float]) -> None:
-    seeds, n = first + other, len(first)
-    differences = []
-    for chosen in itertools.combinations(range(len(seeds)), n):
-        ours = [seeds[i] for i in chosen]
-        differences.append(sum(ours) / n - (sum(seeds) - sum(ours)) / len(other))
-    observed = sum(first) / n - sum(other) / len(other)
-    above, below = (sum(sign * d >= sign * observed - 1e-9 for d in differences) for sign in (1, -1))
-    found = difference_test(np.array(first), np.array(other))
-    assert found.difference == pytest.approx(observed)
-    assert found.p == pytest.approx(min(1.0, 2 * min(above, below) / len(differences)))
-    assert found.smallest == 2 / math.comb(len(seeds), n)
+def of_rliable(x: np.ndarray, y: np.ndarray) -> float:
+    """rliable's probability of improvement of one task: the Mann-Whitney U statistic over the number of pairs."""
+    return float(stats.mannwhitneyu(x, y).statistic) / (len(x) * len(y))
 
 
-def test_samples_that_do_not_overlap_have_the_smallest_p() -> None:
-    for n, m in ((3, 3), (5, 5), (9, 9), (2, 7), (12, 12)):  # the last with random divisions
-        found = difference_test(np.arange(float(n)) + 100, np.arange(float(m)))
-        assert found.p == pytest.approx(found.smallest)
-    assert difference_test(np.zeros(5), np.zeros(5)) == (0.0, 1.0, 2 / 252)
-
-
-def test_large_samples_are_compared_with_random_divisions() -> None:
+def test_the_probability_of_improvement_is_rliables() -> None:
     random = np.random.default_rng(0)
-    x, y = random.normal(0.9, 1.0, 12), random.normal(0.0, 1.0, 12)
-    found = difference_test(x, y)
-    assert found == difference_test(x, y)
-    assert found.p == pytest.approx(stats.ttest_ind(x, y).pvalue, abs=0.01)
+    x, y = random.integers(0, 6, 7).astype(float), random.integers(0, 6, 9).astype(float)
+    assert set(x) & set(y)  # ties count half
+    assert improvement(x, y) + 0.5 == pytest.approx(of_rliable(x, y), rel=1e-14)
+    assert improvement(x, y) == pytest.approx(-improvement(y, x))
+    z, w = random.normal(size=4), random.normal(size=5)
+    over_tasks = weighted(improvement, [0.5, 0.5])(x, z, y, w) + 0.5
+    assert over_tasks == pytest.approx((of_rliable(x, y) + of_rliable(z, w)) / 2)
 
 
-def test_a_permutation_test_needs_two_seeds_each() -> None:
-    with pytest.raises(ValueError, match="samples must each have two seeds, got sizes 1 and 5"):
-        difference_test(np.zeros(1), np.zeros(5))
+def test_intervals_of_comparisons_are_those_of_all_resamples() -> None:
+    x, y = np.array([1.0, 2.0, 5.0, 6.0]), np.array([0.0, 3.0, 4.0])
+    pairs = [improvement(a, b) for a in every_resample(x) for b in every_resample(y)]
+    found = estimate(weighted(improvement, [1.0]), [x, y])
+    assert_percentiles(found.low, found.high, np.array(pairs))
+    values = [interquartile_mean(a) - interquartile_mean(b) for a in every_resample(x) for b in every_resample(y)]
+    found = estimate(interquartile_difference, [x, y])
+    assert_percentiles(found.low, found.high, np.array(values))
+
+
+def test_the_interquartile_mean_is_rliables() -> None:
+    """rliable: `scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None)` over runs and tasks."""
+    scores = np.random.default_rng(4).normal(size=(5, 3))
+    assert interquartile_mean(*scores.T) == pytest.approx(stats.trim_mean(scores, 0.25, axis=None))
+
+
+def test_a_fraction_has_its_exact_interval() -> None:
+    value, low, high = fraction_estimate(10, 10)
+    assert (value, high) == (1.0, 1.0)
+    assert low == pytest.approx(0.025**0.1)  # all of ten: p^10 = 0.025
+    assert fraction_estimate(0, 10).high == pytest.approx(1 - low)
+    beta = stats.beta(3, 8)  # Clopper-Pearson's lower end for 3 of 10
+    assert fraction_estimate(3, 10).low == pytest.approx(beta.ppf(0.025))
+
+
+def test_the_permutation_test_counts_every_division_of_the_seeds() -> None:
+    x, y = np.array([3.0, 4.0, 5.0, 9.0]), np.array([1.0, 2.0, 3.5, 4.5])
+    exact = stats.permutation_test((x, y), mean_difference, vectorized=True, alternative="greater")
+    found = stratified_permutation_test(weighted(mean_difference, [1.0]), [x, y])
+    assert found == pytest.approx(float(exact.pvalue), abs=0.01)
+    assert stratified_permutation_test(weighted(mean_difference, [1.0]), [y, x]) > 0.9
+    same = np.zeros(5)
+    assert stratified_permutation_test(weighted(mean_difference, [1.0]), [same, same]) == 1.0
+
+
+def test_permutations_stay_in_their_stratum() -> None:
+    """Ten worlds apart, X is always the larger of two: the probability is 2 to the power of -3."""
+    x, y = [np.array([100.0 * i + 1.0]) for i in range(3)], [np.array([100.0 * i]) for i in range(3)]
+    found = stratified_permutation_test(weighted(mean_difference, [1.0, 1.0, 1.0]), [*x, *y])
+    assert found == pytest.approx(1 / 8, abs=0.02)
+
+
+def test_holm_multiplies_the_smallest_most() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_measures_of_a_curve() -> None:
+    assert final_return(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 2.0])) == pytest.approx(1.2)
+    assert area_under_curve(np.array([1.0, 3.0]), np.array([1.0, 2.0])) == pytest.approx((1 + 3) / 3)
+    assert str(Estimate(1.0, 0.5, 12.0)) == "1.00 [0.50, 12.0]"

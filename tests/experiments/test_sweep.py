@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-import json
 import multiprocessing
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
@@ -19,40 +17,38 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
+import numpy as np
 import pytest
 from filelock import FileLock
 from rich.console import Console
 
 from dgvf_agents.cli import main
-from dgvf_agents.experiments import figures
 from dgvf_agents.experiments.catalog import EXPERIMENTS
-from dgvf_agents.experiments.metrics import RunMetrics
-from dgvf_agents.experiments.runs import Cell, CellState, cells_of, run_cell, state_of
+from dgvf_agents.experiments.records import read_configs, read_records
+from dgvf_agents.experiments.runs import Cell, CellState, learning_curve, run_cells, state_of
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
-from dgvf_agents.experiments.tables import Results, where
 from dgvf_agents.train.config import METHODS
 from dgvf_agents.train.folder import code_version
 from tests.run_folders import write_run
 
-TINY = ["reproduce", "gridworlds", "--scale", "tiny", "--jobs", "2"]
-PUDDLE = [*TINY, "--worlds", "puddle-world"]
-WORLDS = ("collect-objects-small", "puddle-world")
-"""Of the sweep that most tests share, one of each kind."""
-BOTH = [*TINY, "--worlds", *WORLDS]
+OWN = ["--settings", *METHODS]
+"""Without the trials of the search."""
+PUDDLE = ["reproduce", "figure-2", "--scale", "tiny", "--jobs", "2", "--worlds", "puddle-world", *OWN]
+SEEDS = (200, 201)
 
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("swept")
-    main([*BOTH, "--out", str(out)])
+    main([*PUDDLE, "--out", str(out)])
     return out
 
 
-def gridworld_cells(out: Path, world: str = "puddle-world", seeds: int = 2) -> list[Cell]:
-    return cells_of(EXPERIMENTS["gridworlds"].settings(world), SCALES["tiny"], seeds, out)  # type: ignore[arg-type]
+def own_cells(out: Path, seeds: tuple[int, ...] = SEEDS) -> list[Cell]:
+    settings = EXPERIMENTS["figure-2"].settings("puddle-world")
+    return [Cell.of(one, seed, SCALES["tiny"], out) for seed in seeds for one in settings]
 
 
 def learned(folder: Path) -> list[dict[str, str]]:
@@ -79,126 +75,84 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
         time.sleep(0.02)
 
 
-def test_a_sweep_leaves_tables_of_every_run_and_a_picture(swept: Path) -> None:
-    tables = swept / "results" / "gridworlds"
-    results = Results.read(tables)
-    expected = {(world, method, seed) for world in WORLDS for method in METHODS for seed in (0, 1)}
-    assert {(row.world, row.setting, row.seed) for row in results.cells.itertuples()} == expected
-    assert len(results.cells) == len(expected)
-    assert (tables / "gridworlds.png").read_bytes().startswith(b"\x89PNG")
-    assert set(results.summary["world"]) == {*WORLDS, "all"}
+def test_a_sweep_leaves_records_of_every_run_and_a_picture(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = read_records(swept / "records")
+    assert {(row.world, row.setting, row.seed) for row in records.itertuples()} == {
+        ("puddle-world", method, seed) for method in METHODS for seed in SEEDS
+    }
+    assert len(records) == 8
+    for row in records.itertuples():
+        steps, returns = learning_curve(swept / row.world / row.setting / f"seed-{row.seed}")
+        assert row.steps.tolist() == steps == [480, 960]
+        assert np.allclose(row.returns, returns, rtol=1e-5)
+        assert row.core_seconds > 0
+        assert row.processor
+        assert row.code == (code_version() or "")
+    assert read_configs(swept / "records", "puddle-world")["random"]["task"] == "random"
+    assert str(swept) not in (swept / "records" / "puddle-world.csv").read_text()
+    assert (swept / "records" / "figure-2.png").read_bytes().startswith(b"\x89PNG")
     assert not list(swept.rglob("*.tmp*"))
+    before = {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")}
+    main([*PUDDLE, "--out", str(swept)])  # trains nothing
+    assert "This was a smoke test" in capsys.readouterr().out
+    assert {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")} == before
 
 
-def test_tables_hold_what_the_run_folders_hold(swept: Path) -> None:
-    results = Results.read(swept / "results" / "gridworlds")
-    for row in results.cells.itertuples():
-        curve = RunMetrics.read(swept / row.world / row.setting / f"seed-{row.seed}").curves["evaluation"]
-        assert (row.measure, row.steps) == ("evaluation", 960)
-        assert row.final_return == curve.returns[-1]
-        points = where(results.curves, world=row.world, setting=row.setting, seed=row.seed)
-        assert list(points["steps"]) == list(curve.steps)
-        assert list(points["mean_return"]) == pytest.approx(list(curve.returns), rel=1e-5)
+def test_a_run_with_a_record_is_not_trained_again(swept: Path, tmp_path: Path) -> None:
+    main([*PUDDLE, "--out", str(tmp_path), "--merge", str(swept / "records")])
+    assert not list(tmp_path.rglob("config.json"))
+    merged, expected = (read_records(path / "records") for path in (tmp_path, swept))
+    assert merged.map(str).equals(expected.map(str))
+    main(["draw", "figure-2", str(tmp_path / "records")])
 
 
-def test_curves_follow_from_the_episodes(swept: Path) -> None:
-    results = Results.read(swept / "results" / "gridworlds")
-    run = ["world", "setting", "seed", "steps"]
-    episodes = results.evaluations.set_index(run)["episode_returns"].str.split(expand=True).astype(float)
-    assert episodes.shape[1] == 16
-    assert not episodes.isna().any(axis=None)
-    expected = results.curves.set_index(run)["mean_return"]
-    assert episodes.mean(axis=1).reindex(expected.index).to_numpy() == pytest.approx(expected.to_numpy(), rel=1e-5)
+def test_records_of_finished_runs_can_be_added_later(swept: Path, tmp_path: Path) -> None:
+    main([*PUDDLE, "--out", str(swept), "--records", str(tmp_path), "--no-run"])
+    assert (tmp_path / "puddle-world.csv").read_bytes() == (swept / "records" / "puddle-world.csv").read_bytes()
+
+
+def test_records_of_another_configuration_stop_the_command(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main([*PUDDLE, "--out", str(tmp_path), "--merge", str(swept / "records")])
+    with pytest.raises(SystemExit) as stop:
+        main([*PUDDLE, "--out", str(tmp_path), "--steps", "1600"])
+    assert stop.value.code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "must have the configuration of its records in" in told
+    assert "steps (960, not 1600)" in told
+
+
+def test_a_search_goes_on_until_the_papers_choice_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With runs that end at once: 30 trials of one seed, two more of the best six, then all methods at the choice."""
+    trained: list[int] = []
+
+    def train(cells: list[Cell], jobs: int, view: object, finished: Callable[[list[Cell]], None]) -> None:
+        trained.append(len(cells))
+        for cell in cells:
+            value = -40.0 - 1e4 * abs(cell.config.learning_rate - 7e-4)
+            write_run(cell.folder, cell.config, {cell.config.steps: value})
+            mark = '{"processor": "p", "code": "c", "core_seconds": 1.0}'
+            (cell.folder / "finished.json").write_text(mark)
+        finished(cells)
+
+    monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", train)
+    main(["reproduce", "figure-2", "--scale", "tiny", "--worlds", "puddle-world", "--out", str(tmp_path)])
+    # one of the 30 trials has the preset's own settings, with other seeds
+    assert trained == [8 + 30, 6 * 2, 4 * 2]
+    compared = EXPERIMENTS["figure-2"].compared("puddle-world", read_records(tmp_path / "records"))
+    chosen = {one.label: one for one in compared}
+    assert dict(chosen["random, paper's choice"].changes)["learning_rate"] == 7e-4
 
 
 def test_a_run_of_a_sweep_is_an_ordinary_run(swept: Path, tmp_path: Path) -> None:
     from dgvf_agents.train.evaluate import evaluate
     from dgvf_agents.train.train import train
 
-    cell = gridworld_cells(swept)[0]
+    cell = own_cells(swept)[0]
     train(cell.config, tmp_path / "run", show_progress=False)
     assert learned(tmp_path / "run") == learned(cell.folder)
     assert evaluate(cell.folder, episodes=2) == evaluate(tmp_path / "run", episodes=2)
-
-
-def test_provenance_names_command_versions_hardware_and_wall_time(swept: Path) -> None:
-    told = json.loads((swept / "results" / "gridworlds" / "provenance.json").read_text())
-    assert told["command"] == "dgvf reproduce gridworlds --scale tiny --worlds collect-objects-small puddle-world"
-    (made,) = told["made_with"]
-    assert made["runs"] == len(told["runs"]) == 16
-    assert {"python", "torch", "numpy", "dgvf"} <= set(made["versions"])
-    assert made["code"] == code_version()
-    assert made["hardware"]["cores"] == os.cpu_count()
-    assert told["wall_seconds"] == pytest.approx(sum(run["wall_seconds"] for run in told["runs"]))
-    assert str(swept) not in json.dumps(told)
-
-
-@pytest.mark.slow
-def test_a_sweep_records_the_commit_that_it_began_with(tmp_path: Path) -> None:
-    root, source = tmp_path / "repository", Path(__file__).parents[2]
-    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for package in ("dgvf_agents", "dgvf_envs"):
-        shutil.copytree(source / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run([*git[:3], "init", "-q"], check=True)
-    commit = ["sh", "-c", f"{shlex.join([*git, 'add', '.'])} && {shlex.join([*git, 'commit', '-qm', 'one'])}"]
-    subprocess.run(commit, check=True)
-    first = subprocess.check_output([*git, "rev-parse", "HEAD"], text=True).strip()
-    out = tmp_path / "runs"
-    command = [sys.executable, "-m", "dgvf_agents.cli", *PUDDLE, "--jobs", "1", "--out", str(out)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
-    process = subprocess.Popen(command, cwd=root, env=environment, stdout=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: any(out.rglob("finished.json")))
-        with (root / "dgvf_agents" / "core" / "returns.py").open("a") as file:
-            file.write("# more\n")
-        subprocess.run(commit, check=True)
-        assert process.wait(300) == 0
-    finally:
-        process.kill()
-    marks = [json.loads(file.read_text()) for file in out.rglob("finished.json")]
-    assert [mark["code"] for mark in marks] == 8 * [first]
-
-
-def test_a_finished_sweep_is_only_analyzed_again(
-    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")}
-    main([*BOTH, "--out", str(swept), "--results", str(tmp_path)])
-    shown = capsys.readouterr().out
-    assert "16 of 16 cells are finished already" in shown
-    assert "This was a smoke test" in shown
-    assert {file: file.stat().st_mtime_ns for file in swept.rglob("finished.json")} == before
-    for name in ("cells.csv", "curves.csv.xz", "bands.csv.xz", "summary.csv", "comparisons.csv", "evaluations.csv.xz"):
-        table = Path("gridworlds") / name
-        assert (tmp_path / table).read_bytes() == (swept / "results" / table).read_bytes()
-
-
-def test_a_picture_says_that_its_runs_are_a_smoke_test(swept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[str] = []
-    monkeypatch.setattr(figures, "plot_curves", lambda path, panels, title: shown.extend(p.title for p in panels))
-    main(["draw", "gridworlds", str(swept / "results" / "gridworlds")])
-    assert shown == ["CollectObjectsSmall-v0, smoke test, 2 seeds", "PuddleWorld-v0, smoke test, 2 seeds"]
-    results = Results.read(swept / "results" / "gridworlds")
-    long = dataclasses.replace(results, cells=results.cells.assign(steps=figures.SMOKE_TEST_STEPS))
-    figures.draw_curves(long, swept, "")
-    assert shown[2:] == ["CollectObjectsSmall-v0, 2 seeds", "PuddleWorld-v0, 2 seeds"]
-
-
-def test_settings_that_are_one_run_train_once(tmp_path: Path) -> None:
-    labels = ("preset", "exact convention")  # which the preset of the rooms has
-    settings = [one for one in EXPERIMENTS["collapses"].settings("collect-objects-small") if one.label in labels]
-    cells = cells_of(settings, SCALES["tiny"], 1, tmp_path)
-    assert cells[0].folder == cells[1].folder
-    with SweepView(Console(file=io.StringIO())) as view:
-        assert run_sweep(cells, 2, "a command", view) == []
-    assert all(cell.is_finished for cell in cells)
-
-
-def test_another_experiment_uses_the_runs_that_it_shares(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["--scale", "tiny", "--worlds", "puddle-world", "--out", str(swept)]
-    main(["reproduce", "meta-objective", *arguments])
-    assert "2 of 4 cells are finished already" in capsys.readouterr().out
-    main(["draw", "meta-objective", str(swept / "results" / "meta-objective")])
 
 
 @pytest.mark.slow
@@ -215,23 +169,20 @@ def test_a_killed_sweep_resumes(swept: Path, tmp_path: Path) -> None:
     assert len(finished) >= wanted
     main([*PUDDLE, "--out", str(tmp_path)])
     assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in finished} == finished
-    whole, again = (Results.read(path / "results" / "gridworlds") for path in (swept, tmp_path))
-    assert len(again.cells) == 8
-    for name in ("cells", "curves", "bands", "summary", "comparisons"):
-        expected = where(getattr(whole, name), world="puddle-world").reset_index(drop=True)
-        pd.testing.assert_frame_equal(getattr(again, name), expected, check_exact=True)
-    for old, new in zip(gridworld_cells(swept), gridworld_cells(tmp_path), strict=True):
+    whole, again = (read_records(path / "records")[["setting", "seed", "returns"]] for path in (swept, tmp_path))
+    assert again.map(str).equals(whole.map(str))
+    for old, new in zip(own_cells(swept), own_cells(tmp_path), strict=True):
         assert learned(new.folder) == learned(old.folder)
 
 
 def test_an_unfinished_run_continues_from_its_checkpoint(swept: Path, tmp_path: Path) -> None:
-    whole = gridworld_cells(swept)[0]
-    again = gridworld_cells(tmp_path)[0]
+    whole = own_cells(swept)[0]
+    again = own_cells(tmp_path)[0]
     shutil.copytree(whole.folder, again.folder, ignore=shutil.ignore_patterns("0000000960.zip", "finished.json"))
     assert state_of(again.folder, again.config) is CellState.UNFINISHED
     early = again.folder / "checkpoints" / "0000000480.zip"
     before = early.stat().st_mtime_ns
-    run_cell(again.config, again.folder, "dgvf")
+    run_cells([again.config], [again.folder])
     assert state_of(again.folder, again.config) is CellState.FINISHED
     assert learned(again.folder) == learned(whole.folder)
     assert early.stat().st_mtime_ns == before
@@ -289,16 +240,16 @@ class InterruptsAfterTheFirst(KillsFirst):
 def test_an_interrupt_reaches_the_runs_beside_one_that_has_just_ended(tmp_path: Path) -> None:
     cells = [
         dataclasses.replace(cell, config=dataclasses.replace(cell.config, steps=100_000_000))
-        for cell in gridworld_cells(tmp_path, seeds=1)
+        for cell in own_cells(tmp_path, seeds=(200,))
     ]
     with pytest.raises(KeyboardInterrupt):
-        run_sweep(cells, 2, "dgvf", InterruptsAfterTheFirst())  # type: ignore[arg-type]
+        run_sweep(cells, 2, InterruptsAfterTheFirst())  # type: ignore[arg-type]
     assert not multiprocessing.active_children()
 
 
 def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
-    cells, view = gridworld_cells(tmp_path, seeds=1), KillsFirst()
-    (failure,) = run_sweep(cells, 2, "dgvf", view)  # type: ignore[arg-type]
+    cells, view = own_cells(tmp_path, seeds=(200,)), KillsFirst()
+    (failure,) = run_sweep(cells, 2, view)  # type: ignore[arg-type]
     assert failure.cell is cells[0] is view.killed
     assert failure.reason == "killed by SIGKILL"
     assert view.ends == {cells[0]: failure.reason, **dict.fromkeys(cells[1:])}
@@ -307,30 +258,27 @@ def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
     assert set(states[1:]) == {CellState.FINISHED}
 
 
-def test_a_run_that_fails_is_reported_and_results_wait(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    cells = gridworld_cells(tmp_path, seeds=1)
+def test_a_run_that_fails_is_reported_and_the_others_have_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = own_cells(tmp_path, seeds=(200,))
     cells[0].folder.parent.mkdir(parents=True)
     cells[0].folder.write_text("a file where a folder should be")
-    arguments = [*PUDDLE, "--seeds", "1", "--out", str(tmp_path)]
     with pytest.raises(SystemExit) as stop:
-        main(arguments)
+        main([*PUDDLE, "--seeds", "1", "--out", str(tmp_path)])
     assert stop.value.code == 1
     output = capsys.readouterr().out
     assert f"{cells[0].name} FAILED: " in output
     assert "Error" in output
-    assert "1 of 4 runs are not finished, the first is puddle-world/discovered seed 0" in output
-    assert not (tmp_path / "results").exists()
-    with pytest.raises(SystemExit):
-        main([*arguments, "--no-run", "--partial"])
-    results = Results.read(tmp_path / "results" / "gridworlds")
-    assert list(results.cells["setting"]) == ["random", "reward-prediction", "a2c"]
-    told = json.loads((tmp_path / "results" / "gridworlds" / "provenance.json").read_text())
-    assert told["missing"] == [cells[0].name]
+    assert "1 of 4 runs have no record, the first is puddle-world/discovered seed 200" in output
+    assert sorted(read_records(tmp_path / "records")["setting"]) == ["a2c", "random", "reward-prediction"]
 
 
-def test_a_folder_with_another_run_stops_the_sweep(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_with_another_run_stops_the_sweep(
+    swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stop:
-        main([*PUDDLE, "--steps", "1600", "--out", str(swept)])
+        main([*PUDDLE, "--steps", "1600", "--out", str(swept), "--records", str(tmp_path)])
     assert stop.value.code == 2
     assert "got another steps (960, not 1600)" in capsys.readouterr().err.replace("\n", " ")
 
@@ -352,36 +300,42 @@ def test_runs_are_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (["--jobs", "0"], "jobs must be >= 1, got 0"),
         (["--seeds", "0"], "seeds must be >= 1, got 0"),
         (["--steps", "0"], "steps must be >= 1, got 0"),
-        (["--adopt", "nowhere"], "adopt must name folders, got nowhere"),
+        (["--settings", "nothing"], "settings must be among discovered, random, reward-prediction, a2c, trial, got"),
     ],
 )
 def test_bad_arguments_are_named(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["reproduce", "gridworlds", "--out", str(tmp_path), *arguments])
+        main(["reproduce", "figure-2", "--scale", "tiny", "--out", str(tmp_path), *arguments])
     assert stop.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_tables_of_another_experiment_are_not_drawn(swept: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["draw", "search", str(swept / "results" / "gridworlds")])
-    assert stop.value.code == 2
-    assert "results must be the tables of search, got" in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_picture_of_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
-        main(["draw", "joint", str(tmp_path)])
+        main(["draw", "figure-4", str(tmp_path)])
     assert stop.value.code == 2
-    assert "results must be a folder that `dgvf reproduce` wrote" in " ".join(capsys.readouterr().err.split())
+    assert "results must be a folder with records of figure-4, got" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.slow
+def test_games_are_run_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = ["--scale", "tiny", "--seeds", "1", "--steps", "240", "--jobs", "1", "--settings", "objective"]
+    main(["reproduce", "atari", "--game", "breakout", *tiny, "--out", str(tmp_path)])
+    assert set(read_records(tmp_path / "records")["world"]) == {"atari/Breakout"}
+    assert len(read_records(tmp_path / "records")) == 2
+    assert (tmp_path / "records" / "atari.png").read_bytes().startswith(b"\x89PNG")
+    capsys.readouterr()
+    main(["reproduce", "atari", "--game", "Breakout", *tiny, "--out", str(tmp_path)])
+    assert "finished in" not in capsys.readouterr().out
 
 
 def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000.0]
     monkeypatch.setattr("dgvf_agents.experiments.sweep_view.time.monotonic", lambda: clock[0])
-    cells = cells_of(EXPERIMENTS["meta-objective"].settings("collect-objects"), SCALES["full"], 1, tmp_path)
+    settings = EXPERIMENTS["figure-2"].settings("collect-objects")[:2]
+    cells = [Cell.of(one, 200, SCALES["full"], tmp_path) for one in settings]
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
     with SweepView(console) as view:

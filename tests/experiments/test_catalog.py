@@ -1,0 +1,202 @@
+"""Settings, what the experiments compare, and which runs they share."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from dgvf_agents.experiments.catalog import EXPERIMENTS
+from dgvf_agents.experiments.records import read_records
+from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, Scale, setting
+from dgvf_agents.experiments.worlds import REFERENCES, game_of_world, reference_of, world_of_game
+from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, preset
+
+FULL, TINY = SCALES["full"], SCALES["tiny"]
+NONE = read_records(Path("/nowhere"))
+GRIDS = ("puddle-world", "collect-objects")
+
+
+def test_a_setting_is_a_preset_with_changes() -> None:
+    study = setting("collect-objects", "discovered", "two", questions=2)
+    expected = dataclasses.replace(preset("collect-objects", "discovered"), questions=2, seed=3, compile=True)
+    assert study.config(FULL, seed=3) == expected
+
+
+def test_equal_settings_share_their_folder() -> None:
+    changed = setting("puddle-world", "discovered", unroll_length=25, questions=2)
+    assert changed.folder_name == "puddle-world/discovered,questions=2,unroll_length=25"
+    usual = preset("puddle-world", "discovered")
+    assert setting("puddle-world", "discovered", questions=usual.questions).folder_name == "puddle-world/discovered"
+    assert setting("puddle-world", "a2c", env_wrapper="a/b:C").folder_name.count("/") == 1
+    for world in (*WORLDS, "atari/Breakout", "CartPole-v1"):
+        folders: dict[str, TrainConfig] = {}
+        for experiment in EXPERIMENTS.values():
+            own = {"atari": "atari/Breakout", "own-tasks": "CartPole-v1"}.get(experiment.name)
+            if world not in (WORLDS if own is None else (own,)):
+                continue
+            settings = experiment.settings(world)
+            assert len({one.label for one in settings}) == len(settings)
+            for one in settings:
+                config = one.config(FULL, 0)
+                assert folders.setdefault(one.folder_name, config) == config
+
+
+def test_what_is_varied_is_not_the_scales() -> None:
+    varied = setting("puddle-world", "discovered", compile="auto", evaluate_every=1_234)
+    config = varied.config(Scale(evaluate_every=8_000, compiled=False), 0)
+    assert (config.compile, config.evaluate_every) == ("auto", 1_234)
+
+
+@pytest.mark.parametrize("world", GRIDS)
+def test_experiments_ask_for_what_the_paper_varies(world: str) -> None:
+    def varied(name: str, field: str) -> list[object]:
+        return [getattr(one.config(FULL, 0), field) for one in EXPERIMENTS[name].settings(world)]
+
+    tasks = ["discovered", "random", "reward-prediction", "none"]
+    assert varied("figure-2", "task") == tasks
+    assert varied("figure-2", "encoder_mode") == ["auxiliary"] * 3 + ["joint"]
+    assert varied("figure-4", "objective") == ["sum", "end"]
+    assert sorted(varied("figure-5", "unroll_length")) == [1, 2, 5, *[10] * 7, 25, 50]
+    assert sorted(varied("figure-5", "questions")) == [2, 8, 32, 64, *[128] * 8]
+    assert varied("figure-5", "horizon").count("myopic") == 1
+    assert varied("convention", "convention") == ["exact", "surrogate"]
+    assert varied("rms-prop", "task") == 3 * tasks
+    assert varied("rms-prop", "rms_prop") == ["tensorflow"] * 4 + ["pytorch"] * 4 + ["tensorflow"] * 4
+    assert varied("rms-prop", "loss_reduction") == ["mean"] * 8 + ["sum"] * 4
+    if world == "collect-objects":  # the paper's 3M steps in figure 2; studies at the same constant rate
+        assert set(varied("figure-2", "steps")) == {3_000_000}
+        assert set(varied("figure-5", "steps")) == {1_000_000}
+        for name in ("figure-2", "figure-4", "figure-5", "convention", "rms-prop"):
+            assert set(varied(name, "learning_rate")) == {5e-4}
+            assert set(varied(name, "final_learning_rate")) == {None}
+
+
+def test_own_tasks_are_beside_stable_baselines3() -> None:
+    tasks = EXPERIMENTS["own-tasks"].settings("CartPole-v1")
+    assert [one.method for one in tasks] == ["sb3-a2c", "discovered", "none", "random", "reward-prediction"]
+    assert {(one.config(FULL, 2).env, one.config(FULL, 2).seed) for one in tasks} == {("CartPole-v1", 2)}
+
+
+def test_studies_share_runs() -> None:
+    runs = {
+        (name, world): {(one.setting.name, one.seed) for one in EXPERIMENTS[name].wanted(world, NONE)}
+        for name in ("figure-2", "figure-4", "figure-5", "convention")
+        for world in GRIDS
+    }
+    for seed in range(200, 210):
+        assert all(("discovered", seed) in runs[name, "puddle-world"] for name in ("figure-2", "figure-4", "figure-5"))
+    assert {len(runs["figure-4", world] & runs["figure-5", world]) for world in GRIDS} == {20, 5}
+    assert len(runs["convention", "collect-objects"] & runs["figure-4", "collect-objects"]) == 10
+
+
+def test_no_run_that_gives_a_verdict_has_a_seed_of_earlier_runs() -> None:
+    for name, experiment in EXPERIMENTS.items():
+        for world in experiment.worlds or ("atari/Pong",):
+            assert min(one.seed for one in experiment.wanted(world, NONE)) == 200, name
+
+
+def test_a_lost_seed_is_not_minus_5000() -> None:
+    for experiment in EXPERIMENTS.values():
+        if "puddle-world" in experiment.worlds:
+            settings = experiment.settings("puddle-world")
+            assert all(one.preset.evaluation_kwargs == {"max_episode_steps": 1_000} for one in settings)
+
+
+@pytest.mark.parametrize("world", WORLDS)
+def test_agents_take_the_questions_of_the_run_with_their_seed(world: str) -> None:
+    settings = EXPERIMENTS["question-transfer"].settings(world)
+    labels = ["discovered", "random", "frozen", *(f"principal-{k}" for k in (1, 2, 4, 16)), "other-world"]
+    assert [one.label for one in settings] == labels[: 7 if world == "collect-objects-small" else 8]
+    for one in settings[2:]:
+        assert one.source is not None
+        config, source = one.config(FULL, 202), one.source.config(FULL, 202)
+        taken = (Path("/out") / one.folder_name / "seed-202" / str(config.questions_from)).resolve()
+        assert taken == Path("/out") / one.source.folder_name / "seed-202"
+        assert (config.seed, source.seed) == (202 + FRESH_SEED, 202)
+        assert (source.task, source.env != config.env) == ("discovered", one.label == "other-world")
+
+
+def test_games_have_the_papers_agents_and_a_laptops() -> None:
+    settings = EXPERIMENTS["atari"].settings("atari/Pong")
+    parts = [one.label.split(": ")[0] for one in settings]
+    assert [parts.count(part) for part in ("representation", "objective", "joint", "laptop")] == [5, 2, 5, 4]
+    for one, method in zip(settings, ATARI_METHODS, strict=False):
+        expected = dataclasses.replace(atari_config("Pong", method), algorithm="impala", compile=True)
+        assert one.config(FULL, 0) == expected
+    configs = {one.label: one.config(FULL, 0) for one in settings}
+    assert settings[5].folder_name == settings[0].folder_name  # the summed meta-loss
+    assert {config.encoder_mode for label, config in configs.items() if label.startswith("joint")} == {"joint"}
+    laptop = [config for label, config in configs.items() if label.startswith("laptop")]
+    assert {(config.n_envs * config.n_steps, config.loss_reduction) for config in laptop} == {(80, "mean")}
+    assert all(config.steps < laptop[0].steps == 5_000_000 for config in laptop[1:])
+
+
+def test_scales_shrink_steps() -> None:
+    config = preset("puddle-world", "discovered")
+    assert FULL.apply(config) == dataclasses.replace(config, compile=True)
+    assert SCALES["small"].apply(config).steps == config.steps // 4
+    impala = dataclasses.replace(atari_config("Pong", "a2c"), algorithm="impala")
+    assert (Scale(steps=7, actors=3).apply(impala).actors, Scale(steps=7).apply(impala).steps) == (3, 7)
+    tiny = TINY.apply(config)
+    assert (tiny.steps, tiny.compile) == (960, False)
+    assert tiny.env_kwargs["reward_scale"] == config.env_kwargs["reward_scale"]
+    assert tiny.evaluation_kwargs == {**config.evaluation_kwargs, "max_episode_steps": 40}
+    game = TINY.apply(atari_config("Pong", "discovered"))
+    assert game.atari is not None
+    assert (game.atari.max_frames, game.env_kwargs, game.compile) == (160, {}, False)
+
+
+def test_references_are_those_of_the_documentation() -> None:
+    file = Path(__file__).parents[2] / "docs" / "environments" / "reference.json"
+    environments = json.loads(file.read_text())["environments"]
+    for world in WORLDS:
+        reference = REFERENCES[world]
+        known = environments[preset(world, "a2c").env]
+        assert reference.env == preset(world, "a2c").env
+        optimal = known["planned"]["return"] if "planned" in known else known["optimal_return"]
+        assert reference.optimal == pytest.approx(optimal, rel=1e-3)
+        if reference.random is not None:
+            assert reference.random == pytest.approx(known["random_return"], rel=5e-3)
+            assert (reference.normalized(reference.random), reference.normalized(3.0)) == (0.0, 1.0)
+    assert world_of_game("ms_pacman") == "atari/MsPacman"
+    assert (game_of_world("atari/MsPacman"), game_of_world("puddle-world")) == ("MsPacman", None)
+    pong = reference_of("atari/Pong")
+    assert (pong.normalized(-20.7), pong.normalized(14.6)) == (0.0, 1.0)
+    assert reference_of("atari/Adventure").random is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"jobs": 0}, "jobs must be >= 1, got 0"),
+        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda'"),
+        ({"worlds": ()}, "worlds must name a world"),
+        ({"worlds": ("CartPole-v1",)}, "worlds of figure-2 must be among collect-objects, .* got CartPole-v1"),
+        ({"game": ("Pong",)}, "game must be left out for figure-2, which is not on Atari"),
+        ({"address": "auto"}, "address must be left out without actors"),
+        ({"experiment": "atari"}, "game must name a game for atari, as --game Breakout"),
+        ({"experiment": "atari", "games": 58}, r"games must be in 1 \.\.\. 57, got 58"),
+        ({"experiment": "atari", "game": ("Pong",), "worlds": ("puddle-world",)}, "worlds must be left out for atari"),
+    ],
+)
+def test_bad_options_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Reproduction(**{"experiment": "figure-2", **arguments})  # type: ignore[arg-type]
+    for name in ("steps", "seeds"):
+        with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
+            Scale(**{name: 0})
+
+
+def test_only_declared_runs_go_to_the_committed_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    committed = Path("docs/results/records")
+    assert Reproduction("figure-2").records_folder == Path("runs/full/records")
+    committed.mkdir(parents=True)
+    assert Reproduction("figure-2").records_folder == committed
+    assert Reproduction("figure-2", steps=99, out=tmp_path).records_folder == tmp_path / "records"
+    assert Reproduction("figure-2", "small").records_folder == Path("runs/small/records")
+    assert Reproduction("atari", game=("Pong", "pong")).game_worlds == ("atari/Pong",)

@@ -1,0 +1,164 @@
+"""Verdicts from records, the records themselves, and what a study wants next."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
+from dgvf_agents.experiments.claims import CLAIMS, Claim, Finding, Verdict, claims_table, findings
+from dgvf_agents.experiments.records import Record, add_records, merge_records, read_configs, read_records
+from dgvf_agents.experiments.search import TRIAL_SEED, Search
+from dgvf_agents.experiments.worlds import reference_of
+
+NONE = read_records(Path("/nowhere"))
+PUDDLE = "puddle-world"
+SUM_OR_END = Claim(
+    "", "ours", "figure-4", (PUDDLE,), ("sum", "end"), measure="solved", effect="difference", delta=0.3, seeds=10
+)
+
+
+def record(setting: str, seed: int, *returns: float, world: str = PUDDLE, processor: str = "one") -> Record:
+    steps = tuple(80_000 * (i + 1) for i in range(len(returns)))
+    return Record(world, setting, seed, processor, "commit", 1.0, steps, returns)
+
+
+def records(solved: Mapping[str, tuple[int, int]], processor: str = "one", first: int = FIRST_SEED) -> list[Record]:
+    """Of solved and other seeds by setting."""
+    return [
+        record(name, first + i, -40.0 if i < good else -200.0, processor=processor)
+        for name, (good, number) in solved.items()
+        for i in range(number)
+    ]
+
+
+def table(tmp_path: Path, found: list[Record]) -> pd.DataFrame:
+    add_records(tmp_path, found)
+    return read_records(tmp_path)
+
+
+def finding(tmp_path: Path, found: list[Record], claim: Claim = SUM_OR_END) -> Finding:
+    (only,) = findings(table(tmp_path, found), [claim])
+    return only
+
+
+def test_every_claim_is_decidable() -> None:
+    assert 18 <= len(CLAIMS) <= 20
+    by_experiment = pd.Series([claim.experiment for claim in CLAIMS]).value_counts()
+    assert by_experiment.max() <= 4
+    for claim in CLAIMS:
+        assert claim.delta > 0
+        experiment = EXPERIMENTS.get(claim.experiment)
+        if experiment is None:
+            continue
+        for world in claim.worlds:
+            labels = {one.label for one in experiment.settings(world)}
+            assert {label.removesuffix(", paper's choice") for label in claim.settings} <= labels
+            if claim.measure == "solved":
+                assert reference_of(world).solved is not None
+            if world in experiment.worlds:
+                assert claim.seeds <= experiment.seeds_on.get(world, experiment.seeds)
+
+
+@pytest.mark.parametrize(
+    ("sums", "ends", "verdict"),
+    [(10, 2, "supported"), (8, 8, "inconclusive"), (6, 10, "contradicted"), (10, 10, "contradicted")],
+)
+def test_the_interval_and_the_smallest_effect_decide(tmp_path: Path, sums: int, ends: int, verdict: Verdict) -> None:
+    found = finding(tmp_path, records({"discovered": (sums, 10), "discovered,objective=end": (ends, 10)}))
+    assert found.effect is not None
+    assert found.verdict == verdict
+    assert found.effect.value == pytest.approx((sums - ends) / 10)
+
+
+def test_a_claim_needs_its_seeds_on_one_processor(tmp_path: Path) -> None:
+    solved = {"discovered": (10, 10), "discovered,objective=end": (0, 9)}
+    assert finding(tmp_path / "few", records(solved)).verdict == "untested"
+    elsewhere = [record("discovered,objective=end", FIRST_SEED + 9, -200.0, processor="two")]
+    assert finding(tmp_path / "apart", records(solved) + elsewhere).seeds == {PUDDLE: 9}
+    both = [*elsewhere, record("discovered", FIRST_SEED + 9, -40.0, processor="two")]
+    assert finding(tmp_path / "both", records(solved) + both).seeds == {PUDDLE: 10}
+
+
+def test_the_weakest_comparison_counts_and_holm_corrects(tmp_path: Path) -> None:
+    own = {"discovered": (10, 10), "random": (0, 10), "reward-prediction": (5, 10)}
+    settings = ("discovered", "random", "reward-prediction")
+    claim = dataclasses.replace(SUM_OR_END, experiment="figure-2", settings=settings)
+    found = table(tmp_path, records(own))
+    (alone,) = findings(found, [claim])
+    assert alone.effect is not None
+    assert alone.effect.value == pytest.approx(0.5)
+    assert alone.p is not None
+    faster = dataclasses.replace(claim, measure="area", effect="improvement", settings=("discovered", "random"))
+    two = findings(found, [claim, faster])
+    assert two[1].effect is not None
+    assert two[1].effect.value == pytest.approx(0.5)
+    assert (two[0].verdict, two[1].verdict) == ("supported", "supported")
+    assert two[0].p == pytest.approx(max(alone.p, two[1].p or 0.0))
+
+
+def test_a_level_has_the_exact_interval_over_worlds(tmp_path: Path) -> None:
+    level = dataclasses.replace(SUM_OR_END, settings=("sum",), effect="level")
+    found = finding(tmp_path, records({"discovered": (9, 10)}), level)
+    assert found.effect == pytest.approx((0.4, 0.555 - 0.5, 0.9975 - 0.5), abs=1e-3)
+    assert (found.verdict, found.p) == ("supported", None)
+    assert finding(tmp_path / "few", records({"discovered": (3, 10)}), level).verdict == "contradicted"
+
+
+def test_the_table_has_every_claim(tmp_path: Path) -> None:
+    text = claims_table(table(tmp_path, records({"discovered": (10, 10), "discovered,objective=end": (2, 10)})))
+    assert len(text.splitlines()) == len(CLAIMS) + 2
+    assert text.count("untested") == len(CLAIMS)  # figure 4 needs both worlds
+
+
+def test_records_keep_their_numbers_and_are_added_once(tmp_path: Path) -> None:
+    one, two = record("discovered", 200, -40.25, -38.5), record("random", 201, -50.0, world="atari/Pong")
+    add_records(tmp_path / "a", [one], {"puddle-world/discovered": {"questions": 128}})
+    add_records(tmp_path / "b", [two, dataclasses.replace(one, code="later"), record("discovered", 201, -1.0)])
+    merge_records(tmp_path / "a", tmp_path / "b")
+    found = read_records(tmp_path / "a")
+    assert found[["world", "setting", "seed", "code"]].to_numpy().tolist() == [
+        ["atari/Pong", "random", 201, "commit"],
+        [PUDDLE, "discovered", 200, "commit"],
+        [PUDDLE, "discovered", 201, "commit"],
+    ]
+    assert found["returns"].map(list).tolist() == [[-50.0], [-40.25, -38.5], [-1.0]]
+    assert found["steps"].map(list).tolist() == [[80_000], [80_000, 160_000], [80_000]]
+    assert read_configs(tmp_path / "a", PUDDLE) == {"discovered": {"questions": 128}}
+    before = {file: file.read_bytes() for file in (tmp_path / "a").glob("*.*")}
+    merge_records(tmp_path / "a", tmp_path / "b")
+    assert {file: file.read_bytes() for file in (tmp_path / "a").glob("*.*")} == before
+
+
+def trial_records(search: Search, finals: Mapping[tuple[float, float], float], seeds: int = 1) -> list[Record]:
+    return [
+        record(trial.name, TRIAL_SEED + i, finals.get((fields["learning_rate"], fields["final_ent_coef"]), -900.0))
+        for trial in search.trials(PUDDLE)
+        for fields in [dict(trial.changes)]
+        for i in range(seeds)
+    ]
+
+
+def test_a_search_goes_on_with_the_best_and_chooses_among_equals_the_smaller_rate(tmp_path: Path) -> None:
+    search = Search()
+    assert len(search.wanted(PUDDLE, NONE)) == 30
+    best = {(1e-3, 1e-2): -38.0, (7e-4, 1e-2): -38.2, (3e-3, 1e-2): -37.9, (1e-4, 1e-4): -60.0}
+    first = table(tmp_path, trial_records(search, best))
+    wanted = search.wanted(PUDDLE, first)
+    assert len(wanted) == 30 + 6 * 2
+    assert search.choice(PUDDLE, first) is None
+    second = table(tmp_path, trial_records(search, best, seeds=3))
+    choice = search.choice(PUDDLE, second)
+    assert choice is not None
+    assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2 % of -37.9
+    compared = EXPERIMENTS["figure-2"].compared(PUDDLE, second)
+    assert [one.label for one in compared[4:]] == [f"{m}, paper's choice" for m in ("discovered", *_OTHERS)]
+    assert {one.preset.learning_rate for one in compared} == {1e-3}
+    assert dict(compared[4].changes)["learning_rate"] == 7e-4
+
+
+_OTHERS = ("random", "reward-prediction", "a2c")

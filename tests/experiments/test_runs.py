@@ -1,0 +1,184 @@
+"""The state of run folders, which runs train at once, and what is recorded of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from filelock import FileLock
+
+from dgvf_agents.experiments.catalog import EXPERIMENTS, PRINCIPAL_QUESTIONS
+from dgvf_agents.experiments.runs import (
+    Cell,
+    CellState,
+    learning_curve,
+    lock_file,
+    log_file,
+    mark_file,
+    run_cells,
+    state_of,
+)
+from dgvf_agents.experiments.settings import SCALES, Setting, setting
+from dgvf_agents.experiments.sweep import MAX_MEMBERS, groups_of
+from dgvf_agents.train.folder import RunFolder, code_version
+from tests.run_folders import write_run
+
+FULL, TINY = SCALES["full"], SCALES["tiny"]
+PUDDLE = setting("puddle-world", "discovered")
+
+
+def cells(out: Path, settings: list[Setting], seeds: int, scale: Any = FULL, device: str | None = None) -> list[Cell]:
+    return [Cell.of(one, seed, scale, out, device) for seed in range(seeds) for one in settings]
+
+
+def one_cell(out: Path) -> Cell:
+    return Cell.of(setting("collect-objects-small", "a2c"), 0, FULL, out)
+
+
+def sizes(groups: list[tuple[Cell, ...]]) -> list[int]:
+    return [len(members) for members in groups]
+
+
+def run(group: list[Cell], **options: Any) -> None:
+    run_cells([cell.config for cell in group], [cell.folder for cell in group], **options)
+
+
+def test_a_run_is_missing_then_unfinished_then_finished(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    assert state_of(cell.folder, cell.config) is CellState.MISSING
+    write_run(cell.folder, cell.config, {8_000: 1.0})
+    assert state_of(cell.folder, cell.config) is CellState.UNFINISHED
+    mark_file(cell.folder).write_text(json.dumps({"processor": "p", "code": "c", "core_seconds": 5.0}))
+    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
+    run([cell])  # trains nothing
+    assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before
+    record = cell.record()
+    assert (record.world, record.setting, record.seed) == ("collect-objects-small", "a2c", 0)
+    assert (record.processor, record.code, record.core_seconds) == ("p", "c", 5.0)
+    assert (record.steps, record.returns) == ((8_000,), (1.0,))
+
+
+def test_without_evaluations_the_last_five_points_are_the_last_tenth_of_training(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    config = dataclasses.replace(cell.config, steps=1_000)
+    write_run(cell.folder, config, training={10 * i: float(i) for i in range(1, 101)})
+    steps, returns = learning_curve(cell.folder)
+    assert steps == list(range(20, 1_001, 20))
+    assert returns[-1] == pytest.approx(99.5)
+    assert sum(returns[-5:]) / 5 == pytest.approx(sum(range(91, 101)) / 10)
+    write_run(tmp_path / "none", config)
+    with pytest.raises(ValueError, match=r"a run must have returns, got .*none without any"):
+        learning_curve(tmp_path / "none")
+
+
+def test_a_run_of_another_configuration_is_an_error_that_says_what_differs(tmp_path: Path) -> None:
+    cell = one_cell(tmp_path)
+    write_run(cell.folder, dataclasses.replace(cell.config, gamma=0.5, log_every=1, checkpoint_every=3))
+    with pytest.raises(ValueError, match=r"got another gamma \(0\.5, not 0\.99\);"):
+        run([cell])
+    RunFolder(cell.folder).config_file.write_text(json.dumps({"no_such_setting": 1}))
+    with pytest.raises(ValueError, match=r"must have a configuration of this version: .*no_such_setting"):
+        state_of(cell.folder, cell.config)
+
+
+def test_a_cell_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
+    group = cells(tmp_path, [PUDDLE], 2, TINY)
+    group[0].folder.parent.mkdir(parents=True)
+    with FileLock(lock_file(group[0].folder)):
+        with pytest.raises(TimeoutError):
+            run(group[:1], lock_seconds=0)
+        run(group, lock_seconds=0)
+    assert not group[0].folder.exists()
+    assert "could not be acquired" in log_file(group[0].folder).read_text()
+    assert group[1].is_finished
+
+
+@pytest.mark.parametrize(
+    ("seeds", "jobs", "expected"),
+    [(1, 1, [1]), (2, 2, [1, 1]), (10, 2, [5, 5]), (11, 1, [6, 5]), (30, 2, [8, 8, 8, 6]), (5, 2, [3, 2])],
+)
+def test_small_networks_in_our_worlds_train_at_once(tmp_path: Path, seeds: int, jobs: int, expected: list[int]) -> None:
+    own = cells(tmp_path, [PUDDLE], seeds)
+    groups = groups_of(own, jobs)
+    assert sizes(groups) == expected
+    assert max(sizes(groups)) <= MAX_MEMBERS
+    assert [cell for group in groups for cell in group] == own
+
+
+def test_members_differ_in_numbers_only(tmp_path: Path) -> None:
+    changed = {"gamma": 0.9, "ent_coef": 0.1, "auxiliary_coefficient": 0.1, "learning_rate": 1e-3}
+    alike = [PUDDLE, setting("puddle-world", "discovered", **changed)]
+    assert sizes(groups_of(cells(tmp_path, alike, 1), 1)) == [2]
+    for change in ({"questions": 8}, {"unroll_length": 5}, {"max_grad_norm": 0.5}, {"final_learning_rate": None}):
+        different = [PUDDLE, setting("puddle-world", "discovered", **change)]
+        assert sizes(groups_of(cells(tmp_path, different, 1), 1)) == [1, 1]
+    methods = [PUDDLE, setting("puddle-world", "random")]
+    assert sizes(groups_of(cells(tmp_path, methods, 2), 1)) == [2, 2]
+    clipped = [setting("puddle-world", "discovered", max_grad_norm=norm) for norm in (0.5, 1.0)]
+    assert sizes(groups_of(cells(tmp_path, clipped, 1), 1)) == [2]
+
+
+def test_members_may_take_questions_of_different_runs(tmp_path: Path) -> None:
+    settings = list(EXPERIMENTS["question-transfer"].settings("puddle-world"))
+    groups = groups_of(cells(tmp_path, settings, 2), 1)
+    assert [[(cell.setting.label, cell.seed) for cell in group] for group in groups] == [
+        [("discovered", 0), ("discovered", 1)],
+        [(label, seed) for seed in (0, 1) for label in ("random", "frozen", "other-world")],
+        *([(f"principal-{k}", seed) for seed in (0, 1)] for k in PRINCIPAL_QUESTIONS),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("alone", "scale"),
+    [
+        pytest.param(setting("collect-objects-small", "a2c"), FULL, id="convolutions"),
+        pytest.param(setting("CartPole-v1", "discovered"), FULL, id="a world that is not simulated"),
+        pytest.param(setting("CartPole-v1", "sb3-a2c"), FULL, id="A2C of Stable-Baselines3"),
+        pytest.param(PUDDLE, TINY, id="eager"),
+    ],
+)
+def test_others_train_alone(tmp_path: Path, alone: Setting, scale: Any) -> None:
+    assert sizes(groups_of(cells(tmp_path, [alone], 3, scale), 1)) == [1, 1, 1]
+
+
+@pytest.mark.parametrize(("seeds", "jobs", "expected"), [(10, 1, [10]), (40, 1, [20, 20]), (3, 2, [3])])
+def test_all_networks_train_at_once_on_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, jobs: int, expected: list[int]
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    convolutions = [setting("collect-objects", "discovered")]
+    assert sizes(groups_of(cells(tmp_path, convolutions, seeds, device="cuda"), jobs)) == expected
+    assert sizes(groups_of(cells(tmp_path, convolutions, seeds), jobs)) == [1] * seeds
+
+
+def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = cells(tmp_path, [PUDDLE], 2, TINY)
+    diverging = dataclasses.replace(group[1].config, learning_rate=1e30, final_learning_rate=1e30)
+    group[1] = dataclasses.replace(group[1], config=diverging)
+    earlier = group[0].folder.with_name("seed-0.spent")
+    earlier.parent.mkdir(parents=True)
+    earlier.write_text("1000.0\n")  # of a process that was interrupted
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
+    run(group)
+    record = group[0].record()
+    assert 500 < record.core_seconds < 900
+    assert record.processor.endswith(" + SSE41")
+    assert record.code == (code_version() or "")
+    assert state_of(group[1].folder, group[1].config) is CellState.UNFINISHED
+    assert log_file(group[1].folder).read_text().startswith("NotFiniteError: ")
+
+
+def test_a_cell_that_cannot_begin_lets_the_others_train(tmp_path: Path) -> None:
+    group = cells(tmp_path, [PUDDLE], 3, TINY)
+    group[0] = dataclasses.replace(group[0], config=dataclasses.replace(group[0].config, env_kwargs={"speed": 1}))
+    write_run(group[1].folder, dataclasses.replace(group[1].config, gamma=0.5))
+    run(group)
+    assert "'speed'" in log_file(group[0].folder).read_text()
+    assert "another gamma (0.5, not 0.99)" in log_file(group[1].folder).read_text()
+    assert group[2].is_finished

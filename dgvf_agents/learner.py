@@ -289,7 +289,8 @@ class DiscoveryLearner:
         """
         rate = torch.full((), learning_rate, device=self._device)
         packed = self._functions.packed
-        return packed.update_of_vector(self.packed_eta, rollout, rate), packed.vector(self._state), packed.theta.size
+        update = packed.update_of_vector(self.packed_eta, rollout, rate, self._functions.numbers)
+        return update, packed.vector(self._state), packed.theta.size
 
     def check_finite(self) -> None:
         """Check all parameters and statistics. Cheap: sum first, locate only on failure.

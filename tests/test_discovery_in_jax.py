@@ -149,9 +149,9 @@ def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: st
 def test_settings_and_initial_parameters_are_those_of_our_agent(world: str) -> None:
     model, s = grid_agent("discovered", {"world": world}), example.Settings(world=world)
     rule, meta = model.learner.functions.rule, model.learner.settings
-    assert (s.gamma, s.question_discount, s.learning_rate) == (rule.discount, model.question_discount, 7e-4)
+    assert (s.gamma, s.question_discount, s.learning_rate) == (rule.numbers.gamma, model.question_discount, 7e-4)
     assert model.learning_rate == s.learning_rate
-    assert (s.value_coef, s.entropy_coef, s.answer_coef) == (0.5, model.ent_coef, rule.auxiliary_coefficient)
+    assert (s.value_coef, s.entropy_coef, s.answer_coef) == (0.5, model.ent_coef, rule.numbers.auxiliary_coefficient)
     assert model.vf_coef == s.value_coef
     assert (rule.optimizer.decay, pytest.approx(rule.optimizer.epsilon)) == (0.99, 1e-10)  # type: ignore[union-attr]
     assert (s.meta_learning_rate, model.learner.meta_epsilon) == (model.meta_learning_rate, 1e-8)

@@ -22,7 +22,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
 from dgvf_agents.agents.annealed import AnnealedSettings
-from dgvf_agents.agents.arguments import RULE_SETTINGS, check_arguments, check_rule_settings
+from dgvf_agents.agents.arguments import RULE_SETTINGS, RULE_STRUCTURE, check_arguments, check_rule_settings
 from dgvf_agents.agents.auxiliary_tasks import named_task
 from dgvf_agents.agents.extractors import check_observation_space
 from dgvf_agents.agents.functional_policy import (
@@ -42,9 +42,8 @@ from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.finite import check_metrics
 from dgvf_agents.core.inner_metrics import InnerMetrics
-from dgvf_agents.core.inner_update import UpdateRule
-from dgvf_agents.core.losses import ActorCriticWeights
-from dgvf_agents.core.optimizers import Optimizer, norm_for_means, optimizer_for_means
+from dgvf_agents.core.inner_update import Numbers, UpdateRule
+from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp, norm_for_means, optimizer_for_means
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Params, Rollout
@@ -131,8 +130,6 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     loss_reduction: LossReduction
     learners: int = 1
     """Learners that train together, each with `n_envs` environments."""
-    rule_settings: ClassVar[tuple[str, ...]] = RULE_SETTINGS
-    """Attributes that the update rule is built from; they may change while training, which restarts the unroll."""
 
     _functions: PolicyFunctions
     _collector: Collector
@@ -337,21 +334,23 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
             distribution=self._distribution,
             task=self.task,
             optimizer=self._optimizer,
-            weights=ActorCriticWeights(float(self.vf_coef)),
+            numbers=self._numbers(),
             targets=self._targets(),
-            discount=float(self.gamma),
-            gae_lambda=float(self.gae_lambda),
-            normalize_advantages=self.normalize_advantage,
-            auxiliary_coefficient=value_at(self.auxiliary_coefficient, 1.0),
-            auxiliary_weighting=self.auxiliary_weighting,
-            encoder_mode=self.encoder_mode,
-            convention=self.convention,
-            max_gradient_norm=self._norm(self.max_grad_norm),
-            head_rate=float(self.head_rate),
             averaging=self._group,
+            **{name: getattr(self, name) for name in RULE_STRUCTURE},
         )
-        self._applied_settings = [getattr(self, name) for name in self.rule_settings]
+        self._applied_settings = [getattr(self, name, None) for name in RULE_SETTINGS]
         return UpdateFunctions.of(rule, eta, self.compilation)
+
+    def _numbers(self) -> Numbers:
+        """The numbers of updates, of the attributes as they are now."""
+        return Numbers(
+            gamma=float(self.gamma),
+            vf_coef=float(self.vf_coef),
+            auxiliary_coefficient=value_at(self.auxiliary_coefficient, 1.0),
+            max_grad_norm=self._norm(self.max_grad_norm),
+            epsilon=self._optimizer.epsilon if isinstance(self._optimizer, RMSProp | Adam) else None,
+        )
 
     def _targets(self) -> TargetRule:
         """Targets of the main task."""
@@ -393,7 +392,7 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         )
 
     def _apply_settings(self) -> None:
-        if [getattr(self, name) for name in self.rule_settings] != self._applied_settings:
+        if [getattr(self, name, None) for name in RULE_SETTINGS] != self._applied_settings:
             check_rule_settings(vars(self))
             self.learner.set_functions(self._update_functions(self.learner.eta))
         self.learner.settings = self._meta_settings()

@@ -9,24 +9,23 @@ from dgvf_agents.agents.auxiliary_tasks import check_auxiliary_task
 from dgvf_agents.agents.rollout_buffer import check_rollout_buffer_class
 from dgvf_agents.agents.schedules import checked_value_at
 from dgvf_agents.core.argument_checks import check_counts, check_flags, checked_seed, is_integer
+from dgvf_agents.core.inner_update import Numbers, UpdateRule
 from dgvf_agents.core.optimizers import Optimizer
-from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters
+from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters, record
 
 SCHEDULES = SCHEDULED
 
+RULE_STRUCTURE = tuple(name for name in record() if name in UpdateRule.__dataclass_fields__)
+"""Hyperparameters that are fields of the update rule."""
+
 RULE_SETTINGS = (
-    "vf_coef",
-    "gamma",
-    "gae_lambda",
-    "normalize_advantage",
-    "auxiliary_coefficient",
-    "auxiliary_weighting",
-    "encoder_mode",
-    "convention",
-    "max_grad_norm",
-    "head_rate",
+    *RULE_STRUCTURE,
+    *(name for name in record() if name in Numbers._fields and name != "ent_coef"),
+    "rho_bar",
+    "c_bar",
 )
-"""Attributes that the update rule is built from; they may change while training, which restarts the unroll."""
+"""Attributes that the update rule is built from; they may change while training, which restarts the unroll. Batches
+bring the entropy coefficient of their own."""
 
 
 def check_arguments(given: Mapping[str, Any]) -> None:
@@ -62,6 +61,6 @@ def check_rule_settings(given: Mapping[str, Any]) -> None:
     Raises:
         ValueError: one of `RULE_SETTINGS` is out of its range.
     """
-    check_hyperparameters({name: given[name] for name in RULE_SETTINGS})
+    check_hyperparameters({name: given[name] for name in RULE_SETTINGS if name in given})
     if given["normalize_advantage"] and given["n_steps"] * given["n_envs"] < 2:
         raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")

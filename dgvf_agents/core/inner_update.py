@@ -18,8 +18,8 @@ what the meta-gradient does with them:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple, final
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -29,26 +29,52 @@ from dgvf_agents.core.argument_checks import (
     check_choice,
     check_fractions,
     check_not_negative,
-    check_positive_or_infinite,
 )
 from dgvf_agents.core.auxiliary_weight import auxiliary_weights
 from dgvf_agents.core.averaging import Averaging
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.inner_metrics import InnerMetrics, over_learners, relative_step
-from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize
+from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, normalize
 from dgvf_agents.core.networks import FunctionalAgent
-from dgvf_agents.core.optimizers import Optimizer, OptimizerState, clip_by_global_norm, global_norm
+from dgvf_agents.core.optimizers import Adam, Optimizer, OptimizerState, RMSProp, clip_by_global_norm, global_norm
 from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.targets import OnPolicyTargets, TargetInputs, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout, detach, map_observations
 from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode
 
+Number = float | Float[Tensor, ""]
+
+
+class Numbers(NamedTuple):
+    """The numbers of an update, named like their hyperparameters.
+
+    Compiled functions take them as scalar tensors, so that one compilation serves all values, and the functions of a
+    population as tensors `[P]`.
+    """
+
+    gamma: Number = 0.99
+    """γ of the main task in [0, 1]."""
+    vf_coef: Number = 0.5
+    """c_v ≥ 0, coefficient of the value loss."""
+    ent_coef: Number = 0.01
+    """c_H ≥ 0, entropy coefficient of batches that have none of their own."""
+    auxiliary_coefficient: Number = 1.0
+    """c ≥ 0, weight of the auxiliary task for batches that have none of their own; see `auxiliary_weighting`."""
+    max_grad_norm: Number | None = None
+    """Maximum Euclidean norm > 0 of the inner gradient; `None`: no clipping."""
+    epsilon: Number | None = None
+    """ε of the inner optimizer; `None`: its own."""
+
+    def given(self) -> dict[str, Any]:
+        """The numbers by name, without those that are `None`."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
 
 @final
 @dataclass(frozen=True)
 class UpdateRule:
-    """Definition of the inner update and the meta-loss, without numbers that change during training."""
+    """Definition of the inner update and the meta-loss: their structure, and their numbers."""
 
     network: FunctionalAgent
     """The agent's architecture."""
@@ -58,18 +84,14 @@ class UpdateRule:
     """Defines L^ans."""
     optimizer: Optimizer
     """The inner optimizer."""
-    weights: ActorCriticWeights = field(default_factory=ActorCriticWeights)
-    """Loss coefficients c_v and c_H of L^RL."""
+    numbers: Numbers = field(default_factory=Numbers)
+    """Numbers that an update takes as arguments."""
     targets: TargetRule = field(default_factory=OnPolicyTargets)
     """Returns and advantages of L^RL, in the inner update and in the meta-loss: A2C's, or those of V-trace."""
-    discount: float = 0.99
-    """γ of the main task in [0, 1]."""
     gae_lambda: float = 1.0
     """λ in [0, 1] of the main task's returns; 1: the paper's multi-step returns."""
-    normalize_advantages: bool = False
+    normalize_advantage: bool = False
     """Whether advantages are normalized to mean 0 and standard deviation 1 in each batch."""
-    auxiliary_coefficient: float = 1.0
-    """c ≥ 0: the weight of L^ans, or the norm of its gradient relative to that of L^RL; see `auxiliary_weighting`."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
     """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: it is that of
     `dgvf_agents.core.auxiliary_weight`."""
@@ -77,21 +99,25 @@ class UpdateRule:
     """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: both losses do (paper, section 3.4)."""
     convention: Convention = "exact"
     """What the meta-gradient passes through; see this module's docstring."""
-    max_gradient_norm: float | None = None
-    """Maximum Euclidean norm > 0 of the inner gradient; `None`: no clipping."""
     head_rate: float = 1.0
     """Learning rate ≥ 0 of the policy and value heads, relative to α′."""
     averaging: Averaging | None = None
     """Averages over learners that train together; `None`: one learner."""
 
     def __post_init__(self) -> None:
-        check_fractions(discount=self.discount, gae_lambda=self.gae_lambda)
-        check_not_negative(auxiliary_coefficient=self.auxiliary_coefficient, head_rate=self.head_rate)
-        if self.max_gradient_norm is not None:
-            check_positive_or_infinite(max_gradient_norm=self.max_gradient_norm)
+        check_fractions(gae_lambda=self.gae_lambda)
+        check_not_negative(head_rate=self.head_rate)
         check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
         check_choice("encoder_mode", self.encoder_mode, EncoderMode)
         check_choice("convention", self.convention, Convention)
+
+    @property
+    def structure(self) -> UpdateRule:
+        """The rule with other numbers, equal for rules that differ in nothing else."""
+        optimizer = self.optimizer
+        if isinstance(optimizer, RMSProp | Adam):
+            optimizer = replace(optimizer, epsilon=1.0)
+        return replace(self, numbers=Numbers(), optimizer=optimizer)
 
 
 class InnerState(NamedTuple):
@@ -156,7 +182,7 @@ def main_loss(
     """
     network = rule.network
     bootstraps = network.values(stopped.heads, stopped.bootstraps)[rollout.bootstrap_slot]
-    discounts = per_step_discounts(rule.discount, rollout.terminated, rollout.rewards.dtype)
+    discounts = per_step_discounts(rule.numbers.gamma, rollout.terminated, rollout.rewards.dtype)
     baselines = network.values(stopped.heads, stopped.features)
     log_ratios = _log_ratios(rule, stopped, rollout) if rule.targets.off_policy else None
     inputs = TargetInputs(rollout.rewards, discounts, baselines, bootstraps, rollout.segment_end, log_ratios)
@@ -168,9 +194,9 @@ def main_loss(
         network.values(heads, features),
         rollout.actions,
         returns,
-        normalize(advantages) if rule.normalize_advantages else advantages,
-        rule.weights,
-        rollout.entropy_weight,
+        normalize(advantages) if rule.normalize_advantage else advantages,
+        rule.numbers.vf_coef,
+        rule.numbers.ent_coef if rollout.entropy_weight is None else rollout.entropy_weight,
     )
     errors = returns - baselines
     explained_variance = 1.0 - errors.var(correction=0) / returns.var(correction=0).clamp(min=1e-8)
@@ -301,9 +327,11 @@ def _update(
     clipped, metrics = gradient.total, _metrics(gradient)
     if rule.averaging is not None:
         clipped, metrics, losses = over_learners(rule.averaging, clipped, metrics, losses)
-    if rule.max_gradient_norm is not None:
-        clipped = clip_by_global_norm(clipped, rule.max_gradient_norm)
-    theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate)
+    numbers = rule.numbers
+    if numbers.max_grad_norm is not None:
+        clipped = clip_by_global_norm(clipped, numbers.max_grad_norm)
+    own = {} if numbers.epsilon is None else {"epsilon": numbers.epsilon}
+    theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate, **own)
     theta = _with_head_rate(rule, state.theta, theta)
     encoder, _ = rule.network.split(state.theta)
     metrics = metrics._replace(encoder_step=relative_step(encoder, theta))
@@ -373,7 +401,7 @@ def _weighted(
         auxiliary: ∂L^ans/∂x.
         annealed: c of the batch; `None`: that of the rule.
     """
-    coefficient = rule.auxiliary_coefficient if annealed is None else annealed
+    coefficient = rule.numbers.auxiliary_coefficient if annealed is None else annealed
     if rule.auxiliary_weighting == "fixed":
         return coefficient, coefficient * auxiliary
     surrogate = rule.convention == "surrogate"  # the weights are stop-gradient inputs then

@@ -5,29 +5,13 @@ Losses are means over time and batch; L^ans is also a sum over questions. `inner
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from dgvf_agents.core.argument_checks import check_not_negative
 from dgvf_agents.core.distributions import ActionDistribution
-
-
-@final
-@dataclass(frozen=True)
-class ActorCriticWeights:
-    """Loss coefficients of L^RL."""
-
-    value: float = 0.5
-    """c_v ≥ 0, the coefficient of the mean squared value error."""
-    entropy: float = 0.01
-    """c_H ≥ 0, the coefficient of the entropy bonus."""
-
-    def __post_init__(self) -> None:
-        check_not_negative(value=self.value, entropy=self.entropy)
 
 
 class ActorCriticLoss(NamedTuple):
@@ -47,8 +31,8 @@ def actor_critic_loss(
     actions: Shaped[Tensor, "T B *action"],
     returns: Float[Tensor, "T B"],
     advantages: Float[Tensor, "T B"],
-    weights: ActorCriticWeights,
-    entropy_weight: Float[Tensor, ""] | None = None,
+    vf_coef: float | Float[Tensor, ""],
+    ent_coef: float | Float[Tensor, ""],
 ) -> ActorCriticLoss:
     """L^RL = -A log π(a|x) + c_v (G - v)² - c_H H(π), averaged over time and batch.
 
@@ -62,14 +46,13 @@ def actor_critic_loss(
         actions: `[T, B]`, or `[T, B, ...]` for actions of several parts.
         returns: `[T, B]`: G^v_t.
         advantages: `[T, B]`: A_t = G^v_t - v(x_t).
-        weights: c_v and c_H.
-        entropy_weight: scalar; replaces c_H unless `None`.
+        vf_coef: c_v ≥ 0, coefficient of the mean squared value error.
+        ent_coef: c_H ≥ 0, coefficient of the entropy bonus.
     """
     policy = -(advantages * distribution.log_prob(policy_outputs, actions)).mean()
     value = ((returns - values) ** 2).mean()
     entropy = distribution.entropy(policy_outputs, actions).mean()
-    bonus = (weights.entropy if entropy_weight is None else entropy_weight) * entropy
-    return ActorCriticLoss(policy + weights.value * value - bonus, policy, value, entropy)
+    return ActorCriticLoss(policy + vf_coef * value - ent_coef * entropy, policy, value, entropy)
 
 
 def normalize(advantages: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:

@@ -118,12 +118,19 @@ class RMSProp(Optimizer):
         return {"second_moment": {k: torch.full_like(p, self.initial_moment) for k, p in params.items()}}
 
     def step(
-        self, params: Params, gradients: Params, state: OptimizerState, learning_rate: Tensor | float
+        self,
+        params: Params,
+        gradients: Params,
+        state: OptimizerState,
+        learning_rate: Tensor | float,
+        epsilon: Tensor | float | None = None,
     ) -> tuple[Params, OptimizerState]:
+        """See `Optimizer.step`; `epsilon` replaces the optimizer's own."""
+        epsilon = self.epsilon if epsilon is None else epsilon
         old = state["second_moment"]
         moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
         scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
-        new = {k: p - learning_rate * gradients[k] * torch.rsqrt(scale[k] + self.epsilon) for k, p in params.items()}
+        new = {k: p - learning_rate * gradients[k] * torch.rsqrt(scale[k] + epsilon) for k, p in params.items()}
         return new, {"second_moment": moment}
 
 
@@ -154,14 +161,21 @@ class Adam(Optimizer):
         return {"first_moment": zeros, "second_moment": {k: z.clone() for k, z in zeros.items()}, "powers": powers}
 
     def step(
-        self, params: Params, gradients: Params, state: OptimizerState, learning_rate: Tensor | float
+        self,
+        params: Params,
+        gradients: Params,
+        state: OptimizerState,
+        learning_rate: Tensor | float,
+        epsilon: Tensor | float | None = None,
     ) -> tuple[Params, OptimizerState]:
+        """See `Optimizer.step`; `epsilon` replaces the optimizer's own."""
+        epsilon = self.epsilon if epsilon is None else epsilon
         first = {k: self.beta1 * state["first_moment"][k] + (1 - self.beta1) * gradients[k] for k in params}
         second = {k: self.beta2 * state["second_moment"][k] + (1 - self.beta2) * gradients[k] ** 2 for k in params}
         power1, power2 = state["powers"]["beta1"] * self.beta1, state["powers"]["beta2"] * self.beta2
         new = {}
         for k, p in params.items():
-            root = torch.rsqrt(second[k] / (1 - power2) + self.epsilon**2)
+            root = torch.rsqrt(second[k] / (1 - power2) + epsilon**2)
             decayed = p - learning_rate * self.weight_decay * p if self.weight_decay else p
             new[k] = decayed - learning_rate * first[k] / (1 - power1) * root
         powers = {"beta1": power1, "beta2": power2}

@@ -21,6 +21,7 @@ from dgvf_agents.core.acting import sample_actions
 from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import (
     InnerState,
+    Numbers,
     UpdateRule,
     inner_update,
     meta_loss_gradient,
@@ -110,55 +111,55 @@ class PackedFunctions:
     def __init__(self, rule: UpdateRule, eta: Params) -> None:
         """
         Args:
-            rule: the update rule.
+            rule: the update rule; its numbers do not matter.
             eta: η, for its names and shapes.
         """
         theta = rule.network.params()
-        self._rule = rule
+        self._rule = rule.structure
         self.theta = Packing(theta)
         self.optimizer = Packing(rule.optimizer.init(theta))
         self.eta = Packing(eta)
 
-    def of_rule(self, rule: UpdateRule) -> PackedFunctions:
-        """The functions of a rule that differs in numbers only."""
-        other = copy.copy(self)
-        other._rule = rule
-        return other
+    def _at(self, numbers: Numbers) -> UpdateRule:
+        return dataclasses.replace(self._rule, numbers=numbers)
 
     def update(
-        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor, numbers: Numbers
     ) -> tuple[InnerState, InnerMetrics]:
         """`inner_update`."""
         named = self._named(state)
-        after, metrics = inner_update(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
+        after, metrics = inner_update(self._at(numbers), named, self.eta.unpack(eta), rollout, learning_rate)
         return self.packed(after), metrics
 
     def update_with_meta_loss(
-        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor
+        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor, numbers: Numbers
     ) -> tuple[tuple[InnerState, Tensor], InnerMetrics]:
         """`update_with_meta_loss`."""
-        named = self._named(state)
-        (after, loss), metrics = update_with_meta_loss(self._rule, named, self.eta.unpack(eta), rollout, learning_rate)
+        rule, named = self._at(numbers), self._named(state)
+        (after, loss), metrics = update_with_meta_loss(rule, named, self.eta.unpack(eta), rollout, learning_rate)
         return (self.packed(after), loss), metrics
 
-    def meta_loss_gradient(self, theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
+    def meta_loss_gradient(self, theta: Params, rollout: Rollout, numbers: Numbers) -> tuple[Params, Tensor]:
         """`meta_loss_gradient`, with zeros for parameters that the meta-loss does not depend on."""
         named = self.theta.unpack(theta)
-        gradients, loss = meta_loss_gradient(self._rule, named, rollout)
+        gradients, loss = meta_loss_gradient(self._at(numbers), named, rollout)
         return self.theta.pack({name: gradients.get(name, torch.zeros_like(v)) for name, v in named.items()}), loss
 
     def vector(self, state: InnerState) -> Tensor:
         """A packed state as one vector: θ, followed by the optimizer's statistics."""
         return torch.cat([state.theta[KEY], *state.optimizer[KEY].values()])
 
-    def update_of_vector(self, eta: Params, rollout: Rollout, learning_rate: Tensor) -> Callable[[Tensor], Tensor]:
-        """`update` as a function of `vector`, from θ_{k-1} to θ_k; of several learners, that of one alone."""
-        alone = self if self._rule.averaging is None else self.of_rule(dataclasses.replace(self._rule, averaging=None))
+    def update_of_vector(
+        self, eta: Params, rollout: Rollout, learning_rate: Tensor, numbers: Numbers
+    ) -> Callable[[Tensor], Tensor]:
+        """`update` as a function of `vector`, from θ_{k-1} to θ_k; of several learners, of one alone."""
+        alone = copy.copy(self)
+        alone._rule = dataclasses.replace(self._rule, averaging=None)
 
         def after(vector: Tensor) -> Tensor:
             theta, statistics = vector.split([self.theta.size, self.optimizer.size])
             state = InnerState({KEY: theta}, {KEY: {KEY: statistics} if self.optimizer.size else {}})
-            return self.vector(alone.update(state, eta, rollout, learning_rate)[0])
+            return self.vector(alone.update(state, eta, rollout, learning_rate, numbers)[0])
 
         return after
 

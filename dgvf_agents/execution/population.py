@@ -1,8 +1,8 @@
 """The functions of a population: P members at once, by `torch.func.vmap` on packed parameters.
 
-Members agree in shapes and in the task. They differ in parameters, experience, learning rate, and any of
-`RULE_SETTINGS`. Every tensor has a leading axis of P members: θ `[P, n]`, the rewards of a batch `[P, T, B]`. Members
-do not depend on each other, so `dgvf_agents.core.unroll.Unroll` takes these functions as they are.
+Members agree in structure. They differ in parameters, experience, learning rate, and numbers. Every tensor has a
+leading axis of P members: θ `[P, n]`, the rewards of a batch `[P, T, B]`. Members do not depend on each other, so
+`dgvf_agents.core.unroll.Unroll` takes these functions as they are.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.inner_update import InnerState, UpdateRule
+from dgvf_agents.core.inner_update import InnerState, Numbers
 from dgvf_agents.core.types import Params, Rollout, SampledActions
 from dgvf_agents.execution.fused import Act, Experience, FusedSteps
 from dgvf_agents.execution.packing import PackedFunctions
-from dgvf_agents.execution.rule_settings import FunctionsOfSettings, Settings
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.functional.simulation import SimulatedRollout
 
@@ -29,21 +28,20 @@ class MemberBatches(NamedTuple):
 
     fields: dict[str, Any]
     """The fields of `Rollout` by name, each with a leading axis of members."""
-    settings: Settings
-    """All settings that the rule has, each `[P]`."""
+    numbers: dict[str, Tensor]
+    """The fields of `Numbers` by name, each `[P]`."""
 
 
 @final
 class PopulationFunctions:
     """The functions of `PackedFunctions` for P members."""
 
-    def __init__(self, packed: PackedFunctions, rule: UpdateRule) -> None:
+    def __init__(self, packed: PackedFunctions) -> None:
         """
         Args:
             packed: the functions of one member.
-            rule: its rule; its settings do not matter.
         """
-        self._functions = FunctionsOfSettings(packed, rule)
+        self._functions = packed
 
     def update(
         self, state: InnerState, eta: Params, batch: MemberBatches, learning_rate: Tensor
@@ -51,7 +49,7 @@ class PopulationFunctions:
         """`PackedFunctions.update` of every member; learning rates are `[P]`."""
 
         def member(state: InnerState, eta: Params, batch: MemberBatches, rate: Tensor) -> tuple[InnerState, Metrics]:
-            after, metrics = self._functions.update(state, eta, Rollout(**batch.fields), rate, batch.settings)
+            after, metrics = self._functions.update(state, eta, Rollout(**batch.fields), rate, Numbers(**batch.numbers))
             return after, metrics._asdict()
 
         return torch.func.vmap(member)(state, eta, batch, learning_rate)
@@ -63,7 +61,7 @@ class PopulationFunctions:
 
         def member(state: InnerState, eta: Params, batch: MemberBatches, rate: Tensor) -> Any:
             functions, rollout = self._functions, Rollout(**batch.fields)
-            scored, metrics = functions.update_with_meta_loss(state, eta, rollout, rate, batch.settings)
+            scored, metrics = functions.update_with_meta_loss(state, eta, rollout, rate, Numbers(**batch.numbers))
             return scored, metrics._asdict()
 
         return torch.func.vmap(member)(state, eta, batch, learning_rate)
@@ -72,7 +70,7 @@ class PopulationFunctions:
         """`PackedFunctions.meta_loss_gradient` of every member."""
 
         def member(theta: Params, batch: MemberBatches) -> tuple[Params, Tensor]:
-            return self._functions.meta_loss_gradient(theta, Rollout(**batch.fields), batch.settings)
+            return self._functions.meta_loss_gradient(theta, Rollout(**batch.fields), Numbers(**batch.numbers))
 
         return torch.func.vmap(member)(theta, batch)
 

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from dgvf_agents.core.acting import Act
 from dgvf_agents.core.inner_metrics import InnerMetrics
-from dgvf_agents.core.inner_update import InnerState, UpdateRule
+from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import MetaLossFunction, UpdateFunction, UpdateWithMetaLossFunction
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.packing import PackedFunctions
-from dgvf_agents.execution.rule_settings import FunctionsOfSettings, settings_of
 
 
 @final
@@ -27,6 +26,8 @@ class UpdateFunctions:
     """The update rule."""
     packed: PackedFunctions
     """The eager functions on packed θ, η and optimizer statistics."""
+    numbers: Numbers
+    """The rule's numbers as scalar tensors."""
     act: Act
     """Samples actions: `PackedFunctions.act`."""
     compilation: Compilation
@@ -46,17 +47,17 @@ class UpdateFunctions:
             eta: η, for its names and shapes.
             compilation: which updates run compiled.
         """
-        packed = PackedFunctions(rule, eta)
-        functions = FunctionsOfSettings(packed, rule)
-        settings = (settings_of(rule, next(iter(rule.network.params().values()))),)
+        packed, new = PackedFunctions(rule, eta), next(iter(rule.network.params().values())).new_full
+        numbers = Numbers(**{name: new((), value) for name, value in rule.numbers.given().items()})
         return cls(
             rule,
             packed,
-            functions.act,
+            numbers,
+            packed.act,
             compilation,
-            Compiled(functions.update, compilation, differentiable=2, last=settings),
-            Compiled(functions.meta_loss_gradient, compilation, last=settings),
-            Compiled(functions.update_with_meta_loss, compilation, differentiable=2, last=settings),
+            Compiled(packed.update, compilation, differentiable=2, last=(numbers,)),
+            Compiled(packed.meta_loss_gradient, compilation, last=(numbers,)),
+            Compiled(packed.update_with_meta_loss, compilation, differentiable=2, last=(numbers,)),
         )
 
     def at(self, update: int) -> ChosenFunctions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar, final
+from typing import Any, TypeVar, final
 
 import gymnasium as gym
 import numpy as np
@@ -17,7 +17,6 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.core.argument_checks import (
     check_counts,
     checked_seed,
@@ -74,8 +73,6 @@ class DGVFImpala(DiscoveryAlgorithm):
     act with slightly older parameters while this one learns. Steps are counted when they are learned from, and
     callbacks' `on_step` is called once per batch.
     """
-
-    rule_settings: ClassVar[tuple[str, ...]] = (*RULE_SETTINGS, "rho_bar", "c_bar")
 
     rho_bar: float
     c_bar: float

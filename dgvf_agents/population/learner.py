@@ -16,7 +16,6 @@ from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import get_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.population import MemberBatches, PopulationFunctions
-from dgvf_agents.execution.rule_settings import RULE_SETTINGS, Settings, setting_of
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.learner_state import LearnerState, UnrollState
@@ -32,13 +31,13 @@ class PopulationLearner:
         """
         Args:
             learners: of the members. They agree in shapes, in the number of updates, and in all settings but
-                `RULE_SETTINGS`, learning rates and maximum norms. They are not changed.
+                numbers, learning rates and maximum norms. They are not changed.
             compilation: which updates run compiled.
         """
         first = learners[0]
         self._settings, self._discovers, self._packed = first.settings, first.discovers, first.functions.packed
         self._functions = _functions(first.functions, compilation)
-        self._member_settings = _settings_of_members(learners)
+        self._numbers = _numbers_of(learners)
         states = [learner.get_state() for learner in learners]
         self._state = stacked([learner.packed_state for learner in learners])
         self._eta = stacked([learner.packed_eta for learner in learners])
@@ -76,7 +75,7 @@ class PopulationLearner:
             learning_rates: α′ of every member.
             meta_rates: α of every member.
         """
-        batch, rates = MemberBatches(fields, self._member_settings), self._vector(learning_rates)
+        batch, rates = MemberBatches(fields, self._numbers), self._vector(learning_rates)
         if self._discovers:
             if self._unroll is not None and self._unroll.updates >= self._settings.unroll_length:
                 self._meta_loss = self._unroll.add_meta_loss(batch)
@@ -111,7 +110,7 @@ class PopulationLearner:
         for k in range(len(unrolls[0].rollouts)):
             fields = stacked_rollouts([unroll.rollouts[k] for unroll in unrolls])
             rates = torch.stack([unroll.learning_rates[k] for unroll in unrolls])
-            self._unrolled_update(MemberBatches(fields, self._member_settings), rates)
+            self._unrolled_update(MemberBatches(fields, self._numbers), rates)
         self._unroll.set_state(current)
         self._state, self._metrics, self._meta_loss = current, metrics, meta_loss
 
@@ -169,10 +168,11 @@ class PopulationLearner:
 
 def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFunctions:
     """The functions of P members in place of those of one."""
-    population = PopulationFunctions(functions.packed, functions.rule)
+    population = PopulationFunctions(functions.packed)
     return UpdateFunctions(
         functions.rule,
         functions.packed,
+        functions.numbers,
         functions.act,
         compilation,
         Compiled(population.update, compilation, differentiable=2),  # type: ignore[arg-type]
@@ -181,16 +181,11 @@ def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFu
     )
 
 
-def _settings_of_members(learners: Sequence[DiscoveryLearner]) -> Settings:
-    """All settings that the rules have, `[P]`."""
-    settings, theta = {}, learners[0].packed_state.theta[KEY]
-    for name in RULE_SETTINGS:
-        values = [setting_of(learner.functions.rule, name) for learner in learners]
-        if any(value is not None for value in values):
-            if None in values:
-                raise ValueError(f"{name} must be a number for all members or for none, got {values}")
-            settings[name] = theta.new_tensor(values)
-    return settings
+def _numbers_of(learners: Sequence[DiscoveryLearner]) -> dict[str, Tensor]:
+    """The members' numbers by name, each `[P]`; `None` for all members or for none."""
+    given = [learner.functions.rule.numbers.given() for learner in learners]
+    new = learners[0].packed_state.theta[KEY].new_tensor
+    return {name: new([own[name] for own in given]) for name in given[0]}
 
 
 def _stacked_or_none(trees: Sequence[Tree | None]) -> Tree | None:

@@ -8,7 +8,7 @@ import pathlib
 from abc import ABC
 from collections.abc import Iterable
 from copy import deepcopy
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from gymnasium.vector import VectorEnv
@@ -19,7 +19,7 @@ from stable_baselines3.common.utils import check_for_correct_spaces, get_system_
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.utils._pytree import tree_map_only
 
-from dgvf_agents.agents.arguments import SCHEDULES
+from dgvf_agents.agents.arguments import RULE_SETTINGS, SCHEDULES
 from dgvf_agents.agents.logging import get_log, restore_log
 from dgvf_agents.agents.schedules import value_at
 from dgvf_agents.storage.environment_validation import check_environment
@@ -77,7 +77,6 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
     _prepare_update: Any
     _rollout: Any
     _sync_policy: Any
-    rule_settings: ClassVar[tuple[str, ...]]
     _stored_training: dict[str, Any] | None = None  # of a model loaded without environment
     _stored_log: dict[str, Any] | None = None  # until there is a logger
 
@@ -251,7 +250,7 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
             learner = _on_device(stored.learner, self.device)
             check_learner(learner, self.learner, self._spaces())
             self.learner.set_state(learner)
-        if changed & set(self.rule_settings):
+        if changed & set(RULE_SETTINGS):
             self.learner.restart_unroll()
         self._sync_policy()
 

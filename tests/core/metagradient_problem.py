@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -13,8 +13,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
-from dgvf_agents.core.losses import ActorCriticWeights
+from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule, inner_update, meta_loss_gradient
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
 from dgvf_agents.core.question_networks import SharedQuestionNetwork
@@ -278,15 +277,23 @@ def rule_of(case: Case) -> UpdateRule:
         Categorical(ACTIONS),
         given.task,
         optimizer_of(slow.rule),
-        ActorCriticWeights(slow.value_weight, slow.entropy_weight),
+        Numbers(
+            gamma=slow.discount,
+            vf_coef=slow.value_weight,
+            ent_coef=slow.entropy_weight,
+            auxiliary_coefficient=slow.auxiliary_coefficient,
+            max_grad_norm=case.max_gradient_norm,
+        ),
         targets=OnPolicyTargets() if case.bounds is None else VTraceTargets(*case.bounds),
-        discount=slow.discount,
-        auxiliary_coefficient=slow.auxiliary_coefficient,
         encoder_mode=case.encoder_mode,
         convention=case.convention,
-        max_gradient_norm=case.max_gradient_norm,
         auxiliary_weighting=case.weighting,
     )
+
+
+def with_numbers(rule: UpdateRule, **changes: Any) -> UpdateRule:
+    """The rule with other numbers."""
+    return replace(rule, numbers=rule.numbers._replace(**changes))
 
 
 def state_of(case: Case) -> InnerState:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from dgvf_agents.core.inner_update import InnerMetrics, InnerState, inner_update, meta_loss_gradient
-from dgvf_agents.core.losses import ActorCriticWeights
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import (
@@ -37,6 +36,7 @@ from tests.core.metagradient_problem import (
     rule_of,
     state_of,
     unmoved,
+    with_numbers,
 )
 from tests.core_oracles import StopGradientInputs, encode, head, slow_returns
 from tests.random_rollouts import random_rollout
@@ -63,7 +63,7 @@ def test_inner_updates_follow_the_transcription(case: Case) -> None:
 
 def plain_step(case: Case, **changes: Any) -> tuple[InnerState, InnerMetrics]:
     """One inner update by gradient descent with α′ = 1, so that parameters move by the negative gradient."""
-    given, rule = problem(case.task), replace(rule_of(case), optimizer=SGD(), **changes)
+    given, rule = problem(case.task), with_numbers(replace(rule_of(case), optimizer=SGD()), **changes)
     return inner_update(rule, InnerState(given.theta, {}), given.eta, given.rollouts[0], torch.tensor(1.0))
 
 
@@ -76,7 +76,7 @@ def test_heads_move_by_the_updates_of_the_paper(encoder_mode: str) -> None:
     case = Case(encoder_mode=encoder_mode)
     given, rollout = problem(case.task), problem(case.task).rollouts[0]
     theta, slow = given.theta, algorithm(case)
-    moved_to = plain_step(case, weights=ActorCriticWeights(slow.value_weight, 0.0))[0].theta
+    moved_to = plain_step(case, ent_coef=0.0)[0].theta
     stopped: StopGradientInputs = slow.stop_gradient_inputs(theta, rollout)
     x, alive = stopped.features, 1.0 - rollout.terminated.double()
     returns = slow_returns(rollout.rewards, slow.discount * alive, stopped.next_values, rollout.segment_end)
@@ -237,7 +237,7 @@ def test_finite_with_dead_units(case: Case) -> None:
 @zero_cases
 def test_finite_where_the_whole_inner_gradient_is_zero(case: Case) -> None:
     """No advantages, no entropy bonus, no answer loss: the gradient's norm, which clipping divides by, is zero."""
-    rule = replace(rule_of(case), weights=ActorCriticWeights(0.5, 0.0), auxiliary_coefficient=0.0)
+    rule = with_numbers(rule_of(case), vf_coef=0.5, ent_coef=0.0, auxiliary_coefficient=0.0)
     state, given = with_theta(case, value=0.0), problem(case.task)
     batches = [rollout._replace(rewards=torch.zeros_like(rollout.rewards)) for rollout in given.rollouts[:3]]
     after, metrics = inner_update(rule, state, given.eta, batches[0], learning_rate(case))

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.distributions import Categorical, SquashedGaussian
-from dgvf_agents.core.losses import ActorCriticLoss, ActorCriticWeights, actor_critic_loss, normalize, regression_loss
+from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, normalize, regression_loss
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -27,22 +27,22 @@ class LinearAgent:
         self.returns = torch.randn(STEPS, NUM_ENVS, generator=generator)
         self.advantages = self.returns - (self.x @ self.value).detach()
 
-    def loss(self, weights: ActorCriticWeights) -> ActorCriticLoss:
+    def loss(self, vf_coef: float, ent_coef: float) -> ActorCriticLoss:
         outputs, values = self.x @ self.policy.T, self.x @ self.value
         return actor_critic_loss(
-            Categorical(ACTIONS), outputs, values, self.actions, self.returns, self.advantages, weights
+            Categorical(ACTIONS), outputs, values, self.actions, self.returns, self.advantages, vf_coef, ent_coef
         )
 
-    def negative_gradients(self, weights: ActorCriticWeights) -> tuple[Tensor, Tensor]:
+    def negative_gradients(self, vf_coef: float, ent_coef: float) -> tuple[Tensor, Tensor]:
         """In θ^π and θ^v."""
-        of_policy, of_value = torch.autograd.grad(self.loss(weights).total, (self.policy, self.value))
+        of_policy, of_value = torch.autograd.grad(self.loss(vf_coef, ent_coef).total, (self.policy, self.value))
         return -of_policy, -of_value
 
 
 def test_the_negative_gradient_is_the_value_update_of_the_paper() -> None:
     """(G^v_t - v(x_t)) ∂v(x_t)/∂θ^v, times 2 c_v and averaged: the loss is c_v times a squared error."""
     agent, value_weight = LinearAgent(), 0.6
-    _, update = agent.negative_gradients(ActorCriticWeights(value_weight, 0.02))
+    _, update = agent.negative_gradients(value_weight, 0.02)
     expected = torch.zeros(FEATURES)
     for t, b in product(range(STEPS), range(NUM_ENVS)):
         error = agent.returns[t, b] - (agent.value * agent.x[t, b]).sum()
@@ -56,7 +56,7 @@ def test_the_negative_gradient_is_the_policy_update_of_the_paper() -> None:
     For a softmax ∂log π(a)/∂z_i = [a = i] - π_i and ∂H/∂z_i = -π_i (log π_i + H).
     """
     agent, entropy_weight = LinearAgent(), 0.02
-    update, _ = agent.negative_gradients(ActorCriticWeights(0.6, entropy_weight))
+    update, _ = agent.negative_gradients(0.6, entropy_weight)
     expected = torch.zeros(ACTIONS, FEATURES)
     for t, b in product(range(STEPS), range(NUM_ENVS)):
         scores = [math.exp(float(agent.policy[i].detach() @ agent.x[t, b])) for i in range(ACTIONS)]
@@ -72,7 +72,7 @@ def test_the_negative_gradient_is_the_policy_update_of_the_paper() -> None:
 
 def test_parts_of_the_loss() -> None:
     agent = LinearAgent()
-    loss = agent.loss(ActorCriticWeights(0.6, 0.02))
+    loss = agent.loss(0.6, 0.02)
     reference = torch.distributions.Categorical(logits=agent.x @ agent.policy.T)
     torch.testing.assert_close(loss.policy, -(agent.advantages * reference.log_prob(agent.actions)).mean())
     torch.testing.assert_close(loss.value, (agent.advantages**2).mean(), check_stride=False)
@@ -82,17 +82,9 @@ def test_parts_of_the_loss() -> None:
 
 def test_without_weights_only_the_policy_learns() -> None:
     agent = LinearAgent()
-    of_policy, of_value = agent.negative_gradients(ActorCriticWeights(0.0, 0.0))
+    of_policy, of_value = agent.negative_gradients(0.0, 0.0)
     assert of_policy.any()
     assert not of_value.any()
-
-
-def test_an_entropy_weight_of_its_own_takes_the_place_of_the_usual_one() -> None:
-    agent = LinearAgent()
-    outputs, values = agent.x @ agent.policy.T, agent.x @ agent.value
-    rest = (agent.actions, agent.returns, agent.advantages, ActorCriticWeights(0.6, 0.02), torch.tensor(0.3))
-    loss = actor_critic_loss(Categorical(ACTIONS), outputs, values, *rest)
-    torch.testing.assert_close(loss.total, loss.policy + 0.6 * loss.value - 0.3 * loss.entropy)
 
 
 def test_an_entropy_without_closed_form_is_estimated_from_the_actions() -> None:
@@ -101,7 +93,7 @@ def test_an_entropy_without_closed_form_is_estimated_from_the_actions() -> None:
     outputs = torch.randn(STEPS, NUM_ENVS, 4, generator=generator)
     actions = torch.rand(STEPS, NUM_ENVS, 2, generator=generator) * 1.8 - 0.9
     zeros = torch.zeros(STEPS, NUM_ENVS)
-    loss = actor_critic_loss(distribution, outputs, zeros, actions, zeros, zeros, ActorCriticWeights(0.0, 0.1))
+    loss = actor_critic_loss(distribution, outputs, zeros, actions, zeros, zeros, 0.0, 0.1)
     mean, log_std = outputs.chunk(2, -1)
     gaussian = torch.distributions.Normal(mean, log_std.exp())
     squashed = torch.distributions.TransformedDistribution(gaussian, torch.distributions.TanhTransform())
@@ -124,13 +116,6 @@ def test_targets_of_another_shape_are_refused() -> None:
     """They would be broadcast, and a loss of something else come out."""
     with pytest.raises(ValueError, match=r"targets must have the predictions' shape \(4, 3, 1\), got \(4, 3\)"):
         regression_loss(torch.zeros(4, 3, 1), torch.zeros(4, 3))
-
-
-@pytest.mark.parametrize("name", ["value", "entropy"])
-@pytest.mark.parametrize("value", [-0.5, math.nan])
-def test_invalid_weights(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"{name} must be .*>= 0, got {value}"):
-        ActorCriticWeights(**{name: value})
 
 
 def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_are_the_same() -> None:

@@ -130,7 +130,7 @@ def test_huge_ratios_have_finite_derivatives() -> None:
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_gradient_of_the_loss_equals_finite_differences(normalize: bool) -> None:
     case = Case(bounds=(1.6, 0.7))
-    rule, given = replace(rule_of(case), normalize_advantages=normalize), problem_of(case)
+    rule, given = replace(rule_of(case), normalize_advantage=normalize), problem_of(case)
     rollout = given.rollouts[0]
     heads = {name: value for name, value in given.theta.items() if not name.startswith("encoder.")}
     features = given.network.encode(given.theta, rollout.observations)

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.guidance import INPUT_BATCHES
 from dgvf_agents.cli import main
+from dgvf_agents.core.inner_update import Numbers
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
@@ -90,9 +92,9 @@ def gradient_of(model: DGVFA2C, storage: str = "graph") -> Params:
     """The meta-gradient of an untrained model on the CPU's rollouts."""
     state = model.learner.packed_state
     batches = tree_map_only(Tensor, lambda tensor: tensor.to(model.device), list(rollouts()))
-    packed, rate = model.learner.functions.packed, torch.tensor(1e-3, device=model.device)
+    functions, rate = model.learner.functions, torch.tensor(1e-3, device=model.device)
     return meta_gradient(
-        packed.update, packed.meta_loss_gradient, state, model.learner.packed_eta, batches, rate, storage=storage
+        functions.update, functions.meta_loss, state, model.learner.packed_eta, batches, rate, storage=storage
     )  # type: ignore[arg-type]
 
 
@@ -219,7 +221,7 @@ def test_other_fields_of_a_resumed_run_must_be_the_same(finished: Path) -> None:
 def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
     model = small_model(storage=storage)
     packed = model.learner.functions.packed
-    state, eta, batches, rate, noise = tree_map_only(
+    state, eta, batches, rate, noise, numbers = tree_map_only(
         Tensor,
         lambda tensor: tensor.detach().to("meta"),
         (
@@ -228,11 +230,13 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
             list(rollouts()[:3]),
             torch.tensor(1e-3),
             torch.zeros(COPIES),
+            model.learner.functions.numbers.given(),
         ),
     )
+    given = {"numbers": Numbers(**numbers)}
     unroll = Unroll(
-        *(packed.update, packed.meta_loss_gradient, state, eta),
-        update_with_meta_loss=packed.update_with_meta_loss,
+        *(partial(packed.update, **given), partial(packed.meta_loss_gradient, **given), state, eta),
+        update_with_meta_loss=partial(packed.update_with_meta_loss, **given),
         storage=storage,  # type: ignore[arg-type]
         length=2,
     )
@@ -284,7 +288,7 @@ def test_updates_agree_with_those_of_float32_within_the_tolerance_of_bfloat16() 
         model = small_model(mixed_precision=mixed)
         state = model.learner.packed_state
         with Products() as products:
-            new, metrics = model.learner.functions.packed.update(
+            new, metrics = model.learner.functions.update(
                 state, model.learner.packed_eta, rollouts()[0], torch.tensor(1.0)
             )
         after[mixed] = {name: new.theta[name] - model.learner.packed_state.theta[name] for name in new.theta}, metrics

@@ -43,7 +43,7 @@ def test_packed_updates_are_the_named_ones_with_continuous_actions(kwargs: dict[
         named, _ = inner_update(learner.functions.rule, named, learner.eta, rollout, rate)
     state = learner.packed_state
     for _ in range(2):
-        state, _ = packed.update(state, learner.packed_eta, rollout, rate)
+        state, _ = learner.functions.update(state, learner.packed_eta, rollout, rate)
     torch.testing.assert_close(packed.theta.unpack(state.theta), dict(named.theta))
     statistics = packed.optimizer.unpack(state.optimizer[KEY])
     for name, values in statistics.items():
@@ -80,8 +80,8 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
 
     named = meta_gradient(update, meta_loss, state, eta, rollouts, rate, storage=storage)  # type: ignore[arg-type]
     vector = meta_gradient(
-        packed.update,
-        packed.meta_loss_gradient,
+        model.learner.functions.update,
+        model.learner.functions.meta_loss,
         packed.packed(state),
         packed.eta.pack(eta),
         rollouts,
@@ -97,17 +97,17 @@ def test_the_packed_meta_gradient_is_the_named_one(storage: str) -> None:
 def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
     model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
     model.learn(30)
-    rollout, packed, rate = model._rollout, model.learner.functions.packed, torch.tensor(1e-2)
+    rollout, functions, rate = model._rollout, model.learner.functions, torch.tensor(1e-2)
     assert rollout is not None
     state = model.learner.packed_state
     gradients, thetas = [], []
     for at_once in (False, True):
         unroll = Unroll(
-            packed.update,
-            packed.meta_loss_gradient,
+            functions.update,
+            functions.meta_loss,
             state,
             model.learner.packed_eta,
-            update_with_meta_loss=packed.update_with_meta_loss,
+            update_with_meta_loss=functions.update_with_meta_loss,
             storage=storage,  # type: ignore[arg-type]
         )
         for k in range(4):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,9 +17,8 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY, PackedFunctions
 from dgvf_agents.execution.population import MemberBatches, PopulationFunctions
-from dgvf_agents.execution.rule_settings import with_settings
 from dgvf_agents.population.stacking import stacked, stacked_rollouts
-from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of
+from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of, with_numbers
 
 P, UPDATES = 3, 2
 
@@ -30,9 +30,9 @@ CASES = [
 ]
 
 SETTINGS = {
-    "discount": [0.9, 0.5, 0.0],
+    "gamma": [0.9, 0.5, 0.0],
     "auxiliary_coefficient": [0.3, 1.0, 3.0],
-    "value": [0.5, 0.1, 2.0],
+    "vf_coef": [0.5, 0.1, 2.0],
 }
 
 
@@ -52,16 +52,8 @@ def settings_of(case: Case) -> dict[str, list[float]]:
     if case.optimizer != "sgd":
         chosen["epsilon"] = [1e-3, 1e-2, 1e-1]
     if case.max_gradient_norm is not None:
-        chosen["max_gradient_norm"] = [0.1, 0.5, 100.0]
+        chosen["max_grad_norm"] = [0.1, 0.5, 100.0]
     return chosen
-
-
-def ruled(rule: UpdateRule, settings: dict[str, float]) -> UpdateRule:
-    """The rule with these numbers, checked as usual."""
-    own = dict(settings)
-    weights = dataclasses.replace(rule.weights, value=own.pop("value"))
-    optimizer = dataclasses.replace(rule.optimizer, **({"epsilon": own.pop("epsilon")} if "epsilon" in own else {}))
-    return dataclasses.replace(rule, weights=weights, optimizer=optimizer, **own)
 
 
 def members(case: Case) -> list[Member]:
@@ -73,7 +65,7 @@ def members(case: Case) -> list[Member]:
         def moved(tree: Any, generator: torch.Generator = generator) -> Any:
             return tree_map(lambda value: value + 0.1 * torch.rand(value.shape, generator=generator), tree)
 
-        rule = ruled(rule_of(case), {name: values[p] for name, values in settings.items()})
+        rule = with_numbers(rule_of(case), **{name: values[p] for name, values in settings.items()})
         start = state_of(case)
         statistics = {name: part if name == "powers" else moved(part) for name, part in start.optimizer.items()}
         rollouts = [
@@ -108,33 +100,22 @@ def test_members_are_what_they_are_alone(case: Case) -> None:
     for member in group:
         packed = PackedFunctions(member.rule, member.eta)
         packings.append((packed.packed(member.state), packed.eta.pack(member.eta)))
-        functions = (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
+        functions = tuple(
+            partial(function, numbers=member.rule.numbers)
+            for function in (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
+        )
         alone.append(unrolled(case, functions, *packings[-1], member.rollouts, member.rate))
-    settings = {name: torch.tensor(values) for name, values in settings_of(case).items()}
+    given = [member.rule.numbers.given() for member in group]
+    numbers = {name: torch.tensor([own[name] for own in given]) for name in given[0]}
     rates = torch.stack([member.rate for member in group])
     shared = rule_of(case)
-    population = PopulationFunctions(PackedFunctions(shared, group[0].eta), shared)
+    population = PopulationFunctions(PackedFunctions(shared, group[0].eta))
     functions = (population.update, population.meta_loss_gradient, population.update_with_meta_loss)
     fields = [stacked_rollouts([member.rollouts[k] for member in group]) for k in range(UPDATES + 1)]
-    rollouts: list[Any] = [MemberBatches(batch, settings) for batch in fields]
+    rollouts: list[Any] = [MemberBatches(batch, numbers) for batch in fields]
     start, eta = stacked([state for state, _ in packings]), stacked([eta for _, eta in packings])
     together = unrolled(case, functions, start, eta, rollouts, rates)
     for p, expected in enumerate(alone):
         own = builder(template(list(together)))([leaf[p] for leaf in flatten(list(together))])
         assert float(expected[3].abs().max()) > 0
         torch.testing.assert_close(own, list(expected), rtol=1e-4, atol=1e-6)
-
-
-def test_settings_are_named() -> None:
-    rule = rule_of(Case(optimizer="sgd"))
-    value = torch.tensor(0.5)
-    changed = with_settings(rule, {"discount": value, "value": value})
-    assert changed.discount is value
-    assert changed.weights.value is value
-    assert isinstance(rule.discount, float)
-    assert isinstance(rule.weights.value, float)
-    with pytest.raises(ValueError, match=r"among .*'discount'.*got 'gamma'"):
-        with_settings(rule, {"gamma": value})
-    for name in ("epsilon", "max_gradient_norm"):
-        with pytest.raises(ValueError, match=f"settings of the rule, got '{name}'"):
-            with_settings(rule, {name: value})

@@ -75,7 +75,7 @@ def test_the_defaults_are_the_paper_s_table() -> None:
     assert (model.encoder_mode, model.question_encoder, model.question_discount) == ("joint", "shared", None)
     rule, settings = model.learner.functions.rule, model.learner.settings
     assert rule.targets == VTraceTargets(1.0, 1.0)
-    assert rule.max_gradient_norm == 40.0 / samples
+    assert rule.numbers.max_grad_norm == 40.0 / samples
     assert rule.optimizer == RMSProp(0.99, 0.1 / samples**2, initial_moment=1 / samples**2)
     assert settings.max_grad_norm == 1.0 / samples
     assert settings.max_discount_grad_norm == 10.0 / samples
@@ -216,7 +216,7 @@ def test_settings_may_change_while_training() -> None:
     model.rho_bar, model.c_bar, model.max_grad_norm = 2.0, 1.5, 20.0
     model.learn(BATCH, reset_num_timesteps=False)
     rule = model.learner.functions.rule
-    assert (rule.targets, rule.max_gradient_norm) == (VTraceTargets(2.0, 1.5), 1.0)
+    assert (rule.targets, rule.numbers.max_grad_norm) == (VTraceTargets(2.0, 1.5), 1.0)
     model.c_bar = 3.0
     with pytest.raises(ValueError, match=r"c_bar must be <= rho_bar = 2.0, got 3.0"):
         model.learn(BATCH, reset_num_timesteps=False)

@@ -37,10 +37,10 @@ def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
     assert isinstance(model, DGVFImpala)
     rule = model.learner.functions.rule
     assert isinstance(model.policy.features_extractor, ResNetExtractor)
-    assert (rule.targets, rule.encoder_mode, rule.discount) == (VTraceTargets(1.0, 1.0), "joint", 0.99)
-    assert (rule.weights.value, rule.auxiliary_coefficient, rule.auxiliary_weighting) == (0.25, 1e-4, "fixed")
+    assert (rule.targets, rule.encoder_mode, rule.numbers.gamma) == (VTraceTargets(1.0, 1.0), "joint", 0.99)
+    assert (rule.numbers.vf_coef, rule.numbers.auxiliary_coefficient, rule.auxiliary_weighting) == (0.25, 1e-4, "fixed")
     assert rule.optimizer == RMSProp(0.99, epsilon=0.1 / 36, initial_moment=1 / 36)
-    assert rule.max_gradient_norm == pytest.approx(40 / 6)
+    assert rule.numbers.max_grad_norm == pytest.approx(40 / 6)
     assert (model.ent_coef, model.meta_learning_rate, model.lr_schedule(0.5)) == (0.01, 6e-4, 3e-4)
     settings = model.learner.settings
     assert (settings.max_grad_norm, settings.max_discount_grad_norm) == pytest.approx((1 / 6, 10 / 6))
@@ -48,7 +48,7 @@ def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
     assert (model.task.num_answers, model.unroll_length, model.question_discount) == (128, 10, None)
     of_a2c = build(dataclasses.replace(config, algorithm="a2c"))
     assert of_a2c.learner.functions.rule.optimizer == rule.optimizer
-    assert of_a2c.learner.functions.rule.max_gradient_norm == rule.max_gradient_norm
+    assert of_a2c.learner.functions.rule.numbers.max_grad_norm == rule.numbers.max_grad_norm
 
 
 @pytest.mark.parametrize("method", ["discovered", "pixel-control", "a2c"])

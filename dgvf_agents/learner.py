@@ -37,7 +37,7 @@ from dgvf_agents.options import Horizon, Objective, Storage
 @final
 @dataclass(frozen=True)
 class MetaSettings:
-    """Settings of the meta-gradient and the meta-update."""
+    """Settings of the meta-gradient and the meta-update, named like hyperparameters, for mean losses."""
 
     unroll_length: int = 10
     """L, inner updates per meta-update (paper: 10)."""
@@ -47,11 +47,11 @@ class MetaSettings:
     """See `Unroll`."""
     storage: Storage = "graph"
     """See `Unroll`."""
-    max_grad_norm: float = 1.0
+    meta_max_grad_norm: float = 1.0
     """Maximum norm of the meta-gradient; may be infinite."""
-    max_discount_grad_norm: float | None = None
+    meta_max_discount_grad_norm: float | None = None
     """Maximum norm of the meta-gradient of the discounts' head; `None`: one norm over all of η."""
-    skip_norm: float = 1e3
+    meta_skip_norm: float = 1e3
     """A meta-gradient with a larger norm is skipped; may be infinite."""
 
     @property
@@ -168,13 +168,13 @@ class DiscoveryLearner:
     def _meta_update(self, gradient: Params, learning_rate: float) -> None:
         """η ← η - α Adam(gradient), unless the meta-gradient is too large or not finite."""
         settings, packing = self.settings, self._functions.packed.eta
-        norm, discount_norm = settings.max_grad_norm, settings.max_discount_grad_norm
+        norm, discount_norm = settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm
         gradient = self._functions.over_learners(gradient)
         separately = None
         if discount_norm is not None:
             separately = partial(clip_meta_gradient, eta=packing, max_norm=norm, max_discount_norm=discount_norm)
         taken = self._meta_optimizer.step(
-            gradient, learning_rate, max_norm=norm, skip_norm=settings.skip_norm, clip=separately
+            gradient, learning_rate, max_norm=norm, skip_norm=settings.meta_skip_norm, clip=separately
         )
         self.meta_gradient_norm = self._meta_optimizer.norm
         self.meta_updates += taken

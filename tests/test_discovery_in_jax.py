@@ -110,7 +110,7 @@ def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: st
         questions=QUESTIONS,
     )
     learner = model.learner
-    learner.settings = learner.settings.__class__(unroll_length=L, max_grad_norm=NORM, skip_norm=math.inf)
+    learner.settings = learner.settings.__class__(unroll_length=L, meta_max_grad_norm=NORM, meta_skip_norm=math.inf)
 
     @jax.jit
     def iterate(inner: Any, eta: Any, adam: Any, k: Any) -> Any:

@@ -145,7 +145,7 @@ def test_only_discovered_questions_change() -> None:
 
 
 def test_a_meta_gradient_that_is_too_large_is_skipped_and_counted() -> None:
-    one = learner(settings=MetaSettings(L, skip_norm=1e-9))
+    one = learner(settings=MetaSettings(L, meta_skip_norm=1e-9))
     before = one.eta
     run(one, ROLLOUTS[: 2 * L + 1])
     assert (one.meta_updates, one.meta_skipped) == (0, 2)

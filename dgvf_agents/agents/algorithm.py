@@ -55,13 +55,9 @@ from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
 from dgvf_agents.learner_state import LearnerState
 from dgvf_agents.options import (
-    AuxiliaryWeighting,
-    Convention,
     EncoderMode,
-    Horizon,
     LossReduction,
     Mode,
-    Objective,
     QuestionEncoder,
     RMSPropRule,
     Storage,
@@ -100,30 +96,21 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     compilation: Compilation
     """Which updates run compiled."""
 
-    normalize_advantage: bool
     use_rms_prop: bool
     rms_prop: RMSPropRule
     rms_prop_eps: float
     rms_prop_decay: float
     auxiliary_task: str | Callable[..., AuxiliaryTask]
     auxiliary_coefficient: float | Schedule
-    auxiliary_weighting: AuxiliaryWeighting
     encoder_mode: EncoderMode
     questions: int
     question_discount: float | None
     question_window: int
     question_encoder: QuestionEncoder
     unroll_length: int
-    objective: Objective
-    horizon: Horizon
-    convention: Convention
-    head_rate: float
     storage: Storage
     meta_learning_rate: float | Schedule
     meta_epsilon: float
-    meta_max_grad_norm: float
-    meta_max_discount_grad_norm: float | None
-    meta_skip_norm: float
     inner_optimizer: Optimizer | None
     mixed_precision: bool
     compile: Mode
@@ -381,15 +368,9 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         return result
 
     def _meta_settings(self) -> MetaSettings:
-        return MetaSettings(
-            self.unroll_length,
-            self.objective,
-            self.horizon,
-            self.storage,
-            norm_for_means(self.meta_max_grad_norm, self._samples_per_unit),
-            self._norm(self.meta_max_discount_grad_norm),
-            norm_for_means(self.meta_skip_norm, self._samples_per_unit),
-        )
+        given: dict[str, Any] = {name: getattr(self, name) for name in MetaSettings.__dataclass_fields__}
+        norms = {name: self._norm(norm) for name, norm in given.items() if name.endswith("_norm")}
+        return MetaSettings(**given | norms)
 
     def _apply_settings(self) -> None:
         if [getattr(self, name, None) for name in RULE_SETTINGS] != self._applied_settings:

@@ -46,9 +46,9 @@ class PopulationLearner:
         self._meta_updates = torch.tensor([state.meta_updates for state in states])
         self._meta_skipped = torch.tensor([state.meta_skipped for state in states])
         limits = [learner.settings for learner in learners]
-        self._max_norms = self._vector([own.max_grad_norm for own in limits])
-        self._skip_norms = self._vector([own.skip_norm for own in limits])
-        discounts = [own.max_discount_grad_norm for own in limits]
+        self._max_norms = self._vector([own.meta_max_grad_norm for own in limits])
+        self._skip_norms = self._vector([own.meta_skip_norm for own in limits])
+        discounts = [own.meta_max_discount_grad_norm for own in limits]
         self._max_discount_norms = None if discounts[0] is None else self._vector(discounts)
         epsilon = self._vector([learner.meta_epsilon for learner in learners])
         moments = [state.meta_optimizer or {} for state in states]

@@ -16,6 +16,7 @@ import torch
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp
 from dgvf_agents.core.types import Rollout
+from dgvf_agents.hyperparameters import differences
 from dgvf_agents.population.collector import PopulationCollector
 from dgvf_agents.population.learner import PopulationLearner
 from dgvf_agents.population.stacking import member_of
@@ -32,33 +33,14 @@ _EQUAL: dict[str, Callable[[DiscoveryAlgorithm], Any]] = {
     "observation_space": lambda model: model.observation_space,
     "action_space": lambda model: model.action_space,
     "n_envs": lambda model: model.n_envs,
-    "n_steps": lambda model: model.n_steps,
-    "gae_lambda": lambda model: model.gae_lambda,
-    "normalize_advantage": lambda model: model.normalize_advantage,
     "auxiliary_task": lambda model: model.auxiliary_task,
-    "auxiliary_weighting": lambda model: model.auxiliary_weighting,
-    "encoder_mode": lambda model: model.encoder_mode,
-    "questions": lambda model: model.questions,
-    "question_window": lambda model: model.question_window,
-    "question_encoder": lambda model: model.question_encoder,
-    "question_discount": lambda model: model.question_discount,
-    "unroll_length": lambda model: model.unroll_length,
-    "objective": lambda model: model.objective,
-    "horizon": lambda model: model.horizon,
-    "convention": lambda model: model.convention,
-    "head_rate": lambda model: model.head_rate,
-    "whether auxiliary_coefficient is a schedule": lambda model: callable(model.auxiliary_coefficient),
-    "storage": lambda model: model.storage,
     "inner_optimizer apart from ε": lambda model: _without_epsilon(model.learner.functions.rule.optimizer),
-    "mixed_precision": lambda model: model.mixed_precision,
-    "whether gradients are clipped": lambda model: model.max_grad_norm is None,
-    "whether discounts' gradients are clipped": lambda model: model.meta_max_discount_grad_norm is None,
     "compile": lambda model: model.compile,
     "device": lambda model: model.device,
     "the number of updates": lambda model: model.learner.updates,
     "the number of updates in the unroll": lambda model: model.learner.unroll_updates,
 }
-"""What members agree in, by name."""
+"""What members agree in besides the structure of `dgvf_agents.hyperparameters`, by name."""
 
 
 @final
@@ -141,6 +123,9 @@ def check_members(members: Sequence[DiscoveryAlgorithm]) -> None:
         if others:
             raise ValueError(f"members must agree in {name}, got {values[0]} and {others[0]}")
     first = members[0]
+    for other in members[1:]:
+        for name in differences(vars(first), vars(other)):
+            raise ValueError(f"members must agree in {name}, got {vars(first)[name]} and {vars(other)[name]}")
     if first.use_sde or first._functions.random_in_training or first._functions.statistics():
         raise ValueError("members must have no gSDE, dropout or batch normalization")
     if first.learner.functions.rule.targets.off_policy or first.task.reads_features:

@@ -77,9 +77,9 @@ def test_the_defaults_are_the_paper_s_table() -> None:
     assert rule.targets == VTraceTargets(1.0, 1.0)
     assert rule.numbers.max_grad_norm == 40.0 / samples
     assert rule.optimizer == RMSProp(0.99, 0.1 / samples**2, initial_moment=1 / samples**2)
-    assert settings.max_grad_norm == 1.0 / samples
-    assert settings.max_discount_grad_norm == 10.0 / samples
-    assert settings.skip_norm == 1e6 / samples
+    assert settings.meta_max_grad_norm == 1.0 / samples
+    assert settings.meta_max_discount_grad_norm == 10.0 / samples
+    assert settings.meta_skip_norm == 1e6 / samples
     (group,) = model.learner.meta_optimizer_state["param_groups"]
     assert group["eps"] == 1e-8 / samples
     assert {value.shape for name, value in model.learner.eta.items() if name.endswith("weight")} == {

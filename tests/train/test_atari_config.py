@@ -81,7 +81,7 @@ def test_numbers_for_summed_losses_become_those_for_means() -> None:
     model = build(config)
     rule, settings = model.learner.functions.rule, model.learner.settings
     assert rule.optimizer == RMSProp(0.99, epsilon=0.1 / 36, initial_moment=1 / 36)
-    norms = (rule.numbers.max_grad_norm, settings.max_grad_norm, settings.max_discount_grad_norm)
+    norms = (rule.numbers.max_grad_norm, settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm)
     assert norms == pytest.approx((40 / 6, 1 / 6, 10 / 6))
     assert (model.vf_coef, model.auxiliary_coefficient, model.meta_learning_rate) == (0.25, 1e-4, 6e-4)
     assert {name.split(".")[0] for name in model.learner.eta} == {"encoder", "cumulants", "discounts"}

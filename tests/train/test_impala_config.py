@@ -43,7 +43,7 @@ def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
     assert rule.numbers.max_grad_norm == pytest.approx(40 / 6)
     assert (model.ent_coef, model.meta_learning_rate, model.lr_schedule(0.5)) == (0.01, 6e-4, 3e-4)
     settings = model.learner.settings
-    assert (settings.max_grad_norm, settings.max_discount_grad_norm) == pytest.approx((1 / 6, 10 / 6))
+    assert (settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm) == pytest.approx((1 / 6, 10 / 6))
     assert {name.split(".")[0] for name in model.learner.eta} == {"cumulants", "discounts"}
     assert (model.task.num_answers, model.unroll_length, model.question_discount) == (128, 10, None)
     of_a2c = build(dataclasses.replace(config, algorithm="a2c"))

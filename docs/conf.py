@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import importlib
 import inspect
-import json
 import pathlib
 import pkgutil
 import re
@@ -13,7 +12,7 @@ from importlib.metadata import version as version_of
 from typing import Any
 
 import gymnasium as gym
-from docutils import nodes
+from docutils import nodes  # type: ignore[import-untyped]
 from matplotlib.path import Path
 from matplotlib.textpath import TextPath
 
@@ -71,17 +70,14 @@ def _adapt_docstring(app: Any, what: str, name: str, obj: Any, options: Any, lin
 
 
 def _add_environment(app: Any, docname: str, source: list[str]) -> None:
-    """Add to the page of an environment its docstring and its reference returns."""
+    """Put the docstring of an environment where its page says `<!-- docstring -->`."""
     env_id = pathlib.Path(docname).name
     if docname != f"environments/{env_id}" or env_id not in ENVIRONMENTS:
         return
     env, arguments = gym.make(env_id), ENVIRONMENTS[env_id].get("kwargs", {})
     class_ = type(env.unwrapped)
-    known = json.loads((pathlib.Path(app.srcdir) / "environments" / "reference.json").read_text(encoding="utf-8"))
-    description, heading, versions = (inspect.getdoc(class_) or "").partition("## Version History")
     made_with = ", ".join(f"`{name}={value!r}`" for name, value in arguments.items()) or "default arguments"
-    returns = _reference_returns(known["environments"][env_id], known["settings"])
-    source[0] += f"""
+    facts = f"""
 | | |
 | --- | --- |
 | Make | `gymnasium.make("{env_id}")` after `import dgvf_envs` |
@@ -92,12 +88,8 @@ def _add_environment(app: Any, docname: str, source: list[str]) -> None:
 
 {"The following describes the environment with its default arguments." if arguments else ""}
 
-{description}## Reference Returns
-
-{returns}
-
-{heading}{versions}
 """
+    source[0] = source[0].replace("<!-- docstring -->", facts + (inspect.getdoc(class_) or ""))
 
 
 def _add_modules(app: Any, docname: str, source: list[str]) -> None:
@@ -109,32 +101,6 @@ def _add_modules(app: Any, docname: str, source: list[str]) -> None:
         return "\n\n".join(f"## `{name}`\n\n```{{eval-rst}}\n.. automodule:: {name}\n```" for name in names)
 
     source[0] = re.sub(r"<!-- modules of ([\w.]+) -->", documented, source[0])
-
-
-def _reference_returns(numbers: dict[str, Any], settings: dict[str, Any]) -> str:
-    if "starts" in numbers:
-        rows = "".join(
-            f"\n| {policy} | {numbers[f'{key}_return']:.3f} | {numbers[f'{key}_discounted_return']:.3f} |"
-            for policy, key in (("optimal", "optimal"), ("uniform random", "random"))
-        )
-        return f"""Exact expectations over the {numbers["starts"]} starting cells by backward induction. A shortest path
-takes {numbers["mean_path"]:.1f} moves on average and {numbers["longest_path"]} at most.
-
-| Policy | Expected return | Discounted by {settings["discount"]} |
-| --- | ---: | ---: |{rows}"""
-    planned = "optimal" if "value_iteration" in numbers else "planned for uniform noise of the same variance"
-    rows = "".join(
-        f"\n| {policy}, simulated | {run['return']:,.2f} ± {run['standard_error']:,.2f} | {run['length']:,.1f} "
-        f"| {run['solved']:.1%} |"
-        for policy, run in ((planned, numbers["planned"]), ("uniform random", numbers["random"]))
-    )
-    if "value_iteration" in numbers:
-        grid = f"optimal, value iteration on {settings['resolution']}² points"
-        rows = f"\n| {grid} | {numbers['value_iteration']:.2f} | | |{rows}"
-    return f"""Undiscounted returns; simulations over {settings["episodes"]:,} episodes, ± one standard error.
-
-| Policy | Return | Mean length | Goal reached |
-| --- | ---: | ---: | ---: |{rows}"""
 
 
 def _draw_formula(translator: Any, node: Any) -> None:

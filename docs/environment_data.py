@@ -1,18 +1,15 @@
 """Compute the reference returns of the registered environments, and draw their pictures.
 
-Writes `environments/reference.json`, `environments/images/` and the pictures of `rendering.md`. Sphinx adds the numbers
-to the pages of the environments (`conf.py`).
+Writes the tables and images in `environments/`, and the pictures of `rendering.md`.
 """
 
 from __future__ import annotations
 
-import json
+import csv
 import os
-import platform
 import runpy
 from collections.abc import Callable
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -58,26 +55,32 @@ def shortest_path_actions(world: CollectObjects, observations: np.ndarray) -> np
     return world.map.distances[world.map.next_cell[state.agent], target[:, None]].argmin(axis=1)
 
 
-def reference_numbers(env_id: str) -> dict[str, Any]:
-    """Returns of a good and of the random policy."""
+def reference_returns(env_id: str) -> list[list[str]]:
+    """Returns of a good and of the random policy, a row each after the headings."""
     world, horizon = gym.make(env_id).get_wrapper_attr("dynamics"), gym.spec(env_id).max_episode_steps
     assert horizon is not None
-    if isinstance(world, CollectObjects):
+    if isinstance(world, CollectObjects):  # exact
         starts, first, second = world.constants.starts, world.first_cell, world.second_cell
         moves = world.map.distances[starts, first] + world.map.distances[first, second]
-        numbers: dict[str, Any] = {"mean_path": float(moves.mean()), "longest_path": int(moves.max())}
-        for policy in ("optimal", "random"):
-            numbers[f"{policy}_return"] = expected_return(world, policy, horizon)
-            numbers[f"{policy}_discounted_return"] = expected_return(world, policy, horizon, DISCOUNT)
-        return numbers | {"starts": len(starts)}
-    numbers = {"planned": simulate(env_id, good_policy(world)), "random": simulate(env_id, None)}
-    if world.noise_distribution == "uniform":
+        rows = [["Policy", "Expected return", f"Discounted by {DISCOUNT}", "Moves, mean", "Moves, maximal"]]
+        for name, policy, path in (("optimal", "optimal", moves), ("uniform random", "random", None)):
+            expected = (expected_return(world, policy, horizon, discount) for discount in (1.0, DISCOUNT))
+            shortest = ["", ""] if path is None else [f"{path.mean():.1f}", str(int(path.max()))]
+            rows.append([name, *(f"{value:.3f}" for value in expected), *shortest])
+        return rows
+    uniform = world.noise_distribution == "uniform"
+    planned = "optimal" if uniform else "planned for uniform noise of the same variance"
+    rows = [["Policy", "Return", "Standard error", "Mean length", "Goal reached"]]
+    rows.append([planned, *simulate(env_id, good_policy(world))])
+    rows.append(["uniform random", *simulate(env_id, None)])
+    if uniform:
         start = world.reset(np.zeros((1, world.reset_draws)))
-        numbers["value_iteration"] = float(plan_puddle_world(world, RESOLUTION).action_values(start).max())
-    return numbers
+        value = plan_puddle_world(world, RESOLUTION).action_values(start).max()
+        rows.append([f"optimal, value iteration on {RESOLUTION}² points", f"{value:.2f}", "", "", ""])
+    return rows
 
 
-def simulate(env_id: str, policy: Policy | None) -> dict[str, float]:
+def simulate(env_id: str, policy: Policy | None) -> list[str]:
     """Undiscounted returns with a policy, a random one if `None`.
 
     Each environment plays one episode, so that short episodes are not overrepresented.
@@ -95,8 +98,7 @@ def simulate(env_id: str, policy: Policy | None) -> dict[str, float]:
         solved |= running & terminated
         running &= ~(terminated | truncated)
     error = returns.std(ddof=1) / np.sqrt(EPISODES)
-    means = {"return": returns.mean(), "standard_error": error, "length": lengths.mean(), "solved": solved.mean()}
-    return {name: float(value) for name, value in means.items()}
+    return [f"{returns.mean():.2f}", f"{error:.2f}", f"{lengths.mean():.1f}", f"{solved.mean():.1%}"]
 
 
 def frames(env_id: str, size: int) -> list[Any]:
@@ -126,13 +128,9 @@ def draw(env_id: str, folder: Path) -> None:
 
 def main() -> None:
     folder = DOCS / "environments"
-    report = {
-        "settings": {"episodes": EPISODES, "seed": SEED, "discount": DISCOUNT, "resolution": RESOLUTION},
-        "versions": {"python": platform.python_version(), "gymnasium": version("gymnasium"), "numpy": np.__version__},
-        "environments": {env_id: reference_numbers(env_id) for env_id in ENVIRONMENTS},
-    }
-    (folder / "reference.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     for env_id in ENVIRONMENTS:
+        with (folder / f"{env_id}.csv").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows(reference_returns(env_id))
         draw(env_id, folder / "images")
     overlay = runpy.run_path(str(DOCS.parent / "examples" / "overlay.py"))["main"]
     for env_id in ("PuddleWorld-v0", "CollectObjects-v0"):

@@ -326,6 +326,9 @@ class TestPage:
         for quantity, values in (("cumulant", asked.cumulants), ("answer", asked.answers)):
             shown = np.array(data["values"][quantity], dtype=float)  # None becomes NaN
             np.testing.assert_allclose(shown, values.T, rtol=6e-3, atol=1e-9)
+        relied_on = reliance(agent_values(model, states.observations), asked.answers, states.acting)
+        for one in json.loads((page.parent / "atlas.json").read_text())["questions"]:
+            assert one["policy_reliance"] == pytest.approx(relied_on.policy[one["question"]])
         assert data["values"]["discount"] == []  # constant
         assert data["names"] == [states.name(i) for i in range(len(states.acting))]
         np.testing.assert_allclose(data["x"], states.layout.positions[:, 1], rtol=1e-4)

@@ -11,8 +11,8 @@ import shutil
 import sys
 from pathlib import Path
 
-from dgvf_agents.storage.model_file import ModelFile, write_bytes
-from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.storage.files import write_bytes
+from dgvf_agents.storage.model_file import networks_only, read_model_file
 from dgvf_agents.train.environments import REFERENCE_RETURNS
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import SHIPPED, RunFolder, read_evaluations
@@ -23,7 +23,7 @@ MAX_BYTES = 1 << 20
 
 def ship(run: RunFolder, shipped: RunFolder) -> None:
     """Replace a shipped run by a trained one, without what only training needs."""
-    networks = {path: networks_only(ModelFile.from_bytes(path.read_bytes())).to_bytes() for path in run.checkpoints()}
+    networks = {path: networks_only(read_model_file(path)).to_bytes() for path in run.checkpoints()}
     shutil.rmtree(shipped.path, ignore_errors=True)
     *_, latest = networks.values()
     apart = -(-len(networks) // max(1, MAX_BYTES // len(latest)))

@@ -26,7 +26,7 @@ import torch
 import torch._dynamo  # loaded before forking: Adam would import it in every child
 
 import dgvf_envs.puddle_world  # noqa: F401, loaded before forking
-from dgvf_agents.storage import atomic
+from dgvf_agents.storage import files
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train import train as training
 from dgvf_agents.train.config import TrainConfig
@@ -81,7 +81,7 @@ def _stop_at(stage: str, tell: int) -> None:
             os.write(tell, b"!")
             time.sleep(60)
 
-    reach_disk, replace, write_bytes = atomic._reach_disk, os.replace, Path.write_bytes
+    reach_disk, replace, write_bytes = files._reach_disk, os.replace, Path.write_bytes
 
     def slow_reach_disk(path: Path) -> None:
         if (stage == "written" and path.is_file()) or (stage == "renamed" and path.is_dir()):
@@ -99,7 +99,7 @@ def _stop_at(stage: str, tell: int) -> None:
             here(path)
         return write_bytes(path, contents)
 
-    atomic._reach_disk, os.replace = slow_reach_disk, slow_replace
+    files._reach_disk, os.replace = slow_reach_disk, slow_replace
     Path.write_bytes = slow_write_bytes  # type: ignore[method-assign]
 
 

@@ -20,7 +20,7 @@ LEVELS = {
     "dgvf_agents.learner": 2,
     "dgvf_agents.rollout": 3,
     "dgvf_agents.agents": 3,
-    "dgvf_agents.storage": 3,
+    "dgvf_agents.storage": 2,
     "dgvf_agents.agents.algorithm": 4,
     "dgvf_agents.agents.a2c": 4,
     "dgvf_agents.impala": 4,

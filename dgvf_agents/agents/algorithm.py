@@ -34,6 +34,7 @@ from dgvf_agents.agents.functional_policy import (
 from dgvf_agents.agents.guidance import Guidance
 from dgvf_agents.agents.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.agents.logging import record_answers, record_meta_updates, record_questions, record_update
+from dgvf_agents.agents.persistence import PersistentAlgorithm
 from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy
 from dgvf_agents.agents.rollout_buffer import RolloutView, fill_buffer
 from dgvf_agents.agents.schedules import checked_value_at, value_at
@@ -65,7 +66,6 @@ from dgvf_agents.options import (
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector, ExperienceSource
-from dgvf_agents.storage.persistence import PersistentAlgorithm
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec, resetting_in_part
 
 Self = TypeVar("Self", bound="DiscoveryAlgorithm")

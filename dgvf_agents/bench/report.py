@@ -11,7 +11,7 @@ from typing import Any, final
 
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.execution.machine import hardware, versions
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 
 Row = dict[str, Any]
 """A case of a benchmark, or its result."""

@@ -26,7 +26,7 @@ from dgvf_agents.experiments.statistics import (
     mean_of_worlds,
 )
 from dgvf_agents.experiments.worlds import reference_of
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 
 NAMES = {
     "discovered": "Discovered GVFs",

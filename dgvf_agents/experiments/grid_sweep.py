@@ -16,7 +16,7 @@ from dgvf_agents.experiments.search import best_setting
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import run_sweep
 from dgvf_agents.experiments.sweep_view import SweepView
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 
 MAX_CURVES = 8
 """Settings in the picture: the best ones."""

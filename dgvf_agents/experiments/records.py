@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 
 KEY = ["setting", "seed", "processor"]
 COLUMNS = [*KEY, "code", "core_seconds", "steps", "returns"]

@@ -28,7 +28,7 @@ from stable_baselines3.common.logger import Logger
 
 from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.folder import Origin, ProgressLog, RunFolder, record_origin

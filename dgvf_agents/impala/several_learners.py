@@ -12,8 +12,8 @@ from stable_baselines3.common.logger import Logger
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.persistence import constructor_arguments
 from dgvf_agents.execution.learner_group import LearnerGroup, check_group, rank
-from dgvf_agents.storage.persistence import constructor_arguments
 
 Value = TypeVar("Value")
 

@@ -189,6 +189,8 @@ class Actor:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the state returned by `get_state`."""
-        self._rng, self._noise, self._uploaded_noise = state["generator"], state["noise"], None
-        self._restored_actions, self._restored_log_probs = state["simulated_actions"], state.get("simulated_log_probs")
+        """Restore the state returned by `get_state`; only the generator between rollouts."""
+        self._rng, self._noise, self._uploaded_noise = state["generator"], state.get("noise"), None
+        self._restored_actions, self._restored_log_probs = (
+            state.get(name) for name in ("simulated_actions", "simulated_log_probs")
+        )

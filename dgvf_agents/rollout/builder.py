@@ -133,16 +133,47 @@ class RolloutBuilder:
         return bool(self._t or self._observed)
 
     def get_state(self) -> dict[str, Any]:
-        """The steps added so far: a dict of numbers, arrays and tensors. Not a copy: later steps change it."""
-        return {name: getattr(self, name) for name in self._state_names}
+        """The t steps added so far: fields of `CollectionState`, copies."""
+        t, ends = self._t, self._ends
+        complete = t == self._steps and len(self._observed) > t
+        return {
+            "n_steps": self._steps,
+            **{name: getattr(self, f"_{name}")[:t].copy() for name in _STEPS},
+            "observations": _stacked(self._observed[:t]) if t else None,
+            "following": self._observed[t] if complete else None,
+            "end_steps": np.array([step for step, _, _ in ends], np.int64),
+            "end_envs": np.array([env for _, env, _ in ends], np.int64),
+            "end_observations": _joined([last for _, _, last in ends], self._observation_space) if ends else None,
+            "log_probs": torch.stack(self._log_probs) if self._log_probs else None,
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the state of a builder of the same sizes; its tensors must be on this builder's device."""
-        vars(self).update({name: state[name] for name in self._state_names})
+        """Restore the state of a builder of the same sizes; its tensors must be on this builder's device.
 
-    @property
-    def _state_names(self) -> tuple[str, ...]:
-        return (*STEPS, LOG_PROBS) if self._off_policy else STEPS
+        Raises:
+            ValueError: the state is not one of t ≤ T steps.
+        """
+        self.clear()
+        t = self._t = len(state["rewards"])
+        ends, off_policy = len(state["end_steps"]), self._off_policy
+        parts = (
+            (t <= self._steps and state["rewards"].shape[1:] == (self._num_envs,), "rewards"),
+            ((state["observations"] is None) == (t == 0), "observations"),
+            ((state["following"] is None) == (t < self._steps), "following"),
+            ((state["end_observations"] is None) == (ends == 0), "end_observations"),
+            ((state["log_probs"] is None) == (t == 0 or not off_policy), "log_probs"),
+        )
+        for fits, name in parts:
+            if not fits:
+                raise ValueError(f"{name} must be of {t} of {self._steps} steps of {self._num_envs} environments")
+        for name in _STEPS:
+            getattr(self, f"_{name}")[:t] = state[name]
+        self._observed = [_at(state["observations"], i) for i in range(t)]
+        if t == self._steps:
+            self._observed.append(state["following"])
+        where = zip(state["end_steps"].tolist(), state["end_envs"].tolist(), strict=True)
+        self._ends = [(*at, _at(state["end_observations"], i)) for i, at in enumerate(where)]
+        self._log_probs = list(state["log_probs"]) if off_policy and t else []
 
     def build(self, statistics: Params | None = None) -> Rollout:
         """Build the rollout of the T steps.
@@ -181,20 +212,15 @@ class RolloutBuilder:
             return following
         steps, env_indices, last = zip(*self._ends, strict=True)
         index = tuple(upload(np.array(numbers), self._device) for numbers in (steps, env_indices))
-        if isinstance(following, dict):
-            batch: Arrays = {name: np.stack([one[name] for one in last]) for name in following}
-        else:
-            batch = np.stack(last)
+        batch = _joined(last, self._observation_space)
         uploaded = _uploaded(batch, self._observation_space, self._device, env_indices)
         for whole, ends in zip(_leaves(following), _leaves(uploaded), strict=True):
             whole[index] = ends
         return following
 
 
-STEPS = ("_t", "_observed", "_ends", "_actions", "_rewards", "_terminated", "_truncated")
-"""Names of a builder's state."""
-LOG_PROBS = "_log_probs"
-"""Name of another part of it, for an off-policy learner."""
+_STEPS = ("actions", "rewards", "terminated", "truncated")
+"""Names of the arrays `[T, B, ...]`."""
 
 
 def _uploaded(
@@ -220,6 +246,20 @@ def _stacked(observed: list[Observations]) -> Observations:
     if isinstance(observed[0], dict):
         return {name: torch.stack([cast(dict[str, Tensor], one)[name] for one in observed]) for name in observed[0]}
     return torch.stack(cast(list[Tensor], observed))
+
+
+def _joined(observed: Sequence[Any], space: gym.Space) -> Arrays:
+    """Stack N observations `[*obs]` to `[N, *obs]`, with the space's dtype."""
+    if isinstance(space, gym.spaces.Dict):
+        return {name: np.stack([one[name] for one in observed]).astype(inner.dtype) for name, inner in space.items()}
+    return np.stack(observed).astype(space.dtype)
+
+
+def _at(observations: Any, index: int) -> Any:
+    """The observations at an index of the first axis."""
+    if isinstance(observations, dict):
+        return {name: value[index] for name, value in observations.items()}
+    return observations[index]
 
 
 def _leaves(observations: Observations) -> list[Tensor]:

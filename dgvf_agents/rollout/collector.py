@@ -16,6 +16,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
 from dgvf_agents.rollout.checks import step
+from dgvf_agents.storage.state import CollectionState
 
 _EXPLORATION = ("exploration_mat", "exploration_matrices")
 """Exploration matrices of gSDE."""
@@ -211,36 +212,43 @@ class Collector(ExperienceSource):
         return self._builder.build(statistics)
 
     def get_state(self) -> dict[str, Any]:
-        """The unfinished rollout and the state of the actor."""
+        """The generator of the actor's noise, and the rollout in progress: `generator` and `collection` of
+        `TrainingState`.
+        """
         self._build_simulated_steps()
-        exploration = getattr(self._policy, "action_dist", None) if self._policy.use_sde else None
+        actor = self.actor.get_state()
+        generator = actor.pop("generator")
+        if not self.collecting:
+            return {"generator": generator, "collection": None}
+        steps = self._builder.get_state()
         return {
-            "actor": self.actor.get_state(),
-            "collecting": self.collecting,
-            "steps": self._builder.get_state() if self.collecting else None,
-            "starts": self.starts if self.collecting else None,
-            "exploration": {name: getattr(exploration, name, None) for name in _EXPLORATION} if exploration else {},
+            "generator": generator,
+            "collection": CollectionState(**steps, **actor, starts=self.starts, exploration=self.exploration),
         }
 
-    def set_state(self, state: dict[str, Any]) -> None:
-        """Restore the state returned by `get_state`.
+    def set_state(self, generator: np.random.Generator, collection: CollectionState | None) -> None:
+        """Restore what `get_state` returned.
 
         Raises:
-            ValueError: the unfinished rollout has a different number of steps.
+            ValueError: the rollout in progress is not one of as many steps and environments.
         """
-        if state["collecting"]:
-            steps = len(state["steps"]["_rewards"])
-            if steps != self.n_steps:
-                raise ValueError(
-                    f"n_steps must be {steps}, because the file was saved in the middle of a rollout of {steps} steps, "
-                    f"got {self.n_steps}: force_reset=True drops that rollout and restarts episodes"
-                )
-            self._builder.set_state(state["steps"])
-            self._simulated, self._acted_on = [], None
-            for name, matrix in state["exploration"].items():
-                setattr(self._policy.action_dist, name, matrix)
-        self.actor.set_state(state["actor"])
-        self.starts, self.collecting = state["starts"], bool(state["collecting"])
+        self.collecting, self.starts = collection is not None, None
+        if collection is None:
+            self.actor.set_state({"generator": generator})
+            return
+        state = collection._asdict()
+        self._builder.set_state(state)
+        self._simulated, self._acted_on, self.starts = [], None, collection.starts
+        for name, matrix in collection.exploration.items():
+            setattr(self._policy.action_dist, name, matrix)
+        self.actor.set_state({"generator": generator, **state})
+
+    @property
+    def exploration(self) -> Params:
+        """Exploration matrices of gSDE, by name; empty without."""
+        if not self._use_sde:
+            return {}
+        return {name: getattr(self._policy.action_dist, name) for name in _EXPLORATION}
 
 
 def check_observations(observations: Arrays, space: gym.Space) -> None:

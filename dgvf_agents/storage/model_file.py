@@ -11,69 +11,57 @@ is an unpickler even with `weights_only=True`, one that has run code before (CVE
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 import json
-import pathlib
+import platform
 import struct
+import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, final
+from pathlib import Path
+from typing import Any, final
 
+import cloudpickle
+import numpy as np
 import safetensors
 import safetensors.torch
+import stable_baselines3
 import torch
 from torch import Tensor
 
-from dgvf_agents.storage.atomic import write_whole
-from dgvf_agents.storage.format_3 import upgraded
-from dgvf_agents.storage.serialization import check_references
+from dgvf_agents.core.types import Params
+from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, read_regular
+from dgvf_agents.storage.state import TrainingState, without_adam_settings
+from dgvf_agents.storage.template import described
+from dgvf_agents.storage.values import CannotEncodeError, Encoder, Vocabulary, check_references, decode, path_of
 
-FORMAT = 4
+FORMAT = 5
 """The version of the layout and of what attributes mean."""
 
 MAX_EXPANSION = 20
 """A file that Stable-Baselines3 wrote may be compressed, to this fraction of its contents at most. Ours are not."""
+MAX_MEMBERS = 10_000
+"""Members of an archive, at most, with those of archives in it."""
+MAX_VALUES = 1 << 20
+"""Values in JSON, at most."""
 
 _DOCUMENT, _TENSORS, _PICKLED = "model.json", "tensors.safetensors", "pickled/"
-_ROUNDED = "half_precision"
-"""Names of the tensors in single precision that the file holds in half; left out where there are none."""
 _COMMENT = b"dgvf sha256 "
 _DIGEST_LENGTH = 64
-
-
-class DamagedFileError(ValueError):
-    """A file is not what was written: cut short, altered, or something else altogether."""
-
-
-_MALFORMED = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    RuntimeError,  # of PyTorch, and of recursion that is too deep
-    ArithmeticError,
-    AssertionError,  # of Gymnasium's spaces
-)
-
-
-@contextmanager
-def damage_in(name: str) -> Iterator[None]:
-    """Name the part of a file whose contents turn out to be malformed.
-
-    Raises:
-        DamagedFileError: in place of what malformed contents raise.
-    """
-    try:
-        yield
-    except DamagedFileError:
-        raise
-    except _MALFORMED as error:
-        reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise DamagedFileError(f"{name} in the file is malformed: {reason}") from error
+_PARTS: dict[str, Any] = {
+    "attributes": dict,
+    "pickled": dict,
+    "learner": dict,
+    "statistics": dict,
+    "training": dict | None,
+}
+"""What a document holds, as JSON."""
 
 
 @final
@@ -111,21 +99,30 @@ class ModelFile:
         whole, digest = contents[:-_DIGEST_LENGTH], contents[-_DIGEST_LENGTH:]
         if not whole.endswith(_COMMENT) or hashlib.sha256(whole).hexdigest().encode() != digest:
             raise DamagedFileError("its checksum is not that of its contents")
-        try:
-            with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-                _check_stored(archive, len(contents))
-                document = json.loads(archive.read(_DOCUMENT))
-                tensors = safetensors.torch.load(archive.read(_TENSORS))
-                names = [name for name in archive.namelist() if name.startswith(_PICKLED)]
-                pickled = {name.removeprefix(_PICKLED): archive.read(name) for name in names}
-        except DamagedFileError:
-            raise
-        except READ_ERRORS as error:
-            raise DamagedFileError(f"it is not a model file: {error or type(error).__name__}") from error
-        return cls(_current(document, tensors), tensors, pickled)
+        with _archive(contents) as archive:
+            for member in archive.infolist():
+                if member.compress_type != zipfile.ZIP_STORED:
+                    raise DamagedFileError(f"its member {member.filename} must not be compressed")
+            if sum(member.file_size for member in archive.infolist()) > len(contents):
+                raise DamagedFileError("its members overlap")
+            document = _parsed(archive.read(_DOCUMENT))
+            found = document.pop("format", None) if isinstance(document, dict) else None
+            if found != FORMAT:
+                raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
+            with damage_in(_DOCUMENT):
+                check_references(document)
+            tensors = safetensors.torch.load(archive.read(_TENSORS))
+            names = [name for name in archive.namelist() if name.startswith(_PICKLED)]
+            pickled = {name.removeprefix(_PICKLED): archive.read(name) for name in names}
+        return cls(document, tensors, pickled)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether training can continue from it."""
+        return self.document.get("training") is not None
 
 
-READ_ERRORS = (
+_READ_ERRORS = (
     zipfile.BadZipFile,
     struct.error,
     zlib.error,
@@ -139,106 +136,286 @@ READ_ERRORS = (
 """What reading a damaged archive, or what is in it, raises."""
 
 
-def _check_stored(archive: zipfile.ZipFile, size: int) -> None:
-    """Raise unless members are uncompressed and disjoint: then reading them takes no more memory than the file."""
-    for member in archive.infolist():
-        if member.compress_type != zipfile.ZIP_STORED:
-            raise DamagedFileError(f"its member {member.filename} must not be compressed")
-    if sum(member.file_size for member in archive.infolist()) > size:
-        raise DamagedFileError("its members overlap")
-
-
-def check_expansion(archive: zipfile.ZipFile, size: int) -> None:
+@contextmanager
+def _archive(contents: bytes) -> Iterator[zipfile.ZipFile]:
     """
     Raises:
-        DamagedFileError: members take more than `MAX_EXPANSION` times the file's size.
+        DamagedFileError: it is no archive, or one of too many members, or reading it failed.
     """
-    expanded = sum(member.file_size for member in archive.infolist())
-    if expanded > MAX_EXPANSION * size:
-        raise DamagedFileError(
-            f"its contents must take at most {MAX_EXPANSION} times its size, they take {expanded} bytes"
-        )
-
-
-def _current(document: Any, tensors: dict[str, Tensor]) -> dict[str, Any]:
-    """The document in this version's format."""
-    found = document.pop("format", None) if isinstance(document, dict) else None
-    if found not in (3, FORMAT):
-        raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
-    try:
-        current = upgraded(document, tensors) if found == 3 else document
-        check_references(current)
-        _restore_precision(current, tensors)
-        return current
-    except (ValueError, LookupError, TypeError, AttributeError, RuntimeError) as error:
-        raise DamagedFileError(f"it is malformed: {error or type(error).__name__}") from error
-
-
-def rounded(file: ModelFile, names: list[str]) -> ModelFile:
-    """The file with tensors in half precision, for a smaller one. Reading it gives them in single precision again.
-
-    Args:
-        file: the file.
-        names: of the tensors, which are float32.
-    """
-    halves = {name: file.tensors[name].half() for name in names}
-    return ModelFile({**file.document, _ROUNDED: names}, {**file.tensors, **halves}, file.pickled)
-
-
-def _restore_precision(document: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    for name in document.pop(_ROUNDED, []):
-        if tensors[name].dtype is not torch.float16:
-            raise ValueError(f"tensor {name!r} must be float16, got {tensors[name].dtype}")
-        tensors[name] = tensors[name].float()
-
-
-def is_stable_baselines3(contents: bytes) -> bool:
-    """Whether these are the bytes of a zip archive as Stable-Baselines3's `save` writes it."""
+    if contents.count(b"PK\1\2") > MAX_MEMBERS:  # each entry of the directory has this signature
+        raise DamagedFileError(f"it must have at most {MAX_MEMBERS} members")
     try:
         with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-            return "data" in archive.namelist() and _DOCUMENT not in archive.namelist()
-    except READ_ERRORS:
-        return False
+            yield archive
+    except DamagedFileError:
+        raise
+    except _READ_ERRORS as error:
+        raise DamagedFileError(f"it is not a model file: {error or type(error).__name__}") from error
 
 
-def damage_of(path: pathlib.Path) -> str | None:
-    """What is wrong with a model's file; `None` where it is whole. Stable-Baselines3's have no checksum to tell by."""
-    contents = path.read_bytes()
-    if is_stable_baselines3(contents):
-        return None
+def _parsed(text: bytes) -> Any:
+    if sum(text.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
+        raise DamagedFileError(f"its JSON must have at most {MAX_VALUES} values")
+    return json.loads(text)
+
+
+def damage_of(path: Path) -> str | None:
+    """What is wrong with a model's file; `None` if it is whole. Stable-Baselines3's have no checksum to tell by."""
     try:
-        ModelFile.from_bytes(contents)
+        contents = read_regular(path)
+        if not _is_stable_baselines3(contents):
+            ModelFile.from_bytes(contents)
     except DamagedFileError as error:
         return str(error)
     return None
 
 
-def write_bytes(target: str | pathlib.Path | BinaryIO, contents: bytes) -> None:
-    """Write to a path, whole or not at all, or to an open file.
+def read_model_file(path: Path) -> ModelFile:
+    """
+    Raises:
+        DamagedFileError: the file is not as `ModelFile.to_bytes` gave it.
+    """
+    return ModelFile.from_bytes(read_regular(path))
+
+
+def model_file(
+    attributes: dict[str, Any],
+    learner: LearnerState,
+    statistics: Params,
+    training: TrainingState,
+    last_values: dict[str, float],
+    vocabulary: Vocabulary,
+) -> ModelFile:
+    """The file of a model.
 
     Args:
-        target: a path, which gets the ending `.zip` where it has none, or a file open for writing.
-        contents: what to write.
-    """
-    if isinstance(target, str | pathlib.Path):
-        write_whole(with_ending(pathlib.Path(target)), contents)
-    else:
-        target.write(contents)
-
-
-def read_bytes(source: str | pathlib.Path | BinaryIO) -> bytes:
-    """The contents of a path, with or without its ending `.zip`, or of an open file from its beginning.
+        attributes: of the model, by name.
+        learner: what `DiscoveryLearner.get_state` returned.
+        statistics: running statistics of the encoder, by name.
+        training: where training stands, apart from the learner.
+        last_values: of schedules, which stand in for those that only pickle can hold.
+        vocabulary: the classes that files have names for.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        TypeError: an attribute is of a kind that not even pickle can write; the message names it.
     """
-    if isinstance(source, str | pathlib.Path):
-        path = pathlib.Path(source)
-        return (path if path.is_file() else with_ending(path)).read_bytes()
-    source.seek(0)
-    return source.read()
+    encoder = Encoder(vocabulary)
+    encoded: dict[str, Any] = {}
+    pickled: dict[str, bytes] = {}
+    kinds: dict[str, str] = {}
+    for name, value in attributes.items():
+        try:
+            encoded[name] = encoder.encode(value, name)
+        except CannotEncodeError:
+            pickled[name], kinds[name] = _pickled(name, value), path_of(type(value))
+    encoded |= {name: value for name, value in last_values.items() if name in pickled}
+    document = {
+        "versions": _versions(),
+        "attributes": encoded,
+        "pickled": kinds,
+        "learner": encoder.encode(without_adam_settings(learner), "learner"),
+        "statistics": encoder.encode(statistics, "statistics"),
+        "training": encoder.encode(training, "training"),
+    }
+    return ModelFile(document, encoder.tensors, pickled)
 
 
-def with_ending(path: pathlib.Path) -> pathlib.Path:
-    """The path with the ending `.zip` where it has none, as Stable-Baselines3 has it."""
-    return path if path.suffix else path.with_name(f"{path.name}.zip")
+def networks_only(file: ModelFile) -> ModelFile:
+    """The same model without what only training needs."""
+    names = ("statistics", "meta_optimizer", "unroll")
+    document = {**file.document, "learner": {**file.document["learner"], **dict.fromkeys(names)}, "training": None}
+    dropped = ("training.", *(f"learner.{name}." for name in names))
+    tensors = {name: tensor for name, tensor in file.tensors.items() if not name.startswith(dropped)}
+    return ModelFile(document, tensors, file.pickled)
+
+
+def _pickled(name: str, value: Any) -> bytes:
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        raise TypeError(f"{name} cannot be saved: {error}; save(..., exclude=[{name!r}]) leaves it out") from error
+
+
+def _versions() -> str:
+    modules = {"torch": torch, "stable_baselines3": stable_baselines3, "numpy": np}
+    return ", ".join([f"python {platform.python_version()}", *(f"{n} {m.__version__}" for n, m in modules.items())])
+
+
+@final
+@dataclass(frozen=True)
+class StoredModel:
+    """What a file holds, before it is compared with a model."""
+
+    attributes: dict[str, Any]
+    """Of the model, by name."""
+    versions: str
+    """What the model was saved with, for people to read."""
+    learner: dict[str, Any] | None = None
+    """Fields of `LearnerState`; `None` in files of Stable-Baselines3."""
+    statistics: Any = None
+    """Running statistics of the encoder, by name."""
+    training: dict[str, Any] | None = None
+    """Fields of `TrainingState`; `None` if the file does not say."""
+    parameters: dict[str, Any] | None = None
+    """State dicts by the name of the object they belong to, in files of Stable-Baselines3."""
+
+
+@final
+@dataclass(frozen=True)
+class Restoring:
+    """What may be restored of a file's attributes, and how."""
+
+    vocabulary: Vocabulary
+    """The classes that files may name."""
+    needed: Collection[str] = ()
+    """Attributes that a model cannot be built without."""
+    schedules: Collection[str] = ()
+    """Attributes whose last value stands in for a pickled function."""
+    custom: dict[str, Any] = field(default_factory=dict)
+    """Attributes to take in place of those stored."""
+    trusted: bool = False
+    """Whether pickles may be loaded, which lets whoever wrote the file run any code."""
+
+
+def read_model(source: Source, how: Restoring, weights_only: bool = False) -> StoredModel:
+    """Read a file of ours or of Stable-Baselines3's. No code in it is run, unless it is trusted.
+
+    Ours is read without any unpickling. Stable-Baselines3's weights are in PyTorch's format, a pickle, which goes
+    through `torch.load(weights_only=True)`: its unpickler builds tensors and plain containers and refuses all else.
+
+    Args:
+        source: a path, with or without the ending `.zip`, or an open file.
+        how: what may be restored.
+        weights_only: whether to leave the attributes out.
+
+    Raises:
+        DamagedFileError: the file is neither, or not as it was written.
+        ValueError: it holds an attribute that the model needs and that only pickle can restore.
+    """
+    contents = read_bytes(source)
+    if _is_stable_baselines3(contents):
+        attributes, versions = ({}, "") if weights_only else _stable_baselines3_attributes(contents, how)
+        return StoredModel(attributes, versions, parameters=_weights(contents))
+    file = ModelFile.from_bytes(contents)
+    document = file.document
+    for name, kind in _PARTS.items():
+        if name not in document or not isinstance(document[name], kind):
+            raise DamagedFileError(f"{name} must be an object by name in it, got {document.get(name)!r:.40}")
+    decoded = {}
+    for name in ("learner", "statistics", "training"):
+        with damage_in(name):
+            decoded[name] = decode(document[name], file.tensors, how.vocabulary)
+    attributes = {} if weights_only else _attributes(file, how)
+    return StoredModel(attributes, str(document.get("versions")), **decoded)
+
+
+def _attributes(file: ModelFile, how: Restoring) -> dict[str, Any]:
+    kinds = file.document["pickled"]
+    if set(kinds) != set(file.pickled):
+        raise DamagedFileError(f"pickled must be {described(file.pickled)} in it, got {described(kinds)}")
+    attributes = {}
+    for name, value in file.document["attributes"].items():
+        with damage_in(name):
+            attributes[name] = how.custom[name] if name in how.custom else decode(value, file.tensors, how.vocabulary)
+    return attributes | _unpickled(file.pickled, kinds, attributes, how)
+
+
+def _is_stable_baselines3(contents: bytes) -> bool:
+    """Whether these are the bytes of a zip archive as Stable-Baselines3's `save` writes it."""
+    try:
+        with _archive(contents) as archive:
+            return "data" in archive.namelist() and _DOCUMENT not in archive.namelist()
+    except DamagedFileError:
+        return False
+
+
+def _stable_baselines3_attributes(contents: bytes, how: Restoring) -> tuple[dict[str, Any], str]:
+    """The attributes in a file of Stable-Baselines3, and the versions that wrote it."""
+    with damage_in("data"), _expandable(contents) as archive:
+        data = _parsed(archive.read("data"))
+        info = "system_info.txt"
+        versions = archive.read(info).decode() if info in archive.namelist() else "unknown"
+        plain, pickled, kinds = {}, {}, {}
+        for name, value in data.items():
+            if isinstance(value, dict) and ":serialized:" in value:
+                pickled[name], kinds[name] = base64.b64decode(value[":serialized:"]), str(value.get(":type:"))
+            else:
+                plain[name] = value
+    attributes = {name: how.custom.get(name, value) for name, value in plain.items()}
+    return attributes | _unpickled(pickled, kinds, attributes, how), versions
+
+
+def _weights(contents: bytes) -> dict[str, Any]:
+    with _expandable(contents) as archive:
+        names = [name for name in archive.namelist() if name.endswith(".pth") and name != "pytorch_variables.pth"]
+        return {name.removesuffix(".pth"): _state_dict(name, archive.read(name)) for name in names}
+
+
+def _state_dict(name: str, contents: bytes) -> Any:
+    """A state dict in PyTorch's format, itself a zip archive that may be compressed."""
+    if zipfile.is_zipfile(io.BytesIO(contents)):
+        with _expandable(contents):
+            pass
+    try:
+        return torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
+    except Exception as error:  # of its unpickler, of all kinds
+        raise DamagedFileError(f"{name} in the file is malformed: {error}") from error
+
+
+@contextmanager
+def _expandable(contents: bytes) -> Iterator[zipfile.ZipFile]:
+    """An archive whose members may be compressed, but not beyond measure."""
+    with _archive(contents) as archive:
+        expanded = sum(member.file_size for member in archive.infolist())
+        if expanded > MAX_EXPANSION * len(contents):
+            limit = f"at most {MAX_EXPANSION} times its size"
+            raise DamagedFileError(f"its contents must take {limit}, they take {expanded} bytes")
+        yield archive
+
+
+def _unpickled(
+    pickled: dict[str, bytes], kinds: dict[str, str], known: dict[str, Any], how: Restoring
+) -> dict[str, Any]:
+    """The attributes that only pickle holds, as far as they may be had; says what cannot."""
+    restored, missing = {}, []
+    for name, contents in pickled.items():
+        if name in how.custom:
+            restored[name] = how.custom[name]
+        elif how.trusted:
+            try:
+                restored[name] = cloudpickle.loads(contents)
+            except Exception as error:
+                warnings.warn(f"{name} could not be unpickled: {error!r}; custom_objects= can replace it", stacklevel=6)
+                missing.append(name)
+        else:
+            missing.append(name)
+    needed = [name for name in missing if name in how.needed and name not in known]
+    if needed:
+        raise ValueError(
+            f"the file holds {_described(needed, kinds)} as a pickle, which is not loaded: give it in custom_objects=, "
+            f"for instance custom_objects={{{needed[0]!r}: ...}}; {_ADVICE}. To take the weights alone, make a model "
+            "with a policy of the same class and call set_parameters(path), where A2C wrote the file with "
+            "exact_match=False, which runs nothing in it"
+        )
+    schedules = [name for name in missing if name in how.schedules and name in known]
+    for name in schedules:
+        warnings.warn(
+            f"{name} was a function, which the file holds as a pickle that is not loaded: it is its last value, "
+            f"{known[name]!r:.40}, from here on; custom_objects={{{name!r}: ...}} can replace it, and {_ADVICE}",
+            stacklevel=6,
+        )
+    others = [name for name in missing if name not in schedules]
+    if others:
+        warnings.warn(
+            f"not restored: {_described(others, kinds)}, which the file holds as a pickle; custom_objects= can replace "
+            f"it, and {_ADVICE}",
+            stacklevel=6,
+        )
+    return restored
+
+
+_ADVICE = "trusted=True restores it if you trust whoever wrote the file, since that can run any code of theirs"
+
+
+def _described(names: list[str], kinds: dict[str, str]) -> str:
+    return ", ".join(f"{name} ({kinds.get(name, 'unknown')})" for name in names)

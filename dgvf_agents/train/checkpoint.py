@@ -10,8 +10,8 @@ import torch
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.finite import check_finite
-from dgvf_agents.storage.model_file import DamagedFileError, ModelFile, write_bytes
-from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.storage.files import DamagedFileError, write_bytes
+from dgvf_agents.storage.model_file import ModelFile, networks_only
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.folder import RunFolder
 

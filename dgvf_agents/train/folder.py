@@ -31,7 +31,7 @@ from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Vid
 
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.execution.machine import hardware, versions
-from dgvf_agents.storage.atomic import replacing, write_whole
+from dgvf_agents.storage.files import replacing, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig
 

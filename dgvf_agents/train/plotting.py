@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.environments import ReferenceReturns
 
 _GRAY = "#5c6270"

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device
-from dgvf_agents.storage.atomic import replacing
+from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.checkpoint import complete_checkpoints
 from dgvf_agents.train.config import TrainConfig

@@ -107,8 +107,16 @@ class Dynamics(ABC, Generic[State]):
         return other
 
     def state_from(self, fields: Sequence[np.ndarray]) -> State:
-        """A state made of copies of its fields `[B]`, as NumPy arrays."""
+        """A state made of copies of its fields `[B]`, as NumPy arrays.
+
+        Raises:
+            TypeError: they are not the fields of B states of these dynamics.
+        """
         example: Any = self.reset(np.zeros((1, self.reset_draws)))
+        expected = [((len(fields[0]), *part.shape[1:]), part.dtype) for part in map(np.asarray, example)]
+        found = [(np.shape(field), getattr(field, "dtype", None)) for field in fields]
+        if found != expected or not all(np.isfinite(field).all() for field in fields):
+            raise TypeError(f"state must have finite fields {expected}, got {found}")
         return type(example)(*(np.array(field) for field in fields))
 
     def __getstate__(self) -> dict[str, Any]:

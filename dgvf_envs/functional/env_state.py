@@ -53,6 +53,7 @@ def set_env_state(env: VecEnv, state: dict[str, Any]) -> None:
 
     Raises:
         ValueError: the state belongs to another kind of environment; the message names the difference.
+        TypeError: the state is malformed. So are states that raise a `LookupError` or an `AttributeError`.
     """
     _set(env, state)
 
@@ -82,10 +83,22 @@ def _set(env: Any, state: dict[str, Any]) -> None:
     elif type(env) in _ATTRIBUTES:
         _set(_inner(env), state["inner"])
         for attribute in _ATTRIBUTES[type(env)]:
-            setattr(env, attribute, _copied(state[attribute]))
+            given = state[attribute]
+            if not _fits(env, getattr(env, attribute, None), given):
+                raise TypeError(f"{attribute} of a {name} must be of its environments, got {given!r:.80}")
+            setattr(env, attribute, _copied(given))
         _set_nested(env, state)
     else:
         env.set_state(state["own"])
+
+
+def _fits(env: Any, own: Any, given: Any) -> bool:
+    """Whether a wrapper can have the attribute `given` in place of `own`; arrays have a row for each environment."""
+    if isinstance(given, dict) and isinstance(env, VecEnvWrapper):
+        return all(_fits(env, None, part) for part in given.values())
+    if given is None or (own is not None and not isinstance(own, np.ndarray)):
+        return given is None or isinstance(given, type(own))
+    return not isinstance(env, VecEnvWrapper) or np.shape(given)[:1] == (env.num_envs,)
 
 
 def _inner(wrapper: Any) -> Any:

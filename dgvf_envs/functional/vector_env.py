@@ -302,9 +302,11 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         Raises:
             ValueError: the state belongs to different dynamics, another number of environments, another time limit or
                 another autoreset mode.
+            TypeError: the state is malformed.
         """
         if state["world"] != self._description():
             raise ValueError(f"state must be that of {self._description()}, got that of {state['world']}")
+        self._check_state(state)
         self._state, self._streams, self._snapshots = None, None, []
         if state["streams"] is not None:
             self._seeded_streams().set_positions(state["streams"])
@@ -314,6 +316,21 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._begin_episodes(np.arange(self.num_envs))
         self._elapsed_steps, self._done = np.array(state["steps"]), np.array(state["done"])
         self._lookahead.restore(state["expected"], type(self._state))
+
+    def _check_state(self, state: dict[str, Any]) -> None:
+        """Check that all arrays have a row for each environment; their other axes belong to the dynamics."""
+        steps, done, streams, expected = (state[name] for name in ("steps", "done", "streams", "expected"))
+        for axis, arrays in ((0, [steps, done, *(state["state"] or ())]), (1, expected or ())):
+            for array in arrays:
+                shape = np.shape(array)
+                if shape[axis : axis + 1] != (self.num_envs,) or shape[:axis] != np.shape(arrays[0])[:axis]:
+                    raise TypeError(f"state must have arrays of {self.num_envs} environments, got {shape}")
+                if not np.isfinite(array).all():
+                    raise TypeError("state must have finite numbers")
+        if (steps.dtype, done.dtype) != (np.int64, np.bool_) or (steps < 0).any():
+            raise TypeError(f"steps and done must be counts and booleans, got {steps.dtype} and {done.dtype}")
+        if streams is not None and len(streams) != self.num_envs:
+            raise TypeError(f"streams must be {self.num_envs}, got {len(streams)}")
 
     def _description(self) -> str:
         """Identifies what a state belongs to; part of the format of saved states."""

@@ -30,7 +30,8 @@ from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from dgvf_agents.execution.devices import check_device_name, device_named, evaluation_device, upload
-from dgvf_agents.storage.model_file import ModelFile, write_bytes
+from dgvf_agents.storage.files import write_bytes
+from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train.checkpoint import load_checkpoint
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments

@@ -354,7 +354,7 @@ def test_a_model_is_loaded_as_it_was_saved(policy: str, tmp_path: Path) -> None:
     assert_same_training(resumed, model)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("value", [[], [torch.zeros(3)], [torch.full((COPIES,), math.nan)], None])
+@pytest.mark.parametrize("value", [[], torch.zeros(1, 3), torch.full((1, COPIES), math.nan), None])
 def test_log_probabilities_in_a_file_are_checked(value: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.zip"
     model = _model(puddle())
@@ -362,22 +362,22 @@ def test_log_probabilities_in_a_file_are_checked(value: Any, tmp_path: Path, mon
 
     def damaged(self: Any) -> dict[str, Any]:
         state = get_state(self)
-        return {**state, "steps": {**state["steps"], "_log_probs": value}}
+        return {**state, "collection": state["collection"]._replace(log_probs=value)}
 
     monkeypatch.setattr(type(model._collector), "get_state", damaged)
     model.learn(BATCH, SaveAt(path, COPIES))
     monkeypatch.undo()
-    with pytest.raises(ValueError, match="_log_probs"):
+    with pytest.raises(ValueError, match="log_probs must be"):
         DGVFImpala.load(path, puddle(), device="cpu")
 
 
 def test_a_file_of_the_other_algorithm_is_refused_before_training(tmp_path: Path) -> None:
-    """Its rollouts lack what V-trace needs."""
+    """Its attributes are others, and its rollouts lack what V-trace needs."""
     env: VecEnv = make_vec("PuddleWorld-v0", COPIES, 0)
     a2c = DGVFA2C(
         "PaperMlpPolicy", env, seed=0, device="cpu", compile=False, policy_kwargs=NETWORKS["PaperMlpPolicy"],
         questions=6, question_encoder="shared", question_discount=None,
     )  # fmt: skip
     a2c.learn(3 * 20).save(tmp_path / "model")
-    with pytest.raises(ValueError, match="behavior_log_probs"):
+    with pytest.raises(ValueError, match="a DGVFImpala's, or plain data of your own, got 'normalize_advantage'"):
         DGVFImpala.load(tmp_path / "model", make_vec("PuddleWorld-v0", COPIES, 0), device="cpu")

@@ -75,9 +75,9 @@ def test_episodes_are_those_of_acting_and_stepping_in_turn(episodes: int) -> Non
 
 def test_evaluations_do_not_disturb_training() -> None:
     model = trained(4)
-    before = model._collector.get_state()["actor"]["generator"].bit_generator.state
+    before = model._collector.get_state()["generator"].bit_generator.state
     SimulatedEpisodes(model._collector.actor, world()).run(model._policy_theta, 4, SEED)
-    assert model._collector.get_state()["actor"]["generator"].bit_generator.state == before
+    assert model._collector.get_state()["generator"].bit_generator.state == before
 
 
 def test_the_simulation_is_compiled_in_the_background_from_the_first_evaluation_on(

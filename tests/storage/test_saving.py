@@ -34,7 +34,8 @@ from dgvf_agents.agents.extractors import window_space
 from dgvf_agents.agents.policies import MlpPolicy
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
-from dgvf_agents.storage.model_file import DamagedFileError, ModelFile
+from dgvf_agents.storage.files import DamagedFileError
+from dgvf_agents.storage.model_file import ModelFile
 from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import Samples
 
@@ -114,16 +115,34 @@ def test_what_a_user_excludes_or_changes(tmp_path: Path) -> None:
     model.save(tmp_path / "model", exclude=["verbose"])
     assert DGVFA2C.load(tmp_path / "model", device="cpu").verbose == 0
     model.save(tmp_path / "model", exclude=["verbose"], include=["verbose", "note"])
-    loaded = DGVFA2C.load(
-        tmp_path / "model.zip", device="cpu", custom_objects={"learning_rate": 0.5, "unknown": 1}, verbose=1
-    )
+    loaded = DGVFA2C.load(tmp_path / "model.zip", device="cpu", custom_objects={"learning_rate": 0.5}, verbose=1)
     assert (loaded.verbose, loaded.learning_rate, loaded.note) == (1, 0.5, {"mine": [1, 2]})  # type: ignore
     assert loaded.lr_schedule(1.0) == 0.5
-    assert not hasattr(loaded, "unknown")
     with pytest.raises(ValueError, match="policy_kwargs must be those in the file"):
         DGVFA2C.load(tmp_path / "model", device="cpu", policy_kwargs={})
     with pytest.raises(ValueError, match="custom_objects must be a dict or None"):
         DGVFA2C.load(tmp_path / "model", custom_objects=[])  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="custom_objects must name attributes of the model, got learning_rats"):
+        DGVFA2C.load(tmp_path / "model", custom_objects={"learning_rats": 0.5})
+    with pytest.raises(ValueError, match=r"load\(\) must name attributes of the model, got learning_rats"):
+        DGVFA2C.load(tmp_path / "model", learning_rats=0.5)
+    with pytest.raises(ValueError, match="n_envs must be 4, as env has it, got 7"):
+        DGVFA2C.load(tmp_path / "model", _env(), n_envs=7)
+    zoo = {"learning_rate": 0.0, "lr_schedule": lambda _: 0.0, "clip_range": lambda _: 0.0}
+    assert DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=zoo).learning_rate == 0.0
+
+
+@pytest.mark.parametrize("name", ["nope", "learner", "predict", "device", "env", "logger", "question_net", "a b"])
+def test_only_attributes_of_ones_own_are_included(name: str, tmp_path: Path) -> None:
+    """A file that holds another was made to replace a method or a part of the model."""
+    model = _model()
+    with pytest.raises(ValueError, match=f"include must name attributes of your own that the model has, got {name}"):
+        model.save(tmp_path / "model", include=[name])
+    file = _file(model)
+    document = {**file.document, "attributes": {**file.document["attributes"], name: [1]}}
+    if name != "nope":
+        with pytest.raises(DamagedFileError, match=f"or plain data of your own, got '{name}'"):
+            DGVFA2C.load(io.BytesIO(ModelFile(document, file.tensors).to_bytes()), device="cpu")
 
 
 def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(tmp_path: Path) -> None:
@@ -300,9 +319,9 @@ def _attacks(tmp_path: Path) -> dict[str, Path]:
         paths[f"ours {attribute}"] = path = tmp_path / f"ours-{attribute}.zip"
         path.write_bytes(ModelFile(document, file.tensors, {attribute: pickled}).to_bytes())
     for attribute, value in {
-        "policy_class": {"kind": "class", "path": "subprocess.Popen"},
-        "policy_kwargs": {"features_extractor_class": {"kind": "class", "path": "evil_module.Extractor"}},
-        "inner_optimizer": {"kind": "record", "class": "subprocess.Popen", "attributes": {"args": "true"}},
+        "policy_class": {"kind": "class", "name": "subprocess.Popen"},
+        "policy_kwargs": {"features_extractor_class": {"kind": "class", "name": "evil_module.Extractor"}},
+        "inner_optimizer": {"kind": "record", "type": "subprocess.Popen", "attributes": {"args": "true"}},
         "observation_space": {"kind": "space", "type": "os.system", "arguments": {}, "generator": None},
     }.items():
         document = {**file.document, "attributes": {**file.document["attributes"], attribute: value}}

@@ -11,8 +11,7 @@ import pytest
 
 from dgvf_agents.cli import main
 from dgvf_agents.options import World
-from dgvf_agents.storage.model_file import ModelFile
-from dgvf_agents.storage.saving import networks_only
+from dgvf_agents.storage.model_file import ModelFile, networks_only
 from dgvf_agents.train.checkpoint import NothingToResumeError
 from dgvf_agents.train.config import preset
 from dgvf_agents.train.environments import REFERENCE_RETURNS
@@ -23,7 +22,7 @@ from tests.atlas.runs import tiny_run
 from tests.run_folders import write_run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-LARGEST = 1 << 21
+LARGEST = 1 << 22
 """Bytes of a file in the repository, at most."""
 ROOMS = "demo/collect-objects-small"
 FOLDERS = tuple(SHIPPED.values())

@@ -1,50 +1,71 @@
 """Python values as JSON and named tensors, and back: a closed list of kinds, so that reading can run no code.
 
-Numbers, strings, lists and dicts stand for themselves; everything else is a JSON object whose `"kind"` says what it is.
-Arrays and tensors go into a table of tensors by their place in the value. Types go by the names of `type_names`: no
-other type is imported, looked up or called.
+Numbers, strings, lists and dicts stand for themselves; named tuples are written as dicts, which `template.fitted` turns
+back. Everything else is a JSON object whose `"kind"` says what it is. Classes go by the names of a `Vocabulary`: a name
+in a file is looked up in it, and nothing is imported.
 """
 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, final
 
 import gymnasium as gym
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from dgvf_agents.storage.type_names import name_of, type_named
 from dgvf_envs.functional.random_streams import generator_at
-
-_RECORDS = (
-    "ActorSettings",
-    "FloatSchedule",
-    "ConstantSchedule",
-    "LinearSchedule",
-    "GeometricSchedule",
-    "SGD",
-    "RMSProp",
-    "Adam",
-    "InnerMetrics",
-    "InnerState",
-    "LearnerState",
-    "Rollout",
-    "UnrollState",
-)
-"""Names of the types whose objects are no more than their attributes."""
 
 MAX_REFERENCES = 2
 """How often a file may refer to one tensor: the last rollout is also the last batch of the unroll."""
 
-_DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-_NUMBERS = (*_DTYPES, "bool")
+_DTYPES = (
+    "bool",
+    "float16",
+    "float32",
+    "float64",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+)
 
 Tensors = dict[str, Tensor]
+
+
+@final
+@dataclass(frozen=True)
+class Vocabulary:
+    """The classes that files have names for, besides those of `torch.nn` and `torch.optim`."""
+
+    classes: Mapping[str, type]
+    """Classes that values may be, by name."""
+    records: Mapping[str, type]
+    """Classes whose objects are no more than their attributes, by name."""
+
+    def name_of(self, kind: type) -> str | None:
+        """The name of a class; `None` if it has none."""
+        return next((name for name, known in {**_TORCH, **self.classes}.items() if known is kind), None)
+
+    def class_named(self, name: str) -> type:
+        """
+        Raises:
+            ValueError: no class has this name.
+        """
+        known = {**_TORCH, **self.classes}
+        if name not in known:
+            raise ValueError(
+                f"a class must be one of {sorted(self.classes)}, or of torch.nn or torch.optim, got {name!r:.80}"
+            )
+        return known[name]
+
+
+_TORCH = {
+    f"{module.__name__}.{name}": kind
+    for module, base in ((nn, nn.Module), (torch.optim, torch.optim.Optimizer))
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, base)
+}
 
 
 class CannotEncodeError(TypeError):
@@ -55,9 +76,10 @@ class CannotEncodeError(TypeError):
 class Encoder:
     """Turns values into JSON and collects their tensors."""
 
-    def __init__(self) -> None:
+    def __init__(self, vocabulary: Vocabulary) -> None:
         self.tensors: Tensors = {}
         """By their place in the value; those that share their memory go by the place of the first."""
+        self._vocabulary = vocabulary
         self._seen: dict[Any, tuple[str, Tensor, int]] = {}  # with the tensor, whose address stays its own thereby
 
     def encode(self, value: Any, place: str) -> Any:
@@ -76,14 +98,15 @@ class Encoder:
             return self._items(value, place)
         if type(value) in (dict, OrderedDict):
             return self._dict(value, place)
-        name = name_of(type(value))
-        if name in _RECORDS:
-            return {"kind": "record", "type": name, "attributes": self._dict(_attributes(value), place)}
+        for name, record in self._vocabulary.records.items():
+            if type(value) is record:
+                names = [field.name for field in fields(value)] if is_dataclass(value) else list(vars(value))
+                attributes = {name: getattr(value, name) for name in names}
+                return {"kind": "record", "type": name, "attributes": self._dict(attributes, place)}
         for kind, encode in _ENCODERS.items():
             if isinstance(value, kind):
                 return encode(self, value, place)
-        path = path_of(type(value))
-        raise CannotEncodeError(f"{place} is a {path}, which is not a kind of value that can be written without pickle")
+        raise CannotEncodeError(f"{place} is a {path_of(type(value))}, which cannot be written without pickle")
 
     def _items(self, values: Any, place: str) -> list[Any]:
         return [self.encode(value, f"{place}.{i}") for i, value in enumerate(values)]
@@ -94,13 +117,15 @@ class Encoder:
         pairs = [[self.encode(k, place), self.encode(v, f"{place}.{k}")] for k, v in values.items()]
         return {"kind": "dict", "items": pairs}
 
-    def _tuple(self, value: tuple, place: str) -> Any:
+    def _tuple(self, value: Any, place: str) -> Any:
+        if hasattr(value, "_asdict"):
+            return self._dict(value._asdict(), place)
         if type(value) is not tuple:
-            raise CannotEncodeError(f"{place} is a {path_of(type(value))}, which is not a kind of value on the list")
+            raise CannotEncodeError(f"{place} is a {path_of(type(value))}, which cannot be written without pickle")
         return {"kind": "tuple", "items": self._items(value, place)}
 
     def _array(self, value: np.ndarray, place: str) -> Any:
-        if value.dtype.name not in _NUMBERS:
+        if value.dtype.name not in _DTYPES:
             raise CannotEncodeError(f"{place} is an array of {value.dtype}, which is not a type of numbers")
         tensor = torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), order="C"))
         return {"kind": "array", "name": self._keep(tensor, place)}
@@ -117,25 +142,24 @@ class Encoder:
         return {"kind": "tensor", "name": name}
 
     def _keep(self, tensor: Tensor, place: str) -> str:
-        name = place
-        while name in self.tensors:
-            name += "'"
-        self.tensors[name] = tensor
-        return name
+        while place in self.tensors:
+            place += "'"
+        self.tensors[place] = tensor
+        return place
 
     def _number(self, value: np.generic, place: str) -> Any:
-        if value.dtype.name not in _NUMBERS:
+        if value.dtype.name not in _DTYPES:
             raise CannotEncodeError(f"{place} is a {value.dtype}, which is not a type of numbers")
         return {"kind": "number", "dtype": value.dtype.name, "value": value.item()}
 
     def _deque(self, value: deque, place: str) -> Any:
         return {"kind": "deque", "items": self._items(value, place), "maxlen": value.maxlen}
 
-    def _type(self, value: type, place: str) -> Any:
-        name = name_of(value)
+    def _class(self, value: type, place: str) -> Any:
+        name = self._vocabulary.name_of(value)
         if name is None:
-            raise CannotEncodeError(f"{place} is {path_of(value)}, which is not a type that files have a name for")
-        return {"kind": "type", "name": name}
+            raise CannotEncodeError(f"{place} is {path_of(value)}, a class that files have no name for")
+        return {"kind": "class", "name": name}
 
     def _space(self, value: gym.Space, place: str) -> Any:
         arguments = _SPACES.get(type(value))
@@ -150,9 +174,6 @@ class Encoder:
             raise CannotEncodeError(f"{place} is a generator other than PCG64, NumPy's default")
         return {"kind": "generator", "state": value.bit_generator.state}
 
-    def _dtype(self, value: torch.dtype, place: str) -> Any:
-        return {"kind": "torch.dtype", "name": str(value).removeprefix("torch.")}
-
 
 _ENCODERS: dict[type, Callable[[Encoder, Any, str], Any]] = {
     tuple: Encoder._tuple,
@@ -160,15 +181,13 @@ _ENCODERS: dict[type, Callable[[Encoder, Any, str], Any]] = {
     Tensor: Encoder._tensor,
     np.generic: Encoder._number,
     deque: Encoder._deque,
-    type: Encoder._type,
+    type: Encoder._class,
     gym.Space: Encoder._space,
     np.random.Generator: Encoder._generator,
-    torch.dtype: Encoder._dtype,
-    Path: lambda encoder, value, place: {"kind": "path", "value": str(value)},
 }
 
 _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
-    gym.spaces.Box: lambda s: {"low": s.low, "high": s.high, "shape": s.shape, "dtype": s.dtype.name},
+    gym.spaces.Box: lambda s: {"low": s.low, "high": s.high, "dtype": s.dtype.name},
     gym.spaces.Discrete: lambda s: {"n": int(s.n), "start": int(s.start), "dtype": s.dtype.name},
     gym.spaces.MultiDiscrete: lambda s: {"nvec": s.nvec, "start": s.start, "dtype": s.dtype.name},
     gym.spaces.MultiBinary: lambda s: {"n": s.n},
@@ -177,28 +196,73 @@ _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
 }
 
 
-def decode(value: Any, tensors: Tensors) -> Any:
-    """What `Encoder.encode` was given.
+def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
+    """What `Encoder.encode` was given, with dicts for named tuples.
 
     `check_references` first: decoding copies arrays.
 
     Args:
         value: what it returned, through JSON or not.
         tensors: `Encoder.tensors`; arrays are made from copies of them, tensors are handed out as they are.
+        vocabulary: the classes that it may name.
 
     Raises:
         ValueError: it is none of the kinds.
     """
-    if isinstance(value, list):
-        return [decode(part, tensors) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if "kind" not in value:
-        return {key: decode(part, tensors) for key, part in value.items()}
-    kind = value["kind"]
-    if not isinstance(kind, str) or kind not in _DECODERS:
-        raise ValueError(f"kind must be one of {sorted(_DECODERS)}, got {kind!r}")
-    return _DECODERS[kind](value, tensors)
+
+    def back(value: Any) -> Any:
+        if isinstance(value, list):
+            return [back(part) for part in value]
+        if not isinstance(value, dict):
+            return value
+        if "kind" not in value:
+            return {key: back(part) for key, part in value.items()}
+        kind = value["kind"]
+        if not isinstance(kind, str) or kind not in decoders:
+            raise ValueError(f"kind must be one of {sorted(decoders)}, got {kind!r:.80}")
+        return decoders[kind](value)
+
+    def record(value: dict[str, Any]) -> Any:
+        if value["type"] not in vocabulary.records:
+            raise ValueError(f"a record must be one of {sorted(vocabulary.records)}, got {value['type']!r:.80}")
+        kind = vocabulary.records[value["type"]]
+        make: Any = kind
+        attributes = {name: back(part) for name, part in value["attributes"].items()}
+        if is_dataclass(kind):
+            return make(**attributes)
+        made = make.__new__(make)
+        vars(made).update(attributes)
+        return made
+
+    def space(value: dict[str, Any]) -> gym.Space:
+        kinds = {kind.__name__: kind for kind in _SPACES}
+        if value["type"] not in kinds:
+            raise ValueError(f"a space must be one of {sorted(kinds)}, got {value['type']!r:.80}")
+        arguments = {name: back(part) for name, part in value["arguments"].items()}
+        if value["type"] == "Box" and not isinstance(arguments["low"], np.ndarray):  # a number would fill any shape
+            raise ValueError(f"low of a Box must be an array, got {arguments['low']!r:.80}")
+        if "dtype" in arguments:
+            arguments["dtype"] = _dtype(arguments["dtype"])
+        if isinstance(arguments.get("spaces"), dict):
+            arguments["spaces"] = OrderedDict(arguments["spaces"])  # Gymnasium sorts any other dict
+        made = kinds[value["type"]](**arguments)
+        if value["generator"] is not None:
+            made._np_random = back(value["generator"])
+        return made
+
+    decoders: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "dict": lambda v: {back(key): back(part) for key, part in v["items"]},
+        "tuple": lambda v: tuple(back(v["items"])),
+        "deque": lambda v: deque(back(v["items"]), v["maxlen"]),
+        "array": lambda v: np.array(tensors[v["name"]].numpy()),
+        "tensor": lambda v: tensors[v["name"]],
+        "number": lambda v: _dtype(v["dtype"]).type(v["value"]),
+        "class": lambda v: vocabulary.class_named(v["name"]),
+        "generator": lambda v: generator_at(v["state"]),
+        "space": space,
+        "record": record,
+    }
+    return back(value)
 
 
 def check_references(document: Any) -> None:
@@ -222,68 +286,12 @@ def check_references(document: Any) -> None:
             raise ValueError(f"tensor {name!r} must be referred to at most {MAX_REFERENCES} times, got {count}")
 
 
-def _decode_space(value: dict[str, Any], tensors: Tensors) -> gym.Space:
-    kinds = {kind.__name__: kind for kind in _SPACES}
-    if value["type"] not in kinds:
-        raise ValueError(f"type of a space must be one of {sorted(kinds)}, got {value['type']!r}")
-    arguments = {name: decode(part, tensors) for name, part in value["arguments"].items()}
-    if "dtype" in arguments:
-        arguments["dtype"] = _dtype(arguments["dtype"])
-    if isinstance(arguments.get("spaces"), dict):
-        arguments["spaces"] = OrderedDict(arguments["spaces"])  # Gymnasium sorts any other dict, layers keep the order
-    space = kinds[value["type"]](**arguments)
-    if value["generator"] is not None:
-        space._np_random = decode(value["generator"], tensors)
-    return space
-
-
-def _decode_record(value: dict[str, Any], tensors: Tensors) -> Any:
-    if value["type"] not in _RECORDS:
-        raise ValueError(f"type of a record must be one of {_RECORDS}, got {value['type']!r}")
-    kind: Any = type_named(value["type"])
-    attributes = {name: decode(part, tensors) for name, part in value["attributes"].items()}
-    if is_dataclass(kind) or issubclass(kind, tuple):
-        return kind(**attributes)
-    record = kind.__new__(kind)
-    record.__dict__.update(attributes)
-    return record
-
-
-def _dtype(name: str) -> np.dtype:
-    if name not in _NUMBERS:
-        raise ValueError(f"dtype must be one of {_NUMBERS}, got {name!r}")
-    return np.dtype(name)
-
-
-def _torch_dtype(name: str) -> torch.dtype:
-    found = getattr(torch, name, None)
-    if not isinstance(found, torch.dtype):
-        raise ValueError(f"name of a torch.dtype must be that of one, got {name!r}")
-    return found
-
-
-_DECODERS: dict[str, Callable[[dict[str, Any], Tensors], Any]] = {
-    "dict": lambda v, t: {decode(key, t): decode(part, t) for key, part in v["items"]},
-    "tuple": lambda v, t: tuple(decode(v["items"], t)),
-    "deque": lambda v, t: deque(decode(v["items"], t), v["maxlen"]),
-    "array": lambda v, t: np.array(t[v["name"]].numpy()),
-    "tensor": lambda v, t: t[v["name"]],
-    "number": lambda v, t: _dtype(v["dtype"]).type(v["value"]),
-    "type": lambda v, t: type_named(v["name"]),
-    "generator": lambda v, t: generator_at(v["state"]),
-    "torch.dtype": lambda v, t: _torch_dtype(v["name"]),
-    "path": lambda v, t: Path(v["value"]),
-    "space": _decode_space,
-    "record": _decode_record,
-}
-
-
 def path_of(kind: type) -> str:
-    """The import path of a type, for people to read."""
+    """The import path of a class, for people to read."""
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _attributes(value: Any) -> dict[str, Any]:
-    if is_dataclass(value):
-        return {field.name: getattr(value, field.name) for field in fields(value)}
-    return value._asdict() if hasattr(value, "_asdict") else dict(vars(value))
+def _dtype(name: str) -> np.dtype:
+    if name not in _DTYPES:
+        raise ValueError(f"dtype must be one of {_DTYPES}, got {name!r:.80}")
+    return np.dtype(name)

@@ -139,7 +139,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
         InnerState(own.theta, optimizer),
         [rollout_template(spaces)],
         [nonnegative],  # type: ignore[list-item]
-        [[torch_state]],  # type: ignore[list-item]
+        [[_torch_state]],  # type: ignore[list-item]
     )
     metrics: dict[str, Any] = {**dict.fromkeys(InnerMetrics._fields, scalar), "encoder_step": Maybe(scalar)}
     fields: dict[str, Any] = {
@@ -228,7 +228,7 @@ def training_template(spaces: Spaces) -> TrainingState:
     fields: dict[str, Any] = {
         "device": str,
         "environment": Maybe(dict),
-        "random": RandomStates(_python_state, _numpy_state, torch_state, [_byte_state]),  # type: ignore[arg-type, list-item]
+        "random": RandomStates(_python_state, _numpy_state, _torch_state, [_bytes]),  # type: ignore[arg-type, list-item]
         "generator": np.random.Generator,
         "collection": Maybe(CollectionState(**collection)),
         "rollout": Maybe(rollout_template(spaces)),
@@ -289,17 +289,12 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-def torch_state(value: Any) -> Tensor:
-    """A state of PyTorch's generator on the CPU.
-
-    Raises:
-        RuntimeError: it is none.
-    """
-    torch.Generator().set_state(value.cpu())
+def _torch_state(value: Any) -> Tensor:
+    torch.Generator().set_state(_bytes(value).cpu())
     return value
 
 
-def _byte_state(value: Any) -> Tensor:
+def _bytes(value: Any) -> Tensor:
     return fitted("a state", value, Leaf(("bytes",), torch.uint8))
 
 

@@ -275,8 +275,8 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
             if not cls._may_add(name) or not (trusted or isinstance(attributes[name], _PLAIN)):
                 kind = f"a {cls.__name__}'s, or plain data of your own"
                 raise DamagedFileError(f"attributes in it must be {kind}, got {name!r:.80}")
-        for name, kind in (("observation_space", gym.Space), ("action_space", gym.Space), ("policy_kwargs", dict)):
-            fitted(f"attributes.{name}", attributes[name], kind)
+        kinds = {"observation_space": gym.Space, "action_space": gym.Space, "policy_kwargs": dict}
+        fitted("attributes", {name: attributes[name] for name in kinds}, kinds)
         policy = attributes["policy_class"]
         if not isinstance(policy, str) and not (isinstance(policy, type) and issubclass(policy, theirs.BasePolicy)):
             raise DamagedFileError(f"attributes.policy_class must be a policy, got {described(policy)}")

@@ -41,7 +41,7 @@ def get_random_states(device: torch.device) -> RandomStates:
 def set_random_states(states: RandomStates, device: torch.device) -> None:
     """Restore the states; those of CUDA devices only if there are as many."""
     random.setstate(states.python)
-    np.random.set_state(states.numpy)  # type: ignore[arg-type]  # noqa: NPY002
+    np.random.set_state(states.numpy)  # noqa: NPY002
     torch.set_rng_state(states.torch.cpu())
     if device.type == "cuda" and len(states.cuda) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all([state.cpu() for state in states.cuda])

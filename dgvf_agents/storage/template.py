@@ -99,9 +99,11 @@ def _plain(name: str, value: Any, like: Any) -> Any:
 
 
 def _leaf(name: str, value: Any, like: Leaf, sizes: dict[str, int]) -> Any:
-    kind = Tensor if isinstance(like.dtype, torch.dtype) else np.ndarray
+    kind: Any = Tensor if isinstance(like.dtype, torch.dtype) else np.ndarray
     found = tuple(value.shape) if isinstance(value, kind) else ()
-    typed = isinstance(value, kind) and (value.dtype == like.dtype if like.dtype else value.dtype.kind in "biuf")
+    typed = isinstance(value, kind) and like.dtype in (None, value.dtype)
+    if typed and like.dtype is None:
+        typed = value.dtype.kind in "biuf"
     if typed and len(found) == len(like.shape):
         for size, wanted in zip(found, like.shape, strict=True):
             if isinstance(wanted, str):

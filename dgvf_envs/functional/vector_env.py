@@ -323,7 +323,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         for axis, arrays in ((0, [steps, done, *(state["state"] or ())]), (1, expected or ())):
             for array in arrays:
                 shape = np.shape(array)
-                if shape[axis : axis + 1] != (self.num_envs,) or shape[:axis] != np.shape(arrays[0])[:axis]:
+                if len(shape) <= axis or shape[axis] != self.num_envs or shape[:axis] != np.shape(arrays[0])[:axis]:
                     raise TypeError(f"state must have arrays of {self.num_envs} environments, got {shape}")
                 if not np.isfinite(array).all():
                     raise TypeError("state must have finite numbers")

@@ -320,10 +320,11 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
     def _check_state(self, state: dict[str, Any]) -> None:
         """Check that all arrays have a row for each environment; their other axes belong to the dynamics."""
         steps, done, streams, expected = (state[name] for name in ("steps", "done", "streams", "expected"))
-        for axis, arrays in ((0, [steps, done, *(state["state"] or ())]), (1, expected or ())):
+        rows: list[Any] = [steps, done, *(state["state"] or ())]
+        for axis, arrays in enumerate((rows, expected or ())):
             for array in arrays:
-                shape = np.shape(array)
-                if len(shape) <= axis or shape[axis] != self.num_envs or shape[:axis] != np.shape(arrays[0])[:axis]:
+                shape = array.shape
+                if len(shape) <= axis or shape[axis] != self.num_envs or shape[:axis] != arrays[0].shape[:axis]:
                     raise TypeError(f"state must have arrays of {self.num_envs} environments, got {shape}")
                 if not np.isfinite(array).all():
                     raise TypeError("state must have finite numbers")

@@ -321,7 +321,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         """Check that all arrays have a row for each environment; their other axes belong to the dynamics."""
         steps, done, streams, expected = (state[name] for name in ("steps", "done", "streams", "expected"))
         rows: list[Any] = [steps, done, *(state["state"] or ())]
-        for axis, arrays in enumerate((rows, expected or ())):
+        for axis, arrays in enumerate((rows, list(expected or ()))):
             for array in arrays:
                 shape = array.shape
                 if len(shape) <= axis or shape[axis] != self.num_envs or shape[:axis] != arrays[0].shape[:axis]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dgvf_agents.execution import compiling
-from dgvf_agents.execution.compile_cache import Task, pickled
+from dgvf_agents.execution.task import Task, pickled
 
 
 def recorded_keys(monkeypatch: pytest.MonkeyPatch, updates: int) -> list[str]:

@@ -17,7 +17,7 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.bench.harness import Benchmark, Table, check_at_least
 from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.training import PAPER, POLICIES
-from dgvf_agents.execution.compile_cache import FOLDER
+from dgvf_agents.execution.cache import FOLDER
 
 MODES: dict[str, Any] = {"False": False, "auto": "auto", "True": True, "auto, full cache": "auto"}
 """Values of `compile` by name."""

@@ -9,8 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, final
 
-from dgvf_agents.execution.devices import device_named
-from dgvf_agents.execution.machine import hardware, versions
+from dgvf_agents.execution.devices import device_named, hardware, versions
 from dgvf_agents.storage.files import replacing
 
 Row = dict[str, Any]

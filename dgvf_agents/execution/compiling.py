@@ -13,10 +13,11 @@ from torch import Tensor
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import PullBack, vjp
-from dgvf_agents.execution.compile_cache import Task
-from dgvf_agents.execution.compile_jobs import CompilationError, Job, NoCompilerError, failure, job
+from dgvf_agents.execution.cache import CacheError
 from dgvf_agents.execution.devices import CPU
-from dgvf_agents.execution.passes import Passes
+from dgvf_agents.execution.jobs import CompilationError, Job, NoCompilerError, failure, job
+from dgvf_agents.execution.task import Task
+from dgvf_agents.execution.trace import Passes
 from dgvf_agents.options import Mode
 
 Result = TypeVar("Result")
@@ -151,7 +152,7 @@ class Compiled(Generic[Result]):
             return found
         try:
             self._compiled[layout] = self._compile(layout, arguments)
-        except (NoCompilerError, CompilationError) as error:
+        except (NoCompilerError, CacheError, CompilationError) as error:
             if isinstance(error, CompilationError) and self._compilation.mode is True:
                 raise
             self._compilation.give_up(error)
@@ -174,7 +175,7 @@ class Compiled(Generic[Result]):
         return self._jobs[layout]
 
     def _compiled_here(self, layout: Any, arguments: tuple[Any, ...]) -> Passes:
-        from dgvf_agents.execution.just_in_time import compiled_here  # imports PyTorch's compiler
+        from dgvf_agents.execution.cuda import compiled_here
 
         self._compilation.tell_once("compiling (a minute or two the first time)")
         try:

@@ -1,11 +1,17 @@
-"""Devices by name, uploads to them, and their random number generators."""
+"""The machine: devices by name, uploads to them, their random number generators, memory, and what to record of it."""
 
 from __future__ import annotations
 
+import ctypes
+import os
 import platform
 import re
 import warnings
-from typing import final
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -141,3 +147,37 @@ def set_random_state(device: torch.device, states: list[Tensor]) -> None:
         torch.set_rng_state(state.cpu())
     for state in states[1:] if device.type == "cuda" else ():
         torch.cuda.set_rng_state(state.cpu(), device)
+
+
+def versions(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of Python and of packages."""
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+def hardware(device: torch.device) -> dict[str, Any]:
+    """Processor, as far as the system tells, number of cores, and accelerator if `device` is one."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.is_file() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    processor = next(names, platform.processor() or platform.machine())
+    accelerator = {"accelerator": torch.cuda.get_device_name(device)} if device.type == "cuda" else {}
+    return {"processor": processor, "cores": os.cpu_count(), **accelerator}
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
+_LARGEST = 1 << 30
+
+
+@cache
+def keep_freed_memory() -> None:
+    """Let the C library reuse freed memory instead of returning it to the operating system; does nothing on others.
+
+    By default, glibc maps and unmaps the memory of large tensors, so every update of a wide network asks for its pages
+    anew.
+    """
+    try:
+        mallopt = ctypes.CDLL("libc.so.6").mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    for parameter in (_TRIM_THRESHOLD, _MMAP_THRESHOLD):
+        mallopt(parameter, _LARGEST)

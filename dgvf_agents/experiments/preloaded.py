@@ -6,7 +6,7 @@ Files may change while a sweep runs. Its processes still run, and record, the co
 import torch._dynamo  # noqa: F401  `torch.func` imports it on first use
 
 import dgvf_agents.experiments.runs  # noqa: F401
-from dgvf_agents.execution.compile_cache import surroundings
+from dgvf_agents.execution.task import surroundings
 from dgvf_agents.train.folder import code_version
 
 code_version()

@@ -11,7 +11,7 @@ from dgvf_agents.core import resnet
 from dgvf_agents.core.networks import encode_with
 from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Params
-from dgvf_agents.execution.tracing import trace
+from dgvf_agents.execution.trace import trace
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dgvf_agents.execution.compile_cache import FOLDER, UNUSED_DAYS, find, store
-from dgvf_agents.execution.library import INTERFACE
+from dgvf_agents.execution.cache import FOLDER, INTERFACE, UNUSED_DAYS, find, store
 
 OLD, NEWER, NEW = "0" * 32, "1" * 32, "2" * 32
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -17,14 +17,12 @@ from torch import Tensor, nn
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
-from dgvf_agents.execution import building, compile_worker, library
-from dgvf_agents.execution.compile_cache import Task, cache_folder, pickled
-from dgvf_agents.execution.compile_jobs import CompilationError
+from dgvf_agents.execution import jobs
+from dgvf_agents.execution.cache import FORWARD, cache_folder
 from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
-from dgvf_agents.execution.passes import Interface
-
-if TYPE_CHECKING:  # it imports PyTorch's compiler
-    from dgvf_agents.execution.tracing import Graphs
+from dgvf_agents.execution.jobs import CompilationError
+from dgvf_agents.execution.task import Task, pickled
+from dgvf_agents.execution.trace import Graphs
 
 
 class Pair(NamedTuple):
@@ -177,7 +175,7 @@ def test_a_process_of_other_code_compiles_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("DGVF_COMPILE_CACHE", str(tmp_path))
     parcel = pickled(Task.of(Frozen().scaled, (torch.ones(2),), 0))
     with pytest.raises(RuntimeError, match="source code has changed"):
-        compile_worker.main("0" * 32, parcel)
+        jobs.compile_into_cache("0" * 32, parcel)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -213,20 +211,19 @@ def test_a_library_that_cannot_be_loaded_is_not_stored(tmp_path: Path, monkeypat
     monkeypatch.setenv("DGVF_COMPILE_CACHE", str(tmp_path))
 
     def build(graphs: Graphs, folder: Path) -> None:
-        (folder / library.FORWARD).write_bytes(b"no library")
-        library.write_interface(folder, Interface(None, [], 0))
+        (folder / FORWARD).write_bytes(b"no library")
 
-    monkeypatch.setattr(building, "build", build)
+    monkeypatch.setattr(jobs, "build", build)
     parcel = pickled(Task.of(doubled, (torch.ones(2),), 0))
     with pytest.raises(RuntimeError):
-        compile_worker.main(parcel.key, parcel)
+        jobs.compile_into_cache(parcel.key, parcel)
     assert not [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
 
 
 WITHOUT_A_COMPILER = """
 import warnings
 import torch
-from dgvf_agents.execution.compile_jobs import NoCompilerError
+from dgvf_agents.execution.jobs import NoCompilerError
 from dgvf_agents.execution.compiling import Compiled, Compilation
 
 with warnings.catch_warnings(record=True) as caught:

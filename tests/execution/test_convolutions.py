@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.vjp import vjp
-from dgvf_agents.execution.tracing import Graphs, trace
+from dgvf_agents.execution.trace import Graphs, trace
 
 SIZES = [
     # kernel, stride, padding, dilation, groups, height
@@ -46,7 +46,7 @@ def run(graphs: Graphs, arguments: tuple[Tensor, Tensor]) -> list[Tensor]:
     """The gradients in the arguments."""
     assert graphs.backward is not None
     (result, *saved) = graphs.forward(*arguments)
-    kept = [arguments[i] if kind == "input" else [result, *saved][i] for kind, i in graphs.saved]
+    kept = [arguments[i] if kind == "input" else [result, *saved][i] for kind, i in graphs.interface.saved]
     return list(graphs.backward(*kept, torch.ones_like(result), torch.zeros_like(arguments[-1])))
 
 

@@ -11,7 +11,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import torch
-from dgvf_agents.execution.memory import keep_freed_memory
+from dgvf_agents.execution.devices import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 def faults():

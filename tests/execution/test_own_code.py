@@ -15,9 +15,10 @@ import pytest
 import torch
 from torch import nn
 
-from dgvf_agents.execution import building, compile_cache, compile_worker
-from dgvf_agents.execution.compile_cache import FOLDER, Parcel, Task, graph_of, pickled
-from dgvf_agents.execution.library import INTERFACE
+from dgvf_agents.execution import jobs, task
+from dgvf_agents.execution.cache import FOLDER, graph_of, key_of
+from dgvf_agents.execution.jobs import compile_into_cache, traced
+from dgvf_agents.execution.task import Parcel, Task, pickled
 
 OWN = """
 import torch
@@ -79,7 +80,8 @@ def parcel(function: Callable[..., Any]) -> Parcel:
 
 WORKER = """
 import pickle, sys
-from dgvf_agents.execution.building import key_of, traced
+from dgvf_agents.execution.cache import key_of
+from dgvf_agents.execution.jobs import traced
 for size in iter(sys.stdin.buffer.readline, b""):
     print(key_of(traced(pickle.loads(sys.stdin.buffer.read(int(size))))), flush=True)
 """
@@ -166,7 +168,7 @@ def test_a_method_replaced_by_the_user_is_not_sent_to_a_process_that_has_the_ori
 
 def test_constants_values_types_and_layouts_are_in_the_key() -> None:
     def key(constant: torch.Tensor, x: torch.Tensor) -> str:
-        return building.key_of(building.traced(Task.of(lambda x: x * constant, (x,), 0)))
+        return key_of(traced(Task.of(lambda x: x * constant, (x,), 0)))
 
     x, constant = torch.ones(2, 2), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
     keys = [
@@ -189,10 +191,9 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def build(graphs: Any, folder: Path) -> None:
         called.append(folder)
-        (folder / INTERFACE).write_bytes(b"")
 
-    monkeypatch.setattr(building, "build", build)
-    monkeypatch.setattr(compile_worker, "load", lambda folder: None)
+    monkeypatch.setattr(jobs, "build", build)
+    monkeypatch.setattr(jobs, "load_libraries", lambda folder: None)
     return called
 
 
@@ -203,9 +204,9 @@ def test_a_graph_is_compiled_once(
     for function in (fresh().Own().forward, nn.Tanh().forward):
         sent, keys, found = parcel(function), set(), set()
         for sources in (b"a docstring", b"another docstring"):
-            monkeypatch.setattr(compile_cache, "surroundings", lambda sources=sources: sources)
+            monkeypatch.setattr(task, "surroundings", lambda sources=sources: sources)
             keys.add(sent.key)
-            found.add(compile_worker.main(sent.key, sent))
+            found.add(compile_into_cache(sent.key, sent))
             assert (graph_of(sent.key) in found) == sent.versioned
         assert (len(keys), len(found)) == (2, 1)
     assert len(builds) == 2
@@ -222,7 +223,7 @@ def test_a_function_that_imports_own_code_when_it_is_called_is_not_compiled_else
     sys.modules.pop("own_helper", None)
     sent = parcel(late)
     with pytest.raises(RuntimeError, match="imports 'own_helper'"):
-        compile_worker.main(sent.key, sent)
+        compile_into_cache(sent.key, sent)
     assert builds == []
 
 
@@ -230,10 +231,10 @@ def test_sources_that_take_no_part_are_not_in_the_key(tmp_path: Path, monkeypatc
     for name in ("dgvf_agents/core/a.py", "dgvf_agents/atlas/b.py", "dgvf_envs/c.py", "dgvf_agents/execution/d.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("1")
-    monkeypatch.setattr(compile_cache, "__file__", str(tmp_path / "dgvf_agents" / "execution" / "d.py"))
+    monkeypatch.setattr(task, "__file__", str(tmp_path / "dgvf_agents" / "execution" / "d.py"))
 
     def digest() -> bytes:
-        return compile_cache.surroundings.__wrapped__()
+        return task.surroundings.__wrapped__()
 
     before = digest()
     (tmp_path / "dgvf_agents/atlas/b.py").write_text("2")

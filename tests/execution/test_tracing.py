@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -15,18 +14,7 @@ from torch import Tensor
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.flat import builder, flatten
 from dgvf_agents.core.vjp import vjp
-from dgvf_agents.execution.products import SMALL, product
-from dgvf_agents.execution.running_sums import FEW, running_sum
-
-if TYPE_CHECKING:
-    from dgvf_agents.execution.tracing import Graphs
-
-
-def trace(*arguments: Any) -> Graphs:
-    """The function under test, imported late: with PyTorch's compiler, for which no other test should wait."""
-    from dgvf_agents.execution.tracing import trace
-
-    return trace(*arguments)
+from dgvf_agents.execution.trace import FEW, SMALL, Graphs, product, running_sum, trace
 
 
 def in_place(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -45,8 +33,8 @@ def run(
     """The tensors of the results, and what the backward graph returns, which adds to products of the last argument."""
     outputs = graphs.forward(*arguments)
     assert graphs.backward is not None
-    saved = [arguments[i] if kind == "input" else outputs[i] for kind, i in graphs.saved]
-    return flatten(builder(graphs.result)(outputs)), list(graphs.backward(*saved, *cotangents, *addends))
+    saved = [arguments[i] if kind == "input" else outputs[i] for kind, i in graphs.interface.saved]
+    return flatten(builder(graphs.interface.result)(outputs)), list(graphs.backward(*saved, *cotangents, *addends))
 
 
 def test_functions_that_write_in_place() -> None:
@@ -157,7 +145,7 @@ def test_traced_products_are_those_of_the_function() -> None:
 def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:
     """Of the deep residual network. PyTorch's decomposition of it relies on a module that it does not import."""
     script = (
-        "import torch; from dgvf_agents.execution.tracing import trace; "
+        "import torch; from dgvf_agents.execution.trace import trace; "
         "trace(lambda x: torch.nn.functional.max_pool2d(x, 3, 2), (torch.zeros(1, 1, 5, 5),), 0)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(__file__).parents[2])

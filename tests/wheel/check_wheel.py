@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 
-from dgvf_agents.execution.machine import hardware
+from dgvf_agents.execution.devices import hardware
 from dgvf_agents.storage.files import write_whole
 
 TRY = Path(__file__).with_name("try_wheel.py")

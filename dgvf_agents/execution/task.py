@@ -1,20 +1,19 @@
-"""Compiled functions on disk, by what they depend on, so that one compilation serves all models of an architecture."""
+"""A function to compile, as it is sent to another process.
+
+Only the code that takes part is told apart by whose it is: that of this package and a few libraries, whose sources and
+versions are known, and all other, which may have changed since any file of compiled functions was written.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
-import os
 import pickle
 import platform
-import re
-import shutil
 import sys
 import sysconfig
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -27,20 +26,12 @@ import torch
 from torch import Tensor, nn
 
 from dgvf_agents.core.flat import builder, flatten, template
-from dgvf_agents.execution.library import INTERFACE
-
-FOLDER = "DGVF_COMPILE_CACHE"
-"""Environment variable for the folder of compiled functions."""
-UNUSED_DAYS = 30
-"""Compiled functions that no process has asked for in so many days are deleted."""
-_OURS = re.compile(r"[0-9a-f]{32}(\.graph)?|\.building-\w+|\.[0-9a-f]{32}\.lock")
-"""Names in the folder, which may hold other files."""
-_GRAPH = re.compile("[0-9a-f]{32}")
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "stable_baselines3", "cloudpickle")
 """Packages whose version stands for their code."""
-_PACKAGES = ("dgvf_agents", "dgvf_envs")
-_UNTRACED = ("atlas", "bench", "cli", "experiments", "train")
+PACKAGES = ("dgvf_agents", "dgvf_envs")
+"""Packages whose sources are read."""
+UNTRACED = ("atlas", "bench", "cli", "experiments", "train")
 """Folders of `dgvf_agents` whose code takes no part in compiled functions."""
 
 
@@ -84,13 +75,6 @@ class Task(NamedTuple):
         return builder(self.template)([example.tensor() for example in self.examples])
 
 
-def cache_folder() -> Path:
-    """The folder of compiled functions: `$DGVF_COMPILE_CACHE`, or `dgvf` in the user's cache folder."""
-    if FOLDER in os.environ:
-        return Path(os.environ[FOLDER])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgvf" / "compiled"
-
-
 class Parcel(NamedTuple):
     """A task for another process."""
 
@@ -132,8 +116,8 @@ def origin(module: str) -> Literal["versioned", "installed", "own"]:
         takes no part in compiled functions; `"own"`: the user's.
     """
     package, _, rest = module.partition(".")
-    if package in _PACKAGES:
-        return "installed" if rest.partition(".")[0] in _UNTRACED else "versioned"
+    if package in PACKAGES:
+        return "installed" if rest.partition(".")[0] in UNTRACED else "versioned"
     if package in sys.builtin_module_names:
         return "versioned"
     found = sys.modules.get(package)
@@ -248,9 +232,9 @@ def surroundings() -> bytes:
     versions = " ".join(version(name) for name in LIBRARIES)
     digest = hashlib.sha256(f"{versions} {machine()}".encode())
     root = Path(__file__).parents[2]
-    for package in _PACKAGES:
+    for package in PACKAGES:
         for path in sorted((root / package).rglob("*.py")):
-            if path.relative_to(root / package).parts[0] not in _UNTRACED:
+            if path.relative_to(root / package).parts[0] not in UNTRACED:
                 digest.update(path.read_bytes())
     return digest.digest()
 
@@ -268,60 +252,3 @@ def _processor() -> str:
     except (OSError, StopIteration):
         flags = platform.processor()
     return f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()} {flags}"
-
-
-def graph_of(key: str) -> str | None:
-    """The key of the graph that a task is traced to; `None` if no process has traced it."""
-    path = cache_folder() / f"{key}.graph"
-    try:
-        graph = path.read_text()
-    except (OSError, UnicodeDecodeError):
-        return None
-    with suppress(OSError):  # a folder that others may only read
-        os.utime(path)
-    return graph if _GRAPH.fullmatch(graph) else None
-
-
-def remember_graph(key: str, graph: str) -> None:
-    """Let `graph_of` find the key of a task's graph."""
-    file, temporary = tempfile.mkstemp(dir=cache_folder(), prefix=".building-")
-    with open(file, "w") as opened:
-        opened.write(graph)
-    os.replace(temporary, cache_folder() / f"{key}.graph")
-
-
-def find(key: str) -> Path | None:
-    """The folder of a compiled function; `None` if there is none."""
-    folder = cache_folder() / key
-    if not (folder / INTERFACE).exists():
-        return None
-    with suppress(OSError):  # a folder that others may only read
-        os.utime(folder)
-    return folder
-
-
-def store(key: str, build: Callable[[Path], None]) -> Path:
-    """Let a function fill the folder of a compiled function, which appears whole or not at all."""
-    final = cache_folder() / key
-    final.parent.mkdir(parents=True, exist_ok=True)
-    _delete_unused(final.parent)
-    temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=".building-"))
-    try:
-        build(temporary)
-        try:
-            temporary.rename(final)
-        except OSError:  # another process was faster
-            if find(key) is None:
-                raise
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-    return final
-
-
-def _delete_unused(folder: Path) -> None:
-    """Functions of earlier versions are never found again, and killed processes leave half-built ones."""
-    oldest = time.time() - UNUSED_DAYS * 24 * 3600
-    for path in folder.iterdir():
-        with suppress(OSError):  # another process was faster
-            if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
-                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()

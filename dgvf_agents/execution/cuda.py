@@ -1,4 +1,6 @@
-"""A function of tensors as a CUDA graph: captured once, then launched as a whole."""
+"""Functions compiled in this process, for a CUDA device, where they run as CUDA graphs: captured once, then launched as
+a whole.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,81 @@ from collections import defaultdict
 from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple, final
+from weakref import WeakValueDictionary
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.fx import GraphModule
 
-from dgvf_agents.execution.passes import Run
+from dgvf_agents.execution.cache import use_compiler_folder
+from dgvf_agents.execution.task import Task, pickled
+from dgvf_agents.execution.torch_private import compile_here, copy_all
+from dgvf_agents.execution.trace import Graphs, Passes, Run, example_inputs, trace
+
+_COMPILED: WeakValueDictionary[str, Passes] = WeakValueDictionary()
+"""By key: models of one architecture share compiled functions, whose memory is freed with the last of them."""
+
+
+def compiled_here(task: Task) -> Passes:
+    """The compiled function. PyTorch keeps what it compiled on disk, for other processes.
+
+    Args:
+        task: the function. Tensors that it closes over become constants of the compiled function.
+    """
+    try:
+        key = pickled(task).key
+    except Exception:  # whatever a user's class raises
+        return _passes(_traced(task))
+    found = _COMPILED.get(key)
+    if found is not None:
+        return found
+    graphs = _traced(task)
+    passes = _passes(graphs)
+    if not _has_parameters(graphs):  # their values are not in the key
+        _COMPILED[key] = passes
+    return passes
+
+
+def _traced(task: Task) -> Graphs:
+    return trace(task.function, task.arguments(), task.differentiable)
+
+
+def _passes(graphs: Graphs) -> Passes:
+    backward = None if graphs.backward is None else _runner(graphs.backward)
+    return Passes(_runner(graphs.forward), backward, graphs.interface)
+
+
+def _has_parameters(graphs: Graphs) -> bool:
+    """Whether the function closes over the value of a parameter, which is a constant of the graph then."""
+    return any(
+        isinstance(getattr(graph, str(node.target)), nn.Parameter)
+        for graph in (graphs.forward, graphs.backward)
+        if graph is not None
+        for node in graph.graph.find_nodes(op="get_attr")
+    )
+
+
+def _runner(graph: GraphModule) -> Run:
+    use_compiler_folder()
+    inputs = example_inputs(graph)
+    captured = all(tensor.is_cuda for tensor in inputs)
+    if captured:
+        _move_constants(graph, inputs[0].device)
+    run = compile_here(graph, inputs)
+    if not captured:
+        return run
+    try:
+        return CudaGraph(run, inputs)
+    except CaptureError as error:
+        warnings.warn(f"updates run slower, since they cannot be captured as a CUDA graph: {error}", stacklevel=2)
+        return run
+
+
+def _move_constants(graph: GraphModule, device: torch.device) -> None:
+    """To the device: a CUDA graph cannot copy from the CPU."""
+    for node in graph.graph.find_nodes(op="get_attr"):
+        assert isinstance(node.target, str)
+        setattr(graph, node.target, getattr(graph, node.target).to(device))
 
 
 class CaptureError(RuntimeError):
@@ -62,7 +134,7 @@ class CudaGraph:
 
 def _copy(sources: Sequence[Tensor], targets: Sequence[Tensor], groups: Sequence[Sequence[int]]) -> None:
     for group in groups:
-        torch._foreach_copy_([targets[i] for i in group], [sources[i] for i in group])
+        copy_all([targets[i] for i in group], [sources[i] for i in group])
 
 
 def _alike(tensors: Sequence[Tensor]) -> list[list[int]]:

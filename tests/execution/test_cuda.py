@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
-from dgvf_agents.execution import just_in_time
-from dgvf_agents.execution.compile_cache import Task
-from dgvf_agents.execution.compile_jobs import CompilationError
+from dgvf_agents.execution import cuda
 from dgvf_agents.execution.compiling import Compilation, Compiled
-from dgvf_agents.execution.just_in_time import compiled_here
+from dgvf_agents.execution.cuda import compiled_here
+from dgvf_agents.execution.jobs import CompilationError
+from dgvf_agents.execution.task import Task
 from tests.devices import needs_cuda
 
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
@@ -91,7 +91,7 @@ def failing(error: Exception) -> Any:
 
 def test_without_a_compiler_functions_run_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a CUDA device without Triton."""
-    monkeypatch.setattr(just_in_time, "compiled_here", failing(RuntimeError("TritonMissing: no Triton")))
+    monkeypatch.setattr(cuda, "compiled_here", failing(RuntimeError("TritonMissing: no Triton")))
     monkeypatch.setattr(Compilation, "_warned", False)
     compilation = Compilation(True, torch.device("cuda"))
     compiled, arguments = Compiled(step, compilation, differentiable=2), given("cpu")
@@ -102,7 +102,7 @@ def test_without_a_compiler_functions_run_eagerly(monkeypatch: pytest.MonkeyPatc
 
 
 def test_an_error_of_the_compiler_ends_true_and_not_auto(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(just_in_time, "compiled_here", failing(ValueError("a bug")))
+    monkeypatch.setattr(cuda, "compiled_here", failing(ValueError("a bug")))
     monkeypatch.setattr(Compilation, "_warned", False)
     for mode, told in ((True, pytest.raises(CompilationError, match="a bug")), ("auto", pytest.warns(match="a bug"))):
         compiled = Compiled(step, Compilation(mode, torch.device("cuda")), differentiable=2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from importlib.resources import files
@@ -124,3 +125,13 @@ def test_modules_are_short(module: str) -> None:
 @pytest.mark.parametrize("package", ["dgvf_agents", "dgvf_envs"])
 def test_packages_say_that_they_are_typed(package: str) -> None:
     assert files(package).joinpath("py.typed").is_file()
+
+
+def test_one_module_uses_what_is_private_to_pytorch() -> None:
+    """But `torch.utils._pytree` and `torch.utils._python_dispatch`, which much code out there relies on."""
+    for name, path in MODULES.items():
+        if name != "dgvf_agents.execution.torch_private":
+            found = re.findall(
+                r"\btorch(?:\.(?!utils\.)\w+)*\._\w+|from torch import .*\b_\w+", path.read_text("utf-8")
+            )
+            assert set(found) <= {"torch.__version__"}, name

@@ -66,8 +66,8 @@ def cache_folder() -> Path:
 
 
 def compiler_folder() -> Path:
-    """The folder of PyTorch's compiler. Its own default is in the system's folder of temporary files, where another user
-    can make it first.
+    """The folder of PyTorch's compiler, whose own default is in the system's folder of temporary files, where another
+    user can make it first.
 
     Raises:
         CacheError: see `cache_folder`.

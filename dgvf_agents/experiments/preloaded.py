@@ -3,11 +3,11 @@
 Files may change while a sweep runs. Its processes still run, and record, the code that it began with.
 """
 
-import torch._dynamo  # noqa: F401  `torch.func` imports it on first use
-
 import dgvf_agents.experiments.runs  # noqa: F401
 from dgvf_agents.execution.task import surroundings
+from dgvf_agents.execution.torch_private import import_what_gradients_need
 from dgvf_agents.train.folder import code_version
 
+import_what_gradients_need()
 code_version()
 surroundings()

@@ -1,0 +1,205 @@
+"""The folder of compiled functions: what is found there, what is refused, and what is deleted."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from dgvf_agents.core.flat import template
+from dgvf_agents.core.types import SampledActions
+from dgvf_agents.execution import cache
+from dgvf_agents.execution.cache import (
+    BACKWARD,
+    COMPILER,
+    FOLDER,
+    FORWARD,
+    INTERFACE,
+    UNUSED_DAYS,
+    CacheError,
+    build,
+    cache_folder,
+    find,
+    graph_of,
+    load,
+    remember_graph,
+    store,
+)
+from dgvf_agents.execution.compiling import Compilation, Compiled
+from dgvf_agents.execution.jobs import CompilationError
+from dgvf_agents.execution.trace import Interface
+
+OLD, NEWER, NEW = "0" * 32, "1" * 32, "2" * 32
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(FOLDER, str(tmp_path / "compiled"))
+    return tmp_path / "compiled"
+
+
+def fill(path: Path) -> None:
+    for name in (FORWARD, BACKWARD, INTERFACE):
+        (path / name).write_text(name)
+
+
+def age(path: Path, days: float) -> None:
+    then = time.time() - days * 24 * 3600
+    os.utime(path, (then, then))
+
+
+def test_functions_are_deleted_that_nothing_has_used_for_long(folder: Path) -> None:
+    for key, days in ((OLD, UNUSED_DAYS + 1), (NEWER, UNUSED_DAYS - 1)):
+        age(store(key, fill), days)
+    store(NEW, fill)
+    assert sorted(path.name for path in folder.iterdir()) == [NEWER, NEW]
+
+
+def test_a_function_that_is_found_counts_as_used(folder: Path) -> None:
+    age(store(OLD, fill), UNUSED_DAYS + 1)
+    remember_graph(NEWER, OLD)
+    age(folder / f"{NEWER}.graph", UNUSED_DAYS + 1)
+    assert graph_of(NEWER) == OLD
+    assert find(OLD) == folder / OLD
+    store(NEW, fill)
+    assert graph_of(NEWER) == OLD
+    assert find(OLD) == folder / OLD
+
+
+def test_leftovers_of_killed_processes_are_deleted_and_other_files_kept(folder: Path) -> None:
+    folder.mkdir(mode=0o700)
+    kept = [folder / name for name in ("notes.txt", "results", ".slot-0.lock", COMPILER)]
+    leftovers = [folder / name for name in (".building-abc", f".{OLD}.lock")]
+    for path in (*kept, *leftovers):
+        path.mkdir() if path.suffix == "" else path.touch()
+        age(path, UNUSED_DAYS + 1)
+    (folder / ".building-now").mkdir()
+    store(NEW, fill)
+    assert set(folder.iterdir()) == {*kept, folder / ".building-now", folder / NEW}
+
+
+def test_a_function_that_was_not_built_whole_is_not_found(folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="no compiler"):
+        store(OLD, lambda path: (_ for _ in ()).throw(RuntimeError("no compiler")))
+    assert find(OLD) is None
+    assert not list(folder.iterdir())
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 3)
+
+
+@pytest.mark.parametrize("name", [FORWARD, BACKWARD, INTERFACE])
+@pytest.mark.parametrize("damage", [cut, Path.unlink, lambda path: path.write_text("x" * len(path.read_text()))])
+def test_a_damaged_function_is_not_found_and_replaced(folder: Path, name: str, damage: Callable[[Path], Any]) -> None:
+    damage(store(OLD, fill) / name)
+    assert find(OLD) is None
+    assert find(store(OLD, fill).name) == folder / OLD
+
+
+def test_files_of_another_function_are_not_taken_for_this_ones(folder: Path) -> None:
+    store(OLD, fill).rename(folder / NEW)
+    assert find(NEW) is None
+    remember_graph(OLD, NEW)
+    (folder / f"{OLD}.graph").rename(folder / f"{NEWER}.graph")
+    assert graph_of(NEWER) is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs owners and permissions")
+@pytest.mark.parametrize(("owner", "mode", "safe"), [
+    ("me", 0o700, True), ("me", 0o755, True), ("root", 0o755, True),
+    ("me", 0o775, False), ("me", 0o702, False), ("root", 0o777, False), ("other", 0o700, False),
+])  # fmt: skip
+def test_a_folder_that_others_can_write_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, owner: str, mode: int, safe: bool
+) -> None:
+    store(OLD, fill)
+    found = SimpleNamespace(st_uid={"me": 1000, "root": 0, "other": 1001}[owner], st_mode=0o040000 | mode)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(Path, "stat", lambda path, **options: found)
+    if safe:
+        cache.check_owner(folder)
+    else:
+        with pytest.raises(CacheError, match=str(folder)):
+            find(OLD)
+
+
+def test_the_folder_is_its_owners_alone(folder: Path) -> None:
+    assert cache_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in (FOLDER, "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+
+
+def no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "compiled"))
+
+
+def open_to_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    tmp_path.chmod(0o777)
+
+
+@pytest.mark.parametrize("hinder", [no_home, no_folder, open_to_all])
+def test_without_a_folder_updates_run_eagerly_after_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[..., None]
+) -> None:
+    hinder(monkeypatch, tmp_path)
+    monkeypatch.setattr(Compilation, "_warned", False)
+    compiled = Compiled(lambda x: 13 * x, Compilation(True))
+    compiled.prepare(torch.ones(2))
+    with pytest.warns(UserWarning, match="folder"):
+        assert compiled(torch.ones(2)).tolist() == [13.0, 13.0]
+
+
+def test_nothing_of_the_current_folder_is_imported_where_functions_are_compiled(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("queue.py", "json.py", "dgvf_agents.py"):
+        (tmp_path / name).write_text(f"open({str(tmp_path / 'imported')!r}, 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def broken(x: Tensor) -> Tensor:
+        raise ValueError("called")
+
+    with pytest.raises(CompilationError, match="called"):
+        Compiled(broken)(torch.ones(2))
+    assert not (tmp_path / "imported").exists()
+    assert (folder / COMPILER).stat().st_mode & 0o777 == 0o700
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    others: Any
+
+
+def test_results_keep_their_classes_in_a_file_without_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.ones(2)
+    result = (Pair(x, {"a": [x, None], "b": (x,)}), SampledActions(x, None))
+    written = Interface(template(result), [("input", 1), ("output", 0)], 2)
+    for graph in ("build_library", "load_library"):
+        monkeypatch.setattr(cache, graph, lambda *arguments: None)
+    build(SimpleNamespace(forward=None, backward=None, interface=written), tmp_path)  # type: ignore[arg-type]
+    monkeypatch.setattr(pickle, "loads", None)
+    read = cache._decoded((tmp_path / INTERFACE).read_bytes())
+    assert read == written
+    assert [type(part) for part in read.result] == [Pair, SampledActions]
+    for old, new in ((b'"Pair"', b'"Missing"'), (b'"others"', b'"more"'), (b'"Pair"', b'"Path"')):
+        (tmp_path / INTERFACE).write_bytes((tmp_path / INTERFACE).read_bytes().replace(old, new))
+        with pytest.raises(ValueError, match="not here"):
+            load(tmp_path)
+        build(SimpleNamespace(forward=None, backward=None, interface=written), tmp_path)  # type: ignore[arg-type]

@@ -29,8 +29,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
-from dgvf_agents.execution.devices import device_named
-from dgvf_agents.execution.machine import hardware, versions
+from dgvf_agents.execution.devices import device_named, hardware, versions
 from dgvf_agents.storage.files import replacing, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig

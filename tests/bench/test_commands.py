@@ -19,7 +19,7 @@ from dgvf_agents.bench.impala import ImpalaBenchmark, speed_rows
 from dgvf_agents.bench.population import PopulationBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
 from dgvf_agents.cli import main
-from dgvf_agents.execution.compile_cache import FOLDER
+from dgvf_agents.execution.cache import FOLDER
 from dgvf_agents.options import AtariMethod
 from dgvf_agents.train.config import TrainConfig, atari_config
 from dgvf_envs.atari import PAPER

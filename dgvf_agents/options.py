@@ -52,3 +52,15 @@ AtariMethod = Literal["discovered", "random", "reward-prediction", "pixel-contro
 
 AtariRules = Literal["paper", "modern"]
 """Preprocessing and rules of games: Mnih et al. (2015), or Machado et al. (2018)."""
+
+ExperimentName = Literal[
+    "figure-2",
+    "figure-4",
+    "figure-5",
+    "own-tasks",
+    "convention",
+    "rms-prop",
+    "question-transfer",
+    "atari",
+]
+"""Experiments of `dgvf reproduce`."""

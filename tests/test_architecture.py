@@ -31,14 +31,7 @@ LEVELS = {
     "dgvf_agents.atlas": 7,
     "dgvf_agents.bench": 7,
     "dgvf_agents.zoo": 7,
-    "dgvf_agents.command_help": 0,
-    "dgvf_agents.command_names": 0,
-    "dgvf_agents.command_tree": 0,
-    "dgvf_agents.exit_status": 0,
-    "dgvf_agents.command_rules": 7,
-    "dgvf_agents.train_commands": 8,
-    "dgvf_agents.commands": 8,
-    "dgvf_agents.cli": 9,
+    "dgvf_agents.cli": 8,
 }
 """A module imports from its own level and from those below."""
 PUBLIC = ("engine", "losses", "policies", "tasks", "types")

@@ -8,12 +8,12 @@ from typing import Annotated, final
 
 import tyro
 
-from dgvf_agents.command_names import ExperimentName
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.experiments.settings import ScaleName
 from dgvf_agents.experiments.sweep import processes_on
 from dgvf_agents.experiments.worlds import GAME_ORDER, world_of_game
+from dgvf_agents.options import ExperimentName
 from dgvf_agents.train.config import WORLDS
 
 COMMITTED = Path("docs/results/records")

@@ -1,10 +1,10 @@
-"""The commands of `dgvf`."""
+"""The commands of `dgvf`, but for `dgvf train`."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,19 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from dgvf_agents.bench.commands import bench
-from dgvf_agents.command_help import COMMANDS, DESCRIPTION
-from dgvf_agents.command_names import ExperimentName
-from dgvf_agents.command_rules import tell_game, tell_rules
-from dgvf_agents.command_tree import CommandGroup
-from dgvf_agents.exit_status import INTERRUPTED
+from dgvf_agents.cli.train import INTERRUPTED, print_rules
+from dgvf_agents.cli.words import COMMANDS
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.worlds import game_of_world
-from dgvf_agents.options import Method, World
-from dgvf_agents.train import config as train_config
-from dgvf_agents.train.config import atari_config
+from dgvf_agents.options import ExperimentName, Method, World
+from dgvf_agents.train.config import atari_config, preset
 from dgvf_agents.train.folder import SHIPPED
-from dgvf_agents.train_commands import train_arguments, train_group
 from dgvf_envs.atari import GAMES, human_normalized_score
 
 File = Annotated[Path, tyro.conf.Positional]
@@ -37,29 +32,22 @@ Run = Annotated[
     tyro.conf.arg(help=f"The run folder, or a run that comes with the package: {', '.join(SHIPPED)}."),
 ]
 
-app = CommandGroup()
-app.command("train", COMMANDS["train"])(train_group())
 
-
-@app.command("warm-up")
 def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Method, tyro.conf.Positional]) -> None:
-    """Compile what training on a world with a method needs, into the cache that all processes share."""
     from dgvf_agents.train.train import warm_up
 
-    warm_up(train_config.preset(world, method))
+    warm_up(preset(world, method))
     Console().print("Training starts compiled now.")
 
 
-@app.command("evaluate")
 def _evaluate(
     run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
 ) -> None:
-    """Mean return of a run's latest checkpoint; on Atari the mean score of whole games, unclipped."""
     from dgvf_agents.train.evaluate import evaluate
     from dgvf_agents.train.folder import RunFolder
 
     config = RunFolder.existing(run).read_config()
-    tell_rules(config)
+    print_rules(config)
     what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
     for as_trained in (False, True) if config.env_kwargs != config.evaluation_kwargs else (False,):
         mean, deviation = evaluate(run, episodes, deterministic, seed, device, as_trained)
@@ -70,7 +58,6 @@ def _evaluate(
         Console().print(f"human-normalized {normalized:.3f} (0 random, 1 human; Wang et al. 2016)")
 
 
-@app.command("watch")
 def _watch(
     run: Run,
     episodes: int = 10,
@@ -80,8 +67,7 @@ def _watch(
     question: int | None = None,
     video: Path | None = None,
 ) -> None:
-    """Show the agent of a run's latest checkpoint in a window.
-
+    """
     Args:
         run: See `Run`.
         episodes: Number of episodes; Ctrl-C ends earlier.
@@ -96,7 +82,7 @@ def _watch(
     from dgvf_agents.train.folder import RunFolder
     from dgvf_agents.train.watch import watch
 
-    tell_game(RunFolder.existing(run).read_config())
+    print_rules(RunFolder.existing(run).read_config(), games_only=True)
     drawn = questions or question is not None
     overlay = partial(live_questions, first=question, keys=video is None) if drawn else None
     try:
@@ -105,7 +91,6 @@ def _watch(
         sys.exit(INTERRUPTED)
 
 
-@app.command("atlas")
 def _atlas(
     run: Run,
     beside: tuple[Path, ...] = (),
@@ -115,8 +100,7 @@ def _atlas(
     game_seed: int = 0,
     game_steps: int = 1000,
 ) -> None:
-    """Show what a run's questions ask, over every state of its world or along a game, as one HTML page with pictures.
-
+    """
     Args:
         run: See `Run`.
         beside: Other runs on the same world, to compare representations with.
@@ -129,14 +113,12 @@ def _atlas(
     from dgvf_agents.atlas.page import write_atlas
     from dgvf_agents.train.folder import RunFolder
 
-    tell_game(RunFolder.existing(run).read_config())
+    print_rules(RunFolder.existing(run).read_config(), games_only=True)
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{escape(str(page))}[/bold].")
 
 
-@app.command("probe")
 def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
-    """Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient by."""
     from dgvf_agents.train.stability import probe
 
     table = Table("steps", "spectral radius", "gain over L updates")
@@ -145,14 +127,12 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     Console().print(table)
 
 
-@app.command("reproduce")
 def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
-    """Run an experiment of the paper, or what is left of it; add records and draw its picture."""
     from dgvf_agents.experiments.reproduce import reproduce
 
     if worlds := reproduction.game_worlds:
         names = ", ".join(str(game_of_world(world)) for world in worlds)
-        tell_rules(dataclasses.replace(atari_config("Pong", "a2c"), env=names))
+        print_rules(dataclasses.replace(atari_config("Pong", "a2c"), env=names))
     _train_all(lambda: reproduce(reproduction))
 
 
@@ -167,18 +147,14 @@ def _train_all(train: Callable[[], list[Any]]) -> None:
         sys.exit(1)
 
 
-@app.command("sweep")
 def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
-    """Train a method with every combination of settings, for several seeds; write a table and a picture."""
     from dgvf_agents.experiments.grid_sweep import sweep
 
     _train_all(lambda: sweep(grid))
 
 
-@app.command("aggregate")
 def _aggregate(file: File) -> None:
-    """Median, interquartile mean and mean of human-normalized scores on Atari, from a table of anyone's scores.
-
+    """
     Args:
         file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
     """
@@ -195,22 +171,33 @@ def _aggregate(file: File) -> None:
     Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
 
 
-@app.command("draw")
 def _draw(experiment: Annotated[ExperimentName, tyro.conf.Positional], results: File) -> None:
-    """Draw an experiment's picture from a folder of records alone."""
     from dgvf_agents.experiments.reproduce import draw
 
     Console().print(f"The picture is [bold]{escape(str(draw(experiment, results)))}[/bold].")
 
 
-app.command("bench", COMMANDS["bench"])(bench)
+_FUNCTIONS: dict[str, Callable[..., None]] = {
+    "warm-up": _warm_up,
+    "evaluate": _evaluate,
+    "watch": _watch,
+    "atlas": _atlas,
+    "probe": _probe,
+    "reproduce": _reproduce,
+    "sweep": _sweep,
+    "aggregate": _aggregate,
+    "draw": _draw,
+}
 
 
-def run(arguments: list[str]) -> None:
-    """Run a command.
+def run(name: str, given: Sequence[str]) -> None:
+    """Run a command. Only this one is parsed, so that a mistyped option is answered with its options alone.
 
     Args:
-        arguments: of the process, the command's name first.
+        name: its name.
+        given: the arguments after it.
     """
-    given = [*arguments[:1], *train_arguments(arguments[1:])] if arguments[:1] == ["train"] else list(arguments)
-    app.cli(prog="dgvf", description=DESCRIPTION, args=given)
+    if name == "bench":
+        bench.cli(prog="dgvf bench", args=given, description=COMMANDS["bench"])
+    else:
+        tyro.cli(_FUNCTIONS[name], prog=f"dgvf {name}", args=given, description=COMMANDS[name])

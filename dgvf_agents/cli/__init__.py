@@ -1,0 +1,56 @@
+"""The `dgvf` command. Its commands are imported when one is run, since PyTorch takes seconds."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from dgvf_agents.cli.words import COMMANDS, check_words, show_overview
+
+PIPE_CLOSED = 141
+"""Exit status if nobody reads the output any longer, as in shells."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command with `arguments`, or with the process's own.
+
+    Bad input or divergence ends the process with one line and status 2.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        try:
+            _run(given)
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # what read the output, as `head` does, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own flush at exit
+        sys.exit(PIPE_CLOSED)
+    except Exception as error:
+        from gymnasium.error import Error
+        from rich.console import Console
+
+        if not isinstance(error, ValueError | OSError | Error | FloatingPointError):
+            raise
+        Console(stderr=True).print(f"dgvf: {error}", markup=False)
+        sys.exit(2)
+
+
+def _run(given: list[str]) -> None:
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # last: `--env my_world:World-v0` finds my_world.py, and nothing is hidden by it
+    check_words(given)
+    if given[:1] == ["--version"]:
+        print(f"dgvf {version('dgvf')}")
+    elif not given or given[0].startswith("-"):
+        description = "Discovered questions as auxiliary tasks. `dgvf --version` prints the version."
+        show_overview(COMMANDS, "dgvf", given, description)
+    elif given[0] == "train":
+        from dgvf_agents.cli.train import train
+
+        train(given[1:])
+    else:
+        from dgvf_agents.cli.commands import run
+
+        run(given[0].replace("_", "-"), given[1:])

@@ -1,0 +1,195 @@
+"""The commands `dgvf train`."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+
+from dgvf_agents.cli.words import COMMANDS, show_overview
+from dgvf_agents.options import AtariMethod, AtariRules, Method, World
+from dgvf_agents.train.config import ATARI_METHODS, METHODS, WORLDS, TrainConfig, atari_config, impala_config, preset
+
+INTERRUPTED = 130
+"""Exit status after Ctrl-C, as shells have it."""
+
+_GAMES: dict[str, Callable[[str, AtariMethod, AtariRules], TrainConfig]] = {
+    "atari": atari_config,
+    "impala": impala_config,
+}
+"""What stands for a world in `dgvf train`, before the method and --game."""
+
+_SUMMARIES = {
+    **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
+    "atari": "Train on an Atari game; discovered questions unless a method is named.",
+    "impala": "Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",
+    "resume": "Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.",
+}
+
+
+def train(given: Sequence[str]) -> None:
+    """Run `dgvf train WORLD METHOD`, `dgvf train atari METHOD --game GAME`, `impala` likewise, or `resume RUN`.
+
+    Only the chosen command is parsed: tyro would answer a mistyped option with the options of all commands.
+
+    Args:
+        given: the arguments after `train`. A game's method may be left out, and `--resume RUN` stands for `resume RUN`.
+    """
+    if given and given[0].split("=")[0] == "--resume":
+        given = ["resume", *given[0].split("=")[1:], *given[1:]]
+    world, rest = given[0].replace("_", "-") if given else "", list(given[1:])
+    prog = f"dgvf train {world}"
+    if world == "resume":
+        tyro.cli(_resume, prog=prog, args=rest, description=_SUMMARIES["resume"])
+        return
+    if world not in _SUMMARIES:
+        show_overview(_SUMMARIES, "dgvf train", given, COMMANDS["train"])
+    methods: tuple[str, ...] = ATARI_METHODS if world in _GAMES else METHODS
+    method = rest[0].replace("_", "-") if rest else ""
+    if method in methods:
+        rest = rest[1:]
+    elif world in _GAMES and method not in ("-h", "--help"):
+        method = "discovered"
+    else:
+        where = "an Atari game" if world in _GAMES else preset(cast(World, world), "a2c").env
+        show_overview({name: f"Train {name} on {where}." for name in methods}, prog, rest, _SUMMARIES[world])
+    command: Callable[..., Any]
+    if world in _GAMES:
+        command, where = _on_game(cast(AtariMethod, method), _GAMES[world]), "an Atari game"
+    else:
+        config = preset(cast(World, world), cast(Method, method))
+        command, where = _on_world(config), config.env
+    tyro.cli(command, prog=f"{prog} {method}", args=rest, description=f"Train {method} on {where}.")
+
+
+def _on_world(preset: TrainConfig) -> Callable[..., None]:
+    def command(
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = preset,
+        out: Path | None = None,
+        resume: bool = False,
+        restarts: int = 0,
+    ) -> None:
+        """
+        Args:
+            config: Everything else.
+            out: The run folder.
+            resume: Go on with the run at `out` if there is one.
+            restarts: How often to go on from the last checkpoint if the process that trains is killed.
+        """
+        _train(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume, restarts)
+
+    return command
+
+
+def _on_game(
+    method: AtariMethod, configured: Callable[[str, AtariMethod, AtariRules], TrainConfig]
+) -> Callable[..., None]:
+    usual = dataclasses.replace(configured("Breakout", method, "paper"), env="")
+
+    def command(
+        game: str,
+        preset: AtariRules = "paper",
+        config: tyro.conf.OmitArgPrefixes[TrainConfig] = usual,
+        out: Path | None = None,
+        resume: bool = False,
+        restarts: int = 0,
+    ) -> None:
+        """
+        Args:
+            game: The game in Gymnasium's or ALE's spelling, as Breakout or ms_pacman.
+            preset: Rules: `paper` (Mnih et al. 2015), or `modern` (sticky actions, Machado et al. 2018).
+            config: Everything else.
+            out: The run folder.
+            resume: Go on with the run at `out` if there is one.
+            restarts: How often to go on from the last checkpoint if the process that trains is killed.
+        """
+        if config.env:
+            raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
+        rules = configured(game, method, preset)
+        config = dataclasses.replace(config, env=rules.env, atari=rules.atari)
+        parts = [config.env, config.task]
+        if config.algorithm == "impala":
+            parts.append("impala")
+        elif config.encoder_mode == "joint" and config.task != "none":
+            parts.append("joint")
+        if preset != "paper":
+            parts.append(preset)
+        _train(config, out or Path("runs") / "-".join([*parts, str(config.seed)]), resume, restarts)
+
+    return command
+
+
+def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = None) -> None:
+    """
+    Args:
+        run: The run folder.
+        device: Where to go on; where the run was so far when left out.
+    """
+    from dgvf_agents.train.folder import RunFolder
+
+    folder = RunFolder.existing(run)
+    config = folder.read_config()
+    _train(config if device is None else dataclasses.replace(config, device=device), folder.path, resume=True)
+
+
+def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> None:
+    from dgvf_agents.train.checkpoint import NothingToResumeError
+    from dgvf_agents.train.folder import RunFolder
+    from dgvf_agents.train.learners import train_in_processes
+    from dgvf_agents.train.recorder import TrainingInterruptedError
+    from dgvf_agents.train.train import train
+
+    how = f"dgvf train --resume {shlex.quote(str(path))}"
+    _check_out(path)
+    print_rules(config)
+    folder = RunFolder(path)
+    finished = resume and folder.config_file.exists() and folder.is_finished()
+    try:
+        if config.learners > 1 or restarts:
+            train_in_processes(config, path, resume=resume, restarts=restarts)
+        else:
+            train(config, path, resume=resume)
+    except TrainingInterruptedError:
+        Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        if not isinstance(error, FileExistsError | NothingToResumeError) and folder.checkpoints():
+            Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
+        raise
+    if finished:
+        Console().print(f"The run has its {config.steps:,} steps already.")
+    Console().print(f"The run lies in [bold]{escape(str(path))}[/bold], its curve is learning-curve.png there. Next:")
+    for command in _next_commands(config, shlex.quote(str(path))):
+        Console().print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_out(path: Path) -> None:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ValueError(f"out must be the path of a folder, got {path}: {error.strerror}") from error
+
+
+def _next_commands(config: TrainConfig, path: str) -> list[str]:
+    """What can be done with a trained agent."""
+    asks = config.task in ("discovered", "random") and config.question_encoder == "independent"
+    watch = f"dgvf watch {path}{' --questions' if asks and config.atari is None else ''}"
+    return [f"dgvf evaluate {path}", watch, *([f"dgvf atlas {path}"] if asks else [])]
+
+
+def print_rules(config: TrainConfig, games_only: bool = False) -> None:
+    """Print the rules of a game; in other worlds how training differs from evaluation, unless `games_only`."""
+    from dgvf_agents.train.environments import worlds_of
+
+    rules = config.atari.describe() if config.atari is not None else None if games_only else worlds_of(config)
+    if rules is not None:
+        Console().print(f"{config.env}: {rules}", markup=False, highlight=False, soft_wrap=True)

@@ -26,7 +26,7 @@ _GAMES: dict[str, Callable[[str, AtariMethod, AtariRules], TrainConfig]] = {
 }
 """What stands for a world in `dgvf train`, before the method and --game."""
 
-_SUMMARIES = {
+_SUMMARIES: dict[str, str] = {
     **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
     "atari": "Train on an Atari game; discovered questions unless a method is named.",
     "impala": "Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",

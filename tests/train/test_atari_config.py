@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from dgvf_agents.core.optimizers import RMSProp
-from dgvf_agents.options import AtariMethod, AtariRules
+from dgvf_agents.options import AtariRules
 from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import build
@@ -47,12 +46,9 @@ def test_the_preset_is_the_table_of_the_paper() -> None:
     assert set(coefficients) == {*ATARI_METHODS} - {"a2c"}
 
 
-@pytest.mark.parametrize("method", get_args(AtariMethod))
 @pytest.mark.parametrize(("rules", "preset"), [("paper", PAPER), ("modern", MODERN)])
-def test_configurations_are_read_as_they_were_written(
-    method: AtariMethod, rules: AtariRules, preset: object, tmp_path: Path
-) -> None:
-    config = dataclasses.replace(atari_config("ms_pacman", method, rules), seed=3)
+def test_configurations_are_read_as_they_were_written(rules: AtariRules, preset: object, tmp_path: Path) -> None:
+    config = dataclasses.replace(atari_config("ms_pacman", "discovered", rules), seed=3)
     assert (config.env, config.atari, config.frames_per_step) == ("MsPacman", preset, 4)
     folder = RunFolder(tmp_path)
     folder.write_config(config)
@@ -60,12 +56,6 @@ def test_configurations_are_read_as_they_were_written(
     written = json.loads(folder.config_file.read_text())
     assert written["atari"] == dataclasses.asdict(config.atari)  # type: ignore[arg-type]
     assert written["question_discount"] is None
-
-
-def test_configurations_of_other_worlds_have_no_rules(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_config(TrainConfig())
-    assert RunFolder(tmp_path).read_config() == TrainConfig()
-    assert TrainConfig().frames_per_step is None
 
 
 def test_a_configuration_with_other_fields_is_refused_by_their_names() -> None:

@@ -16,7 +16,7 @@ from dgvf_agents.cli import main
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train import watch as watching
-from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config
+from dgvf_agents.train.config import TrainConfig, atari_config
 from dgvf_agents.train.environments import evaluation_environments, training_environments, window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
@@ -77,20 +77,6 @@ def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch
     assert 0 < float(rows[0]["questions/discount_min"]) < float(rows[0]["questions/discount_max"]) < 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["discovered", "pixel-control"])
-def test_compiled_training_equals_eager_training(method: str, tmp_path: Path) -> None:
-    """Learned discounts and action values of cells, on full-size frames."""
-    for compiling in ("True", "False"):
-        out = ["--compile", compiling, "--out", str(tmp_path / compiling)]
-        main(["train", "atari", method, "--game", "Breakout", *TINY, *out])
-    compiled, plain = (rows_of(tmp_path / name) for name in ("True", "False"))
-    assert len(compiled) == len(plain) > 0
-    for name in ("train/answer_loss", "train/value_loss", "train/gradient_norm"):
-        for one, other in zip(compiled, plain, strict=True):
-            assert float(one[name]) == pytest.approx(float(other[name]), rel=2e-2)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -103,13 +89,6 @@ def test_bad_commands_are_named(arguments: list[str], message: str, capsys: pyte
         main(["train", "atari", *arguments])
     assert stop.value.code == 2
     assert message in " ".join(capsys.readouterr().err.split())
-
-
-def test_help_lists_the_methods(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["train", "atari", "--help"])
-    shown = capsys.readouterr().out
-    assert all(method in shown for method in ATARI_METHODS)
 
 
 # --- scores and resuming, in games that are cut off after 40 steps ----------------------------------------------------

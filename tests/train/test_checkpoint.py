@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-import resource
 import shutil
-import signal
 import subprocess
 import sys
 import warnings
@@ -207,22 +205,6 @@ def test_stale_files_of_more_steps_do_not_reduce_new_checkpoints(
     assert _written_at(folder, model, 320) in complete_checkpoints(folder)
 
 
-def test_a_write_reads_no_more_files_the_longer_the_run(
-    alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = _stopped(tmp_path / "run", monkeypatch, 20)
-    model = DGVFA2C.load(RunFolder(alone).checkpoint_file(480), training_environments(CONFIG), device="cpu")
-    read, read_bytes = [], Path.read_bytes
-    monkeypatch.setattr(Path, "read_bytes", lambda path: read.append(path) or read_bytes(path))
-    counts = []
-    for steps in range(80, 880, 80):
-        read.clear()
-        written = _written_at(folder, model, steps)
-        counts.append(len(read))
-        assert complete_checkpoints(folder) == [*folder.checkpoints()[-2:-1], written]
-    assert counts[3] == counts[-1]
-
-
 def _written_at(folder: RunFolder, model: DGVFA2C, steps: int) -> Path:
     model.num_timesteps = steps
     return write_checkpoint(folder, model, 2)
@@ -270,26 +252,6 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     assert folder.latest_checkpoint() == folder.checkpoint_file(160)
     assert not list(folder.path.rglob("*.tmp*"))
     assert differences(alone, _resumed(folder)) == []
-
-
-def test_a_file_size_limit_leaves_the_last_good_checkpoint(tmp_path: Path) -> None:
-    """The same with a real failure in the middle of a write."""
-    model = DGVFA2C("MlpPolicy", training_environments(CONFIG), compile=False, questions=4, device="cpu", seed=0).learn(
-        40
-    )
-    folder = RunFolder(tmp_path)
-    good = write_checkpoint(folder, model, 2).read_bytes()
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (len(good) // 2, hard))
-        with pytest.raises(OSError, match="File too large"):
-            write_checkpoint(folder, model, 2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, ignored)
-    assert folder.checkpoint_file(40).read_bytes() == good
-    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["0000000040.zip"]
 
 
 def test_a_diverged_model_never_replaces_a_checkpoint(tmp_path: Path) -> None:
@@ -394,9 +356,3 @@ def test_runs_killed_often_end_bitwise_as_if_never_killed(tmp_path: Path) -> Non
     result = _killed(tmp_path, 24)
     assert (result["kills"], result["different"]) == (24, [])
     assert sum(count for place, count in result["places"].items() if place != "anywhere") >= 5
-
-
-@pytest.mark.slow
-def test_killed_compiled_runs_end_bitwise_as_if_never_killed(tmp_path: Path) -> None:
-    result = _killed(tmp_path, 4, "--compile")
-    assert (result["kills"], result["different"]) == (4, [])

@@ -82,12 +82,6 @@ def test_a_resumed_run_takes_over_actors_of_another_process(fleets: list[Any], t
     assert one != fingerprint_of(dataclasses.replace(fleets[0][0], n_steps=6))
 
 
-def test_runs_have_namespaces_of_their_own(fleets: list[Any], tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        train(dataclasses.replace(CONFIG, steps=20), tmp_path / name, show_progress=False)
-    assert fleets[0][2].namespace != fleets[1][2].namespace
-
-
 def test_a_distributed_run_can_be_resumed_without_actors(fleets: list[Any], tmp_path: Path) -> None:
     train(CONFIG, tmp_path, show_progress=False, resume=True)
     RunFolder(tmp_path).checkpoints()[-1].unlink()
@@ -108,10 +102,3 @@ def test_a_distributed_run_can_be_resumed_without_actors(fleets: list[Any], tmp_
 def test_the_configuration_is_checked(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(CONFIG, **changes)
-
-
-def test_configurations_of_earlier_runs_have_no_actors() -> None:
-    fields = dataclasses.asdict(CONFIG)
-    for name in ("actors", "envs_per_actor", "address"):
-        del fields[name]
-    assert TrainConfig.from_fields(fields) == dataclasses.replace(CONFIG, actors=0, address=None)

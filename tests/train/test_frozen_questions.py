@@ -17,7 +17,6 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.frozen_questions import experienced_cumulants, frozen_eta
 from dgvf_agents.train.train import build, train
@@ -102,21 +101,14 @@ def test_principal_questions_are_fewer_answers(runs: Path) -> None:
 
 
 class Pictures(gym.ObservationWrapper):
-    """The position as an image with the channels last, or in a dictionary."""
+    """The position as an image with the channels last."""
 
-    def __init__(self, env: gym.Env, as_dict: bool = False) -> None:
-        super().__init__(env)
-        picture = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
-        self.observation_space = gym.spaces.Dict({"picture": picture}) if as_dict else picture
-
-    def observation(self, observation: np.ndarray) -> Any:
-        picture = (np.arange(60).reshape(4, 5, 3) * observation.sum() * 4 % 256).astype(np.uint8)
-        return {"picture": picture} if isinstance(self.observation_space, gym.spaces.Dict) else picture
-
-
-class Dictionaries(Pictures):
     def __init__(self, env: gym.Env) -> None:
-        super().__init__(env, as_dict=True)
+        super().__init__(env)
+        self.observation_space = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return (np.arange(60).reshape(4, 5, 3) * observation.sum() * 4 % 256).astype(np.uint8)
 
 
 def test_images_are_asked_about_as_the_agent_sees_them(tmp_path: Path) -> None:
@@ -130,15 +122,6 @@ def test_images_are_asked_about_as_the_agent_sees_them(tmp_path: Path) -> None:
     asked = model.task.network.ask(model.learner.eta, states)[0].flatten(0, 1)
     distances = torch.cdist(asked, cumulants).amin(dim=1)
     assert distances.median() < 0.01 * cumulants.std()
-
-
-def test_principal_questions_of_dictionaries_are_refused(tmp_path: Path) -> None:
-    wrapper = "tests.train.test_frozen_questions:Dictionaries"
-    config = dataclasses.replace(CONFIG, env_wrapper=wrapper, policy="MultiInputPolicy", steps=80)
-    train(config, tmp_path / "source", show_progress=False)
-    changes = {"task": "random", "questions_from": "../source", "principal_questions": 2}
-    with pytest.raises(ValueError, match="principal_questions must be None where observations are dictionaries"):
-        train(dataclasses.replace(config, **changes), tmp_path / "run", show_progress=False)
 
 
 def test_components_are_the_same_every_time(runs: Path) -> None:
@@ -163,11 +146,6 @@ def test_a_stopped_run_is_resumed_to_the_same_end_without_the_other(name: str, r
     config = RunFolder(again).read_config()
     train(config, again, show_progress=False, resume=True)
     assert differences(runs / name, again) == []
-
-
-def test_a_run_on_principal_questions_is_evaluated(runs: Path) -> None:
-    mean, deviation = evaluate(runs / "principal", episodes=2)
-    assert np.isfinite([mean, deviation]).all()
 
 
 def test_runs_on_the_questions_of_different_runs_are_trained_at_once(runs: Path, tmp_path: Path) -> None:
@@ -208,12 +186,6 @@ def test_a_shipped_run_goes_by_its_name(tmp_path: Path) -> None:
     assert all(torch.equal(value, expected[name]) for name, value in taken.items())
 
 
-def test_a_run_that_is_not_there_is_named(runs: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="run must be a folder"):
-        train(dataclasses.replace(FROZEN, questions_from="../nowhere"), runs / "new", show_progress=False)
-    assert not (runs / "new").exists()
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -228,9 +200,3 @@ def test_a_run_that_is_not_there_is_named(runs: Path) -> None:
 def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(PRINCIPAL, **changes)
-
-
-def test_configurations_of_runs_without_these_fields_are_read() -> None:
-    fields = dataclasses.asdict(CONFIG)
-    del fields["questions_from"], fields["principal_questions"]
-    assert TrainConfig.from_fields(fields) == CONFIG

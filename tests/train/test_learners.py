@@ -194,18 +194,6 @@ def test_a_killed_learner_finds_its_actors_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"learners": 0}, "learners must be >= 1, got 0"),
-        ({"algorithm": "a2c"}, "learners must be 1 unless the algorithm is impala, got 2"),
-    ],
-)
-def test_configurations_are_checked(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(CONFIG, **changes)
-
-
-@pytest.mark.parametrize(
     ("device", "message"),
     [
         ("cuda:0", "device must be 'cuda', 'auto' or 'cpu' for several learners, got 'cuda:0'"),

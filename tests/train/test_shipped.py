@@ -85,16 +85,6 @@ def test_the_atlas_of_a_shipped_run_goes_to_the_working_directory(
     assert not (quick / "atlas").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "folder"), [("demo", "demo-atlas"), (ROOMS, "demo-collect-objects-small-atlas")], ids=SHIPPED
-)
-def test_every_shipped_run_has_an_atlas(
-    name: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    check_atlas(name, folder, tmp_path, capsys)
-
-
 def check_atlas(name: str, folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["atlas", name])
     assert str(Path(folder, "index.html")) in capsys.readouterr().out
@@ -125,18 +115,6 @@ def test_a_folder_in_the_working_directory_comes_first(tmp_path: Path, capsys: p
     assert (tmp_path / "demo" / "atlas" / "index.html").is_file()
     write_run(tmp_path / ROOMS, preset("puddle-world", "a2c"))
     assert RunFolder.existing(Path(ROOMS)).read_config().env == "PuddleWorld-v0"
-
-
-@pytest.mark.parametrize("name", ["demo/puddles", "demos"])
-def test_the_shipped_runs_are_listed_where_there_is_none_of_that_name(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["evaluate", name])
-    assert stop.value.code == 2
-    assert f"or a shipped run (demo, {ROOMS}), got {name} without a config.json" in " ".join(
-        capsys.readouterr().err.split()
-    )
 
 
 def test_shipping_keeps_networks_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from stable_baselines3.common.callbacks import BaseCallback
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.cli import main
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.stability import gain, jacobian, measure, probe, spectral_radius
 from dgvf_agents.train.train import train
 from tests.impala.in_process import in_process  # noqa: F401
@@ -125,9 +124,3 @@ def test_a_run_with_actors_is_probed_without_them(
     train(config, tmp_path / "run", show_progress=False)
     (row,) = probe(tmp_path / "run")
     assert (row.steps, row.spectral_radius > 0.9) == (320, True)
-
-
-def test_a_run_without_complete_checkpoints_is_named(tmp_path: Path) -> None:
-    RunFolder(tmp_path).write_config(TrainConfig())
-    with pytest.raises(FileNotFoundError, match="run must have complete checkpoints"):
-        probe(tmp_path)

@@ -124,16 +124,6 @@ def test_the_map_shows_the_current_phase(run: Path) -> None:
     assert (before.low, before.high) == (after.low, after.high)  # colors mean the same on both
 
 
-def test_the_panel_says_what_is_asked_and_which_keys_there_are(run: Path) -> None:
-    _, overlay = window(run)
-    state = overlay._domain.layout.state(0)
-    asked, keys, quantity = overlay.values(state).label.split("\n")
-    headline = overlay._questions.captions[overlay.question].headline
-    assert asked == f"cumulant of question {overlay.question} (1 of {QUESTIONS}): {headline}"
-    assert all(key in keys for key in ("left", "right", "up", "down"))
-    assert quantity == "cumulant"
-
-
 def test_a_question_may_be_chosen_at_first_and_videos_have_no_keys(run: Path) -> None:
     config, model = RunFolder(run).read_config(), model_of(run)
     for number in range(QUESTIONS):

@@ -394,6 +394,7 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
         (["train", "puddle_world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
         (["sweep", "puddle-world", "a2d"], "got a2d; did you mean a2c?"),
+        (["bench", "agnets"], "got agnets; did you mean agents?"),
         (["reproduce", "figure2"], "got figure2; did you mean figure-2?"),
     ],
 )

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import tyro
 
-from dgvf_agents.bench.harness import Benchmark
 from dgvf_agents.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -93,7 +92,6 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     called: list[str] = []
     parse = tyro.cli
     monkeypatch.setattr(tyro, "cli", lambda command, **options: parse(_recorded(command, called), **options))
-    monkeypatch.setattr(Benchmark, "run", lambda self: called.append("bench"))
     return called
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -14,9 +15,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dgvf_agents.bench.commands import bench
+from dgvf_agents.bench.commands import BENCHMARKS
 from dgvf_agents.cli.train import INTERRUPTED, print_rules
-from dgvf_agents.cli.words import COMMANDS
+from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import Reproduction
 from dgvf_agents.experiments.worlds import game_of_world
@@ -197,7 +198,12 @@ def run(name: str, given: Sequence[str]) -> None:
         name: its name.
         given: the arguments after it.
     """
-    if name == "bench":
-        bench.cli(prog="dgvf bench", args=given, description=COMMANDS["bench"])
-    else:
-        tyro.cli(_FUNCTIONS[name], prog=f"dgvf {name}", args=given, description=COMMANDS[name])
+    function, prog, description = _FUNCTIONS.get(name), f"dgvf {name}", COMMANDS[name]
+    if function is None:
+        summaries = {benchmark: inspect.getdoc(found) or "" for benchmark, found in BENCHMARKS.items()}
+        if not given or given[0].startswith("-"):
+            show_overview(summaries, prog, given, description)
+        benchmark = chosen(given[0], summaries, prog)
+        function, description = BENCHMARKS[benchmark], summaries[benchmark]
+        prog, given = f"{prog} {benchmark}", given[1:]
+    tyro.cli(function, prog=prog, args=given, description=description)

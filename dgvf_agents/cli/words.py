@@ -4,7 +4,7 @@ at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -57,12 +57,22 @@ def check_words(given: Sequence[str]) -> None:
     for word in given:
         if not words or word.startswith("-"):
             return
-        name = word.replace("_", "-")
-        if name not in words:
-            nearest = get_close_matches(name, words, n=1)
-            hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise ValueError(f"{before} must be followed by one of {', '.join(words)}, got {word}{hint}")
+        name = chosen(word, words, before)
         words, before = words[name], f"{before} {name}"
+
+
+def chosen(word: str, words: Iterable[str], before: str) -> str:
+    """The word as it is listed, with hyphens.
+
+    Raises:
+        ValueError: it is not one of `words`.
+    """
+    name, known = word.replace("_", "-"), list(words)
+    if name not in known:
+        nearest = get_close_matches(name, known, n=1)
+        hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        raise ValueError(f"{before} must be followed by one of {', '.join(known)}, got {word}{hint}")
+    return name
 
 
 def show_overview(summaries: Mapping[str, str], prog: str, given: Sequence[str], description: str) -> None:

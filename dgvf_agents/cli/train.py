@@ -165,7 +165,8 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
         raise
     if finished:
         Console().print(f"The run has its {config.steps:,} steps already.")
-    Console().print(f"The run lies in [bold]{escape(str(path))}[/bold], its curve is learning-curve.png there. Next:")
+    lies = f"The run lies in [bold]{escape(str(path))}[/bold], its curve is learning-curve.png there. Next:"
+    Console().print(lies, soft_wrap=True)
     for command in _next_commands(config, shlex.quote(str(path))):
         Console().print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
 

@@ -22,9 +22,8 @@ from dgvf_agents.bench.report import Row
 from dgvf_agents.bench.timing import Rate, Training, median_rates, synchronize, updates_per_meta_update, warm_up
 from dgvf_agents.bench.training import POLICIES
 from dgvf_agents.execution.devices import check_device_name, device_named
-from dgvf_agents.impala.actor_process import EnvironmentActor
+from dgvf_agents.impala.actors import EnvById, EnvFactory, EnvironmentActor, wrapped
 from dgvf_agents.impala.algorithm import DGVFImpala
-from dgvf_agents.impala.environments import EnvById, EnvFactory, wrapped
 from dgvf_agents.impala.transport import batch_of, size_of
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
@@ -134,14 +133,14 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
     model, watch = _model("none", case, 1), _Stopwatch(_environment(case["world"]))
     actor = EnvironmentActor(dataclasses.replace(model._actor_spec(), environment=watch), 0, 0)
     parameters = model._parameters()
-    batch_of([_travelled(actor.rollout(parameters)).rollout], model.device, {}, model.task.reads_features)
+    batch_of([_travelled(actor.rollout(parameters))], model.device, {}, model.task.reads_features)
     watch.seconds = acting = transport = 0.0
     repetitions = 0
     while acting < settings.seconds or repetitions < 2:
         start = time.perf_counter()
-        message = actor.rollout(parameters)
+        rollout = actor.rollout(parameters)
         middle = time.perf_counter()
-        batch = batch_of([_travelled(message).rollout], model.device, {}, model.task.reads_features)
+        batch = batch_of([_travelled(rollout)], model.device, {}, model.task.reads_features)
         synchronize(model.device)
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
@@ -149,7 +148,7 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
     return {
         **{f"{part}_ms": 1e3 * spent / repetitions for part, spent in seconds.items()},
         **{f"update_{agent}_ms": _update_ms(agent, case, batch, settings.seconds) for agent in _agents(case, settings)},
-        "rollout_bytes": size_of(message.rollout),
+        "rollout_bytes": size_of(rollout),
         "parameter_bytes": parameters.theta.nbytes,
     }
 

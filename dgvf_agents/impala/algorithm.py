@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
@@ -27,10 +26,9 @@ from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.packing import KEY
-from dgvf_agents.impala.actor_process import ActorSpec
+from dgvf_agents.impala.actors import ActorSpec, EnvFactory, RemoteEnvs, factory_of, wrapped
 from dgvf_agents.impala.cluster import shared_address
-from dgvf_agents.impala.distributed import ActorFleet
-from dgvf_agents.impala.environments import EnvFactory, RemoteEnvs, factory_of, wrapped
+from dgvf_agents.impala.fleet import ActorFleet, FleetSource
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.several_learners import SeveralLearners
 from dgvf_agents.impala.transport import PackedRollout, Parameters, batch_of
@@ -46,7 +44,6 @@ from dgvf_agents.options import (
     RMSPropRule,
     Storage,
 )
-from dgvf_agents.rollout.collector import ExperienceSource, Step
 
 Self = TypeVar("Self", bound="DGVFImpala")
 
@@ -332,49 +329,6 @@ class DGVFImpala(DiscoveryAlgorithm):
     @classmethod
     def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
         return _environments(env, attributes.get("n_envs"), attributes.get("seed"), attributes.get("actors", 0))
-
-
-@final
-class FleetSource(ExperienceSource):
-    """The next rollouts that arrive from distributed actors, as one batch."""
-
-    def __init__(
-        self,
-        fleet: ActorFleet,
-        n_steps: int,
-        rollouts: int,
-        parameters: Callable[[], Parameters],
-        batch: Callable[[Sequence[PackedRollout], Params], Rollout],
-    ) -> None:
-        """
-        Args:
-            fleet: the actors.
-            n_steps: T.
-            rollouts: number of actors' rollouts in a batch.
-            parameters: returns the learner's parameters.
-            batch: makes the batch of rollouts and running statistics.
-        """
-        self.n_steps, self._fleet, self._number = n_steps, fleet, rollouts
-        self._parameters, self._batch = parameters, batch
-        self._rollouts: list[PackedRollout] = []
-
-    @property
-    def steps(self) -> int:
-        return self.n_steps if self._rollouts else 0
-
-    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
-        self._rollouts = []
-
-    def advance(self, theta: Params, observations: Any, env: VecEnv) -> Step:
-        """The infos are only those of finished episodes."""
-        self._rollouts = self._fleet.collect(self._number, self._parameters())
-        self.starts = np.concatenate([one.starts for one in self._rollouts])
-        infos = [info for one in self._rollouts for info in one.infos]
-        return Step(None, None, None, np.ones(len(infos), bool), infos)
-
-    def finish(self, statistics: Params) -> Rollout:
-        rollouts, self._rollouts = self._rollouts, []  # arrays in the object store
-        return self._batch(rollouts, statistics)
 
 
 def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -> Any:

@@ -1,21 +1,13 @@
-"""Ray: its start, and the class of its actors. The only modules that import Ray are this one and `distributed`."""
+"""Starting Ray on this machine, or connecting to a cluster."""
 
 from __future__ import annotations
 
 import logging
 import os
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, final
-
-import cloudpickle
-
-from dgvf_agents.impala.actor_process import ActorSpec, EnvironmentActor
-from dgvf_agents.impala.settings import ActorSettings
-from dgvf_agents.impala.transport import Message, Parameters
+from typing import Any
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable that tells Ray whether other machines take part: without them, it binds to loopback."""
@@ -87,80 +79,3 @@ def _without_clusters(wanted: bool) -> Iterator[None]:
         constants = sys.modules.get("ray._private.ray_constants")
         if constants is not None:
             constants.ENABLE_RAY_CLUSTER = not constants.IS_WINDOWS_OR_OSX
-
-
-@final
-class HostedActor:
-    """An `EnvironmentActor` in a process of Ray."""
-
-    def __init__(self, spec: bytes, actor: int, incarnation: int, idle_exit: float) -> None:
-        """
-        Args:
-            spec: a pickled `ActorSpec`.
-            actor: index of the actor.
-            incarnation: how often it was replaced before.
-            idle_exit: seconds without a call after which the process exits.
-        """
-        self._arguments = (spec, actor, incarnation)
-        self._actor: EnvironmentActor | None = None
-        self._idle_since: float | None = time.monotonic()
-        threading.Thread(target=self._exit_when_idle, args=(idle_exit,), daemon=True).start()
-
-    def ping(self) -> None:
-        """Return once the process is there."""
-
-    def prepare(self) -> None:
-        """Make the environments.
-
-        Raises:
-            Exception: whatever an environment raises.
-        """
-        import torch
-
-        torch.set_num_threads(1)
-        spec, actor, incarnation = self._arguments
-        with self._busy():
-            self._actor = EnvironmentActor(cloudpickle.loads(spec), actor, incarnation)
-
-    def rollout(self, parameters: Parameters) -> Message:
-        """See `EnvironmentActor.rollout`.
-
-        A learner that dies before it asks for `prepare` leaves an actor without environments for the next learner.
-        """
-        if self._actor is None:
-            self.prepare()
-        assert self._actor is not None
-        with self._busy():
-            return self._actor.rollout(parameters)
-
-    @contextmanager
-    def _busy(self) -> Iterator[None]:
-        self._idle_since = None
-        try:
-            yield
-        finally:
-            self._idle_since = time.monotonic()
-
-    def _exit_when_idle(self, limit: float) -> None:
-        while True:
-            time.sleep(min(limit / 4, 60.0))
-            idle_since = self._idle_since
-            if idle_since is not None and time.monotonic() - idle_since > limit:
-                os._exit(0)
-
-
-def remote_class(ray: Any, settings: ActorSettings) -> Any:
-    """`HostedActor` for Ray, which does not restart actors or repeat calls: `Supervisor` decides."""
-    options = {"num_cpus": settings.cpus_per_actor, "max_restarts": 0, "max_task_retries": 0}
-    return ray.remote(**options)(HostedActor)
-
-
-def pickled(spec: ActorSpec) -> bytes:
-    """
-    Raises:
-        ValueError: a part of it cannot be sent to other processes.
-    """
-    try:
-        return cloudpickle.dumps(spec)
-    except Exception as error:
-        raise ValueError(f"env and policy_kwargs must be picklable for actors, got an error: {error!r}") from error

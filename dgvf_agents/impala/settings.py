@@ -23,13 +23,13 @@ class ActorSettings:
     cpus_per_actor: float = 1.0
     """CPUs that Ray reserves for each actor."""
     timeout: float = 120.0
-    """Time for one rollout, after which the actor is replaced."""
+    """Time for one rollout, after which the actor is restarted."""
     start_timeout: float = 300.0
-    """Time for making an actor's environments, once it has a process, after which the actor is replaced."""
+    """Time for making an actor's environments, once it has a process, after which the actor is restarted."""
     max_failures: int = 5
     """Failures of one actor in a row after which training stops with an error."""
     first_delay: float = 1.0
-    """Delay before an actor is replaced; doubles with each failure in a row."""
+    """Delay before an actor that failed is called again; doubles with each failure in a row."""
     max_delay: float = 60.0
     """Maximum of this delay."""
     idle_exit: float = 3600.0
@@ -39,13 +39,3 @@ class ActorSettings:
         check_counts(calls_in_flight=self.calls_in_flight, max_failures=self.max_failures)
         check_not_negative(cpus_per_actor=self.cpus_per_actor, first_delay=self.first_delay, max_delay=self.max_delay)
         check_positive(timeout=self.timeout, start_timeout=self.start_timeout, idle_exit=self.idle_exit)
-
-
-def back_off(failures: int, settings: ActorSettings) -> float:
-    """Delay in seconds before an actor is replaced: `first_delay` · 2^(failures - 1), at most `max_delay`.
-
-    Args:
-        failures: failures in a row ≥ 1.
-        settings: the delays.
-    """
-    return min(settings.max_delay, settings.first_delay * 2.0 ** min(failures - 1, 60))

@@ -1,9 +1,12 @@
-"""What travels between actors and the learner, and the learner's batch made of it. All arrays are NumPy's."""
+"""What travels between actors and the learner, and the learner's batch made of it. All arrays are NumPy's.
+
+Frame stacks travel as unique frames: consecutive observations of a stack share all frames but one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +15,6 @@ from torch import Tensor
 
 from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.devices import upload
-from dgvf_agents.impala.frames import Stacks, decode, decode_finals, encode, may_stack_frames
 from dgvf_agents.rollout.builder import bootstrap_positions
 
 
@@ -36,6 +38,17 @@ class Arrays(NamedTuple):
     """`[E, *obs]`: final observations of episodes that ended before the last step."""
 
 
+class Stacks(NamedTuple):
+    """Frame stacks, each frame stored once."""
+
+    frames: np.ndarray
+    """`[N, H, W]`: the unique frames."""
+    indices: np.ndarray
+    """`[T + 1, B, C]` integer in [0, N): the frames of each observation."""
+    final_indices: np.ndarray
+    """`[E, C]`: likewise of final observations."""
+
+
 Observed = Arrays | Stacks
 
 
@@ -53,27 +66,19 @@ class PackedRollout(NamedTuple):
     """`[B]` boolean: whether an episode starts with the rollout."""
     infos: list[dict[str, Any]]
     """Of finished episodes, as Stable-Baselines3 reads them: `episode`, `is_success`."""
-
-
-class Message(NamedTuple):
-    """What an actor's call returns."""
-
-    actor: int
-    incarnation: int
-    """How often the actor was replaced before."""
-    sequence: int
-    """Number of rollouts of this incarnation before."""
     version: int
     """Version of the parameters that the actor acted with."""
-    rollout: PackedRollout
 
 
-def pack(rollout: Rollout, space: gym.Space, starts: np.ndarray, infos: list[dict[str, Any]]) -> PackedRollout:
+def pack(
+    rollout: Rollout, space: gym.Space, version: int, starts: np.ndarray, infos: list[dict[str, Any]]
+) -> PackedRollout:
     """A rollout as arrays, its frame stacks as unique frames.
 
     Args:
         rollout: on the CPU, with `behavior_log_probs`.
         space: observation space.
+        version: of the parameters that acted.
         starts: `[B]` boolean.
         infos: of finished episodes.
     """
@@ -86,7 +91,7 @@ def pack(rollout: Rollout, space: gym.Space, starts: np.ndarray, infos: list[dic
     }
     actions, rewards, log_probs = rollout.actions, rollout.rewards, rollout.behavior_log_probs
     return PackedRollout(
-        observed, actions.numpy(), rewards.numpy(), terminated, truncated, log_probs.numpy(), starts, infos
+        observed, actions.numpy(), rewards.numpy(), terminated, truncated, log_probs.numpy(), starts, infos, version
     )
 
 
@@ -184,3 +189,90 @@ def _spaces(space: gym.Space) -> dict[str, gym.Space]:
 def _uploaded(observations: dict[str, np.ndarray], device: torch.device) -> Observations:
     tensors = {name: upload(array, device) for name, array in observations.items()}
     return tensors.get("", tensors)
+
+
+# --- frame stacks -----------------------------------------------------------------------------------------------------
+
+
+def may_stack_frames(space: gym.Space) -> bool:
+    """Whether observations can be frame stacks: images `[C, H, W]` of several channels."""
+    shape = space.shape or ()
+    return isinstance(space, gym.spaces.Box) and space.dtype == np.uint8 and len(shape) == 3 and shape[0] > 1
+
+
+def encode(observations: np.ndarray, finals: np.ndarray, ends: tuple[np.ndarray, np.ndarray]) -> Stacks | None:
+    """Frame stacks as unique frames, without loss.
+
+    An observation follows another if its frames but the newest are the other's but the oldest. The first observation of
+    an episode follows none, and all its frames are stored.
+
+    Args:
+        observations: `[T + 1, B, C, H, W]`: consecutive observations, oldest frame first.
+        finals: `[E, C, H, W]`: final observations of episodes that ended before the last step.
+        ends: steps `[E]` and environments `[E]` of these; finals[e] comes after observations[ends[0][e], ends[1][e]].
+
+    Returns:
+        the unique frames, or `None` if most observations do not follow the one before, so that these are no stacks.
+    """
+    steps, num_envs, channels = observations.shape[:3]
+    follows = np.stack([_follows(observations[t], observations[t + 1]) for t in range(steps - 1)])
+    if follows.mean() < 0.5:
+        return None
+    pool = _Pool()
+    index = np.empty((steps, num_envs, channels), np.int32)
+    index[0] = pool.add(observations[0])
+    for t in range(1, steps):
+        index[t] = _add(pool, index[t - 1], observations[t], follows[t - 1])
+    final_follows = _follows(observations[ends], finals)
+    final_index = _add(pool, index[ends], finals, final_follows)
+    return Stacks(pool.frames(), index, final_index)
+
+
+def decode(stacks: Stacks, out: np.ndarray, start: int) -> None:
+    """Write observations `start` … `start` + T - 1 to `out`.
+
+    Args:
+        stacks: what `encode` returned.
+        out: `[T, B, C, H, W]`, each `out[t]` contiguous.
+        start: index of the first observation.
+    """
+    for t in range(len(out)):
+        np.take(stacks.frames, stacks.indices[start + t], axis=0, out=out[t], mode="clip")  # others copy via a buffer
+
+
+def decode_finals(stacks: Stacks) -> np.ndarray:
+    """The final observations `[E, C, H, W]`."""
+    return stacks.frames[stacks.final_indices]
+
+
+def _follows(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """`[B]`: whether the stacks `after` `[B, C, H, W]` are those `before`, shifted by one frame."""
+    return (before[:, 1:] == after[:, :-1]).all(axis=(1, 2, 3))
+
+
+def _add(pool: _Pool, before: np.ndarray, stacks: np.ndarray, follows: np.ndarray) -> np.ndarray:
+    """Indices `[B, C]` of stacks `[B, C, H, W]`, whose predecessors have the indices `before`."""
+    index = np.concatenate([before[:, 1:], pool.add(stacks[:, -1:])], axis=1)
+    if not follows.all():
+        index[~follows, :-1] = pool.add(stacks[~follows, :-1])
+    return index
+
+
+@final
+class _Pool:
+    """Frames in the order in which they were added."""
+
+    def __init__(self) -> None:
+        self._parts: list[np.ndarray] = []
+        self._size = 0
+
+    def add(self, stacks: np.ndarray) -> np.ndarray:
+        """Add frames `[B, C, H, W]`; their indices `[B, C]`."""
+        start, (count, channels) = self._size, stacks.shape[:2]
+        self._parts.append(stacks.reshape(count * channels, *stacks.shape[2:]))
+        self._size += count * channels
+        return np.arange(start, self._size, dtype=np.int32).reshape(count, channels)
+
+    def frames(self) -> np.ndarray:
+        """All frames `[N, H, W]`."""
+        return np.concatenate(self._parts)

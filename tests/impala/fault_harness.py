@@ -12,17 +12,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dgvf_agents.impala.cluster import connect
-from dgvf_agents.impala.supervision import Supervisor
+from dgvf_agents.impala.fleet import ActorFleet
+from dgvf_agents.impala.transport import PackedRollout, Parameters
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import actor_namespace, train
@@ -53,17 +56,18 @@ def config(steps: int, address: str) -> TrainConfig:
 
 
 def learn(folder: Path, steps: int, address: str) -> None:
-    """Train, and append each rollout that is used to a file beside the folder."""
-    answered = Supervisor.answered
+    """Train, and append a hash of each rollout that is used to a file beside the folder."""
+    collect = ActorFleet.collect
     with _journal(folder).open("a", buffering=1) as journal:
 
-        def noted(self: Supervisor, actor: int, incarnation: int, sequence: int, now: float) -> bool:
-            used = answered(self, actor, incarnation, sequence, now)
-            if used:
-                journal.write(json.dumps([os.getpid(), actor, incarnation, sequence, dict(self.counts)]) + "\n")
+        def noted(self: ActorFleet, rollouts: int, parameters: Parameters) -> list[PackedRollout]:
+            used = collect(self, rollouts, parameters)
+            for one in used:
+                content = pickle.dumps((one.observed, one.actions, one.behavior_log_probs))
+                journal.write(json.dumps([os.getpid(), sha256(content).hexdigest(), dict(self.counts)]) + "\n")
             return used
 
-        Supervisor.answered = noted  # type: ignore[method-assign]
+        ActorFleet.collect = noted  # type: ignore[method-assign]
         train(config(steps, address), folder, show_progress=False, resume=True)
 
 
@@ -90,12 +94,13 @@ def _saved(folder: Path) -> int:
 
 
 def _kill_an_actor(ray: Any, rng: random.Random, namespace: str) -> bool:
+    """Kill an actor's process, which Ray restarts, or end the actor."""
     named = [one for one in ray.util.list_named_actors(all_namespaces=True) if one["namespace"] == namespace]
     if not named:
         return False
     one = rng.choice(named)
     try:
-        ray.kill(ray.get_actor(one["name"], namespace=one["namespace"]))
+        ray.kill(ray.get_actor(one["name"], namespace=one["namespace"]), no_restart=rng.random() < 0.5)
     except ValueError:  # it ended in between
         return False
     return True
@@ -141,7 +146,7 @@ def _report(
     folder: Path, actor_kills: int, learner_kills: int, lost: list[tuple[int, int]], seconds: float
 ) -> dict[str, Any]:
     rollouts = _rollouts(folder)
-    identities = [tuple(one[1:4]) for one in rollouts]
+    identities = [one[1] for one in rollouts]
     per_learner: dict[int, Counter[str]] = {}
     for pid, *_, counts in rollouts:
         per_learner[pid] = Counter(counts)
@@ -155,7 +160,6 @@ def _report(
         "learner_kills": learner_kills,
         "rollouts_used": len(rollouts),
         "rollouts_used_twice": len(identities) - len(set(identities)),
-        "duplicates_dropped": totals["duplicates"],
         "deaths": totals["deaths"],
         "restarts": totals["restarts"],
         "errors": totals["errors"],

@@ -66,3 +66,36 @@ class FaultyWorld:
 
     def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
         return DummyVecEnv([lambda: Faulty(*self._arguments)] * num_envs)
+
+
+@final
+class Numbered(gym.Env):
+    """Rewards are numbers that no other step has, in whatever process. The observation is the process's id."""
+
+    action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(0.0, 1e9, (1,), np.float32)
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        return np.array([os.getpid()], np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        with open(self._file, "ab") as file:  # one byte for each step
+            file.write(b".")
+            file.flush()
+            number = file.tell()
+        return np.array([os.getpid()], np.float32), float(number), False, False, {}
+
+
+@final
+class NumberedWorld:
+    """Makes them; can be sent to actors."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = str(file)
+
+    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
+        return DummyVecEnv([lambda: Numbered(self._file)] * num_envs)

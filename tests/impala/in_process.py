@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import cloudpickle
 import pytest
 from stable_baselines3.common.logger import Logger
 
 from dgvf_agents.impala import algorithm
-from dgvf_agents.impala.actor_process import ActorSpec, EnvironmentActor
-from dgvf_agents.impala.cluster import pickled
+from dgvf_agents.impala.actors import ActorSpec, EnvironmentActor
+from dgvf_agents.impala.fleet import pickled
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import PackedRollout, Parameters
 
@@ -23,16 +21,16 @@ class InProcessFleet:
     def __init__(self, spec: ActorSpec, actors: int, settings: ActorSettings, resumed: bool) -> None:
         self.actors = [EnvironmentActor(cloudpickle.loads(pickled(spec)), i, 0) for i in range(actors)]
         self.published: list[Parameters] = []
-        self.messages: list[Any] = []
+        self.rollouts: list[PackedRollout] = []
         self.stopped, self.records = False, 0
 
-    def collect(self, rollouts: int, parameters: Parameters) -> list[PackedRollout]:
+    def collect(self, count: int, parameters: Parameters) -> list[PackedRollout]:
         self.published.append(parameters)
         used = self.published[max(0, len(self.published) - 1 - self.lag)]
-        first = len(self.messages)
-        for i in range(first, first + rollouts):
-            self.messages.append(self.actors[i % len(self.actors)].rollout(used))
-        return [message.rollout for message in self.messages[first:]]
+        first = len(self.rollouts)
+        for i in range(first, first + count):
+            self.rollouts.append(self.actors[i % len(self.actors)].rollout(used))
+        return self.rollouts[first:]
 
     def record(self, logger: Logger) -> None:
         self.records += 1

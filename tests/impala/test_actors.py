@@ -20,11 +20,9 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
 from dgvf_agents import DGVFImpala
 from dgvf_agents.core.types import Rollout
-from dgvf_agents.impala import actor_process
-from dgvf_agents.impala.actor_process import EnvironmentActor
+from dgvf_agents.impala import actors as actors_module
+from dgvf_agents.impala.actors import EnvironmentActor, RemoteEnvs
 from dgvf_agents.impala.algorithm import default_envs_per_actor
-from dgvf_agents.impala.cluster import HostedActor, pickled
-from dgvf_agents.impala.environments import RemoteEnvs
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import batch_of, pack
 from dgvf_agents.rollout.builder import bootstrap_positions
@@ -56,7 +54,7 @@ def raw(monkeypatch: pytest.MonkeyPatch) -> list[Rollout]:
         rollouts.append(rollout)
         return pack(rollout, *arguments)
 
-    monkeypatch.setattr(actor_process, "pack", recorded)
+    monkeypatch.setattr(actors_module, "pack", recorded)
     return rollouts
 
 
@@ -121,7 +119,7 @@ def test_the_batch_is_the_actors_rollouts_side_by_side(
     actors = [EnvironmentActor(model._actor_spec(), i, 0) for i in range(2)]
     for _ in range(2):
         raw.clear()
-        packed = [actor.rollout(model._parameters()).rollout for actor in actors]
+        packed = [actor.rollout(model._parameters()) for actor in actors]
         features = model.task.reads_features
         batch, expected = batch_of(packed, CPU, {}, features), _joined(raw, features)
         assert batch.rewards.shape == (12, 4)
@@ -141,7 +139,7 @@ def test_log_probabilities_are_those_of_the_parameters_that_acted() -> None:
     model._sync_policy()
     after = model._parameters()._replace(version=1)
     for parameters, other in ((before, after), (after, before)):
-        batch = batch_of([actor.rollout(parameters).rollout], CPU, {}, True)
+        batch = batch_of([actor.rollout(parameters)], CPU, {}, True)
         for given, agrees in ((parameters, True), (other, False)):
             model._functions.show(torch.tensor(given.theta))
             _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
@@ -152,7 +150,7 @@ def test_a_learner_that_takes_over_may_have_other_parameters_of_the_same_version
     model = _model(n_steps=12)
     actor, parameters = EnvironmentActor(model._actor_spec(), 0, 0), model._parameters()
     actor.rollout(parameters)
-    batch = batch_of([actor.rollout(parameters._replace(theta=parameters.theta + 0.1)).rollout], CPU, {}, True)
+    batch = batch_of([actor.rollout(parameters._replace(theta=parameters.theta + 0.1))], CPU, {}, True)
     model._functions.show(torch.tensor(parameters.theta + 0.1))
     _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
     torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
@@ -164,7 +162,7 @@ def test_actors_and_incarnations_differ_and_seeds_repeat() -> None:
 
     def actions(actor: int, incarnation: int) -> list[Any]:
         one = EnvironmentActor(spec, actor, incarnation)
-        return [one.rollout(parameters).rollout.actions.tolist() for _ in range(3)]
+        return [one.rollout(parameters).actions.tolist() for _ in range(3)]
 
     assert actions(0, 0) == actions(0, 0)
     assert actions(0, 0) != actions(1, 0)
@@ -177,25 +175,15 @@ def test_unseeded_actors_draw_exploration_matrices_of_their_own() -> None:
 
     model = _model(same_observations, "MultiInputPolicy", use_sde=True, seed=None)
     spec, parameters = model._actor_spec(), model._parameters()
-    first, second = (EnvironmentActor(spec, actor, 0).rollout(parameters).rollout for actor in range(2))
+    first, second = (EnvironmentActor(spec, actor, 0).rollout(parameters) for actor in range(2))
     assert all((first.observed[name][0] == second.observed[name][0]).all() for name in first.observed)  # type: ignore[index]
     assert first.actions[0].tolist() != second.actions[0].tolist()
 
 
-def test_an_actor_that_was_never_prepared_prepares_itself() -> None:
+def test_rollouts_tell_the_version_of_the_parameters_that_acted() -> None:
     model = _model()
-    spec, parameters = model._actor_spec(), model._parameters()
-    hosted = HostedActor(pickled(spec), 0, 0, idle_exit=1e9)
-    message, expected = hosted.rollout(parameters), EnvironmentActor(spec, 0, 0).rollout(parameters)
-    assert message.rollout.actions.tolist() == expected.rollout.actions.tolist()
-
-
-def test_messages_say_where_they_come_from() -> None:
-    model = _model()
-    actor = EnvironmentActor(model._actor_spec(), 1, 5)
-    parameters = model._parameters()
-    messages = [actor.rollout(parameters), actor.rollout(parameters._replace(version=9))]
-    assert [message[:4] for message in messages] == [(1, 5, 0, 0), (1, 5, 1, 9)]
+    actor, parameters = EnvironmentActor(model._actor_spec(), 1, 5), model._parameters()
+    assert [actor.rollout(parameters._replace(version=version)).version for version in (0, 9)] == [0, 9]
 
 
 # --- learning ---------------------------------------------------------------------------------------------------------
@@ -270,7 +258,7 @@ def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> 
     assert count.steps == [20, 40, 60, 80, 100, 120]
     assert count.fleet.stopped
     assert model._fleet is None
-    sent = [info["episode"]["r"] for message in count.fleet.messages for info in message.rollout.infos]
+    sent = [info["episode"]["r"] for rollout in count.fleet.rollouts for info in rollout.infos]
     assert len(sent) >= 3
     assert [episode["r"] for episode in model.ep_info_buffer or ()] == sent
     assert count.fleet.records == 3
@@ -314,7 +302,7 @@ def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None: 
     parameters = model._parameters()
     assert any(array.any() for name, array in parameters.statistics.items() if name.endswith("running_mean"))
     actor = EnvironmentActor(model._actor_spec(), 0, 0)
-    batch = batch_of([actor.rollout(parameters).rollout], CPU, {}, True)
+    batch = batch_of([actor.rollout(parameters)], CPU, {}, True)
     _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
     torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
 

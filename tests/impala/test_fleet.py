@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -9,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgvf_agents.impala import distributed
-from dgvf_agents.impala.distributed import ActorFleet
+from dgvf_agents.impala import fleet as fleet_module
+from dgvf_agents.impala.fleet import ActorFailedError, ActorFleet, back_off
 from dgvf_agents.impala.settings import ActorSettings
-from dgvf_agents.impala.supervision import ActorFailedError
-from dgvf_agents.impala.transport import Arrays, Message, PackedRollout, Parameters
+from dgvf_agents.impala.transport import Arrays, PackedRollout, Parameters, size_of
 
-SETTINGS = ActorSettings(namespace="run", first_delay=0.0, max_failures=3, timeout=10.0)
+SETTINGS = ActorSettings(namespace="run", first_delay=2.0, max_failures=3, timeout=10.0, start_timeout=30.0)
 PARAMETERS = Parameters(7, np.zeros(2, np.float32), {})
 
 
@@ -29,6 +29,10 @@ class RayTaskError(RayError):
         self.cause = cause
 
 
+class ActorUnavailableError(RayError):
+    pass
+
+
 class ObjectStoreFullError(RayError):
     pass
 
@@ -38,55 +42,62 @@ class OutOfDiskError(RayError):
 
 
 class Reference:
-    def __init__(self, answer: Callable[[], Any], handle: Handle) -> None:
-        self.answer, self.handle = answer, handle
+    def __init__(self, answer: Callable[[], Any], handle: Handle, kind: str) -> None:
+        self.answer, self.handle, self.kind, self.process = answer, handle, kind, handle.processes
 
 
 class Handle:
-    """An actor; `script` says what its rollouts do, by their number: raise, or return another number."""
+    """An actor; `script` says what its calls do, by their number: raise, or nothing."""
 
     def __init__(self, ray: FakeRay, name: str, namespace: str) -> None:
-        self.ray, self.name, self.namespace, self.alive, self.calls = ray, name, namespace, True, 0
-        self.ping = self.prepare = SimpleNamespace(remote=lambda: Reference(lambda: None, self))
+        self.ray, self.name, self.namespace, self.alive, self.calls, self.processes = ray, name, namespace, True, 0, 1
+        self.ping, self.prepare = (
+            SimpleNamespace(remote=lambda kind=kind: Reference(lambda: None, self, kind))
+            for kind in ("ping", "prepare")
+        )
         self.rollout = SimpleNamespace(remote=self._rollout)
 
     def _rollout(self, parameters: Parameters) -> Reference:
-        actor, incarnation, _ = self.name.split(".")
         number, self.calls = self.calls, self.calls + 1
 
-        def answer() -> Message:
-            sequence = self.ray.script(int(actor), int(incarnation), number)
-            if isinstance(sequence, Exception):
-                raise sequence
-            return Message(int(actor), int(incarnation), sequence, parameters.version - 2, _rollout())
+        def answer() -> PackedRollout:
+            error = self.ray.script(int(self.name.split(".")[0]), number)
+            if error is not None:
+                raise error
+            return _rollout(parameters.version - 2)
 
-        return Reference(answer, self)
+        return Reference(answer, self, "rollout")
 
 
 class FakeRay:
-    """Answers at once, unless the script says that an actor hangs."""
+    """Answers at once, but for calls that hang."""
 
     exceptions = SimpleNamespace(
         RayError=RayError,
         RayTaskError=RayTaskError,
+        ActorUnavailableError=ActorUnavailableError,
         ObjectStoreFullError=ObjectStoreFullError,
         OutOfDiskError=OutOfDiskError,
     )
 
-    def __init__(self, script: Callable[[int, int, int], Any]) -> None:
-        self.script, self.hangs, self.time = script, set[str](), 0.0
+    def __init__(self, script: Callable[[int, int], Any] = lambda actor, number: None) -> None:
+        self.script, self.hangs, self.time = script, set[tuple[str, str]](), 0.0
         self.actors: list[Handle] = []
-        self.full = 0
+        self.full, self.store = 0, 10**9
         self.util = SimpleNamespace(list_named_actors=self._named)
 
     def remote(self, **options: Any) -> Any:
-        assert (options["max_restarts"], options["max_task_retries"]) == (0, 0)
+        assert (options["max_restarts"], options["max_task_retries"]) == (-1, 0)
         return lambda kind: SimpleNamespace(options=self._options)
 
-    def _options(self, name: str, namespace: str, lifetime: str) -> Any:
+    def _options(self, name: str, namespace: str, lifetime: str, get_if_exists: bool) -> Any:
         assert lifetime == "detached"
+        assert get_if_exists
 
         def start(*arguments: Any) -> Handle:
+            for one in self.actors:
+                if one.alive and (one.name, one.namespace) == (name, namespace):
+                    return one
             self.actors.append(Handle(self, name, namespace))
             return self.actors[-1]
 
@@ -98,8 +109,9 @@ class FakeRay:
     def get_actor(self, name: str, namespace: str) -> Handle:
         return next(one for one in self.actors if one.alive and (one.name, one.namespace) == (name, namespace))
 
-    def kill(self, handle: Handle) -> None:
-        handle.alive = False
+    def kill(self, handle: Handle, no_restart: bool = True) -> None:
+        handle.alive, handle.processes = handle.alive and not no_restart, handle.processes + 1
+        self.hangs.clear()
 
     def put(self, value: Any) -> Any:
         if self.full:
@@ -108,83 +120,127 @@ class FakeRay:
         return value
 
     def get(self, reference: Reference) -> Any:
-        if not reference.handle.alive:
+        if not reference.handle.alive or reference.process != reference.handle.processes:
             raise RayError("the actor died")
         return reference.answer()
 
     def wait(self, references: list[Reference], num_returns: int, timeout: float) -> Any:
-        done = [one for one in references if one.handle.name not in self.hangs]
+        done = [one for one in references if (one.handle.name[0], one.kind) not in self.hangs]
         if not done:
             self.time += timeout
         return done[:num_returns], None
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": {"object_store_memory": 10**9}}]
+        return [{"Alive": True, "Resources": {"object_store_memory": self.store}}]
 
 
-def _rollout() -> PackedRollout:
+def _rollout(version: int) -> PackedRollout:
     batch = np.zeros((2, 1), np.float32)
     observed = {"": Arrays(np.zeros((3, 1, 4), np.float32), np.zeros((0, 4), np.float32))}
-    return PackedRollout(observed, batch, batch, batch > 0, batch > 0, batch, batch[0] > 0, [])
+    return PackedRollout(observed, batch, batch, batch > 0, batch > 0, batch, batch[0] > 0, [], version)
 
 
-def _fleet(
-    monkeypatch: pytest.MonkeyPatch, ray: FakeRay, actors: int = 1, spec: str = "spec", settings: Any = SETTINGS
-) -> ActorFleet:
-    monkeypatch.setattr(distributed, "connect", lambda address, count: ray)
-    monkeypatch.setattr(distributed, "pickled", lambda given: b"")
-    return ActorFleet(SimpleNamespace(seed=0, what=spec), actors, settings, clock=lambda: ray.time)  # type: ignore[arg-type]
+@pytest.fixture
+def fleet_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ActorFleet]:
+    def made(ray: FakeRay, actors: int = 1, spec: str = "spec", settings: ActorSettings = SETTINGS) -> ActorFleet:
+        monkeypatch.setattr(fleet_module, "connect", lambda address, count: ray)
+        monkeypatch.setattr(fleet_module, "pickled", lambda given: b"")
+        monkeypatch.setattr(fleet_module.time, "sleep", lambda seconds: setattr(ray, "time", ray.time + seconds))
+        given: Any = SimpleNamespace(seed=0, what=spec)
+        return ActorFleet(given, actors, settings, clock=lambda: ray.time)
+
+    return made
 
 
-def test_rollouts_arrive_and_their_lag_is_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda actor, incarnation, number: number)
-    fleet = _fleet(monkeypatch, ray, actors=3)
+Fleet = Callable[..., ActorFleet]
+
+
+def test_rollouts_arrive_and_their_lag_is_logged(fleet_on: Fleet) -> None:
+    ray = FakeRay()
+    fleet = fleet_on(ray, actors=3)
     assert len(fleet.collect(10, PARAMETERS)) == 10
+    assert max(one.calls for one in ray.actors) - min(one.calls for one in ray.actors) <= 2
     logged: dict[str, Any] = {}
     fleet.record(SimpleNamespace(record=logged.__setitem__))  # type: ignore[arg-type]
     assert (logged["actors/policy_lag_mean"], logged["actors/policy_lag_max"]) == (2.0, 2)
-    assert (logged["actors/running"], logged["actors/restarts"], logged["actors/duplicates"]) == (3, 0, 0)
+    assert (logged["actors/running"], logged["actors/restarts"]) == (3, 0)
     fleet.stop()
     assert not any(one.alive for one in ray.actors)
 
 
-def test_a_rollout_that_arrives_twice_is_used_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = _fleet(monkeypatch, FakeRay(lambda actor, incarnation, number: max(0, number - 2)))
-    assert len(fleet.collect(5, PARAMETERS)) == 5
-    assert fleet.counts == {"duplicates": 2}
+def test_a_process_that_dies_is_called_again_after_a_delay(fleet_on: Fleet) -> None:
+    ray = FakeRay(lambda actor, number: ActorUnavailableError("died") if number == 2 else None)
+    fleet = fleet_on(ray)
+    assert len(fleet.collect(9, PARAMETERS)) == 9
+    assert fleet.counts == {"deaths": 1, "restarts": 1}
+    assert 2.0 <= ray.time < 4.0
+    assert (len(ray.actors), ray.actors[0].processes) == (1, 1)  # Ray restarts it by itself
 
 
-def test_an_actor_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda actor, incarnation, number: number)
-    fleet = _fleet(monkeypatch, ray, actors=2)
-    fleet.collect(4, PARAMETERS)
-    ray.kill(fleet.handle(1))
-    assert len(fleet.collect(20, PARAMETERS)) == 20
-    assert fleet.counts["deaths"] == fleet.counts["restarts"] == 1
-    assert sorted(one.name.rpartition(".")[0] for one in ray.actors if one.alive) == ["0.0", "1.1"]
+def test_an_actor_that_was_ended_is_made_again(fleet_on: Fleet) -> None:
+    ray = FakeRay()
+    fleet = fleet_on(ray)
+    fleet.collect(1, PARAMETERS)
+    ray.kill(ray.actors[0])
+    assert len(fleet.collect(2, PARAMETERS)) == 2
+    assert [one.alive for one in ray.actors] == [False, True]
 
 
-def test_an_environment_that_always_raises_ends_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    fleet = _fleet(monkeypatch, FakeRay(lambda *call: RayTaskError(ValueError("the lamp is broken"))))
+def test_an_environment_that_always_raises_ends_training(fleet_on: Fleet) -> None:
+    ray = FakeRay(lambda *call: RayTaskError(ValueError("the lamp is broken")))
+    fleet = fleet_on(ray)
     message = r"actor 0 failed 3 times in a row, and max_failures is 3; the last time: its environment raised ValueErr"
     with pytest.raises(ActorFailedError, match=message):
         fleet.collect(1, PARAMETERS)
-    assert fleet.counts["errors"] == 3
+    assert fleet.counts == {"errors": 3, "restarts": 2}
+    assert ray.time >= 2.0 + 4.0
 
 
-def test_an_environment_that_hangs_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda actor, incarnation, number: number)
-    fleet = _fleet(monkeypatch, ray)
-    fleet.collect(1, PARAMETERS)
-    ray.hangs.add(fleet.handle(0).name)
+def test_a_rollout_ends_the_row_of_failures(fleet_on: Fleet) -> None:
+    """Every second call fails, and the other call in flight with it."""
+    error = RayTaskError(ValueError("once"))
+    fleet = fleet_on(FakeRay(lambda actor, number: error if number % 3 == 1 else None))
+    assert len(fleet.collect(10, PARAMETERS)) == 10
+    assert fleet.counts["errors"] >= 5
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("prepare", 30.0), ("rollout", 10.0)])
+def test_an_environment_that_hangs_is_restarted(kind: str, limit: float, fleet_on: Fleet) -> None:
+    ray = FakeRay()
+    ray.hangs.add(("0", kind))
+    fleet = fleet_on(ray)
     fleet.collect(1, PARAMETERS)
     assert fleet.counts == {"timeouts": 1, "restarts": 1}
-    assert 10.0 <= ray.time < 12.0
+    assert limit + 2.0 <= ray.time < limit + 4.0
+    assert ray.actors[0].processes == 2
 
 
-def test_a_learner_that_did_not_look_for_long_blames_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda actor, incarnation, number: number)
-    fleet = _fleet(monkeypatch, ray, actors=2)
+def test_waiting_for_resources_is_no_fault(fleet_on: Fleet) -> None:
+    """Actor 1 gets its process after an hour; before that, Ray may say that it is unavailable."""
+    ray = FakeRay()
+    ray.hangs |= {("1", "ping"), ("0", "rollout")}
+    fleet = fleet_on(ray, actors=2, settings=dataclasses.replace(SETTINGS, timeout=1e9))
+    wait, unavailable = ray.wait, [ActorUnavailableError()]
+
+    def placed_late(*arguments: Any, **options: Any) -> Any:
+        if ray.time > 3600.0:
+            ray.hangs.discard(("1", "ping"))
+        return wait(*arguments, **options)
+
+    def ping() -> None:
+        if unavailable:
+            raise unavailable.pop()
+
+    ray.wait = placed_late  # type: ignore[method-assign]
+    ray.actors[1].ping = SimpleNamespace(remote=lambda: Reference(ping, ray.actors[1], "ping"))
+    assert len(fleet.collect(9, PARAMETERS)) == 9
+    assert ray.actors[0].calls == 2  # which hang
+    assert not fleet.counts
+
+
+def test_a_learner_that_did_not_look_for_long_blames_no_actor(fleet_on: Fleet) -> None:
+    ray = FakeRay()
+    fleet = fleet_on(ray, actors=2)
     fleet.collect(1, PARAMETERS)
     for _ in range(5):
         ray.time += 1000.0
@@ -192,32 +248,57 @@ def test_a_learner_that_did_not_look_for_long_blames_no_actor(monkeypatch: pytes
     assert not fleet.counts
 
 
-def test_a_full_store_pauses_actors_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_store_pauses_actors_and_parameters(fleet_on: Fleet) -> None:
     full = ObjectStoreFullError("no room")
-    ray = FakeRay(lambda actor, incarnation, number: full if number == 1 else number)
+    ray = FakeRay(lambda actor, number: full if number == 1 else None)
     ray.full = 2
-    fleet = _fleet(monkeypatch, ray)
+    fleet = fleet_on(ray)
     assert len(fleet.collect(4, PARAMETERS)) == 4
     assert fleet.counts == {"store_full": 3}
-    assert len(ray.actors) == 1
+    assert (len(ray.actors), ray.actors[0].processes) == (1, 1)
     ray.full = 3
     with pytest.raises(ActorFailedError, match="no room for parameters 3 times"):
         fleet.collect(1, PARAMETERS._replace(version=8))
 
 
-def test_a_learner_takes_over_actors_with_its_specification(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = FakeRay(lambda actor, incarnation, number: number)
-    _fleet(monkeypatch, ray, actors=3).collect(9, PARAMETERS)
-    elsewhere = ActorSettings(namespace="another run")
-    _fleet(monkeypatch, ray, settings=elsewhere).collect(1, PARAMETERS)
+def test_no_more_calls_are_made_than_the_store_has_room_for(fleet_on: Fleet) -> None:
+    ray = FakeRay()
+    ray.store = 9 * size_of(_rollout(0))  # half of it has room for four
+    fleet = fleet_on(ray, actors=4)
+    fleet.collect(1, PARAMETERS)
+    fleet.collect(20, PARAMETERS)
+    assert fleet._max_calls == 4
+    assert sum(len(one.calls) for one in fleet._actors) <= 4
+
+
+def test_a_learner_takes_over_actors_with_its_specification(fleet_on: Fleet) -> None:
+    ray = FakeRay()
+    fleet_on(ray, actors=3).collect(9, PARAMETERS)
+    fleet_on(ray, settings=ActorSettings(namespace="another run")).collect(1, PARAMETERS)
     before = list(ray.actors)
-    resumed = _fleet(monkeypatch, ray, actors=2)  # fewer
+    resumed = fleet_on(ray, actors=2)  # fewer
     assert len(resumed.collect(9, PARAMETERS)) == 9
     assert ray.actors == before
     assert not resumed.counts
-    names = [one.name[:3] for one in ray.actors if one.alive and one.namespace == "run"]
-    assert sorted(names) == ["0.0", "1.0"]
-    other = _fleet(monkeypatch, ray, actors=1, spec="another")
-    other.collect(1, PARAMETERS)
+    assert sorted(one.name[0] for one in ray.actors if one.alive and one.namespace == "run") == ["0", "1"]
+    fleet_on(ray, actors=1, spec="another").collect(1, PARAMETERS)
     assert [one.namespace for one in ray.actors if one.alive] == ["another run", "run"]
     assert ray.actors[-1] not in before
+
+
+def test_delays_double_up_to_the_limit() -> None:
+    assert [back_off(n, ActorSettings(first_delay=1.0, max_delay=5.0)) for n in (1, 2, 3, 4, 5)] == [1, 2, 4, 5, 5]
+    assert back_off(10_000, ActorSettings()) == 60.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"calls_in_flight": 0}, "calls_in_flight must be >= 1"),
+        ({"timeout": 0.0}, "timeout must be > 0"),
+        ({"first_delay": -1.0}, "first_delay must be >= 0"),
+    ],
+)
+def test_settings_are_checked(changes: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ActorSettings(**changes)

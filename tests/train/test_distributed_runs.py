@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from dgvf_agents.impala.actors import RemoteEnvs
 from dgvf_agents.impala.algorithm import DGVFImpala
-from dgvf_agents.impala.distributed import fingerprint_of
-from dgvf_agents.impala.environments import RemoteEnvs
+from dgvf_agents.impala.fleet import fingerprint_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder

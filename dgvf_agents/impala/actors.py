@@ -1,7 +1,8 @@
-"""An actor: steps a vector environment and acts with a CPU copy of the policy. It knows nothing of Ray."""
+"""Actors, which know nothing of Ray: they make their environments and act with a CPU copy of the policy."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
@@ -9,21 +10,76 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import ConstantSchedule
+from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head, exploration_matrices
 from dgvf_agents.core.acting import sample_actions
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
-from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
+from dgvf_agents.core.types import Observations, Params, SampledActions
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.packing import KEY, Packing
-from dgvf_agents.impala.environments import EnvFactory, wrapped
-from dgvf_agents.impala.transport import Message, Parameters, pack
+from dgvf_agents.impala.transport import PackedRollout, Parameters, pack
 from dgvf_agents.rollout.actor import Actor
 from dgvf_agents.rollout.builder import RolloutBuilder
 from dgvf_agents.rollout.collector import Collector
+from dgvf_envs.sb3_adapter import make_vec
+
+EnvFactory = Callable[[int, "int | None"], "VecEnv | VectorEnv"]
+"""`(num_envs, seed) -> environment`: makes a vector environment, in another process too."""
+
+
+@final
+@dataclass(frozen=True)
+class EnvById:
+    """Makes environments of a registered id."""
+
+    env_id: str
+    """`"module:Id-v0"` imports the module first."""
+
+    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
+        return make_vec(self.env_id, num_envs, seed)
+
+
+def factory_of(env: Any, actors: int) -> EnvFactory:
+    """The function that makes the environments of actors.
+
+    Args:
+        env: an environment id, or a factory.
+        actors: number of actors, for the message.
+
+    Raises:
+        ValueError: `env` is a live environment, which cannot be sent to another process.
+    """
+    if isinstance(env, RemoteEnvs):
+        return env.factory
+    if isinstance(env, str):
+        return EnvById(env)
+    if callable(env) and not isinstance(env, gym.Env | VectorEnv | VecEnv):
+        return env
+    raise ValueError(
+        f"env must be an environment id or a function (num_envs, seed) -> vector environment for actors = {actors}, "
+        f"because actors make their environments themselves; got {env!r}"
+    )
+
+
+def wrapped(factory: EnvFactory, num_envs: int, seed: int | None) -> VecEnv:
+    """An environment with the wrappers that an algorithm gives it.
+
+    Raises:
+        ValueError: `factory` returned something else than a vector environment of this size.
+    """
+    env = factory(num_envs, seed)
+    if not isinstance(env, VecEnv | VectorEnv) or env.num_envs != num_envs:
+        raise ValueError(f"env must return a vector environment of num_envs = {num_envs} environments, got {env!r}")
+    made = DiscoveryAlgorithm._wrap_env(env)  # type: ignore[arg-type]
+    if seed is not None:
+        made.seed(seed)
+    return made
 
 
 @final
@@ -76,11 +132,9 @@ class EnvironmentActor:
         Args:
             spec: what it is made of.
             actor: index of the actor.
-            incarnation: how often it was replaced before.
+            incarnation: another for each process that acts for this index.
         """
-        self._spec, self._actor, self._incarnation = spec, actor, incarnation
-        self._sequence = 0
-        self._version: int | None = None
+        self._spec = spec
         self._theta: Params = {}
         environment_seed, action_seed = spec.seeds(actor, incarnation)
         _seed_torch(action_seed)
@@ -95,7 +149,7 @@ class EnvironmentActor:
         self._observations: Any = self._env.reset()
         self._starts = np.ones(spec.num_envs, bool)
 
-    def rollout(self, parameters: Parameters) -> Message:
+    def rollout(self, parameters: Parameters) -> PackedRollout:
         """The next T steps of all environments, with the policy of these parameters.
 
         Raises:
@@ -113,17 +167,11 @@ class EnvironmentActor:
             self._starts = dones
         rollout = collector.finish(self._functions.statistics())
         collector.end()
-        return self._message(rollout, starts, infos)
-
-    def _message(self, rollout: Rollout, starts: np.ndarray, infos: list[dict[str, Any]]) -> Message:
-        packed = pack(rollout, self._spec.observation_space, starts, infos)
-        assert self._version is not None
-        sequence, self._sequence = self._sequence, self._sequence + 1
-        return Message(self._actor, self._incarnation, sequence, self._version, packed)
+        return pack(rollout, self._spec.observation_space, parameters.version, starts, infos)
 
     def _take(self, parameters: Parameters) -> None:
         """Act with these parameters. Another learner's may have the same version."""
-        self._version, self._theta = parameters.version, {KEY: torch.tensor(parameters.theta)}
+        self._theta = {KEY: torch.tensor(parameters.theta)}
         self._functions.set_statistics({name: torch.tensor(array) for name, array in parameters.statistics.items()})
         if self._spec.use_sde:  # exploration matrices are drawn with the policy's own parameters
             self._functions.show(self._theta[KEY])
@@ -170,3 +218,72 @@ def _act(
 def _of_episode(info: dict[str, Any]) -> dict[str, Any]:
     """What Stable-Baselines3 reads of a finished episode."""
     return {name: info[name] for name in ("episode", "is_success") if name in info}
+
+
+@final
+class RemoteEnvs(VecEnv):
+    """Stands for the environments of a batch, which live in actors. It has their spaces, and cannot be stepped."""
+
+    def __init__(self, factory: EnvFactory, num_envs: int) -> None:
+        """
+        Args:
+            factory: makes environments; called once here, for their spaces.
+            num_envs: trajectories of a batch.
+
+        Raises:
+            ValueError: see `wrapped`; or it is a `VecNormalize`, which does not share its statistics.
+        """
+        self.factory = factory
+        env = wrapped(factory, 1, None)
+        if unwrap_vec_normalize(env) is not None:
+            env.close()
+            raise ValueError(
+                "env must not be a VecNormalize for actors: each would have its own statistics; normalize in a wrapper "
+                "of each environment, with statistics that are fixed"
+            )
+        super().__init__(num_envs, env.observation_space, env.action_space)
+        env.close()
+
+    def reset(self) -> Any:
+        """Zeros, for Stable-Baselines3."""
+        space = self.observation_space
+        if isinstance(space, gym.spaces.Dict):
+            return {name: self._zeros(inner) for name, inner in space.spaces.items()}
+        return self._zeros(space)
+
+    def _zeros(self, space: gym.Space) -> np.ndarray:
+        return np.zeros((self.num_envs, *(space.shape or ())), space.dtype)
+
+    def step_async(self, actions: np.ndarray) -> None:
+        raise RuntimeError("environments of actors cannot be stepped by the learner: call learn()")
+
+    def step_wait(self) -> Any:
+        raise RuntimeError("environments of actors cannot be stepped by the learner: call learn()")
+
+    def close(self) -> None:
+        pass
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        if attr_name == "render_mode":
+            return [None for _ in self._get_indices(indices)]
+        raise AttributeError(f"{attr_name} is an attribute of environments in actors, which the learner does not see")
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        raise AttributeError(f"{attr_name} is an attribute of environments in actors, which the learner does not see")
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        raise AttributeError(f"{method_name} is a method of environments in actors, which the learner cannot call")
+
+    def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: Any = None) -> list[bool]:
+        """They are monitored."""
+        return [True for _ in self._get_indices(indices)]
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        return [None] * self.num_envs
+
+    def get_state(self) -> dict[str, Any]:
+        """Nothing: actors keep their episodes, or start new ones."""
+        return {}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Take what `get_state` returned."""

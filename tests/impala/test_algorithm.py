@@ -379,5 +379,5 @@ def test_a_file_of_the_other_algorithm_is_refused_before_training(tmp_path: Path
         questions=6, question_encoder="shared", question_discount=None,
     )  # fmt: skip
     a2c.learn(3 * 20).save(tmp_path / "model")
-    with pytest.raises(ValueError, match="a DGVFImpala's, or plain data of your own, got 'normalize_advantage'"):
+    with pytest.raises(ValueError, match="a DGVFImpala's, or plain data of your own, got"):
         DGVFImpala.load(tmp_path / "model", make_vec("PuddleWorld-v0", COPIES, 0), device="cpu")

@@ -378,7 +378,8 @@ def test_a_model_is_saved_loaded_and_trained_further(in_process: None, tmp_path:
     model = _model(actor_settings=settings, envs_per_actor=1).learn(4 * 20)
     model.save(tmp_path / "model")
     loaded = DGVFImpala.load(tmp_path / "model", rooms, device="cpu")
-    assert (loaded.actors, loaded.n_envs, loaded.envs_per_actor, loaded.actor_settings) == (2, 4, 1, settings)
+    assert (loaded.actors, loaded.n_envs, loaded.envs_per_actor) == (2, 4, 1)
+    assert loaded.actor_settings is None  # they belong to a machine
     assert isinstance(loaded.env, RemoteEnvs)
     assert loaded.learner.unroll_updates == model.learner.unroll_updates == 1  # unrolls continue
     observations = rooms(4, 0).reset()

@@ -140,7 +140,7 @@ class Hyperparameters:
     """`"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper); `"gradient-norm"` scales it so that
     the norm of its gradient at the features is c times the main task's, whatever the scale of rewards and cumulants."""
     encoder_mode: EncoderMode = _structure("joint", _one_of(EncoderMode))
-    """Losses that train the encoder: `"joint"`: those of the main task and the auxiliary task; `"auxiliary"`: the
+    """Losses that train the encoder: `"joint"`: the main task's and the auxiliary task's; `"auxiliary"`: the
     auxiliary task's alone (paper, section 4.1)."""
     questions: int = _structure(128, check_counts)
     """D, number of questions (paper: 128)."""
@@ -183,7 +183,7 @@ class Hyperparameters:
 
 
 def record(agent: Algorithm | None = None) -> dict[str, Hyperparameter]:
-    """The hyperparameters by name; only those of an agent if it is given."""
+    """The hyperparameters by name; only an agent's if it is given."""
     found = {each.name: each.metadata["hyperparameter"] for each in dataclasses.fields(Hyperparameters)}
     return {name: one for name, one in found.items() if agent is None or agent in one.defaults}
 

@@ -273,7 +273,7 @@ class DiscoveryLearner:
             raise ValueError(f"meta_optimizer must be a state dict of Adam: {error!r}") from error
 
     def set_functions(self, functions: UpdateFunctions) -> None:
-        """Replace the functions by those of another update rule of the same shapes. An unroll in progress restarts."""
+        """Replace the functions by another update rule's, of the same shapes. An unroll in progress restarts."""
         self._functions, self._prepared = functions, False
         self.restart_unroll()
 

@@ -4,7 +4,7 @@
     python -m dgvf_agents.zoo enjoy --env CollectObjectsSmall-v0 -f logs
 
 run the zoo's own scripts with `dgvf` registered; `train` uses the presets of `dgvf train` as hyperparameters. Options,
-folders and files are those of the zoo. Scripts that call the zoo themselves only need `register()`.
+folders and files are the zoo's. Scripts that call the zoo themselves only need `register()`.
 
 This module can be imported without the zoo, which is imported when it is used.
 """
@@ -81,9 +81,9 @@ class ZooDGVFA2C(DGVFA2C):
 
 
 def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
-    """Convert keyword arguments of `ZooDGVFA2C` to those of `DGVFA2C`.
+    """Convert keyword arguments of `ZooDGVFA2C` to `DGVFA2C`'s.
 
-    The zoo's schedules become those of Stable-Baselines3, which model files store without a pickle.
+    The zoo's schedules become Stable-Baselines3's, which model files store without a pickle.
     """
     known = dict(settings)
     for name in SCHEDULED:
@@ -181,8 +181,8 @@ _YAML_HEAD = """\
 #
 # They are the presets of `dgvf train` with discovered questions (dgvf_agents/train/config.py). Arguments that are not
 # listed have the defaults of DGVFA2C. final_learning_rate and final_meta_learning_rate are the final values of linear
-# schedules, final_ent_coef and final_auxiliary_coefficient those of geometric schedules. env_kwargs apply to training
-# only: evaluation uses the environment as it is registered.
+# schedules, final_ent_coef and final_auxiliary_coefficient of geometric ones. env_kwargs apply to training only:
+# evaluation uses the environment as it is registered.
 #
 # Any argument of DGVFA2C may be added. Write 0.0003 instead of 3e-4, which YAML reads as a string.
 """

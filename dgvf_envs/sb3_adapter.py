@@ -144,7 +144,7 @@ class GymnasiumVecEnv(VecEnv):
             ValueError: the state belongs to another environment.
         """
         if not hasattr(self.env, "set_state"):
-            raise ValueError(f"state must be that of {self.env!r}, which has no set_state(state)")
+            raise ValueError(f"state must belong to {self.env!r}, which has no set_state(state)")
         self.env.set_state(state["env"])
         self._seeds, self._options, self._actions = list(state["seeds"]), list(state["options"]), None
 
@@ -228,7 +228,7 @@ class GymnasiumVecEnv(VecEnv):
         return list(chosen)
 
     def _common_seed(self) -> int | None:
-        """The seed of environment 0; those of the others follow, in `VecEnv.seed` as in Gymnasium."""
+        """The seed of environment 0; the others' follow, in `VecEnv.seed` as in Gymnasium."""
         first = self._seeds[0]
         if first is None:
             return None
@@ -289,7 +289,7 @@ def make_vec(
 def resetting_in_part(env: VectorEnv) -> VectorEnv:
     """`env`, or with a warning new environments of its id, if `env` cannot reset one environment without the others.
 
-    Some vector environments of Gymnasium, such as that of CartPole-v1, spend a step of their own on the reset.
+    Some vector environments of Gymnasium, such as CartPole-v1's, spend a step of their own on the reset.
     Stable-Baselines3 cannot skip that step.
     """
     unwrapped, mode = env.unwrapped, (env.metadata or {}).get("autoreset_mode")
@@ -308,7 +308,7 @@ def resetting_in_part(env: VectorEnv) -> VectorEnv:
 
 
 def default_num_envs(env_id: str) -> int:
-    """The agents' default number of environments: 16 for those of this package, as in the paper; 1 for others."""
+    """The agents' default number of environments: 16 for this package's, as in the paper; 1 for others."""
     return 16 if _of_this_package(spec_of(env_id)) else 1
 
 

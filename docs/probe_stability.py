@@ -34,7 +34,7 @@ RUNS: dict[str, dict[str, str]] = {
     "c = 0.01, rate 0.0007 to 0": {},
     "c = 0.3, rate 0.0007 to 0": {"auxiliary-coefficient": "0.3"},
 }
-"""Options of the runs beside those of the earlier preset, on PuddleWorld-v0 with discovered questions."""
+"""Options of the runs besides the earlier preset's, on PuddleWorld-v0 with discovered questions."""
 
 
 def train(name: str, folder: Path) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Discovery of questions as one compiled JAX program: `python examples/discovery_in_jax.py --world PuddleWorld-v0`.
 
 Environments, acting, the inner updates of the agent, the meta-gradient through them and the meta-update are one
-function of `jax.jit`, which `jax.vmap` turns into one for many agents that train side by side. The algorithm is that of
-`DGVFA2C` with its settings for gridworlds, and of `discovery_in_one_file.py`, which explains it; equations are those of
+function of `jax.jit`, which `jax.vmap` turns into one for many agents that train side by side. The algorithm is
+`DGVFA2C`'s with its settings for gridworlds, and `discovery_in_one_file.py`'s, which explains it; equations refer to
 Veeriah et al., *Discovery of Useful Questions as Auxiliary Tasks* (NeurIPS 2019). Prints its speed as JSON.
 Shapes: T steps of B environments, D questions, F features. Needs JAX: `pip install 'dgvf[jax]'`.
 """

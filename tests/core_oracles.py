@@ -296,7 +296,7 @@ class Algorithm:
         return self.auxiliary_coefficient if rollout.auxiliary_coefficient is None else rollout.auxiliary_coefficient
 
     def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
-        """The stop-gradient inputs at θ; without η those of L^RL alone."""
+        """The stop-gradient inputs at θ; without η for L^RL alone."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
         stopped = StopGradientInputs(x, values, next_values, head(theta, "answers", following))

@@ -17,7 +17,7 @@ Combination = tuple[int, ...]
 def crossed(*options: Collection[Any], many: int = 24) -> list[Any]:
     """Every combination of values, as parameters of a test.
 
-    Of many combinations, those of a covering array are quick: any values of any three options occur together in one
+    Of many combinations, a covering array's are quick: any values of any three options occur together in one
     of them. The others are slow.
 
     Args:

@@ -82,7 +82,7 @@ def test_train_sb3_a2c():
 
 
 def test_own_task():
-    """The answer loss after forty updates is a fraction of that of the first."""
+    """The answer loss after forty updates is a fraction of the first one's."""
     first, last = (example("own_task")(steps=steps, compile=False) for steps in (80, 40 * 80))
     assert 0.0 < last < 0.2 * first
 

@@ -38,7 +38,7 @@ class DGVFA2C(DiscoveryAlgorithm):
     >>> from dgvf_agents import DGVFA2C
     >>> model = DGVFA2C("MlpPolicy", "PuddleWorld-v0").learn(1_000_000)  # doctest: +SKIP
 
-    The positional arguments are those of Stable-Baselines3's A2C, in the same order and with the same defaults. By
+    The positional arguments are Stable-Baselines3's A2C's, in the same order and with the same defaults. By
     default, the main task and the auxiliary task train the encoder jointly. The paper's settings are the presets of
     `dgvf train`; `dgvf_agents.train.train.build` makes a model from a preset.
     """
@@ -145,7 +145,7 @@ class DGVFA2C(DiscoveryAlgorithm):
             auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);
                 `"gradient-norm"` scales it so that the norm of its gradient at the features is c times the main task's,
                 whatever the scale of rewards and cumulants.
-            encoder_mode: losses that train the encoder: `"joint"`: those of the main task and the auxiliary task;
+            encoder_mode: losses that train the encoder: `"joint"`: the main task's and the auxiliary task's;
                 `"auxiliary"`: the auxiliary task's alone (paper, section 4.1).
             questions: D, number of questions (paper: 128).
             question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
@@ -197,7 +197,7 @@ class DGVFA2C(DiscoveryAlgorithm):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train the model. Arguments, defaults and the returned value are those of Stable-Baselines3's A2C.
+        """Train the model. Arguments, defaults and the returned value are the same as for Stable-Baselines3's A2C.
 
         Raises:
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.

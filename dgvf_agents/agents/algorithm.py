@@ -252,7 +252,7 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps of one update, those of all learners."""
+        """Environment steps of one update, over all learners."""
         return self.n_steps * self.n_envs * self.learners
 
     @property

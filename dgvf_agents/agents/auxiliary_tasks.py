@@ -83,7 +83,7 @@ def named_task(
 
 
 def _pixel_control(space: gym.spaces.Space[Any], num_actions: int) -> PixelControl:
-    """Cells of 4x4 pixels; in binary images, as those of Collect-Objects, a cell for every pixel."""
+    """Cells of 4x4 pixels; in binary images, such as Collect-Objects's, a cell for every pixel."""
     shape = space.shape or ()
     if not isinstance(space, gym.spaces.MultiBinary):
         return PixelControl.over(shape, num_actions)

@@ -37,7 +37,7 @@ class EncoderExtractor(BaseFeaturesExtractor):
 class MLPExtractor(EncoderExtractor):
     """Two layers of 128 ReLUs on the flattened observation (paper: Puddleworld).
 
-    For points of a `Box`, the initial biases of the first layer are spread. For one-hot inputs, as those of a
+    For points of a `Box`, the initial biases of the first layer are spread. For one-hot inputs, such as a
     `Discrete` space, they are 0: units differ without them, and large biases would hide the input.
     """
 
@@ -216,7 +216,7 @@ def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:
 def _bounds(space: gym.Space) -> tuple[list[float], list[float]]:
     """The smallest and largest value of each input that Stable-Baselines3's preprocessing makes of an observation.
 
-    They are infinite where inputs are left as they are: those of spaces without bounds, and zeros and ones.
+    Infinite where inputs are not rescaled: in spaces without bounds, and for zeros and ones.
     """
     if isinstance(space, gym.spaces.Box) and not is_image_space(space):
         return space.low.astype(np.float64).ravel().tolist(), space.high.astype(np.float64).ravel().tolist()
@@ -228,7 +228,7 @@ def _bounds(space: gym.Space) -> tuple[list[float], list[float]]:
 class PreprocessedEncoder(Encoder):
     """Features extractors behind Stable-Baselines3's preprocessing, as a function of raw observations.
 
-    With two extractors, one for the policy and one for the value, features are those of the first, then the second's.
+    With two extractors, for policy and value, the features are the policy's, then the value's.
     """
 
     def __init__(

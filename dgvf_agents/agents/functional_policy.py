@@ -35,7 +35,7 @@ _UNREAD = ("optimizer", "lr_schedule", "optimizer_class", "optimizer_kwargs")
 class PolicyFunctions:
     """An `ActorCriticPolicy` with an answer head as a `FunctionalAgent`.
 
-    θ has the policy's own names, but for those of features extractors, which begin with `encoder.`, and the answer
+    θ has the policy's own names, except features extractors, which begin with `encoder.`, and the answer
     head's, which begin with `answers.`. Acting and updates go through the policy's modules (features extractors,
     `mlp_extractor`, `action_net`, `value_net`) rather than its methods.
     """
@@ -47,7 +47,7 @@ class PolicyFunctions:
         Args:
             policy: any actor-critic policy.
             answers: the answer head; `None` for no answers.
-            mixed_precision: whether the encoder's products are of bfloat16 numbers; those of the heads never are.
+            mixed_precision: whether the encoder's matrix products use bfloat16; the heads' never do.
 
         Raises:
             ValueError: parts outside the features extractors act differently in training.
@@ -188,7 +188,7 @@ class PolicyFunctions:
         return torch.cat([outputs, params["log_std"].expand_as(outputs)], -1)
 
     def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
-        """What a Gaussian samples with: `drawn` `[B, A]`; with gSDE that of exploration matrices `[B, latent, A]`."""
+        """Noise of a Gaussian sample: `drawn` `[B, A]`; with gSDE of exploration matrices `[B, latent, A]`."""
         if not self._exploring:
             return drawn
         latent = self._latent(params, features)

@@ -200,7 +200,7 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
         can replace it.
 
         To continue training, pass an environment made like the one in the file:
-        `load(path, env).learn(steps, reset_num_timesteps=False)`. Its state, and that of the random number generators
+        `load(path, env).learn(steps, reset_num_timesteps=False)`. Its state, and the random number generators' states
         of Python, NumPy and PyTorch, are then restored.
 
         Args:
@@ -373,7 +373,7 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
 
         Args:
             stored: what `_fitted` returned.
-            changed: attributes that are not those of the file.
+            changed: attributes that differ from the file's.
             force_reset: see `load`.
         """
         if stored.learner is None:

@@ -89,7 +89,7 @@ class DGVFPolicy(ActorCriticPolicy):
             observation_space: of one environment.
             action_space: of one environment.
             lr_schedule: learning rate by remaining progress.
-            net_arch: layers of the encoder: in place of those of `MLPExtractor` and `TanhExtractor`, the default
+            net_arch: layers of the encoder: in place of `MLPExtractor`'s and `TanhExtractor`'s, the default
                 encoders for vectors, and after any other features extractor. A dict, with `"pi"` and `"vf"`, is for
                 policies whose encoder is not shared.
             activation_fn: of the default encoders for vectors, and of the layers of `net_arch` and `head_arch`; of the
@@ -100,7 +100,7 @@ class DGVFPolicy(ActorCriticPolicy):
             full_std: with gSDE, whether every feature and action has a standard deviation of its own.
             use_expln: with gSDE, whether standard deviations grow slower than exponentially.
             squash_output: with gSDE, whether actions are squashed into their space rather than clipped.
-            features_extractor_class: the encoder; that of the policy class for this kind of observation when left out.
+            features_extractor_class: the encoder; by default the policy class's encoder for this kind of observation.
             features_extractor_kwargs: its arguments.
             share_features_extractor: whether policy and value have one encoder. When left out they have, but with the
                 default encoder of `MlpPolicy`.
@@ -109,7 +109,7 @@ class DGVFPolicy(ActorCriticPolicy):
             kwargs: `optimizer_class` and `optimizer_kwargs`.
 
         Raises:
-            ValueError: `net_arch` or `head_arch` does not describe layers, or `net_arch` those of two encoders where
+            ValueError: `net_arch` or `head_arch` does not describe layers, or `net_arch` describes two encoders where
                 there is one.
         """
         check_net_arch("net_arch", net_arch)
@@ -163,7 +163,7 @@ class DGVFPolicy(ActorCriticPolicy):
         return self.make_encoder(self.observation_space, "vf" if made else "pi")
 
     def make_encoder(self, observation_space: gym.Space, part: str = "pi") -> BaseFeaturesExtractor:
-        """A new encoder like that of the policy (`"pi"`) or the value (`"vf"`), for observations of any space."""
+        """A new encoder like the policy's (`"pi"`) or the value's (`"vf"`), for observations of any space."""
         kind, arguments = self.features_extractor_class, dict(self.features_extractor_kwargs)
         if kind in (MLPExtractor, TanhExtractor) and kind is type(self).default_extractor(observation_space):
             arguments.setdefault("activation_fn", self.activation_fn)

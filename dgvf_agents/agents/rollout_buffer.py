@@ -20,7 +20,7 @@ _KINDS = (RolloutBuffer, DictRolloutBuffer)
 class RolloutView:
     """Has every attribute of a rollout buffer, which is filled when the first one is asked for.
 
-    Values, log-probabilities, advantages and returns are those of the policy that collected the rollout. Updates do not
+    Values, log-probabilities, advantages and returns belong to the policy that collected the rollout. Updates do not
     read them: changing them changes nothing.
     """
 

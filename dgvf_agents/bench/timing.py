@@ -115,7 +115,7 @@ class _Watch(BaseCallback):
 
 
 def growth_of(model: DiscoveryAlgorithm) -> dict[str, float]:
-    """Time per update of a new model over two meta-updates, and peak memory above that of the warm, idle model."""
+    """Time per update of a new model over two meta-updates, and peak memory above the warm, idle model's."""
     updates = warm_up(model)
     model.learner.restart_unroll()
     peak, start = Peak(model.device), time.perf_counter()
@@ -131,7 +131,7 @@ class Peak:
     def __init__(self, device: torch.device = CPU) -> None:
         """
         Args:
-            device: whose memory; on a CUDA device that of PyTorch's tensors.
+            device: whose memory; on a CUDA device, PyTorch's tensors.
         """
         self._device = device
         gc.collect()

@@ -1,4 +1,4 @@
-"""The weight of L^ans that makes its gradient at the features as large as c times that of L^RL."""
+"""The weight of L^ans that makes its gradient at the features c times as large as L^RL's."""
 
 from __future__ import annotations
 

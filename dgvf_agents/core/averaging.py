@@ -13,7 +13,7 @@ from torch import Tensor
 class Averaging(ABC):
     """Averages over P learners of equal θ and η. All of them call it the same number of times, in the same order.
 
-    An inner update with the averaged gradient is that of the P batches side by side. Each learner's backward pass
+    An inner update with the averaged gradient is the update on the P batches side by side. Each learner's backward pass
     starts from its own meta-losses. The pull-back of an average is again an average, so the mean of the learners'
     meta-gradients is the meta-gradient of the mean meta-loss.
     """

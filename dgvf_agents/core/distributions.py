@@ -164,7 +164,7 @@ class Bernoulli(ActionDistribution):
 class DiagonalGaussian(ActionDistribution):
     """Independent normals; the outputs are their means, followed by their log standard deviations.
 
-    Actions are not clipped here, so their probability is that of the sample, not of the clipped action that the
+    Actions are not clipped here, so their probability is the sample's, not the clipped action's, which the
     environment receives.
     """
 

@@ -7,8 +7,8 @@ A state s is whatever a step changes: parameters, the statistics of their optimi
 trees: tensors in dicts, lists and named tuples. Steps and losses are pure functions of them. Inputs are batches,
 learning rates and whatever else a function needs; nothing is differentiated in them.
 
-The gradient is that of the functions as they are written. A step that detaches what depends on its state, such as a
-bootstrap, gives the meta-gradient of a pseudo-loss with stop-gradients; one that does not gives that of the procedure.
+The gradient differentiates the functions as they are written. A step that detaches what depends on its state, such as a
+bootstrap, gives the meta-gradient of a pseudo-loss with stop-gradients; one that does not gives the procedure's.
 
 Algorithm 1 is the inner loop of `dgvf_agents.core.unroll`.
 """
@@ -289,7 +289,7 @@ class _StateBuffer:
 
 
 def _vjp(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, PullBack]:
-    """A function's result and its pull-back in the state and η: its own if it has one, that of autograd otherwise."""
+    """A function's result and its pull-back in the state and η: its own if it has one, autograd's otherwise."""
     own = getattr(function, "vjp", None)
     result: tuple[Any, PullBack] = own(*arguments) if own is not None else vjp(function, arguments, 2)
     return result

@@ -40,7 +40,7 @@ def over_learners(
 ) -> tuple[Params, InnerMetrics, tuple[Float[Tensor, ""], ...]]:
     """The inner gradient, metrics before the step and differentiable losses of the batches of all learners together.
 
-    The explained variance is the mean of the learners' explained variances. All else is that of one batch.
+    The explained variance is the mean of the learners' explained variances. All else belongs to one batch.
     """
     norms = {name: getattr(metrics, name) for name in ("main_gradient", "auxiliary_gradient")}
     squares = metrics._replace(**{name: norm * norm for name, norm in norms.items()})

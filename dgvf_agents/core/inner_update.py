@@ -11,8 +11,8 @@ of off-policy targets and, in auxiliary mode, the features under the policy and 
 separate argument, `StopGradientInputs`, and are differentiated only in heads and features. The conventions differ in
 what the meta-gradient does with them:
 
-- `"exact"`: they are functions of θ_{k-1}, and so of η. The meta-gradient is that of the update *procedure*.
-- `"surrogate"`: they are detached. The meta-gradient is that of pseudo-losses with stop-gradients, to every order.
+- `"exact"`: they are functions of θ_{k-1}, and so of η. The meta-gradient differentiates the update *procedure*.
+- `"surrogate"`: they are detached. The meta-gradient differentiates pseudo-losses with stop-gradients, to every order.
 """
 
 from __future__ import annotations
@@ -87,13 +87,13 @@ class UpdateRule:
     numbers: Numbers = field(default_factory=Numbers)
     """Numbers that an update takes as arguments."""
     targets: TargetRule = field(default_factory=OnPolicyTargets)
-    """Returns and advantages of L^RL, in the inner update and in the meta-loss: A2C's, or those of V-trace."""
+    """Returns and advantages of L^RL, in the inner update and in the meta-loss: A2C's or V-trace's."""
     gae_lambda: float = 1.0
     """λ in [0, 1] of the main task's returns; 1: the paper's multi-step returns."""
     normalize_advantage: bool = False
     """Whether advantages are normalized to mean 0 and standard deviation 1 in each batch."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
-    """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: it is that of
+    """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: as in
     `dgvf_agents.core.auxiliary_weight`."""
     encoder_mode: EncoderMode = "auxiliary"
     """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: both losses do (paper, section 3.4)."""
@@ -160,7 +160,7 @@ def answer_loss(
 def next_features(
     features: Float[Tensor, "T B F"], bootstraps: Float[Tensor, "K F"], rollout: Rollout
 ) -> Float[Tensor, "T B F"]:
-    """X of o_{t+1}: that of the next step, or of the final observation at the end of a segment.
+    """X of o_{t+1}: the next step's, or the final observation's at segment ends.
 
     Args:
         features: `[T, B, F]`: x of o_t.
@@ -229,8 +229,8 @@ def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tup
 
     In both encoder modes the gradient reaches the encoder, through which η acts on the meta-loss. L^RL is a pseudo-loss
     here too: returns and advantages are constants, so this is the policy and value gradient at θ_k. The gradient has no
-    entries for the answer head, which L^RL does not depend on. Of several learners, the loss is their mean, and the
-    gradient is that of the learner's own.
+    entries for the answer head, which L^RL does not depend on. Of several learners, the loss is their mean; the
+    gradient is of the learner's own loss.
     """
     theta = detach(theta)
     encoded = _encode(rule, theta, rollout)
@@ -250,7 +250,7 @@ def update_with_meta_loss(
 ) -> tuple[tuple[InnerState, Float[Tensor, ""]], InnerMetrics]:
     """θ_{k-1} → θ_k and L^RL(θ_{k-1}) on the same batch, which is encoded only once; then the update's metrics.
 
-    State and loss are differentiable. The derivative of the loss is that of `meta_loss_gradient`. Both go backward
+    State and loss are differentiable. The derivative of the loss is `meta_loss_gradient`'s. Both go backward
     through the encoder together, as one gradient in its features.
     """
     encoded = _encode(rule, state.theta, rollout)
@@ -399,7 +399,7 @@ def _weighted(
         rule: the update rule.
         main: ∂L^RL/∂x.
         auxiliary: ∂L^ans/∂x.
-        annealed: c of the batch; `None`: that of the rule.
+        annealed: c of the batch; `None`: the rule's.
     """
     coefficient = rule.numbers.auxiliary_coefficient if annealed is None else annealed
     if rule.auxiliary_weighting == "fixed":

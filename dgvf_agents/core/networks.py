@@ -138,7 +138,7 @@ class GridCNNEncoder(Encoder):
 class AtariCNNEncoder(Encoder):
     """Convolutions of 32 8x8, 64 4x4 and 64 3x3 filters with strides 4, 2 and 1, then 512 fully connected units.
 
-    The convolutions are the paper's, the fully connected layer is that of Mnih et al. (2015). Inputs are pixels scaled
+    The convolutions are the paper's, the fully connected layer is from Mnih et al. (2015). Inputs are pixels scaled
     to [0, 1].
     """
 

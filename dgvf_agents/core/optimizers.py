@@ -4,7 +4,7 @@ Square roots have ε inside: √v has an infinite derivative at 0, and the secon
 
 The module also scales gradients down to a maximum norm, and converts hyperparameters of losses that are sums over a
 batch, as IMPALA's are, to losses that are means, as ours are. The gradient of a sum over N = T · B samples is N times
-that of the mean, and so is the meta-gradient of a summed meta-loss. The conversion changes what gradients are compared
+the mean's gradient, and so is the meta-gradient of a summed meta-loss. The conversion changes what gradients compare
 with: maximum norms, ε, and the initial second moment. Learning rates and loss coefficients stay the same.
 """
 
@@ -239,7 +239,7 @@ def norm_for_means(norm: float, num_samples: int) -> float:
 
 
 def optimizer_for_means(optimizer: Optimizer, num_samples: int) -> Optimizer:
-    """The optimizer whose steps along the gradient of a mean equal those of `optimizer` along that of a sum.
+    """The optimizer whose steps along a mean's gradient equal `optimizer`'s steps along the sum's gradient.
 
     Args:
         optimizer: for gradients of sums; RMSProp or Adam, unless N = 1.
@@ -258,7 +258,7 @@ def optimizer_for_means(optimizer: Optimizer, num_samples: int) -> Optimizer:
 
 
 def rms_prop_for_means(optimizer: RMSProp, num_samples: int) -> RMSProp:
-    """RMSProp whose steps along g equal those of `optimizer` along N g.
+    """RMSProp whose steps along g equal `optimizer`'s steps along N g.
 
     The latter are N g / √(s + ε), with s ← ρ s + (1 - ρ) N² g². Dividing by N gives g / √(s′ + ε/N²) with s′ = s / N²,
     so s′ ← ρ s′ + (1 - ρ) g², and initially s′ = s / N².

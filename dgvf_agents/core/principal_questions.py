@@ -48,8 +48,8 @@ class PrincipalQuestions(nn.Module):
     """A question network whose cumulants are k linear combinations of another network's: u′ = A (u - m).
 
     All questions have one discount, so their returns combine as their cumulants do: G′ = A (G - m / (1 - γ)) where the
-    episode does not end. With orthonormal rows of A, the answer loss of all D principal questions is that of the D
-    questions, and the first k are the part of it that varies most. Nothing is rescaled.
+    episode does not end. With orthonormal rows of A, the answer loss of all D principal questions is the D
+    questions' answer loss, and the first k are the part of it that varies most. Nothing is rescaled.
     """
 
     shares_encoder = False
@@ -87,5 +87,5 @@ class PrincipalQuestions(nn.Module):
 
 
 def principal_eta(eta: Params, principal: PrincipalComponents) -> Params:
-    """η of `PrincipalQuestions` from that of its network, and components of its cumulants."""
+    """η of `PrincipalQuestions` from its network's η, and components of its cumulants."""
     return {**{f"{_NETWORK}{name}": value for name, value in eta.items()}, **principal._asdict()}

@@ -158,7 +158,7 @@ class RewardPrediction(AuxiliaryTask):
 class PixelControl(AuxiliaryTask):
     """Learning to control pixel changes: action values for every cell of an n x n grid (paper, section 4.3).
 
-    The paper gives neither n nor the discount; the defaults are those of Jaderberg et al. (2017).
+    The paper gives neither n nor the discount; the defaults follow Jaderberg et al. (2017).
     """
 
     def __init__(

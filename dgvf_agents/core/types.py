@@ -15,7 +15,7 @@ Params = dict[str, Tensor]
 """Named parameters: θ of the agent, or η of the question network."""
 
 Observations = Tensor | dict[str, Tensor]
-"""A tensor, or a dict of tensors for a Dict space. Shapes below are those of every tensor in it."""
+"""A tensor, or a dict of tensors for a Dict space. Shapes below apply to every tensor in it."""
 
 
 def map_observations(function: Callable[[Tensor], Tensor], observations: Observations) -> Observations:
@@ -72,7 +72,7 @@ class Rollout(NamedTuple):
     behavior_log_probs: Float[Tensor, "T B"] | None = None
     """`[T, B]`: log μ(a_t|x_t) of the policy that acted; `None` for learners that are on-policy by assumption."""
     auxiliary_coefficient: Float[Tensor, ""] | None = None
-    """Scalar: c for this batch, when it is annealed; `None`: that of the update rule."""
+    """Scalar: c for this batch, when it is annealed; `None`: the update rule's."""
 
     def given(self) -> dict[str, Any]:
         """The fields by name, without those that are `None`."""

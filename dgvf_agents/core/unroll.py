@@ -66,7 +66,7 @@ class Unroll:
             meta_loss: `meta_loss_gradient` of a rule, compiled or not.
             state: θ_0 and the optimizer's statistics.
             eta: η.
-            update_with_meta_loss: that of a rule, compiled or not; needed for the method of that name.
+            update_with_meta_loss: a rule's, compiled or not; needed for the method of that name.
             horizon: `"unrolled"`: through all updates; `"myopic"`: only the direct effect of η on each update (paper,
                 appendix).
             storage: `"graph"` or `"recompute"`, see `InnerLoop`.
@@ -161,9 +161,9 @@ def meta_gradient(
         meta_loss: `meta_loss_gradient` of a rule.
         state: θ_0 and the optimizer's statistics.
         eta: η.
-        rollouts: batches 1 … L + 1; the meta-loss of θ_k is that of batch k + 1.
+        rollouts: batches 1 … L + 1; the meta-loss of θ_k uses batch k + 1.
         learning_rate: α′, a scalar.
-        objective: `"sum"`: the meta-losses of θ_1 … θ_L; `"end"`: that of θ_L.
+        objective: `"sum"`: the meta-losses of θ_1 … θ_L; `"end"`: θ_L's alone.
         horizon: see `Unroll`.
         storage: see `Unroll`.
     """

@@ -33,7 +33,7 @@ class PullBack(Protocol):
 
 
 def first_result(result: Any) -> list[Tensor]:
-    """The tensors that a function is differentiated at: those of its result, or of the first entry of a tuple."""
+    """The tensors of a function's result that are differentiated: all, or the first entry of a tuple."""
     return flatten(result[0] if is_plain_tuple(result) else result)
 
 

@@ -46,7 +46,7 @@ def vtrace(
     of the next episode's first one. Elsewhere V_{t+1} is `values[t+1]`.
 
     If π = μ and ρ̄, c̄ ≥ 1, targets are the `lambda_returns`, and with λ = 1 the `bootstrapped_returns`. Ratios at their
-    bound are constants: of on-policy data, whose ratios are 1 up to rounding, the derivative is that of the returns.
+    bound are constants: on on-policy data, whose ratios are 1 up to rounding, targets have the returns' derivative.
 
     Args:
         log_ratios: `[T, B]`: log π(a_t|x_t) - log μ(a_t|x_t), of the target policy π and the behavior policy μ.
@@ -81,5 +81,5 @@ def _bounded_ratios(log_ratios: Float[Tensor, "T B"], bound: float) -> Float[Ten
 def _following(
     estimates: Float[Tensor, "T B"], bootstraps: Float[Tensor, "T B"], segment_end: Bool[Tensor, "T B"]
 ) -> Float[Tensor, "T B"]:
-    """The estimate at o_{t+1}: that of the next step, or the bootstrap at the end of a segment."""
+    """v(o_{t+1}): the next step's value, or the bootstrap value at segment ends."""
     return torch.where(segment_end, bootstraps, torch.cat([estimates[1:], bootstraps[-1:]]))

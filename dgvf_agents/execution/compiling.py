@@ -105,7 +105,7 @@ class Compiled(Generic[Result]):
                 not change.
             compilation: of the model that it belongs to.
             differentiable: number of leading arguments that `vjp` differentiates in.
-            last: arguments that follow those of every call. Functions that differ only in them share a compilation.
+            last: arguments appended to every call's. Functions that differ only in them share a compilation.
         """
         self._function, self._differentiable, self._last = function, differentiable, last
         self._compilation = compilation or Compilation()

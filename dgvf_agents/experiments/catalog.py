@@ -162,7 +162,7 @@ _LAPTOP_DISCOVERED: dict[str, Any] = {
 def _atari(world: str) -> list[Setting]:
     """Figure 3 (`representation`), figure 4 (`objective`), section 5.2 (`joint`), and what a laptop can do (`laptop`).
 
-    The paper has batches of 640 steps and 200M frames; `laptop` has those of A2C, 16 environments x 5 steps.
+    The paper has batches of 640 steps and 200M frames; `laptop` has A2C's, 16 environments x 5 steps.
     """
     names = {method: "impala" if method == "a2c" else method for method in ATARI_METHODS}
     joint = {"encoder_mode": "joint"}

@@ -40,7 +40,7 @@ class Grid:
     scale: ScaleName = "full"
     """`full` as in the preset, `small` a quarter of the steps, `demo` minutes, `tiny` a smoke test."""
     steps: int | None = None
-    """Environment steps of every run; those of the preset and the scale if `None`."""
+    """Environment steps of every run; the preset's and the scale's if `None`."""
     jobs: int | None = None
     """Parallel processes, one thread each; if `None`, as many as there are cores, and one on a GPU. Runs that are
     faster at once share one."""

@@ -84,7 +84,7 @@ def draw(name: str, store: Path, worlds: Sequence[str] = ()) -> Path:
     Args:
         name: of the experiment.
         store: folder of the records.
-        worlds: to draw; those of the experiment that have records if empty.
+        worlds: to draw; the experiment's worlds that have records if empty.
 
     Raises:
         ValueError: there are no records of the experiment.
@@ -128,7 +128,7 @@ def print_summary(table: pd.DataFrame, console: Console) -> None:
 
 
 def _worlds(reproduction: Reproduction, experiment: Experiment) -> list[str]:
-    """Those that the command names, or those of the experiment; at the scales for a first look, the smallest one."""
+    """The ones that the command names, or the experiment's; at the scales for a first look, the smallest one."""
     quick = reproduction.scale == "demo" and reproduction.experiment != "own-tasks"
     usual = ("collect-objects-small",) if quick else experiment.worlds
     return list(dict.fromkeys(reproduction.game_worlds or reproduction.worlds or usual))

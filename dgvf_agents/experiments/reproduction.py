@@ -31,9 +31,9 @@ class Reproduction:
     """`full` as declared, `small` a quarter of the steps and 2 seeds, `demo` minutes on the smallest world, `tiny` a
     smoke test."""
     seeds: int | None = None
-    """Seeds per setting; those of the experiment and the scale if `None`."""
+    """Seeds per setting; the experiment's and the scale's if `None`."""
     steps: int | None = None
-    """Environment steps of every run; those of the setting and the scale if `None`."""
+    """Environment steps of every run; the setting's and the scale's if `None`."""
     worlds: tuple[str, ...] | None = None
     """Worlds, or tasks of `own-tasks` as CartPole-v1; the declared ones if `None`. Not on Atari."""
     settings: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class Reproduction:
     """Parallel processes, one thread each; if `None`, as many as there are cores, and one on a GPU that `device`
     names. Runs that are faster at once share one."""
     device: str | None = None
-    """`cpu`, `cuda`, or `auto` for CUDA if available; those of the presets if `None`. On a GPU, all networks of the
+    """`cpu`, `cuda`, or `auto` for CUDA if available; the presets' if `None`. On a GPU, all networks of the
     gridworlds train in populations."""
     out: Path | None = None
     """Folder of the run folders, from which unfinished runs continue; runs/SCALE if `None`."""

@@ -53,7 +53,7 @@ REFERENCE = "sb3-a2c"
 """`TrainConfig.task` of Stable-Baselines3's A2C."""
 
 LOCK_SECONDS = 10.0
-"""How long to wait for another process to leave a cell: enough for those of a killed sweep to notice its end."""
+"""How long to wait for another process to leave a cell: enough for a killed sweep's processes to notice its end."""
 
 POINTS = 50
 """Of the curve of training returns, where there are no evaluations: the last five are the last tenth of training."""
@@ -194,7 +194,7 @@ def run_cells(configs: Sequence[TrainConfig], folders: Sequence[Path], lock_seco
     fails is the last line of its log file; the others go on.
 
     Args:
-        configs: the cells' configurations; those of several fit into one population.
+        configs: the cells' configurations; several fit into one population.
         folders: the cells' folders.
         lock_seconds: how long to wait for another process that trains a cell.
 

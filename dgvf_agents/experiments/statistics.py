@@ -23,7 +23,7 @@ FINAL_EVALUATIONS = 5
 """The final return is the mean of the last evaluations."""
 
 Statistic = Callable[..., np.ndarray]
-"""`statistic(*strata, axis)`, over `axis` of arrays whose other axes are those of resamples."""
+"""`statistic(*strata, axis)`, over `axis` of arrays whose other axes are resamples."""
 
 
 @final
@@ -117,7 +117,7 @@ def weighted(compare: Statistic, weights: Sequence[float]) -> Statistic:
 
 
 def interquartile_difference(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
-    """Interquartile mean of all X minus that of all Y: X of each stratum, then Y of each."""
+    """Interquartile mean of all X minus the one of all Y: X of each stratum, then Y of each."""
     half = len(strata) // 2
     return interquartile_mean(*strata[:half], axis=axis) - interquartile_mean(*strata[half:], axis=axis)
 

@@ -182,7 +182,7 @@ def processes_on(device: str | None, jobs: int | None) -> int:
     """Number of parallel processes.
 
     Args:
-        device: that all runs are on; `None` for those of their presets.
+        device: that all runs are on; `None` for their presets'.
         jobs: the wanted number; if `None`, as many as there are cores, and one on a GPU.
     """
     if jobs is not None:

@@ -185,7 +185,7 @@ class DGVFImpala(DiscoveryAlgorithm):
             auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);
                 `"gradient-norm"` scales it so that the norm of its gradient at the features is c times the main task's,
                 whatever the scale of rewards and cumulants.
-            encoder_mode: losses that train the encoder: `"joint"`: those of the main task and the auxiliary task;
+            encoder_mode: losses that train the encoder: `"joint"`: the main task's and the auxiliary task's;
                 `"auxiliary"`: the auxiliary task's alone (paper, section 4.1).
             questions: D, number of questions (paper: 128).
             question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
@@ -259,7 +259,7 @@ class DGVFImpala(DiscoveryAlgorithm):
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train the model. Arguments and the returned value are those of Stable-Baselines3's algorithms.
+        """Train the model. Arguments and the returned value are the same as for Stable-Baselines3's algorithms.
 
         Raises:
             LearnerGroupError: `torch.distributed` does not connect `learners` processes.

@@ -62,7 +62,7 @@ def shared_address(address: str | None, actors: int) -> str:
 def _without_clusters(wanted: bool) -> Iterator[None]:
     """Let a Ray that is started or connected to meanwhile have one machine only.
 
-    Otherwise, it replaces loopback addresses by those of other interfaces.
+    Otherwise, it replaces loopback addresses by other interfaces' addresses.
     """
     before = os.environ.get(_CLUSTERS)
     if not wanted or before is not None:

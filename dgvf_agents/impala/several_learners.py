@@ -106,7 +106,7 @@ class SeveralLearners:
                     )
 
     def _unchanged(self) -> bool:
-        """Whether θ, the statistics and η are those of the last training. Updates create new tensors."""
+        """Whether θ, the statistics and η are unchanged since the last training. Updates create new tensors."""
         now = (self._model.learner.packed_state, self._model.learner.packed_eta)
         return bool(self._common) and all(one is other for one, other in zip(now, self._common, strict=True))
 

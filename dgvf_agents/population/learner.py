@@ -167,7 +167,7 @@ class PopulationLearner:
 
 
 def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFunctions:
-    """The functions of P members in place of those of one."""
+    """The functions of P members in place of one member's."""
     population = PopulationFunctions(functions.packed)
     return UpdateFunctions(
         functions.rule,

@@ -274,7 +274,7 @@ def _missing(truncated: bool, index: int) -> str:
     why = "returns of a truncated episode are bootstrapped from it" if truncated else "the auxiliary task reads it"
     return (
         f"infos must hold terminal_observation when an episode ends, got none from environment {index}: {why}. "
-        "The VecEnv must store the episode's final observation there, as those of Stable-Baselines3 do"
+        "The VecEnv must store the episode's final observation there, as Stable-Baselines3's do"
     )
 
 

@@ -35,7 +35,7 @@ class _SimulatedStep(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a source's last step, or its whole rollout, brought; the fields are those of Stable-Baselines3's locals."""
+    """A source's last step, or its whole rollout; fields are named as Stable-Baselines3's locals."""
 
     actions: np.ndarray | None
     """`[B, *action]`, as sampled; `None` if actors elsewhere chose them."""
@@ -255,7 +255,7 @@ def check_observations(observations: Arrays, space: gym.Space) -> None:
     """Check the shape of observations `[B, *obs]`.
 
     Raises:
-        ValueError: the shape differs from that of the space.
+        ValueError: the shape differs from the space's.
     """
     if isinstance(space, gym.spaces.Dict):
         for name, inner in space.spaces.items():

@@ -17,7 +17,7 @@ from dgvf_envs.functional.simulation import SimulatedRollout
 class SimulatedEpisodes:
     """Episodes of an agent in a simulated environment: several steps of both are one compiled function.
 
-    Evaluation step by step takes longer than training between evaluations where episodes are long, as those of an agent
+    Evaluation step by step takes longer than training between evaluations where episodes are long, as for an agent
     that stands still in PuddleWorld are.
     """
 

@@ -37,7 +37,7 @@ class RolloutSimulator:
     """Simulates the next steps of an environment; the environment caches the outcomes.
 
     The environment's noise and the policy's noise are drawn beforehand, and nothing else is random. The steps are
-    therefore identical to those of acting and stepping in turn.
+    therefore identical to acting and stepping in turn.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RolloutSimulator:
             compiled: whether to use the compiled function. An eager one is slower than acting step by step.
 
         Returns:
-            whether they were: false, if the observations are not those of the environment's current state. Something
+            whether they were: false, if the observations do not belong to the environment's current state. Something
             else stepped or reset it then, and the agent must act on the observations it has.
         """
         inputs = self.env.lookahead_inputs(self.steps)
@@ -105,7 +105,7 @@ class RolloutSimulator:
         return True
 
     def _is_current(self, state: Any, observations: np.ndarray) -> bool:
-        """Whether observations are those of the environment's state."""
+        """Whether observations belong to the environment's current state."""
         latest = self._latest
         if latest is not None and state is latest.states and observations is latest.observations:
             return True
@@ -159,7 +159,7 @@ class RolloutSimulator:
         return None if self._log_probs is None else self._log_probs[t]
 
     def step_within_episodes(self, t: int) -> StepOutcome | None:
-        """Step the environment and its monitors, if `actions` returned those of step t and no episode ends in it.
+        """Step the environment and its monitors, if `actions` returned step t's actions and no episode ends in it.
 
         The same as `env.step` of the outermost monitor, in a fraction of the time.
         """

@@ -47,7 +47,7 @@ FORMAT = 5
 MAX_EXPANSION = 20
 """A file that Stable-Baselines3 wrote may be compressed, to this fraction of its contents at most. Ours are not."""
 MAX_MEMBERS = 10_000
-"""Members of an archive, at most, with those of archives in it."""
+"""Members of an archive, at most, with the members of archives in it."""
 MAX_VALUES = 1 << 20
 """Values in JSON, at most."""
 
@@ -98,7 +98,7 @@ class ModelFile:
         """
         whole, digest = contents[:-_DIGEST_LENGTH], contents[-_DIGEST_LENGTH:]
         if not whole.endswith(_COMMENT) or hashlib.sha256(whole).hexdigest().encode() != digest:
-            raise DamagedFileError("its checksum is not that of its contents")
+            raise DamagedFileError("its checksum does not match its contents")
         with _archive(contents) as archive:
             for member in archive.infolist():
                 if member.compress_type != zipfile.ZIP_STORED:

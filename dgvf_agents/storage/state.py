@@ -32,14 +32,14 @@ class RandomStates(NamedTuple):
 
 
 def get_random_states(device: torch.device) -> RandomStates:
-    """The states, those of CUDA devices too if `device` is one."""
+    """The states, of CUDA devices too if `device` is one."""
     cuda = torch.cuda.get_rng_state_all() if device.type == "cuda" else []
     others: Any = np.random.get_state()  # noqa: NPY002, other people's code uses it
     return RandomStates(random.getstate(), others, torch.get_rng_state(), cuda)
 
 
 def set_random_states(states: RandomStates, device: torch.device) -> None:
-    """Restore the states; those of CUDA devices only if there are as many."""
+    """Restore the states; CUDA devices' only if there are as many."""
     random.setstate(states.python)
     np.random.set_state(states.numpy)  # noqa: NPY002
     torch.set_rng_state(states.torch.cpu())

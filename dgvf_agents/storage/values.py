@@ -36,7 +36,7 @@ Tensors = dict[str, Tensor]
 @final
 @dataclass(frozen=True)
 class Vocabulary:
-    """The classes that files have names for, besides those of `torch.nn` and `torch.optim`."""
+    """The classes that files have names for, besides `torch.nn`'s and `torch.optim`'s."""
 
     classes: Mapping[str, type]
     """Classes that values may be, by name."""

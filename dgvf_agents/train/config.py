@@ -36,7 +36,7 @@ class TrainConfig(Hyperparameters):
     atari: Annotated[AtariPreset | None, tyro.conf.Suppress] = None
     """Preprocessing and game rules on Atari; `None` elsewhere."""
     policy: str = "CnnPolicy"
-    """`PaperMlpPolicy` (128, 128 ReLUs), `MlpPolicy` (that of Stable-Baselines3), `CnnPolicy` (8 and 16 filters of 2x2,
+    """`PaperMlpPolicy` (128, 128 ReLUs), `MlpPolicy` (Stable-Baselines3's), `CnnPolicy` (8 and 16 filters of 2x2,
     then 512 units; on Atari frames the Atari network) or `ResNetPolicy` (the deep residual network of IMPALA)."""
     task: str = "discovered"
     """Auxiliary task: discovered, random, reward-prediction, pixel-control or none."""
@@ -169,7 +169,7 @@ class TrainConfig(Hyperparameters):
 
     @property
     def steps_per_update(self) -> int:
-        """Environment steps of one update, those of all learners."""
+        """Environment steps of one update, over all learners."""
         return self.n_envs * self.n_steps * self.learners
 
     @property
@@ -302,7 +302,7 @@ def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -
     """The configuration of IMPALA with a method on a game, as in the paper's joint learning experiments.
 
     The encoder is the deep residual network, trained by the main task and the auxiliary task. The question network
-    reads the agent's features of the next observation. The arguments are those of `atari_config`.
+    reads the agent's features of the next observation. The arguments are the same as for `atari_config`.
     """
     return dataclasses.replace(atari_config(game, method, rules), **JOINT_LEARNING)
 

@@ -21,7 +21,7 @@ def training_environments(config: TrainConfig, seed: int | None = None) -> VecEn
 
     Args:
         config: configuration of the run.
-        seed: seed of the first environment (default: that of the configuration).
+        seed: seed of the first environment (default: the configuration's).
     """
     seed = config.seed if seed is None else seed
     if config.atari is not None:
@@ -46,7 +46,7 @@ def environments_of_run(config: TrainConfig) -> VecEnv | TrainingEnvFactory:
     """The training environments, or what distributed actors make them with."""
     if not config.actors:
         return training_environments(config)
-    # without what may change when the run is resumed, so that its actors stay those of the same configuration
+    # without what may change when the run is resumed, so that its actors keep their configuration
     same = dataclasses.replace(config, actors=0, envs_per_actor=None, address=None, device="cpu")
     return TrainingEnvFactory(same)
 
@@ -104,7 +104,7 @@ def _environments(
             raise
         raise ValueError(
             f"{field} must be keyword arguments of {config.env}, got {arguments!r}: {error}. The preset may set them "
-            "for its own environment; those of the four rooms set none"
+            "for its own environment; the four rooms' set none"
         ) from error
 
 

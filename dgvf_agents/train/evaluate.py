@@ -36,7 +36,7 @@ def evaluate(
         episodes: number of episodes ≥ 1.
         deterministic: whether to take the most likely action instead of sampling from the policy.
         seed: seed of the evaluation environments and the actions.
-        device: device of the network (default: that of the run, or the CPU if that is unavailable).
+        device: device of the network (default: the run's, or the CPU if that is unavailable).
         as_trained: whether to evaluate in the environments of training, whose arguments may differ.
 
     Raises:

@@ -55,7 +55,7 @@ def plot_learning_curve(
 
 
 def _draw_reference(axes: Axes, reference: ReferenceReturns, best: str) -> None:
-    """Lines at the best return and at that of the random policy."""
+    """Lines at the best return and at the random policy's."""
     if reference.logarithmic:
         axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))

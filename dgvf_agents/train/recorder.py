@@ -204,7 +204,7 @@ class RunRecorder(BaseCallback):
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
 
     def _draw(self) -> None:
-        """Draw the learning curve: evaluation returns where those of training cannot be compared with them."""
+        """Draw the learning curve: evaluation returns where training returns are not comparable."""
         config, folder = self._config, self._folder
         training, evaluation = folder.learning_curve(), folder.learning_curve("eval/mean_reward")
         evaluated = config.env_kwargs != config.evaluation_kwargs and len(evaluation[0]) > 1

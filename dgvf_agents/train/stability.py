@@ -111,7 +111,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     Args:
         run: the run folder.
         seed: seed of the environments that provide the batches.
-        device: device of the updates (default: that of the run, or the CPU if that is unavailable).
+        device: device of the updates (default: the run's, or the CPU if that is unavailable).
 
     Raises:
         FileNotFoundError: there is no run, or it has no complete checkpoint.

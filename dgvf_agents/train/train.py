@@ -35,7 +35,7 @@ def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: b
     """Train a model; write the configuration, metrics, evaluation episodes, checkpoints and the learning curve.
 
     A run that was stopped or killed can be resumed from its latest checkpoint. On the same machine, the resumed run is
-    bitwise equal to an uninterrupted one if the environments can save their state, as those of `dgvf_envs` can. Metrics
+    bitwise equal to an uninterrupted one if the environments can save their state, as `dgvf_envs`'s can. Metrics
     and evaluations after the checkpoint are removed and written again; only the times differ, and these keep counting.
     A run is finished when the checkpoint of its last step exists (`RunFolder.is_finished`). A finished run does not
     change. If its last checkpoint is damaged, the run continues from the one before.
@@ -79,7 +79,7 @@ class OpenRun:
     recorder: RunRecorder
     """The callback that records the run."""
     resumed: bool
-    """Whether the model is that of a checkpoint."""
+    """Whether the model was loaded from a checkpoint."""
 
     @property
     def is_finished(self) -> bool:
@@ -196,7 +196,7 @@ NEVER = 1 << 62
 def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
     differing = found.differences(wanted, apart_from=["device", "actors", "address"])
     if differing:
-        raise ValueError(f"config must be that of the run in {folder.path}, which differs in {', '.join(differing)}")
+        raise ValueError(f"config must be the one of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
 def _new(config: TrainConfig, path: Path) -> DiscoveryAlgorithm:

@@ -17,8 +17,8 @@ from dgvf_agents.train.train import OpenRun, open_run
 def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> list[Exception | None]:
     """Train runs at once in this process, or continue them.
 
-    The folders are those of `train`: each run can be continued, evaluated and watched by itself. Runs are equal to
-    those of `train` up to rounding. A run that cannot be opened or whose training diverges stops, and the others go on.
+    The folders are the same as `train`'s: each run can be continued, evaluated and watched by itself. Runs are equal to
+    `train`'s up to rounding. A run that cannot be opened or whose training diverges stops; the others continue.
 
     Args:
         configs: their configurations, which differ in seeds, learning rates, coefficients, discounts, ε and maximum

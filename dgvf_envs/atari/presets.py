@@ -39,7 +39,7 @@ class AtariPreset:
     """Sticky actions: the probability, at each frame, that the previous frame's action is repeated. (0.25 in Machado et
     al. 2018)"""
     full_action_set: bool = False
-    """Whether to use all 18 actions of the console or only those of the game. (All in Machado et al. 2018)"""
+    """Whether to use all 18 actions of the console or only the game's. (All in Machado et al. 2018)"""
     max_frames: int = 108_000
     """The time limit of a game in frames, excluding no-ops; the default is 30 minutes. A multiple of `frame_skip`.
     (`dqn_zoo`; ALE's own ids)"""

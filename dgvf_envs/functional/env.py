@@ -112,7 +112,7 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
             ValueError: the state belongs to different dynamics.
         """
         if state["world"] != repr(self.dynamics):
-            raise ValueError(f"state must be that of {self.dynamics!r}, got that of {state['world']}")
+            raise ValueError(f"state must belong to {self.dynamics!r}, got one of {state['world']}")
         self._np_random, self._np_random_seed = generator_at(state["generator"]), state["seed"]
         self._state, self._over, self._snapshot = None, bool(state["over"]), None
         if state["state"] is not None:

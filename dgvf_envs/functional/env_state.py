@@ -73,7 +73,7 @@ def _get(env: Any) -> dict[str, Any]:
 def _set(env: Any, state: dict[str, Any]) -> None:
     name = type(env).__name__
     if state["kind"] != name:
-        raise ValueError(f"state must be that of a {name}, got that of a {state['kind']}")
+        raise ValueError(f"state must belong to a {name}, got one of a {state['kind']}")
     if type(env) is DummyVecEnv:
         if len(state["copies"]) != env.num_envs:
             raise ValueError(f"state must have {env.num_envs} environments, got {len(state['copies'])}")

@@ -144,5 +144,5 @@ class LookaheadCache:
         self.clear()
         if arrays is not None:
             actions, *fields = (np.array(field) for field in arrays)
-            end = len(fields) - (len(SimulatedRollout._fields) - 2)  # the other fields follow those of the state
+            end = len(fields) - (len(SimulatedRollout._fields) - 2)  # the other fields follow the state's
             self.fill(SimulatedRollout(actions, state_type(*fields[:end]), *fields[end:]))

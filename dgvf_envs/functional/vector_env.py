@@ -305,7 +305,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             TypeError: the state is malformed.
         """
         if state["world"] != self._description():
-            raise ValueError(f"state must be that of {self._description()}, got that of {state['world']}")
+            raise ValueError(f"state must belong to {self._description()}, got one of {state['world']}")
         self._check_state(state)
         self._state, self._streams, self._snapshots = None, None, []
         if state["streams"] is not None:

@@ -258,9 +258,7 @@ def test_the_rollout_buffer_shows_what_a2c_would_have_collected(gae_lambda: floa
     model = _model(env, "MultiInputPolicy", n_steps=8, gae_lambda=gae_lambda, gamma=0.9).learn(32, Look())
     returns, values, starts, size = shown[-1]
     assert size == 8
-    assert np.array_equal(
-        model.rollout_buffer.returns, returns
-    )  # after training: those of the policy that collected it
+    assert np.array_equal(model.rollout_buffer.returns, returns)  # after training: of the policy that collected it
     rollout = model._rollout
     assert rollout is not None
     ended, terminated = (rollout.terminated | rollout.truncated).numpy(), rollout.terminated.numpy()

@@ -195,7 +195,7 @@ class Problem:
 
 
 def random_log_probs(seed: int) -> Tensor:
-    """Of actions under some policy, on both sides of those of the problem's."""
+    """Of actions under some policy, on both sides of the problem's."""
     return -0.3 - 2.5 * torch.rand(4, 3, generator=torch.Generator().manual_seed(seed))
 
 

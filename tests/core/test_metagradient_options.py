@@ -209,7 +209,7 @@ def test_update_with_meta_loss_equals_score_then_update(case: Case, storage: str
         assert together.updates == k + 1
         torch.testing.assert_close(together.state, apart.state)
         assert not any(t.requires_grad for t in (loss_of_both, *metrics, *together.state.theta.values()))
-    # the sixth update was not scored: the gradient is that of the first five
+    # the sixth update was not scored: the gradient covers the first five
     gradient = together.gradient()
     torch.testing.assert_close(gradient, apart.gradient())
     torch.testing.assert_close(gradient, computed(case))

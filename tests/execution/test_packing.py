@@ -33,7 +33,7 @@ def test_the_order_of_names_does_not_matter() -> None:
 
 @pytest.mark.parametrize("kwargs", [{}, {"use_rms_prop": False}], ids=["rmsprop", "adam"])
 def test_packed_updates_are_the_named_ones_with_continuous_actions(kwargs: dict[str, bool]) -> None:
-    """θ then begins with `log_std`, and gradients with those of the encoder."""
+    """θ then begins with `log_std`, and gradients with the encoder's."""
     model = DGVFA2C("MlpPolicy", "Pendulum-v1", questions=4, n_envs=2, seed=0, compile=False, device="cpu", **kwargs)
     learner, rollout, rate = model.learn(20).learner, model._rollout, torch.tensor(1e-3)
     assert rollout is not None

@@ -1,4 +1,4 @@
-"""Tasks from outside: the defaults are what trains on them, and returns are normalized by those of a random policy."""
+"""Tasks from outside: the defaults are what trains on them, and returns are normalized by a random policy's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_task_exists_and_is_played_in_parallel(name: str, task: OwnTask) -
 
 
 def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
-    """Its metrics are those of A2C with nothing but the seed given."""
+    """Its metrics equal A2C's with nothing but the seed given."""
     config = replace(own_task_config("CartPole-v1", "sb3-a2c"), steps=2_000, log_every=400, seed=3)
     run_cells([config], [tmp_path / "run"])
     assert state_of(tmp_path / "run", config) is CellState.FINISHED

@@ -14,7 +14,7 @@ from dgvf_agents.impala.transport import PackedRollout, Parameters
 
 
 class InProcessFleet:
-    """Calls actors in turn. Their parameters are those of `lag` calls of `collect` before."""
+    """Calls actors in turn. Their parameters are `lag` calls of `collect` old."""
 
     lag = 0
 

@@ -232,7 +232,7 @@ def test_a_missing_final_observation_is_reported_if_needed(
     infos: list[dict] = [{}, {"TimeLimit.truncated": by_time, **last}]
     message = (
         f"infos must hold terminal_observation when an episode ends, got none from environment 1: {why}. "
-        "The VecEnv must store the episode's final observation there, as those of Stable-Baselines3 do"
+        "The VecEnv must store the episode's final observation there, as Stable-Baselines3's do"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)

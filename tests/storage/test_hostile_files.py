@@ -379,7 +379,7 @@ def test_one_tensor_is_not_taken_many_times(file: ModelFile) -> None:
 def test_files_that_are_cut_short_or_changed_are_refused(place: float, contents: bytes) -> None:
     at = int(place * len(contents))
     for damaged in (contents[:at], contents[:at] + bytes([contents[at] ^ 1]) + contents[at + 1 :]):
-        _refused(io.BytesIO(damaged), "its checksum is not that of its contents")
+        _refused(io.BytesIO(damaged), "its checksum does not match its contents")
 
 
 # What is no regular file of a plausible size.

@@ -1,4 +1,4 @@
-"""Atari under Stable-Baselines3: terminal observations, and scores that are those of whole games."""
+"""Atari under Stable-Baselines3: terminal observations, and scores of whole games."""
 
 from __future__ import annotations
 

@@ -101,11 +101,11 @@ def test_saved_streams_are_those_of_single_environments() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: make_vec("PuddleWorld-v0", NUM_ENVS, env_kwargs={"noise": 0.0}), "state must be that of 3 copies of"),
-        (lambda: make_vec("PuddleWorld-v0", 2), "state must be that of 2 copies"),
+        (lambda: make_vec("PuddleWorld-v0", NUM_ENVS, env_kwargs={"noise": 0.0}), "state must belong to 3 copies of"),
+        (lambda: make_vec("PuddleWorld-v0", 2), "state must belong to 2 copies"),
         (lambda: make_vec("CollectObjects-v0", NUM_ENVS), "copies of CollectObjects"),
         (lambda: make_vec("CartPole-v1", NUM_ENVS), r"which has no set_state\(state\)"),
-        (_dummy, "state must be that of a DummyVecEnv, got that of a VecMonitor"),
+        (_dummy, "state must belong to a DummyVecEnv, got one of a VecMonitor"),
     ],
 )
 def test_the_state_of_another_environment_is_refused(make: Callable[[], VecEnv], message: str) -> None:
@@ -128,7 +128,7 @@ def test_another_number_of_environments_and_other_dynamics_are_refused() -> None
         set_env_state(make_vec_env("PuddleWorld-v0", 2), get_env_state(original))
     original.reset()
     other = make_vec_env("PuddleWorld-v0", NUM_ENVS, env_kwargs={"max_episode_steps": 12, "noise": 0.0})
-    with pytest.raises(ValueError, match=r"state must be that of PuddleWorld.*noise=0\.0.*, got that of PuddleWorld"):
+    with pytest.raises(ValueError, match=r"state must belong to PuddleWorld.*noise=0\.0.*, got one of PuddleWorld"):
         set_env_state(other, get_env_state(original))
 
 

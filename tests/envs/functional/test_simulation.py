@@ -81,7 +81,7 @@ def test_cached_steps_equal_computed_steps(name: str) -> None:
             ended += int((result[2] | result[3]).sum())
             assert_same(
                 cached.dynamics.observe(cached.lookahead_inputs(1)[0]), result[0]
-            )  # its state is that of this step
+            )  # its state belongs to this step
         assert not cached.has_lookahead
     assert ended > 0
     last = random_actions(cached, steps=1, seed=99)[0]

@@ -1,7 +1,7 @@
 """Compiled functions on disk, by what is compiled, so that one compilation serves all models of an architecture.
 
 The folder holds code that is loaded into the training process. Nothing is read from a folder that another user of the
-machine can write, and nothing is loaded whose checksum is wrong, as that of a file that was cut or belongs to another
+machine can write, and nothing is loaded whose checksum is wrong, as in a file that was cut or belongs to another
 function.
 """
 

@@ -1,6 +1,6 @@
 """A function to compile, as it is sent to another process.
 
-Only the code that takes part is told apart by whose it is: that of this package and a few libraries, whose sources and
+Only the code that takes part is told apart by whose it is: this package's and a few libraries', whose sources and
 versions are known, and all other, which may have changed since any file of compiled functions was written.
 """
 

@@ -42,7 +42,7 @@ class Interface:
 @final
 @dataclass(frozen=True)
 class Graphs:
-    """A traced function; tensors are those of `flatten`."""
+    """A traced function of `flatten`'s tensors."""
 
     forward: GraphModule
     """Results, then what the backward graph needs."""
@@ -240,7 +240,7 @@ def running_sum(values: Tensor, axis: int, *, dtype: torch.dtype | None = None) 
     Args:
         values: `[..., A]`, floating-point.
         axis: the last one.
-        dtype: that of the values, or `None`.
+        dtype: the values' dtype, or `None`.
     """
     last = values.dim() > 0 and axis in (-1, values.dim() - 1)
     if not (last and values.is_floating_point() and values.shape[-1] <= FEW and dtype in (None, values.dtype)):

@@ -421,7 +421,7 @@ class FleetSource(ExperienceSource):
         self._rollouts = []
 
     def advance(self, theta: Params, observations: Any, env: VecEnv) -> Step:
-        """The infos are only those of finished episodes."""
+        """Infos are kept only for finished episodes."""
         self._rollouts = self.fleet.collect(self._number, self._parameters())
         self.starts = np.concatenate([one.starts for one in self._rollouts])
         infos = [info for one in self._rollouts for info in one.infos]

@@ -11,7 +11,7 @@ import torch
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.finite import check_finite
 from dgvf_agents.storage.files import DamagedFileError, write_bytes
-from dgvf_agents.storage.model_file import ModelFile, networks_only
+from dgvf_agents.storage.model_file import networks_only, read_model_file
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.folder import RunFolder
 
@@ -77,12 +77,12 @@ def load_checkpoint(
     damaged = []
     for path in reversed(folder.checkpoints()):
         try:
-            file = ModelFile.from_bytes(path.read_bytes())
+            file = read_model_file(path)
         except DamagedFileError as error:
             warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=2)
             damaged.append(path.name)
             continue
-        if file.document["training"] is not None:
+        if file.is_complete:
             return load_model(folder.read_config(), path, make_env(), device, **changes)
     if folder.checkpoints():
         raise NothingToResumeError(
@@ -104,10 +104,10 @@ def complete_checkpoints(folder: RunFolder) -> list[Path]:
 def _can_train(path: Path) -> bool | None:
     """Whether training can continue from a checkpoint; `None` if it is damaged."""
     try:
-        return ModelFile.from_bytes(path.read_bytes()).document["training"] is not None
+        return read_model_file(path).is_complete
     except DamagedFileError:
         return None
 
 
 def _reduce(path: Path) -> None:
-    write_bytes(path, networks_only(ModelFile.from_bytes(path.read_bytes())).to_bytes())
+    write_bytes(path, networks_only(read_model_file(path)).to_bytes())

@@ -30,7 +30,7 @@ import numpy as np
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
 from dgvf_agents.execution.devices import device_named, hardware, versions
-from dgvf_agents.storage.files import replacing, write_whole
+from dgvf_agents.storage.files import read_regular, replacing, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig
 
@@ -162,7 +162,7 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """Read the configuration."""
-        return TrainConfig.from_fields(json.loads(self.config_file.read_text()))
+        return TrainConfig.from_fields(json.loads(read_regular(self.config_file, 1 << 20)))
 
     def learning_curve(self, metric: str = "rollout/ep_rew_mean") -> tuple[list[int], list[float]]:
         """Environment steps, and a metric at each of them: the mean return of the last 100 training episodes."""
@@ -327,7 +327,7 @@ def read_origins(folder: RunFolder) -> list[Origin]:
     """The origins of all processes that trained a run, in their order."""
     if not folder.origin_file.is_file():
         return []
-    return [Origin(**origin) for origin in json.loads(folder.origin_file.read_text())]
+    return [Origin(**origin) for origin in json.loads(read_regular(folder.origin_file, 1 << 24))]
 
 
 @cache

@@ -28,12 +28,13 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFImpala
 from dgvf_agents.agents.auxiliary_tasks import TASKS
 from dgvf_agents.agents.extractors import window_space
 from dgvf_agents.agents.policies import MlpPolicy
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
+from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_envs.sb3_adapter import make_vec
@@ -379,8 +380,16 @@ def test_contents_that_cannot_be_unpickled_are_named_and_may_be_replaced(tmp_pat
     DGVFA2C.load(path, device="cpu", custom_objects={"policy_class": MlpPolicy})
 
 
-def test_a_file_does_not_decide_where_logs_go(tmp_path: Path) -> None:
-    """Whoever writes a file must not make whoever loads it write to a folder of the author's choice."""
+def test_a_file_does_not_decide_what_is_connected_to_or_written(tmp_path: Path) -> None:
+    """Neither a cluster, whose messages are unpickled, nor a folder of the author's choice."""
+    settings = ActorSettings(address="ray://somewhere:10001")
+    impala = DGVFImpala("MlpPolicy", _env(), device="cpu", compile=False, actor_settings=settings)
+    impala.save(tmp_path / "impala")
+    assert b"somewhere" not in (tmp_path / "impala.zip").read_bytes()
+    file = ModelFile.from_bytes((tmp_path / "impala.zip").read_bytes())
+    file.document["attributes"]["actor_settings"] = {"address": "ray://somewhere:10001"}
+    with pytest.raises(DamagedFileError, match="got 'actor_settings'"):
+        DGVFImpala.load(io.BytesIO(file.to_bytes()), device="cpu")
     theirs, ours = tmp_path / "theirs", tmp_path / "ours"
     _model(tensorboard_log=str(theirs)).save(tmp_path / "model")
     loaded = DGVFA2C.load(tmp_path / "model", _env())

@@ -52,7 +52,7 @@ from dgvf_agents.storage.state import (
     training_template,
     with_adam_settings,
 )
-from dgvf_agents.storage.template import described, fitted
+from dgvf_agents.storage.template import Maybe, described, fitted
 from dgvf_agents.storage.values import Vocabulary
 from dgvf_envs.functional.env_state import get_env_state, set_env_state
 
@@ -365,7 +365,7 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
             stored,
             learner=fitted("learner", stored.learner, learner_template(own, spaces)),
             statistics=fitted("statistics", stored.statistics, spaces.statistics),
-            training=stored.training and fitted("training", stored.training, training_template(spaces)),
+            training=fitted("training", stored.training, Maybe(training_template(spaces))),
         )
 
     def _restore(self, stored: StoredModel, changed: set[str], force_reset: bool | None) -> None:

@@ -242,7 +242,7 @@ def progress_template(observation_space: gym.Space) -> dict[str, Any]:
     counts = ("num_timesteps", "_n_updates", "_episode_num", "_total_timesteps", "_num_timesteps_at_start", "n_envs")
     observed = observations_template(observation_space, tensor=False, exact=False)("B")
     return {
-        **dict.fromkeys((*counts, "_stats_window_size"), int),
+        **dict.fromkeys((*counts, "_stats_window_size", "verbose"), int),
         **dict.fromkeys(("seconds", "start_time", "_current_progress_remaining"), float),
         **dict.fromkeys(("_last_obs", "_last_original_obs"), Maybe(observed)),
         "_last_episode_starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),

@@ -41,7 +41,7 @@ class Vocabulary:
     classes: Mapping[str, type]
     """Classes that values may be, by name."""
     records: Mapping[str, type]
-    """Classes whose objects are no more than their attributes, by name."""
+    """Classes whose objects are no more than their attributes, which are their constructors' arguments, by name."""
 
     def name_of(self, kind: type) -> str | None:
         """The name of a class; `None` if it has none."""
@@ -225,14 +225,7 @@ def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
     def record(value: dict[str, Any]) -> Any:
         if value["type"] not in vocabulary.records:
             raise ValueError(f"a record must be one of {sorted(vocabulary.records)}, got {value['type']!r:.80}")
-        kind = vocabulary.records[value["type"]]
-        make: Any = kind
-        attributes = {name: back(part) for name, part in value["attributes"].items()}
-        if is_dataclass(kind):
-            return make(**attributes)
-        made = make.__new__(make)
-        vars(made).update(attributes)
-        return made
+        return vocabulary.records[value["type"]](**{name: back(part) for name, part in value["attributes"].items()})
 
     def space(value: dict[str, Any]) -> gym.Space:
         kinds = {kind.__name__: kind for kind in _SPACES}

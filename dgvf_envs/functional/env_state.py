@@ -94,11 +94,11 @@ def _set(env: Any, state: dict[str, Any]) -> None:
 
 def _fits(env: Any, own: Any, given: Any) -> bool:
     """Whether a wrapper can have the attribute `given` in place of `own`; arrays have a row for each environment."""
-    if isinstance(given, dict) and isinstance(env, VecEnvWrapper):
+    if isinstance(given, dict) and given and isinstance(env, VecNormalize):
         return all(_fits(env, None, part) for part in given.values())
-    if given is None or (own is not None and not isinstance(own, np.ndarray)):
-        return given is None or isinstance(given, type(own))
-    return not isinstance(env, VecEnvWrapper) or np.shape(given)[:1] == (env.num_envs,)
+    if own is not None and not isinstance(own, np.ndarray):
+        return isinstance(given, type(own))
+    return given is None or not isinstance(env, VecEnvWrapper) or np.shape(given)[:1] == (env.num_envs,)
 
 
 def _inner(wrapper: Any) -> Any:

@@ -280,6 +280,7 @@ def _environments(file: ModelFile) -> dict[str, tuple[tuple[Any, ...], Any]]:
         "returns": (monitor["episode_returns"], CHANGES["longer"]),
         "lengths": (monitor["episode_lengths"], "x"),
         "a count": (monitor["episode_count"], "x"),
+        "no count": (monitor["episode_count"], None),
         "what is within": (monitor["inner"], 5),
     }
 

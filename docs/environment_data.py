@@ -21,13 +21,15 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from PIL import Image
 
-from dgvf_envs import ENVIRONMENTS
+from dgvf_envs import ENVIRONMENTS, planning
 from dgvf_envs.collect_objects import CollectObjects, CollectObjectsState
 from dgvf_envs.planning import expected_return, plan_puddle_world
 from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 
 DOCS = Path(__file__).resolve().parent
 SEED, EPISODES, DISCOUNT = 0, 4096, 0.99
+OPTIMAL: planning.Policy = "optimal"
+RANDOM: planning.Policy = "random"
 RESOLUTION = 101
 """Grid points per axis of value iteration."""
 
@@ -63,10 +65,10 @@ def reference_returns(env_id: str) -> list[list[str]]:
         starts, first, second = world.constants.starts, world.first_cell, world.second_cell
         moves = world.map.distances[starts, first] + world.map.distances[first, second]
         rows = [["Policy", "Expected return", f"Discounted by {DISCOUNT}", "Moves, mean", "Moves, maximal"]]
-        for name, policy, path in (("optimal", "optimal", moves), ("uniform random", "random", None)):
+        shortest = [f"{moves.mean():.1f}", f"{moves.max():.0f}"]
+        for name, policy, path in (("optimal", OPTIMAL, shortest), ("uniform random", RANDOM, ["", ""])):
             expected = (expected_return(world, policy, horizon, discount) for discount in (1.0, DISCOUNT))
-            shortest = ["", ""] if path is None else [f"{path.mean():.1f}", str(int(path.max()))]
-            rows.append([name, *(f"{value:.3f}" for value in expected), *shortest])
+            rows.append([name, *(f"{value:.3f}" for value in expected), *path])
         return rows
     uniform = world.noise_distribution == "uniform"
     planned = "optimal" if uniform else "planned for uniform noise of the same variance"

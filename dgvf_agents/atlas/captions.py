@@ -134,7 +134,7 @@ def _horizon(discount: np.ndarray) -> str:
 
 def _truth(truth: float) -> str:
     if np.isnan(truth):
-        return "What came of it is the same throughout."
+        return "Its observed returns are the same throughout."
     if truth <= 0:
-        return "Its answers are further from what came than the mean of what came is."
-    return f"Its answers explain {truth:.0%} of how what came varies."
+        return "Its answers are further from the observed returns than their mean is."
+    return f"Its answers explain {truth:.0%} of the variance of the observed returns."

@@ -18,7 +18,7 @@ from dgvf_agents.options import Horizon, Objective, Storage
 @final
 @dataclass(frozen=True)
 class MetaGradient(Generic[State, Eta]):
-    """The meta-gradient of an inner loop, and what came of it."""
+    """The result of an inner loop: its meta-gradient, last state and losses."""
 
     gradient: Eta
     """∇_η of the sum of the losses, a tree like η."""

@@ -187,7 +187,7 @@ class TestCaptions:
         caption = describe_question(np.append(np.nan, -game.rewards), np.full(43, 0.9), domain, 0.25)
         assert caption.headline == "Will I not score?"
         assert "Highest at step 2 (-0), lowest at step 10 (-1)." in caption.facts
-        assert "Its answers explain 25% of how what came varies." in caption.facts
+        assert "Its answers explain 25% of the variance of the observed returns." in caption.facts
 
 
 def moving_dot() -> Episode:

@@ -75,7 +75,7 @@
     const { u, g, y, came } = record.lines;
     const reward = step > 0 ? `, reward ${record.rewards[step - 1]}` : "";
     at("told").textContent = `${record.names[state]}${reward}: cumulant ${number(u[step])}, discount ${number(g[step])}, `
-      + `answer ${number(y[step])}, what came ${number(came[step])}`;
+      + `answer ${number(y[step])}, observed return ${number(came[step])}`;
   }
 
   function arrange() {

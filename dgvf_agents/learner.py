@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from dgvf_agents.core.finite import check_finite
-from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.meta_optimizer import MetaOptimizer
+from dgvf_agents.core.metrics import InnerMetrics, check_finite
 from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll

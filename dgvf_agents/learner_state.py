@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import InnerState
+from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params, Rollout
 

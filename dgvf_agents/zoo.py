@@ -20,7 +20,7 @@ from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.schedules import scheduled
-from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.train.config import WORLDS, TrainConfig, preset
 

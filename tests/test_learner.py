@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.finite import NotFiniteError
 from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, RandomGVFs

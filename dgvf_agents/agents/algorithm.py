@@ -41,9 +41,8 @@ from dgvf_agents.agents.schedules import checked_value_at, value_at
 from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
 from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
-from dgvf_agents.core.finite import check_metrics
-from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import Numbers, UpdateRule
+from dgvf_agents.core.metrics import InnerMetrics, check_metrics
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp, norm_for_means, optimizer_for_means
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask

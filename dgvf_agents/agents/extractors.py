@@ -16,8 +16,8 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
+from dgvf_agents.core.distributions import one_hot
 from dgvf_agents.core.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
-from dgvf_agents.core.one_hot import one_hot
 from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Observations
 

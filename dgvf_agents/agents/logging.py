@@ -10,7 +10,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
 from dgvf_agents.agents.guidance import Guidance
-from dgvf_agents.core.inner_metrics import InnerMetrics
+from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.learner import DiscoveryLearner

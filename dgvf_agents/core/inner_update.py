@@ -3,8 +3,8 @@
     θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + w · L^ans(θ_{k-1}, η) ]          k = 1 … L, on batch k
     meta-gradient = ∇_η Σ_k L^RL(θ_k)                                          θ_k on batch k + 1
 
-The weight w is the auxiliary coefficient c, or `dgvf_agents.core.auxiliary_weight`. `dgvf_agents.core.unroll` chains
-the updates.
+The weight w is the auxiliary coefficient c, or `dgvf_agents.core.losses.auxiliary_weight`.
+`dgvf_agents.core.unroll` chains the updates.
 
 **Conventions.** An inner gradient treats some of its inputs as constants: bootstraps, advantages, the importance ratios
 of off-policy targets and, in auxiliary mode, the features under the policy and value heads. Losses here take them as a
@@ -30,11 +30,10 @@ from dgvf_agents.core.argument_checks import (
     check_fractions,
     check_not_negative,
 )
-from dgvf_agents.core.auxiliary_weight import auxiliary_weights
-from dgvf_agents.core.averaging import Averaging
+from dgvf_agents.core.averaging import Averaging, over_learners
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.inner_metrics import InnerMetrics, over_learners, relative_step
-from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, normalize
+from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, auxiliary_weights, normalize
+from dgvf_agents.core.metrics import InnerMetrics, relative_step
 from dgvf_agents.core.networks import FunctionalAgent
 from dgvf_agents.core.optimizers import Adam, Optimizer, OptimizerState, RMSProp, clip_by_global_norm, global_norm
 from dgvf_agents.core.returns import per_step_discounts
@@ -94,7 +93,7 @@ class UpdateRule:
     """Whether advantages are normalized to mean 0 and standard deviation 1 in each batch."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
     """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: as in
-    `dgvf_agents.core.auxiliary_weight`."""
+    `dgvf_agents.core.losses`."""
     encoder_mode: EncoderMode = "auxiliary"
     """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: both losses do (paper, section 3.4)."""
     convention: Convention = "exact"

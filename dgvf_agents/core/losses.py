@@ -1,17 +1,21 @@
 """The pseudo-losses of the paper's equation 2: the actor-critic loss L^RL, and the regression behind L^ans.
 
-Losses are means over time and batch; L^ans is also a sum over questions. `inner_update` multiplies L^ans by its weight.
+Losses are means over time and batch; L^ans is also a sum over questions. `inner_update` multiplies L^ans by its weight:
+a coefficient, or `auxiliary_weight`, with which its gradient at the features is as large as a multiple of L^RL's.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from dgvf_agents.core.averaging import Averaging
 from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.optimizers import root
 
 
 class ActorCriticLoss(NamedTuple):
@@ -83,3 +87,51 @@ def regression_loss(predictions: Float[Tensor, "T B *tail"], targets: Float[Tens
             f"targets must have the predictions' shape {tuple(predictions.shape)}, got {tuple(targets.shape)}"
         )
     return 0.5 * ((targets - predictions) ** 2).mean((0, 1)).sum()
+
+
+GRADIENT_FLOOR = 1e-8
+"""δ of `auxiliary_weight`: gradients of L^ans far below it are noise, so they are not scaled up."""
+
+Gradients = tuple[Tensor, Tensor]
+"""∂L^RL/∂x and ∂L^ans/∂x."""
+
+
+def auxiliary_weight(
+    coefficient: float | Float[Tensor, ""], main: Float[Tensor, "*shape"], auxiliary: Float[Tensor, "*shape"]
+) -> Float[Tensor, ""]:
+    """W = c · ‖∂L^RL/∂x‖ / √(‖∂L^ans/∂x‖² + δ²), so that the weighted gradient of L^ans has c times the norm of L^RL's.
+
+    The ratio of norms does not depend on the scale of rewards and cumulants or on the number of questions, so c has the
+    same meaning on every task. w is differentiable in both gradients, also at zero.
+
+    Args:
+        coefficient: c ≥ 0.
+        main: ∂L^RL/∂x, of any shape.
+        auxiliary: ∂L^ans/∂x, of the same shape.
+    """
+    return _weight(coefficient, (main * main).sum(), (auxiliary * auxiliary).sum())
+
+
+def auxiliary_weights(
+    coefficient: float | Float[Tensor, ""], gradients: Sequence[Gradients], averaging: Averaging | None
+) -> list[Float[Tensor, ""]]:
+    """The `auxiliary_weight` of each pair of gradients.
+
+    Args:
+        coefficient: c ≥ 0.
+        gradients: ∂L^RL/∂x and ∂L^ans/∂x, for several x.
+        averaging: if given, losses are means over the batches of all learners, and so norms are over these batches.
+    """
+    if averaging is None:
+        return [auxiliary_weight(coefficient, *pair) for pair in gradients]
+    squares = torch.stack([(gradient * gradient).sum() for pair in gradients for gradient in pair])
+    # The gradient of the mean over P batches is 1/P of a batch's own.
+    whole = averaging.mean(squares) / averaging.learners
+    return [_weight(coefficient, main, auxiliary) for main, auxiliary in whole.reshape(-1, 2).unbind()]
+
+
+def _weight(
+    coefficient: float | Float[Tensor, ""], main: Float[Tensor, ""], auxiliary: Float[Tensor, ""]
+) -> Float[Tensor, ""]:
+    """The weight for the squares of both norms."""
+    return coefficient * root(main) * torch.rsqrt(auxiliary + GRADIENT_FLOOR**2)

@@ -1,4 +1,4 @@
-"""The networks of the paper's appendix: encoders, the agent's linear heads, and the question network.
+"""The networks of the paper's appendix: encoders, the agent's linear heads, the question network; and acting.
 
 Modules hold the architecture and the initial parameters. The algorithm calls them as pure functions of named
 parameters, such as `AgentNetwork.encode`.
@@ -10,7 +10,7 @@ cumulants of a new question network hardly vary over states, and discovery does 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import ClassVar, Protocol, final
 
@@ -20,7 +20,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.core.types import Observations, Params, batch_shape, map_observations
+from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.types import Observations, Params, SampledActions, batch_shape, map_observations
 
 RELU_GAIN = math.sqrt(2.0)
 
@@ -340,3 +341,32 @@ def _dtype(module: nn.Module) -> torch.dtype:
 
 def _detached_copies(module: nn.Module) -> Params:
     return {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
+
+
+Act = Callable[[Params, Observations, Tensor], SampledActions]
+"""`(θ, observations, noise) -> actions`: samples actions `[B, ...]` for observations `[B, *obs]`."""
+
+
+def sample_actions(
+    network: FunctionalAgent,
+    distribution: ActionDistribution,
+    theta: Params,
+    observations: Observations,
+    drawn: Tensor,
+    with_log_probs: bool,
+) -> SampledActions:
+    """Sample actions `[B, ...]` from π(·|x; θ).
+
+    Args:
+        network: the agent's architecture.
+        distribution: distribution of the actions.
+        theta: θ by name.
+        observations: `[B, *obs]`.
+        drawn: noise `[B, ...]` of `ActionDistribution.draw_noise`, one step of it.
+        with_log_probs: whether to return log π(a|x) too.
+    """
+    features = network.encode(theta, observations, batch_dims=1)
+    noise = network.noise(theta, features, drawn)
+    outputs = network.policy_outputs(theta, features)
+    actions = distribution.sample(outputs, noise)
+    return SampledActions(actions, distribution.log_prob(outputs, actions) if with_log_probs else None)

@@ -1,17 +1,20 @@
-"""Question networks: what η parameterizes. `networks.QuestionNetwork` has an encoder of its own."""
+"""Question networks: what η parameterizes. `networks.QuestionNetwork` has an encoder of its own.
+
+Principal questions are the directions along which the cumulants of a question network vary most.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol, final
+from typing import NamedTuple, Protocol, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.core.networks import RELU_GAIN, linear
+from dgvf_agents.core.networks import RELU_GAIN, QuestionNetwork, inside, linear
 from dgvf_agents.core.types import Observations, Params
 
 
@@ -91,3 +94,82 @@ def _apply(prefix: str, layers: nn.ModuleList, eta: Params, x: Tensor) -> Tensor
         x = nn.functional.linear(x, eta[f"{prefix}{i}.weight"], eta[f"{prefix}{i}.bias"])
         x = torch.relu(x) if i < len(layers) - 1 else x
     return x
+
+
+_NETWORK = "network."
+
+
+@final
+class PrincipalComponents(NamedTuple):
+    """The first k principal components of D cumulants."""
+
+    center: Float[Tensor, " D"]
+    """`[D]`: mean cumulants."""
+    components: Float[Tensor, "k D"]
+    """`[k, D]`: orthonormal rows, the one with the largest variance first."""
+
+
+def principal_components(cumulants: Float[Tensor, "N D"], count: int) -> PrincipalComponents:
+    """The first `count` principal components of cumulants `[N, D]`.
+
+    The largest entry of each component is positive, so that the same cumulants give the same components.
+
+    Raises:
+        ValueError: `count` is not in 1 ... D.
+    """
+    if not 1 <= count <= cumulants.shape[1]:
+        raise ValueError(f"count must be in 1 ... {cumulants.shape[1]}, got {count!r}")
+    center = cumulants.double().mean(0)
+    deviation = cumulants.double() - center
+    _, vectors = torch.linalg.eigh(deviation.T @ deviation)  # by ascending variance
+    components = vectors.flip(-1).T[:count]
+    largest = components.gather(1, components.abs().argmax(1, keepdim=True))
+    return PrincipalComponents(*(part.to(cumulants.dtype) for part in (center, components * largest.sign())))
+
+
+@final
+class PrincipalQuestions(nn.Module):
+    """A question network whose cumulants are k linear combinations of another network's: u′ = A (u - m).
+
+    All questions have one discount, so their returns combine as their cumulants do: G′ = A (G - m / (1 - γ)) where the
+    episode does not end. With orthonormal rows of A, the answer loss of all D principal questions is the D
+    questions' answer loss, and the first k are the part of it that varies most. Nothing is rescaled.
+    """
+
+    shares_encoder = False
+    learns_discounts = False
+
+    def __init__(self, network: QuestionNetwork, count: int) -> None:
+        """
+        Args:
+            network: with D questions and no discount head.
+            count: k, in 1 ... D.
+
+        Raises:
+            ValueError: `count` is out of its range, or the network learns discounts.
+        """
+        check_counts(count=count)
+        if count > network.num_questions:
+            raise ValueError(f"count must be <= {network.num_questions}, the number of questions, got {count!r}")
+        if network.learns_discounts:
+            raise ValueError("network must have no discount head: questions with several discounts cannot be combined")
+        super().__init__()
+        self.network = network
+        self.num_questions = count
+
+    def params(self) -> Params:
+        """η: the network's parameters, then m `[D]` and A `[k, D]`, at first the first k questions."""
+        named = {f"{_NETWORK}{name}": value for name, value in self.network.params().items()}
+        some = next(iter(named.values()))
+        first = torch.eye(self.num_questions, self.network.num_questions, dtype=some.dtype, device=some.device)
+        return {**named, "center": some.new_zeros(self.network.num_questions), "components": first}
+
+    def ask(self, eta: Params, windows: Observations) -> tuple[Float[Tensor, "T B k"], None]:
+        """Cumulants `[T, B, k]` of windows `[T, B, *window]`."""
+        cumulants, _ = self.network.ask(inside(eta, _NETWORK), windows)
+        return nn.functional.linear(cumulants - eta["center"], eta["components"]), None
+
+
+def principal_eta(eta: Params, principal: PrincipalComponents) -> Params:
+    """η of `PrincipalQuestions` from its network's η, and components of its cumulants."""
+    return {**{f"{_NETWORK}{name}": value for name, value in eta.items()}, **principal._asdict()}

@@ -10,8 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_positive_or_infinite
-from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns
-from dgvf_agents.core.vtrace import vtrace
+from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, vtrace
 
 
 class TargetInputs(NamedTuple):
@@ -75,7 +74,7 @@ class OnPolicyTargets(TargetRule):
 @final
 @dataclass(frozen=True)
 class VTraceTargets(TargetRule):
-    """V-trace (Espeholt et al. 2018), for experience of an earlier policy; see `dgvf_agents.core.vtrace`."""
+    """V-trace (Espeholt et al. 2018), for experience of an earlier policy; see `dgvf_agents.core.returns`."""
 
     rho_bar: float = 1.0
     """ρ̄ > 0; may be infinite."""

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_counts, check_fractions_below_one, check_not_negative
+from dgvf_agents.core.distributions import one_hot
 from dgvf_agents.core.losses import regression_loss
-from dgvf_agents.core.one_hot import one_hot
 from dgvf_agents.core.question_networks import QuestionFunctions
 from dgvf_agents.core.returns import bootstrapped_returns, per_step_discounts, window_index
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations

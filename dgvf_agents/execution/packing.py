@@ -17,8 +17,6 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dgvf_agents.core.acting import sample_actions
-from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import (
     InnerState,
     Numbers,
@@ -27,6 +25,8 @@ from dgvf_agents.core.inner_update import (
     meta_loss_gradient,
     update_with_meta_loss,
 )
+from dgvf_agents.core.metrics import InnerMetrics
+from dgvf_agents.core.networks import sample_actions
 from dgvf_agents.core.optimizers import clip_by_global_norm, clip_heads_separately
 from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
 

@@ -8,9 +8,9 @@ from typing import NamedTuple, final
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.acting import Act
-from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule
+from dgvf_agents.core.metrics import InnerMetrics
+from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import MetaLossFunction, UpdateFunction, UpdateWithMetaLossFunction
 from dgvf_agents.execution.compiling import Compilation, Compiled

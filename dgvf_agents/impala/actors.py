@@ -18,8 +18,8 @@ from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head, exploration_matrices
-from dgvf_agents.core.acting import sample_actions
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
+from dgvf_agents.core.networks import sample_actions
 from dgvf_agents.core.types import Observations, Params, SampledActions
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.packing import KEY, Packing

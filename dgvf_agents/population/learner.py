@@ -8,8 +8,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.inner_metrics import InnerMetrics
 from dgvf_agents.core.inner_update import InnerState
+from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.compiling import Compilation, Compiled

@@ -10,8 +10,8 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from dgvf_agents.core.acting import Act
 from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.devices import upload

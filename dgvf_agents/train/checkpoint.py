@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.core.finite import check_finite
+from dgvf_agents.core.metrics import check_finite
 from dgvf_agents.storage.files import DamagedFileError, write_bytes
 from dgvf_agents.storage.model_file import networks_only, read_model_file
 from dgvf_agents.train.algorithms import load_model

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.core.principal_questions import principal_components, principal_eta
+from dgvf_agents.core.question_networks import principal_components, principal_eta
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params
 from dgvf_agents.train.algorithms import load_model

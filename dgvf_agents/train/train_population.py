@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import final
 
-from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.recorder import StopRequest, TrainingInterruptedError, stop_requests

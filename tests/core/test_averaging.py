@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.auxiliary_weight import GRADIENT_FLOOR, auxiliary_weight, auxiliary_weights
 from dgvf_agents.core.averaging import Averaging
+from dgvf_agents.core.losses import GRADIENT_FLOOR, auxiliary_weight, auxiliary_weights
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

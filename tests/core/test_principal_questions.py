@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
-from dgvf_agents.core.principal_questions import (
+from dgvf_agents.core.question_networks import (
     PrincipalComponents,
     PrincipalQuestions,
     principal_components,

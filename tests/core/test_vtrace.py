@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import StopGradientInputs, main_loss, meta_loss_gradient
-from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns
+from dgvf_agents.core.returns import VTrace, bootstrapped_returns, lambda_returns, vtrace
 from dgvf_agents.core.targets import VTraceTargets
-from dgvf_agents.core.vtrace import VTrace, vtrace
 from tests.core.metagradient_problem import Case, problem_of, rule_of
 from tests.core_oracles import slow_vtrace
 

@@ -20,7 +20,7 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecMo
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.auxiliary_tasks import question_network
 from dgvf_agents.cli import main
-from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params
 from dgvf_agents.rollout.checks import step

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.core.finite import NotFiniteError
+from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig, preset
 from dgvf_agents.train.folder import RunFolder

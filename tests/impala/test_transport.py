@@ -1,0 +1,82 @@
+"""Frame stacks travel as unique frames, without loss."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dgvf_agents.impala.transport import decode, decode_finals, encode
+
+
+def _frames(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
+    return rng.integers(0, 256, (count, size, size), np.uint8)
+
+
+def _episodes(
+    rng: np.random.Generator, steps: int, done: np.ndarray, channels: int, size: int, pad: str
+) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """Stacks of episodes that end where `done` `[T, B]` says: observations `[T + 1, B, ...]`, finals, ends."""
+    num_envs = done.shape[1]
+
+    def first() -> np.ndarray:
+        newest = _frames(rng, 1, size)
+        older = np.zeros((channels - 1, size, size), np.uint8) if pad == "zeros" else np.repeat(newest, channels - 1, 0)
+        return np.concatenate([older, newest])
+
+    stacks = [first() for _ in range(num_envs)]
+    observations, finals = [np.stack(stacks)], []
+    for t in range(steps):
+        for b in range(num_envs):
+            stacks[b] = np.concatenate([stacks[b][1:], _frames(rng, 1, size)])
+            if done[t, b] and t < steps - 1:
+                finals.append(stacks[b])
+                stacks[b] = first()
+        observations.append(np.stack(stacks))
+    last = np.stack(finals) if finals else np.zeros((0, channels, size, size), np.uint8)
+    ends = np.nonzero(done[:-1])
+    return np.stack(observations), last, (ends[0], ends[1])
+
+
+@given(st.integers(2, 8), st.integers(1, 3), st.integers(2, 4), st.sampled_from(["zeros", "repeat"]), st.data())
+def test_stacks_of_several_episodes_are_restored(
+    steps: int, num_envs: int, channels: int, pad: str, data: st.DataObject
+) -> None:
+    flags = data.draw(st.lists(st.booleans(), min_size=steps * num_envs, max_size=steps * num_envs))
+    done = np.array(flags).reshape(steps, num_envs)
+    observations, finals, ends = _episodes(np.random.default_rng(0), steps, done, channels, 3, pad)
+    stacks = encode(observations, finals, ends)
+    if stacks is None:  # most steps are episode ends
+        assert done[:-1].mean() >= 0.4
+        return
+    for start in (0, 1):
+        out = np.zeros((steps, num_envs + 2, channels, 3, 3), np.uint8)
+        decode(stacks, out[:, 1:-1], start)
+        np.testing.assert_array_equal(out[:, 1:-1], observations[start : start + steps])
+        assert not out[:, [0, -1]].any()  # other columns of the batch
+    np.testing.assert_array_equal(decode_finals(stacks), finals)
+
+
+def test_a_rollout_of_one_environment_is_a_third_as_large() -> None:
+    """20 steps of four frames of 84 x 84 bytes: 21 stacks have 24 frames between them."""
+    done = np.zeros((20, 1), bool)
+    observations, finals, ends = _episodes(np.random.default_rng(0), 20, done, 4, 84, "repeat")
+    stacks = encode(observations, finals, ends)
+    assert stacks is not None
+    assert observations.nbytes == 21 * 4 * 84 * 84 == 592_704
+    assert stacks.frames.nbytes == 24 * 84 * 84 == 169_344
+    assert sum(array.nbytes for array in stacks) < 170_000
+
+
+def test_an_episode_end_costs_one_stack() -> None:
+    done = np.zeros((20, 1), bool)
+    done[7] = True
+    stacks = encode(*_episodes(np.random.default_rng(0), 20, done, 4, 84, "zeros"))
+    assert stacks is not None
+    assert len(stacks.frames) == 24 + 4  # and the final observation one frame: the one that would have followed
+
+
+def test_images_that_are_no_stacks_are_left_alone() -> None:
+    observations = np.random.default_rng(0).integers(0, 256, (6, 2, 3, 5, 5), np.uint8)
+    none = np.zeros(0, np.int64)
+    assert encode(observations, observations[0, :0], (none, none)) is None

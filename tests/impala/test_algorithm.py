@@ -314,8 +314,7 @@ def test_simulated_rollouts_train_the_same_agent(monkeypatch: pytest.MonkeyPatch
     ("steps", "at_rollout_end"),
     [(5 * BATCH + COPIES, False), (5 * BATCH + 3 * COPIES, False), (6 * BATCH, False), (6 * BATCH, True)],
 )
-@pytest.mark.parametrize("questions", ["shared", "independent"])
-@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize(("questions", "simulated"), [("shared", False), ("independent", True)])
 def test_training_goes_on_from_the_middle_of_an_unroll(
     questions: str, steps: int, at_rollout_end: bool, simulated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,15 +177,6 @@ def test_a_process_that_dies_is_called_again_after_a_delay(fleet_on: Fleet) -> N
     assert (len(ray.actors), ray.actors[0].processes) == (1, 1)  # Ray restarts it by itself
 
 
-def test_an_actor_that_was_ended_is_made_again(fleet_on: Fleet) -> None:
-    ray = FakeRay()
-    fleet = fleet_on(ray)
-    fleet.collect(1, PARAMETERS)
-    ray.kill(ray.actors[0])
-    assert len(fleet.collect(2, PARAMETERS)) == 2
-    assert [one.alive for one in ray.actors] == [False, True]
-
-
 def test_an_environment_that_always_raises_ends_training(fleet_on: Fleet) -> None:
     ray = FakeRay(lambda *call: RayTaskError(ValueError("the lamp is broken")))
     fleet = fleet_on(ray)

@@ -174,7 +174,7 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
 
     @property
     def metrics(self) -> InnerMetrics | None:
-        """What the last inner update reports; `None` before the first."""
+        """Metrics of the last inner update; `None` before the first."""
         return self.learner.metrics
 
     @property
@@ -306,7 +306,7 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
 
     def _setup_rollout_buffer(self) -> None:
-        """What callbacks see of a rollout."""
+        """The local variables that callbacks see during a rollout."""
         several = isinstance(self.observation_space, gym.spaces.Dict)
         kind = self.rollout_buffer_class or (DictRolloutBuffer if several else RolloutBuffer)
         spaces, factors = (self.observation_space, self.action_space), (self.gae_lambda, self.gamma)
@@ -404,7 +404,7 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
             self._sync_policy()
 
     def annealed_settings(self) -> AnnealedSettings:
-        """What schedules give for the next update.
+        """The schedules' values for the next update.
 
         Raises:
             ValueError: a schedule returns something else than a number in its range.

@@ -32,7 +32,7 @@ class AnnealedSettings(NamedTuple):
         ent_coef: float | Schedule,
         auxiliary_coefficient: float | Schedule,
     ) -> AnnealedSettings:
-        """What schedules give.
+        """The schedules' values.
 
         Args:
             progress: the remaining progress, from 1 to 0.

@@ -209,7 +209,7 @@ class PolicyFunctions:
         return isinstance(self._policy.action_dist, StateDependentNoiseDistribution)
 
     def _latent(self, params: Params, features: Tensor) -> Tensor:
-        """What the policy head is linear in."""
+        """Input of the policy head."""
         own = features if self._policy.share_features_extractor else features[..., : self._policy.features_dim]
         return functional_call(self._actor, _under("module.", params), (own,))
 

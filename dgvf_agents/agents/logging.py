@@ -1,4 +1,4 @@
-"""What is logged of updates, questions and meta-updates, and the log's own state."""
+"""Metrics of updates, questions and meta-updates in the log, and the log's own state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def record_meta_updates(logger: Logger, learner: DiscoveryLearner, learning_rate
 
 
 def get_log(logger: Logger | None) -> dict[str, Any] | None:
-    """What was recorded since the last row."""
+    """Metrics recorded since the last row."""
     if logger is None:
         return None
     values = {key: value for key, value in logger.name_to_value.items() if isinstance(value, int | float | str)}

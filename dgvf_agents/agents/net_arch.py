@@ -37,6 +37,6 @@ def layers_of(net_arch: Any) -> dict[str, list[int]] | None:
 
 
 def _in_current_notation(net_arch: Any) -> Any:
-    """What a list that holds one dict means."""
+    """The meaning of a list that holds one dict."""
     former = isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping)
     return net_arch[0] if former else net_arch

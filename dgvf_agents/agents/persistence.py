@@ -90,7 +90,7 @@ _NOT_SAVED = ("actor_settings", "device", "env", "policy", "tensorboard_log")
 """Arguments that are decided where a file is loaded, and the policy, which is built from its class."""
 
 _SET_BY_ZOO = ("clip_range", "lr_schedule")
-"""What RL Baselines3 Zoo gives as `custom_objects` for all algorithms."""
+"""The `custom_objects` that RL Baselines3 Zoo passes to all algorithms."""
 
 _LARGEST = {"n_envs": 1 << 16, "n_steps": 1 << 20, "question_window": 1 << 12}
 """Sizes that no parameter in a file has, at most."""
@@ -353,7 +353,7 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
         return copy
 
     def _fitted(self, stored: StoredModel) -> StoredModel:
-        """What a file holds, with its records, if it fits this model.
+        """A file's contents with its records, if it fits this model.
 
         Raises:
             DamagedFileError: it does not; the message names the part.
@@ -404,7 +404,7 @@ class PersistentAlgorithm(OnPolicyAlgorithm, ABC):
         )
 
     def _state_dicts(self, stored: StoredModel) -> dict[str, Any]:
-        """What a file holds, as `get_parameters` returns it."""
+        """A file's contents, as `get_parameters` returns them."""
         if stored.learner is None:
             return stored.parameters or {}
         own = self.learner.get_state()

@@ -148,7 +148,7 @@ class DGVFPolicy(ActorCriticPolicy):
         )
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        """What a policy saved alone is built with; Stable-Baselines3's leaves the sharing out."""
+        """Constructor arguments of a policy saved alone; Stable-Baselines3's omit the sharing."""
         return {
             **super()._get_constructor_parameters(),
             "net_arch": self._layers,

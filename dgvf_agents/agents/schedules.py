@@ -55,12 +55,12 @@ def geometric(start: float, end: float | None) -> float | GeometricSchedule:
 
 
 def scheduled(name: str, start: float, end: float | None) -> float | LinearSchedule | GeometricSchedule:
-    """What a constructor takes for a hyperparameter of `SCHEDULED`, from its value and `final_NAME`."""
+    """The constructor's argument for a hyperparameter of `SCHEDULED`, from its value and `final_NAME`."""
     return (linear if record()[name].schedule == "linear" else geometric)(start, end)
 
 
 def value_at(number: float | Schedule, progress_remaining: float) -> float:
-    """What a number or a schedule is now."""
+    """The current value of a number or a schedule."""
     return float(number(progress_remaining) if callable(number) else number)
 
 
@@ -84,7 +84,7 @@ def checked_value_at(name: str, number: float | Schedule, progress_remaining: fl
 
 
 def _as_float(given: Any) -> float:
-    """What a schedule gives; NaN where it is no number. Text is none, even if it could be read as one."""
+    """A schedule's value; NaN if it is not a number. Text is not, even if it could be parsed as one."""
     try:
         return math.nan if isinstance(given, str | bytes) else float(given)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What a question asks, in plain words computed from its values."""
+"""Captions: a question in plain words, computed from its values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Term(NamedTuple):
     """A landmark in the description of a cumulant."""
 
     words: str
-    """What raises the cumulant."""
+    """The landmark in words, as it raises the cumulant."""
     explained: float
     """Share of the cumulant's variance that it explains beyond the terms before it."""
 
@@ -34,7 +34,7 @@ class Caption(NamedTuple):
     headline: str
     """The question, as one would ask it; or that it has no name, and what it correlates with."""
     facts: tuple[str, ...]
-    """What else can be said of it."""
+    """Further facts."""
     explained: float = 0.0
     """Share of the cumulant's variance that the landmarks of a name explain together."""
 

@@ -1,4 +1,4 @@
-"""What the atlas needs to know of a world: where to ask questions, and how to name and draw values there.
+"""The interface between a world and the atlas: where to ask questions, and how to name and draw values there.
 
 Collect-Objects, PuddleWorld and games on images have their domains. Write one for a world of your own, and register it
 for the world's dynamics in the module that defines them, as `examples/key_room.py` does::
@@ -57,9 +57,9 @@ class Wording(NamedTuple):
     number: str = "+.2f"
     """Format of cumulants."""
     points: str = "states"
-    """What the points are."""
+    """Noun for the points."""
     landmarks: str = "places"
-    """What the landmarks are."""
+    """Nouns for the landmarks."""
     task: str = ""
     """A sentence on the task."""
     maps: str = ""
@@ -76,9 +76,9 @@ class Domain(ABC):
     acting: np.ndarray
     """`[N]` boolean: the agent acts there; false in terminal states."""
     landmarks: Sequence[Landmark] = ()
-    """What captions may refer to."""
+    """Landmarks that captions may refer to."""
     targets: Sequence[Target] = ()
-    """What may be decoded from the features."""
+    """Quantities that may be decoded from the features."""
     distance: np.ndarray | None = None
     """`[N]`: how far the end of the task is, if known."""
     table: TransitionTable | None = None
@@ -116,7 +116,7 @@ class Domain(ABC):
         return self.layout.panels[-1]
 
     def facts(self, cumulant: np.ndarray) -> list[str]:
-        """What else can be said of a cumulant `[N]`; nothing by default."""
+        """Further facts about a cumulant `[N]`; none by default."""
         return []
 
     def outcomes(self, cumulants: np.ndarray, discounts: np.ndarray, answers: np.ndarray) -> np.ndarray | None:

@@ -75,7 +75,7 @@ class Rooms(Domain):
         return next((panel for panel in panels if (panel.example.first, panel.example.second) == objects), panels[-1])
 
     def facts(self, cumulant: np.ndarray) -> list[str]:
-        """What taking the first object does to a cumulant."""
+        """The effect of taking the first object on a cumulant."""
         if len(self.layout.panels) != 2:
             return []
         before, after = (panel.spread(cumulant) for panel in self.layout.panels)

@@ -140,7 +140,7 @@ class MapFigures:
         return files
 
     def context(self) -> dict[str, Any]:
-        """What only this page shows."""
+        """Variables of this page's template."""
         rows = [
             (agent.label, color, agent.history[-1].numbers, agent.exact_return)
             for agent, color in zip(self._agents, cycle(COLORS))
@@ -170,7 +170,7 @@ class MapFigures:
         }
 
     def script_data(self) -> dict[str, Any]:
-        """What the page's script shows: the values behind the maps, and the episode."""
+        """Data of the page's script: the values behind the maps, and the episode."""
         values, episode = self._questions.values, self._followed.episode
         quantities = {
             "cumulant": values.cumulants,
@@ -419,7 +419,7 @@ class EpisodeFigures:
         return files
 
     def context(self) -> dict[str, Any]:
-        """What only this page shows."""
+        """Variables of this page's template."""
         episode = self.episode
         return {
             "episode": episode,
@@ -433,7 +433,7 @@ class EpisodeFigures:
         }
 
     def script_data(self) -> dict[str, Any]:
-        """What the page's script moves through."""
+        """Data of the page's script: frames, actions, rewards and questions."""
         episode, questions = self.episode, {}
         for number, found in self.gradients.items():
             lines = dict(zip("ugy", (rounded(line, 4) for line in lines_of(self._values, number)), strict=False))

@@ -15,7 +15,7 @@ from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.rendering import LiveOverlay, Overlay
 
 QUANTITIES = ("cumulant", "answer", "discount")
-"""What may be drawn of a question."""
+"""Quantities of a question that may be drawn."""
 _KEYS = "Keys: left and right for the question, up and down for cumulant, answer and discount."
 
 

@@ -82,7 +82,7 @@ class Panel(NamedTuple):
     """One map: states that differ in position alone."""
 
     name: str
-    """What these states have in common, in a few words."""
+    """The common property of these states, in a few words."""
     layout: np.ndarray
     """`[rows, columns]` integer: the state at each position, -1 if there is none; rows as in `rendering.Overlay`."""
     example: Any

@@ -1,4 +1,4 @@
-"""What an agent's networks compute at every point: cumulants, discounts, answers, features, policy and value."""
+"""Outputs of an agent's networks at every point: cumulants, discounts, answers, features, policy and value."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _in_batches(function: Callable[[Tensor], tuple[np.ndarray, ...]], observatio
 
 
 def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
-    """What answers are linear in: the policy's features, then the value's if it has an encoder of its own."""
+    """Input of the answer head: the policy's features, then the value's if it has an encoder of its own."""
     policy.set_training_mode(False)
     features = policy.extract_features(observations)
     return features if isinstance(features, Tensor) else torch.cat(features, -1)

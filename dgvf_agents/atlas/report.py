@@ -58,7 +58,7 @@ class Questions:
     captions: tuple[Caption, ...]
     """`[D]`: what each asks."""
     principal: Principal
-    """What they have in common."""
+    """Principal components of their cumulants."""
     principal_names: tuple[Caption, ...]
     """`[K]`: names of the principal questions."""
 
@@ -72,7 +72,7 @@ class Checkpoint(NamedTuple):
     cumulants: np.ndarray | None
     """`[N, D]` at the points that count; `None` if the agent has no questions."""
     numbers: dict[str, float | None]
-    """What is told of it: its steps; of its questions (`None` without any) the variation, the effective number and the
+    """Its metrics: its steps; of its questions (`None` without any) the variation, the effective number and the
     likeness to the last ones; both ranks of the features; how well each of the domain's targets is decoded, by key."""
 
 
@@ -90,7 +90,7 @@ class RunReport:
     agent: AgentValues
     """Features, policy and value."""
     questions: Questions | None
-    """What it asks; `None` if its task has no questions."""
+    """Its questions; `None` if its task has none."""
     history: tuple[Checkpoint, ...]
     """Checkpoints, the latest last."""
     exact_return: float | None
@@ -109,7 +109,7 @@ class RunReport:
 
     @property
     def label(self) -> str:
-        """What to call it."""
+        """Its name on pages: method and seed."""
         return f"{_NAMES.get(self.config.task, self.config.task)}, seed {self.config.seed}"
 
     @property
@@ -207,7 +207,7 @@ def _checkpoint(steps: int, model: DiscoveryAlgorithm, agent: AgentValues, domai
 
 
 def lead(report: RunReport) -> str:
-    """What an agent asks, how much of it has a name, and what the main task relies on."""
+    """The first paragraph of a page: the questions, how many have a name, and the task's reliance on them."""
     questions, wording = report.asked(), report.domain.wording
     principal = questions.principal
     count, kinds = len(questions.captions), len(questions.ranking.kinds)

@@ -1,4 +1,4 @@
-"""What all benchmarks share: cases that are measured one by one, tables of the results, and a report."""
+"""The benchmark harness: cases that are measured one by one, tables of the results, and a report."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Benchmark(ABC):
 
     @abstractmethod
     def cases(self) -> Sequence[Row]:
-        """What is measured, in the order of the report."""
+        """The cases, in the order of the report."""
 
     @abstractmethod
     def measure(self, case: Row) -> Row:

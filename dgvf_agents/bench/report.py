@@ -1,4 +1,4 @@
-"""What a benchmark writes: its rows with their settings, versions and hardware."""
+"""A benchmark's report: rows with their settings, versions and hardware."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch
 
 
 def header_of(command: str, settings: Any) -> Row:
-    """What a report says besides its rows: the whole command, its settings, versions and hardware.
+    """The head of a report: the whole command, its settings, versions and hardware.
 
     Args:
         command: without its options.

@@ -181,7 +181,7 @@ def _check_out(path: Path) -> None:
 
 
 def _next_commands(config: TrainConfig, path: str) -> list[str]:
-    """What can be done with a trained agent."""
+    """Commands to try next with a trained agent."""
     asks = config.task in ("discovered", "random") and config.question_encoder == "independent"
     watch = f"dgvf watch {path}{' --questions' if asks and config.atari is None else ''}"
     return [f"dgvf evaluate {path}", watch, *([f"dgvf atlas {path}"] if asks else [])]

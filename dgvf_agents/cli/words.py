@@ -28,7 +28,7 @@ COMMANDS = {
     "draw": "Draw an experiment's picture from a folder of records alone.",
     "bench": "Measure speed, side by side in one run.",
 }
-"""What each command does, by name."""
+"""Descriptions of the commands, by name."""
 
 
 def _words(choices: Any, following: Any = None) -> dict[str, Any]:

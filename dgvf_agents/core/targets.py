@@ -14,7 +14,7 @@ from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, vtrac
 
 
 class TargetInputs(NamedTuple):
-    """What targets are computed from, stop-gradient inputs of the loss."""
+    """Inputs of the targets; stop-gradient inputs of the loss."""
 
     rewards: Float[Tensor, "T B"]
     """`[T, B]`: r_{t+1}."""

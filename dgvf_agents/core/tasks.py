@@ -22,7 +22,7 @@ from dgvf_agents.core.types import Observations, Params, Rollout, map_observatio
 
 
 class AuxiliaryTask(ABC):
-    """What the answer network learns to predict."""
+    """An auxiliary task: the targets and the loss of the answer network."""
 
     discovers: bool = False
     """Whether the meta-gradient trains η."""

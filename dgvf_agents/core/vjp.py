@@ -14,7 +14,7 @@ Result = TypeVar("Result")
 
 
 Addend = Tensor | float | None
-"""What is added to a product: a tensor, or 0.0 for nothing; `None`: the product is not needed."""
+"""Addend of a product: a tensor, or 0.0 for none; `None`: the product is not needed."""
 
 
 class PullBack(Protocol):

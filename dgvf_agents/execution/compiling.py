@@ -83,7 +83,7 @@ class Compilation:
 
 
 def _layout(leaves: list[Tensor], gradients: bool) -> tuple[Any, ...]:
-    """What a compilation is for: whether there is a pull-back, and sizes, strides and types of the arguments."""
+    """Key of a compilation: whether there is a pull-back, and sizes, strides and types of the arguments."""
     sizes, strides = tuple(map(Tensor.size, leaves)), tuple(map(Tensor.stride, leaves))
     return gradients, sizes, strides, tuple(map(_type, leaves))
 

@@ -146,7 +146,7 @@ def _alike(tensors: Sequence[Tensor]) -> list[list[int]]:
 
 
 class _Shared(NamedTuple):
-    """What all graphs on a device share."""
+    """State shared by all graphs on a device."""
 
     stream: Any
     """For capturing."""

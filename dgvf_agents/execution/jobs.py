@@ -69,7 +69,7 @@ class CompilationError(RuntimeError):
 
 
 def failure(error: Exception, details: str = "") -> NoCompilerError | CompilationError:
-    """What to raise for an error of the compiler."""
+    """The exception for an error of the compiler."""
     message = f"{type(error).__name__}: {error}"
     kind = NoCompilerError if lacks_compiler(message) else CompilationError
     return kind(f"{message}\n{details}".strip())

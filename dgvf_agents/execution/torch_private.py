@@ -1,4 +1,4 @@
-"""What this package uses of PyTorch beyond its public interface, in one place, for whoever tries another version.
+"""All private parts of PyTorch that this package uses, in one place, for whoever tries another version.
 
 Functions import PyTorch's compiler when they are called: a process that trains with compiled functions never does.
 """

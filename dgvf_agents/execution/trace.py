@@ -28,7 +28,7 @@ Run = Callable[[list[Tensor]], list[Tensor]]
 @final
 @dataclass(frozen=True)
 class Interface:
-    """What the graphs of a function take and return."""
+    """Inputs and outputs of a function's graphs."""
 
     result: Any
     """Template of the results."""

@@ -28,14 +28,14 @@ Figure = Literal["curves", "studies"]
 @final
 @dataclass(frozen=True)
 class Experiment:
-    """What is compared, on which worlds and with which seeds."""
+    """Compared settings, with their worlds and seeds."""
 
     name: str
     """Its name in `dgvf reproduce`."""
     summary: str
     """One line; the title of its figure."""
     settings: Callable[[str], Sequence[Setting]]
-    """What is compared on a world, in the order in which it is run."""
+    """Settings compared on a world, in the order of the runs."""
     worlds: tuple[str, ...]
     """Those that it is declared for; none on Atari, where the command names games."""
     seeds: int = 5

@@ -210,7 +210,7 @@ CHANGES: tuple[tuple[str, str], ...] = ()
 
 @final
 class Finding(NamedTuple):
-    """What the records say of a claim."""
+    """Evidence on a claim from the records."""
 
     claim: Claim
     verdict: Verdict

@@ -65,7 +65,7 @@ class Cell:
     """One run of an experiment."""
 
     setting: Setting
-    """What is run."""
+    """The configuration of the run."""
     seed: int
     """Seed of everything random."""
     config: TrainConfig = field(hash=False)

@@ -24,7 +24,7 @@ _EVALUATION: dict[str, Changes] = {"puddle-world": {"evaluation_kwargs": {"max_e
 """What experiments change in a world's preset: a seed that is lost must not count as -5,000."""
 
 FRESH_SEED = 1_000
-"""What is added to the seed of a run on the questions of another run."""
+"""Offset of the seed of a run on the questions of another run."""
 
 ScaleName = Literal["tiny", "demo", "small", "full"]
 
@@ -46,7 +46,7 @@ _TINY_BATCH: dict[str, Any] = {"n_envs": 4, "n_steps": 5, "unroll_length": 3, "q
 @final
 @dataclass(frozen=True)
 class Scale:
-    """What is changed in every configuration of an experiment."""
+    """Changes to every configuration of an experiment."""
 
     fraction: float = 1.0
     """Of the preset's environment steps."""

@@ -85,7 +85,7 @@ def wrapped(factory: EnvFactory, num_envs: int, seed: int | None) -> VecEnv:
 @final
 @dataclass(frozen=True)
 class ActorSpec:
-    """What actors are made of. Travels to other processes."""
+    """Constructor arguments of actors; sent to other processes."""
 
     environment: EnvFactory
     """Makes the environments."""
@@ -216,7 +216,7 @@ def _act(
 
 
 def _of_episode(info: dict[str, Any]) -> dict[str, Any]:
-    """What Stable-Baselines3 reads of a finished episode."""
+    """A finished episode's info, as Stable-Baselines3 reads it."""
     return {name: info[name] for name in ("episode", "is_success") if name in info}
 
 

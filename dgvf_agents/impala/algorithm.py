@@ -303,7 +303,7 @@ class DGVFImpala(DiscoveryAlgorithm):
         return dataclasses.replace(settings, address=self._several.from_first(own), namespace=namespace)
 
     def _parameters(self) -> Parameters:
-        """What actors act with."""
+        """Parameters that actors act with."""
         self._prepare_update()  # weights may have been written into the policy
         statistics = {name: value.cpu().numpy() for name, value in self._functions.statistics().items()}
         return Parameters(self.learner.updates, self._policy_theta[KEY].cpu().numpy(), statistics)

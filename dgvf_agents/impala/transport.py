@@ -1,4 +1,4 @@
-"""What travels between actors and the learner, and the learner's batch made of it. All arrays are NumPy's.
+"""Messages between actors and the learner, and the learner's batch made of them. All arrays are NumPy's.
 
 Frame stacks travel as unique frames: consecutive observations of a stack share all frames but one.
 """

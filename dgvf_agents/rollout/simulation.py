@@ -24,7 +24,7 @@ MAX_STEPS = 8
 
 
 class StepOutcome(NamedTuple):
-    """What `VecEnv.step` returns."""
+    """The result of `VecEnv.step`."""
 
     observations: np.ndarray
     rewards: np.ndarray

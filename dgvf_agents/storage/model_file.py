@@ -61,16 +61,16 @@ _PARTS: dict[str, Any] = {
     "statistics": dict,
     "training": dict | None,
 }
-"""What a document holds, as JSON."""
+"""Fields of a document, with their JSON types."""
 
 
 @final
 @dataclass(frozen=True)
 class ModelFile:
-    """What is in a file."""
+    """The contents of a file."""
 
     document: dict[str, Any]
-    """What JSON holds."""
+    """The JSON document."""
     tensors: dict[str, Tensor] = field(default_factory=dict)
     """On the CPU."""
     pickled: dict[str, bytes] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class ModelFile:
 
     @classmethod
     def from_bytes(cls, contents: bytes) -> ModelFile:
-        """What `to_bytes` was called on.
+        """The file that `to_bytes` was called on.
 
         Raises:
             DamagedFileError: the bytes are not what `to_bytes` gave.
@@ -133,7 +133,7 @@ _READ_ERRORS = (
     RuntimeError,  # of nested JSON, of members with unknown flags, of encrypted ones
     safetensors.SafetensorError,
 )
-"""What reading a damaged archive, or what is in it, raises."""
+"""Exceptions of reading a damaged archive or its members."""
 
 
 @contextmanager
@@ -244,12 +244,12 @@ def _versions() -> str:
 @final
 @dataclass(frozen=True)
 class StoredModel:
-    """What a file holds, before it is compared with a model."""
+    """A file's contents, before they are compared with a model."""
 
     attributes: dict[str, Any]
     """Of the model, by name."""
     versions: str
-    """What the model was saved with, for people to read."""
+    """Versions that the model was saved with, for information only."""
     learner: dict[str, Any] | None = None
     """Fields of `LearnerState`; `None` in files of Stable-Baselines3."""
     statistics: Any = None
@@ -263,7 +263,7 @@ class StoredModel:
 @final
 @dataclass(frozen=True)
 class Restoring:
-    """What may be restored of a file's attributes, and how."""
+    """Attributes of a file that may be restored, and how."""
 
     vocabulary: Vocabulary
     """The classes that files may name."""

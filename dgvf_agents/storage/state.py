@@ -105,7 +105,7 @@ class TrainingState(NamedTuple):
 @final
 @dataclass(frozen=True)
 class Spaces:
-    """What the shapes and the range of values in a rollout depend on."""
+    """Settings that the shapes and ranges of a rollout depend on."""
 
     observation: gym.Space
     """Of one environment."""

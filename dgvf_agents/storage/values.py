@@ -83,7 +83,7 @@ class Encoder:
         self._seen: dict[Any, tuple[str, Tensor, int]] = {}  # with the tensor, whose address stays its own thereby
 
     def encode(self, value: Any, place: str) -> Any:
-        """What `json.dumps` takes.
+        """A value for `json.dumps`.
 
         Args:
             value: what to encode.
@@ -197,7 +197,7 @@ _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
-    """What `Encoder.encode` was given, with dicts for named tuples.
+    """The value that `Encoder.encode` was given, with dicts for named tuples.
 
     `check_references` first: decoding copies arrays.
 

@@ -65,7 +65,7 @@ def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> Ve
 
 
 def worlds_of(config: TrainConfig) -> str | None:
-    """What differs between the environments of training and of evaluation, in one line; `None` if nothing does."""
+    """Differences between the environments of training and evaluation, in one line; `None` if there are none."""
     if config.env_kwargs == config.evaluation_kwargs:
         return None
 

@@ -289,7 +289,7 @@ _CODE = ("dgvf_agents", "dgvf_envs")
 @final
 @dataclass(frozen=True)
 class Origin:
-    """What a process trained a run with."""
+    """Versions and hardware that a process trained a run with."""
 
     steps: int
     """Environment steps at which the process began."""

@@ -68,7 +68,7 @@ class LearnerError(RuntimeError):
 
 
 class _Job(NamedTuple):
-    """What every learner gets."""
+    """Arguments of every learner."""
 
     config: TrainConfig
     path: Path

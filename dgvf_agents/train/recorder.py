@@ -1,4 +1,4 @@
-"""What is recorded of a training run: metrics, evaluation episodes, checkpoints and the learning curve.
+"""The recorder of a training run: metrics, evaluation episodes, checkpoints and the learning curve.
 
 The first Ctrl-C lets training finish the update and write a checkpoint.
 """

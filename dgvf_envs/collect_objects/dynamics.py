@@ -15,7 +15,7 @@ from dgvf_envs.collect_objects.observations import Observation, observation_tabl
 from dgvf_envs.functional.dynamics import Array, Dynamics, Transition
 
 WrongOrder = Literal["ignore", "remove", "terminate"]
-"""What happens when the agent reaches the second object before the first."""
+"""Effect of reaching the second object before the first."""
 
 FIRST_REWARD, SECOND_REWARD = 1.0, 2.0
 

@@ -92,7 +92,7 @@ class GymnasiumVecEnv(VecEnv):
             raise RuntimeError("step_wait() was called without step_async(): call step_async(actions) first")
         actions, self._actions = self._actions, None
         if isinstance(self.env, DynamicsVectorEnv) and (simulated := self.env.simulated_step(actions)) is not None:
-            return self._simulated(simulated)
+            return self.outcome_of(simulated)
         observations, rewards, terminated, truncated, batched = self.env.step(actions)
         observations = self._owned(observations)
         done = np.logical_or(terminated, truncated)
@@ -116,7 +116,7 @@ class GymnasiumVecEnv(VecEnv):
             info["TimeLimit.truncated"] = timed_out
         return observations, rewards.astype(np.float32), done, infos
 
-    def _simulated(self, simulated: SimulatedRollout) -> VecEnvStepReturn:
+    def outcome_of(self, simulated: SimulatedRollout) -> VecEnvStepReturn:
         """A step that was simulated ahead. As `step_wait`, but without infos of the vector environment in between."""
         done = simulated.terminated | simulated.truncated
         timed_out = simulated.truncated & ~simulated.terminated

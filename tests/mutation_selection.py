@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from dgvf_agents.core.tasks import NoTask
+from tests.agents.test_checks import test_a_nan_meta_gradient_is_skipped_and_counted  # noqa: F401
 from tests.core.metagradient_problem import Case
 from tests.core.test_inner_update import (  # noqa: F401
     test_a_single_step_of_a_single_environment,
@@ -23,7 +24,6 @@ from tests.core.test_metagradient import (  # noqa: F401
     test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
 from tests.core.test_vtrace import test_a_rollout_must_tell_the_behavior_policy  # noqa: F401
-from tests.rollout.test_checks import test_a_nan_meta_gradient_is_skipped_and_counted  # noqa: F401
 from tests.test_a2c import (  # noqa: F401
     test_an_exploding_meta_gradient_is_skipped_and_counted,
     test_random_questions_stay_and_discovered_ones_move,

@@ -19,7 +19,6 @@ LEVELS = {
     "dgvf_agents.execution": 1,
     "dgvf_agents.learner_state": 1,
     "dgvf_agents.learner": 2,
-    "dgvf_agents.rollout": 3,
     "dgvf_agents.agents": 3,
     "dgvf_agents.storage": 2,
     "dgvf_agents.agents.algorithm": 4,

@@ -18,9 +18,9 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.rollout import bootstrap_positions
 from dgvf_agents.bench.training import PAPER, POLICIES, grid_agent
 from dgvf_agents.core.types import Rollout
-from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_envs.functional.simulation import simulate_rollout
 from dgvf_envs.puddle_world import PuddleWorld
 from dgvf_envs.sb3_adapter import make_vec

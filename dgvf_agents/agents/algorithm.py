@@ -24,6 +24,7 @@ from torch import Tensor
 from dgvf_agents.agents.annealed import AnnealedSettings
 from dgvf_agents.agents.arguments import RULE_SETTINGS, RULE_STRUCTURE, check_arguments, check_rule_settings
 from dgvf_agents.agents.auxiliary_tasks import named_task
+from dgvf_agents.agents.collecting import Collector, ExperienceSource, looks_at_steps
 from dgvf_agents.agents.extractors import check_observation_space
 from dgvf_agents.agents.functional_policy import (
     PolicyFunctions,
@@ -36,8 +37,9 @@ from dgvf_agents.agents.inner_optimizers import inner_optimizer_for, with_optimi
 from dgvf_agents.agents.logging import record_answers, record_meta_updates, record_questions, record_update
 from dgvf_agents.agents.persistence import PersistentAlgorithm
 from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy
-from dgvf_agents.agents.rollout_buffer import RolloutView, fill_buffer
+from dgvf_agents.agents.rollout import RolloutBuilder, RolloutView, fill_buffer
 from dgvf_agents.agents.schedules import checked_value_at, value_at
+from dgvf_agents.agents.simulation import Actor
 from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
 from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
@@ -62,9 +64,6 @@ from dgvf_agents.options import (
     RMSPropRule,
     Storage,
 )
-from dgvf_agents.rollout.actor import Actor
-from dgvf_agents.rollout.builder import RolloutBuilder
-from dgvf_agents.rollout.collector import Collector, ExperienceSource
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec, resetting_in_part
 
 Self = TypeVar("Self", bound="DiscoveryAlgorithm")
@@ -446,14 +445,15 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
             )
         if not source.collecting:  # otherwise a loaded model continues in the middle of a rollout
             callback.on_rollout_start()
-        source.start(env, self._last_episode_starts)
+        source.start(env, self._last_episode_starts, stepwise=looks_at_steps(callback))
         try:
             while source.steps < n_rollout_steps:
                 before = source.steps
-                actions, new_obs, rewards, dones, infos = source.advance(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
+                step = source.advance(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
+                actions, new_obs, rewards, dones, infos, news = step
                 self.num_timesteps += (source.steps - before) * self.n_envs * self.learners
-                if source.has_news:
-                    self._update_info_buffer(infos, dones)
+                for ended in news:
+                    self._update_info_buffer(*ended)
                 if new_obs is not None:
                     self._last_obs, self._last_episode_starts = new_obs, dones
                 callback.update_locals(locals())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dgvf_agents.agents.auxiliary_tasks import check_auxiliary_task
-from dgvf_agents.agents.rollout_buffer import check_rollout_buffer_class
+from dgvf_agents.agents.rollout import check_rollout_buffer_class
 from dgvf_agents.agents.schedules import checked_value_at
 from dgvf_agents.core.argument_checks import check_counts, check_flags, checked_seed, is_integer
 from dgvf_agents.core.inner_update import Numbers, UpdateRule

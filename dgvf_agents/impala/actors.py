@@ -17,16 +17,16 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.collecting import Collector
 from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head, exploration_matrices
+from dgvf_agents.agents.rollout import RolloutBuilder
+from dgvf_agents.agents.simulation import Actor
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.networks import sample_actions
 from dgvf_agents.core.types import Observations, Params, SampledActions
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.packing import KEY, Packing
 from dgvf_agents.impala.transport import PackedRollout, Parameters, pack
-from dgvf_agents.rollout.actor import Actor
-from dgvf_agents.rollout.builder import RolloutBuilder
-from dgvf_agents.rollout.collector import Collector
 from dgvf_envs.sb3_adapter import make_vec
 
 EnvFactory = Callable[[int, "int | None"], "VecEnv | VectorEnv"]
@@ -160,11 +160,13 @@ class EnvironmentActor:
         collector.start(self._env, self._starts)
         starts = self._starts
         while collector.steps < self._spec.n_steps:
-            _, self._observations, _, dones, step_infos = collector.advance(self._theta, self._observations, self._env)
+            step = collector.advance(self._theta, self._observations, self._env)
             infos += [
-                _of_episode(info) for info, done in zip(step_infos, dones, strict=True) if done or "episode" in info
+                _of_episode(info)
+                for info, done in zip(step.infos, step.dones, strict=True)
+                if done or "episode" in info
             ]
-            self._starts = dones
+            self._observations, self._starts = step.new_obs, step.dones
         rollout = collector.finish(self._functions.statistics())
         collector.end()
         return pack(rollout, self._spec.observation_space, parameters.version, starts, infos)

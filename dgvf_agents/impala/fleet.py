@@ -21,12 +21,13 @@ import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
+from dgvf_agents.agents.collecting import ExperienceSource
+from dgvf_agents.agents.rollout import Step
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.impala.actors import ActorSpec, EnvironmentActor
 from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import PackedRollout, Parameters, size_of
-from dgvf_agents.rollout.collector import ExperienceSource, Step
 
 log = logging.getLogger("dgvf_agents.impala")
 
@@ -417,7 +418,7 @@ class FleetSource(ExperienceSource):
     def steps(self) -> int:
         return self.n_steps if self._rollouts else 0
 
-    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
+    def start(self, env: VecEnv, episode_starts: np.ndarray | None, stepwise: bool = True) -> None:
         self._rollouts = []
 
     def advance(self, theta: Params, observations: Any, env: VecEnv) -> Step:
@@ -425,7 +426,8 @@ class FleetSource(ExperienceSource):
         self._rollouts = self.fleet.collect(self._number, self._parameters())
         self.starts = np.concatenate([one.starts for one in self._rollouts])
         infos = [info for one in self._rollouts for info in one.infos]
-        return Step(None, None, None, np.ones(len(infos), bool), infos)
+        dones = np.ones(len(infos), bool)
+        return Step(None, None, None, dones, infos, [(infos, dones)])
 
     def finish(self, statistics: Params) -> Rollout:
         rollouts, self._rollouts = self._rollouts, []  # arrays in the object store

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgvf_agents.agents.rollout import bootstrap_positions
 from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.devices import upload
-from dgvf_agents.rollout.builder import bootstrap_positions
 
 
 class Parameters(NamedTuple):

@@ -11,6 +11,8 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
+from dgvf_agents.agents.rollout import bootstrap_positions
+from dgvf_agents.agents.simulation import Simulation, simulated_world
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import upload
@@ -18,8 +20,6 @@ from dgvf_agents.execution.fused import Act, Experience
 from dgvf_agents.execution.fused import joined as joined_parts
 from dgvf_agents.execution.population import PopulationSteps
 from dgvf_agents.population.stacking import equally_long
-from dgvf_agents.rollout.builder import bootstrap_positions
-from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv, joined, split
 
@@ -51,7 +51,7 @@ class PopulationCollector:
         self.num_envs, self._n_steps, self._device = self._worlds[0].num_envs, n_steps, compilation.device
         env = joined(self._worlds)
         fused = PopulationSteps(act, env.dynamics, env.max_episode_steps, self._device, len(envs))
-        self._simulation = RolloutSimulator(fused, env, n_steps, compilation)
+        self._simulation = Simulation(fused, env, n_steps, compilation)
         self._observations = np.concatenate(observations)
         self._returns = np.concatenate([monitor.episode_returns for monitor in self._monitors])
         self._lengths = np.concatenate([monitor.episode_lengths for monitor in self._monitors])
@@ -77,14 +77,12 @@ class PopulationCollector:
         self._simulation.start_rollout()
         for start in range(0, self._n_steps, self._simulation.steps):
             part = drawn[start : start + self._simulation.steps]
-            simulated = self._simulation.simulate(theta, part, self._observations, compiled)
-            assert simulated  # nothing else steps the environment
-            for t in range(self._simulation.steps):
-                self._count(self._simulation.step(t))
-        parts = self._simulation.experience(self._observations)
-        if parts is None:
-            raise ValueError("observations and rewards must be finite, got one that is not")
-        return self._fields(parts)
+            simulated, finite = self._simulation.take_part(theta, part, compiled)
+            if not finite:
+                raise ValueError("observations and rewards must be finite, got one that is not")
+            for step in simulated.steps():
+                self._count(step)
+        return self._fields(self._simulation.parts)
 
     def _fields(self, parts: Sequence[Experience]) -> dict[str, Any]:
         whole = joined_parts(parts, time_axis=1)
@@ -150,5 +148,5 @@ def _world_and_monitor(env: VecEnv) -> tuple[DynamicsVectorEnv[Any], VecMonitor]
         raise ValueError(
             f"env must be an environment of dgvf_envs under one VecMonitor, as make_vec returns, got {env}"
         )
-    world, (monitor,) = found
+    world, (monitor,), _ = found
     return world, monitor

@@ -17,9 +17,9 @@ from types import FrameType
 from typing import final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.train.checkpoint import write_checkpoint
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import evaluation_environments, reference_returns
@@ -77,7 +77,7 @@ _EVALUATION_SEED = 10_000
 
 
 @final
-class RunRecorder(BaseCallback):
+class RunRecorder(RolloutCallback):
     """Evaluates, and writes metrics, checkpoints and the learning curve.
 
     It shows a progress bar, or a line per evaluation where there is no terminal.
@@ -135,9 +135,6 @@ class RunRecorder(BaseCallback):
             self._save()
         if self._stop.asked:
             raise TrainingInterruptedError(self._folder.path)
-
-    def _on_step(self) -> bool:
-        return True
 
     def _on_rollout_end(self) -> None:
         mean = self._mean()

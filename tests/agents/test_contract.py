@@ -28,9 +28,8 @@ from torch import nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
-from dgvf_agents.agents.rollout_buffer import fill_buffer
+from dgvf_agents.agents.rollout import bootstrap_positions, fill_buffer
 from dgvf_agents.core.types import Rollout
-from dgvf_agents.rollout.builder import bootstrap_positions
 from tests.agents.test_updates import BOX, Samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")

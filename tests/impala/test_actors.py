@@ -19,12 +19,12 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
 
 from dgvf_agents import DGVFImpala
+from dgvf_agents.agents.rollout import bootstrap_positions
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.impala import actors as actors_module
 from dgvf_agents.impala.actors import EnvironmentActor, RemoteEnvs
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import batch_of, pack
-from dgvf_agents.rollout.builder import bootstrap_positions
 from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP

@@ -13,10 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dgvf_agents.agents.rollout import RolloutBuilder, Step, bootstrap_positions
 from dgvf_agents.core.types import Rollout
-from dgvf_agents.rollout.builder import RolloutBuilder, bootstrap_positions
 
 CPU = torch.device("cpu")
+
+
+def _add(
+    builder: RolloutBuilder, actions: Any, rewards: Any, done: Any, following: Any, infos: Any, *more: Any
+) -> None:
+    builder.add(Step(actions, following, rewards, done, infos, []), *more)
 
 
 def _filled(rewards: np.ndarray, seen: np.ndarray, device: torch.device = CPU) -> Rollout:
@@ -33,7 +39,7 @@ def _filled(rewards: np.ndarray, seen: np.ndarray, device: torch.device = CPU) -
         observed = builder.observe(seen[t])
         assert isinstance(observed, torch.Tensor)
         assert (observed.device, observed.shape) == (device, seen.shape[1:])
-        builder.add(np.arange(num_envs), rewards[t], done, seen[t + 1], infos)
+        _add(builder, np.arange(num_envs), rewards[t], done, seen[t + 1], infos)
     return builder.build()
 
 
@@ -59,7 +65,7 @@ def test_terminated_episodes_are_indexed_where_asked_for(given: dict[str, bool])
             {"terminal_observation": np.zeros(1), "TimeLimit.truncated": i == 0} if ends[t, i] else {} for i in (0, 1)
         ]
         builder.observe(np.zeros((2, 1)))
-        builder.add(np.zeros(2), np.zeros(2), ends[t], np.zeros((2, 1)), infos)
+        _add(builder, np.zeros(2), np.zeros(2), ends[t], np.zeros((2, 1)), infos)
     rollout = builder.build()
     assert torch.argwhere(rollout.truncated).tolist() == [[0, 0]]
     index, slot = bootstrap_positions(ends if given.get("index_terminated") else ends * [True, False])
@@ -89,12 +95,12 @@ def test_built_rollouts_are_not_overwritten() -> None:
     buffer = np.zeros((2, 1), np.float32)  # of an environment that overwrites its observations
     builder.observe(buffer)
     buffer += 4
-    builder.add(*step, buffer, [{}, {}])
+    _add(builder, *step, buffer, [{}, {}])
     buffer += 4
     first = builder.build()
     builder.clear()
     builder.observe(np.ones((2, 1)))
-    builder.add(*step, np.ones((2, 1)), [{}, {}])
+    _add(builder, *step, np.ones((2, 1)), [{}, {}])
     assert (first.observations.sum(), first.next_observations.sum()) == (0, 8)
     assert builder.build().observations.sum() == 2
 
@@ -105,7 +111,7 @@ def test_the_latest_observation_of_a_step_counts() -> None:
     for t in range(2):
         builder.observe(np.full((1, 1), 8.0))
         assert builder.observe(np.full((1, 1), t)).tolist() == [[t]]  # type: ignore[union-attr]
-        builder.add(np.zeros(1), np.zeros(1), np.zeros(1, bool), np.full((1, 1), t + 1.0), [{}])
+        _add(builder, np.zeros(1), np.zeros(1), np.zeros(1, bool), np.full((1, 1), t + 1.0), [{}])
     rollout = builder.build()
     assert rollout.observations.flatten().tolist() == [0.0, 1.0]  # type: ignore[union-attr]
     assert rollout.next_observations.flatten().tolist() == [1.0, 2.0]  # type: ignore[union-attr]
@@ -117,7 +123,7 @@ def test_an_environment_may_write_over_its_last_observations() -> None:
     for t in range(2):
         last[:] = 5.0 + t
         builder.observe(np.zeros((1, 1)))
-        builder.add(np.zeros(1), np.zeros(1), np.ones(1, bool), np.zeros((1, 1)), [{"terminal_observation": last}])
+        _add(builder, np.zeros(1), np.zeros(1), np.ones(1, bool), np.zeros((1, 1)), [{"terminal_observation": last}])
     last[:] = 0.0
     assert builder.build().next_observations.flatten().tolist() == [5.0, 6.0]  # type: ignore[union-attr]
 
@@ -158,7 +164,7 @@ def test_images_are_channels_last_on_the_cpu() -> None:
     for t in range(3):
         builder.observe(seen[t])
         ended = [{"terminal_observation": seen[0, 0]}, {}]
-        builder.add(np.zeros(2), np.zeros(2), np.array([t == 1, False]), seen[t + 1], ended if t == 1 else [{}, {}])
+        _add(builder, np.zeros(2), np.zeros(2), np.array([t == 1, False]), seen[t + 1], ended if t == 1 else [{}, {}])
     rollout, following = builder.build(), seen[1:].copy()
     following[1, 0] = seen[0, 0]
     for observations, expected in ((rollout.observations, seen[:-1]), (rollout.next_observations, following)):
@@ -179,7 +185,7 @@ def test_a_half_filled_builder_continues_in_another(off_policy: bool) -> None:
         for builder in builders if t == 2 else builders[:1]:
             builder.observe(seen[t])
             infos = [over if t == 1 else {}, {}]
-            builder.add(np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], infos, log_probs[t])
+            _add(builder, np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], infos, log_probs[t])
     one, other = (builder.build() for builder in builders)
     for name in one.given().keys() - {"statistics"}:
         assert torch.equal(getattr(one, name), getattr(other, name)), name
@@ -209,7 +215,7 @@ def test_final_observations_must_be_finite(is_dict: bool) -> None:
     builder = RolloutBuilder(1, 2, gym.spaces.Dict({"a": space}) if is_dict else space)
     builder.observe({"a": zeros} if is_dict else zeros)
     infos: list[dict] = [{}, {"terminal_observation": {"a": bad} if is_dict else bad}]
-    builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), {"a": zeros} if is_dict else zeros, infos)
+    _add(builder, np.zeros(2), np.zeros(2), np.array([False, True]), {"a": zeros} if is_dict else zeros, infos)
     with pytest.raises(ValueError, match=r"^observations must be finite, got nan from environment 1$"):
         builder.build()
 
@@ -235,14 +241,14 @@ def test_a_missing_final_observation_is_reported_if_needed(
         "The VecEnv must store the episode's final observation there, as Stable-Baselines3's do"
     )
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
-        builder.add(np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
+        _add(builder, np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)), infos)
 
 
 def test_a_final_observation_that_is_not_needed_may_be_missing() -> None:
     builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), needs_final_observation=False)
     for t, infos in enumerate([[{}, {}], [{"terminal_observation": np.array([7.0])}, {}]]):
         builder.observe(np.full((2, 1), t))
-        builder.add(np.zeros(2), np.ones(2), np.array([t == 1, True]), np.full((2, 1), t + 1.0), infos)
+        _add(builder, np.zeros(2), np.ones(2), np.array([t == 1, True]), np.full((2, 1), t + 1.0), infos)
     rollout = builder.build()
     assert rollout.terminated.tolist() == [[False, True], [True, True]]
     assert rollout.next_observations.flatten().tolist() == [1.0, 1.0, 7.0, 2.0]  # type: ignore[union-attr]
@@ -251,7 +257,7 @@ def test_a_final_observation_that_is_not_needed_may_be_missing() -> None:
 def test_a_dict_of_one_step() -> None:
     builder = RolloutBuilder(1, 1, gym.spaces.Dict({"level": gym.spaces.Discrete(5)}))
     builder.observe({"level": np.array([3])})
-    builder.add(np.zeros(1), np.zeros(1), np.zeros(1, bool), {"level": np.array([4])}, [{}])
+    _add(builder, np.zeros(1), np.zeros(1), np.zeros(1, bool), {"level": np.array([4])}, [{}])
     rollout = builder.build()
     assert rollout.observations["level"].tolist() == [[3]]  # type: ignore[index, call-overload]
     assert rollout.next_observations["level"].tolist() == [[4]]  # type: ignore[index, call-overload]
@@ -276,7 +282,7 @@ def test_dict_observations_and_actions_with_several_parts() -> None:
     for t, infos in enumerate([[{}, over], [{}, {}]]):
         done = np.array([False, bool(infos[1])])
         builder.observe(observed(t))
-        builder.add(np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
+        _add(builder, np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
     rollout = builder.build({"encoder.mean": torch.ones(1)})
     assert isinstance(rollout.observations, dict)
     assert isinstance(rollout.next_observations, dict)

@@ -1,51 +1,44 @@
-"""Rollout collection, step by step."""
+"""Sources of experience, and the one that steps environments: the next actions, the steps, and their rollout."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple, final
+from multiprocessing import connection
+from typing import Any, final
 
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecEnvWrapper
 from torch import Tensor
 
+from dgvf_agents.agents.rollout import Arrays, RolloutBuilder, Step
+from dgvf_agents.agents.simulation import Actor
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.rollout.actor import Actor
-from dgvf_agents.rollout.builder import Arrays, RolloutBuilder
-from dgvf_agents.rollout.checks import step
 from dgvf_agents.storage.state import CollectionState
 
 _EXPLORATION = ("exploration_mat", "exploration_matrices")
 """Exploration matrices of gSDE."""
 
 
-class _SimulatedStep(NamedTuple):
-    """A step, with the names of `RolloutBuilder`."""
+class RolloutCallback(BaseCallback):
+    """A callback that does not look at single steps, so that whole rollouts may be simulated at once."""
 
-    observations: Arrays
-    actions: np.ndarray
-    rewards: np.ndarray
-    done: np.ndarray
-    following: Arrays
-    infos: list[dict[str, Any]]
-    log_probs: Tensor | None
+    def _on_step(self) -> bool:
+        return True
 
 
-class Step(NamedTuple):
-    """A source's last step, or its whole rollout; fields are named as Stable-Baselines3's locals."""
-
-    actions: np.ndarray | None
-    """`[B, *action]`, as sampled; `None` if actors elsewhere chose them."""
-    new_obs: Arrays | None
-    """`[B, *obs]`: the next observations; `None` if actors elsewhere keep them."""
-    rewards: np.ndarray | None
-    """`[B]`."""
-    dones: np.ndarray
-    """`[B]` boolean, or one for each info."""
-    infos: list[dict[str, Any]]
+def looks_at_steps(callback: BaseCallback) -> bool:
+    """Whether a callback does something at every step."""
+    if type(callback) is CallbackList:
+        return any(map(looks_at_steps, callback.callbacks))
+    if type(callback) is ConvertCallback:
+        return callback.callback is not None
+    own = type(callback)
+    return own._on_step is not RolloutCallback._on_step or own.on_step is not BaseCallback.on_step
 
 
 class ExperienceSource(ABC):
@@ -58,8 +51,6 @@ class ExperienceSource(ABC):
     """T."""
     collecting: bool = False
     """Whether a rollout is unfinished."""
-    has_news: bool = True
-    """Whether the infos of the last `advance` may tell of an episode's end."""
     starts: np.ndarray | None = None
     """`[B]` boolean: whether an episode starts with the rollout."""
 
@@ -69,17 +60,18 @@ class ExperienceSource(ABC):
         """Number of steps collected so far."""
 
     @abstractmethod
-    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
+    def start(self, env: VecEnv, episode_starts: np.ndarray | None, stepwise: bool = True) -> None:
         """Start a rollout, unless one is unfinished.
 
         Args:
             env: the environment.
             episode_starts: `[B]` boolean: whether an episode starts with the rollout.
+            stepwise: whether `advance` must not collect more than one step of each environment.
         """
 
     @abstractmethod
     def advance(self, theta: Params, observations: Arrays, env: VecEnv) -> Step:
-        """Act and step, once or more.
+        """Act and step: once, or as often as the source likes if it need not be `stepwise`.
 
         Args:
             theta: packed θ.
@@ -120,30 +112,42 @@ class Collector(ExperienceSource):
         """
         self.actor, self.n_steps = actor, n_steps
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
-        self._simulated: list[_SimulatedStep] = []  # steps that the builder has not seen
+        self._simulated: list[tuple[Arrays, Step, Tensor | None]] = []  # steps that the builder has not seen
+        self._whole = False  # whether the rollout may be simulated at once
+        self._taken: np.ndarray | None = None  # the observations after a rollout that was
         self._acted_on: Arrays | None = None  # observations of a simulated step that is not added yet
         self._use_sde, self._action_space = policy.use_sde, policy.action_space
 
     @property
     def steps(self) -> int:
-        """Number of steps collected so far."""
-        return self._builder.steps + len(self._simulated)
+        return self.n_steps if self._taken is not None else self._builder.steps + len(self._simulated)
 
-    def start(self, env: VecEnv, episode_starts: np.ndarray | None) -> None:
+    def start(self, env: VecEnv, episode_starts: np.ndarray | None, stepwise: bool = True) -> None:
         self.actor.set_env(env)
+        self._whole = not (stepwise or self.collecting)
         if self.collecting:
             return
         if self._builder.is_used:
             self._builder.clear()
-        self._simulated, self._acted_on = [], None
+        self._simulated, self._acted_on, self._taken = [], None, None
         self.actor.start_rollout(env.num_envs)
         self.starts, self.collecting = episode_starts, True
 
     def advance(self, theta: Params, observations: Arrays, env: VecEnv) -> Step:
+        if self._whole:
+            self._whole = False
+            whole = self.actor.take_rollout(theta, observations)
+            if whole is not None:
+                self._taken = whole.new_obs  # type: ignore[assignment]
+                return whole
         actions = self._act(theta, observations, env)
-        new_obs, rewards, dones, infos = self._step(actions, env)
-        self._add(actions, rewards, dones, new_obs, infos)
-        return Step(actions, new_obs, rewards, dones, infos)
+        step = self._step(actions, env)
+        if self._acted_on is None:
+            self._builder.add(step, self.actor.log_probs)
+        else:
+            self._simulated.append((self._acted_on, step, self.actor.log_probs))
+            self._acted_on = None
+        return step
 
     def _act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
         """Sample actions `[B, ...]` for the next step."""
@@ -160,13 +164,13 @@ class Collector(ExperienceSource):
                 self._policy.reset_noise(env.num_envs)
         return self.actor.actions(theta, observed, t)
 
-    def _step(self, actions: np.ndarray, env: VecEnv) -> Any:
-        """Step the environment with the actions that `_act` returned; returns what `env.step` returns."""
+    def _step(self, actions: np.ndarray, env: VecEnv) -> Step:
+        """Step the environment with the actions that `_act` returned."""
         outcome = None if self._acted_on is None else self.actor.step_within_episodes(self.steps)
-        self.has_news = outcome is None
         if outcome is not None:
-            return outcome
-        return step(env, self.for_environment(actions))
+            return Step(actions, *outcome, [])  # type: ignore[arg-type]
+        new_obs, rewards, dones, infos = step_watched(env, self.for_environment(actions))
+        return Step(actions, new_obs, rewards, dones, infos, [(infos, dones)])  # type: ignore[arg-type]
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
         """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
@@ -180,34 +184,20 @@ class Collector(ExperienceSource):
             return actions.astype(space.dtype)
         return actions
 
-    def _add(
-        self,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        dones: np.ndarray,
-        new_obs: Arrays,
-        infos: list[dict[str, Any]],
-    ) -> None:
-        """Add a step, as a `VecEnv` returns it."""
-        log_probs = self.actor.log_probs
-        if self._acted_on is None:
-            self._builder.add(actions, rewards, dones, new_obs, infos, log_probs)
-        else:
-            self._simulated.append(_SimulatedStep(self._acted_on, actions, rewards, dones, new_obs, infos, log_probs))
-            self._acted_on = None
-
     def _build_simulated_steps(self) -> None:
         """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""
-        for observations, *outcome in self._simulated:
+        for observations, step, log_probs in self._simulated:
             self._builder.observe(observations)
-            self._builder.add(*outcome)  # type: ignore[arg-type]
+            self._builder.add(step, log_probs)
         self._simulated = []
 
     def finish(self, statistics: Params) -> Rollout:
+        last = self._taken
         if len(self._simulated) == self.n_steps:
-            rollout = self.actor.simulated_rollout(self._simulated[-1].following, statistics)
-            if rollout is not None:
-                return rollout
+            last = self._simulated[-1][1].new_obs  # type: ignore[assignment]
+        rollout = None if last is None else self.actor.simulated_rollout(last, statistics)
+        if rollout is not None:
+            return rollout
         self._build_simulated_steps()
         return self._builder.build(statistics)
 
@@ -216,6 +206,10 @@ class Collector(ExperienceSource):
         `TrainingState`.
         """
         self._build_simulated_steps()
+        if self._taken is not None and self.collecting:
+            whole = self.actor.simulated_rollout(self._taken, {})
+            assert whole is not None
+            self._builder.set_rollout(whole, self._taken)
         actor = self.actor.get_state()
         generator = actor.pop("generator")
         if not self.collecting:
@@ -238,7 +232,7 @@ class Collector(ExperienceSource):
             return
         state = collection._asdict()
         self._builder.set_state(state)
-        self._simulated, self._acted_on, self.starts = [], None, collection.starts
+        self._simulated, self._acted_on, self._taken, self.starts = [], None, None, collection.starts
         for name, matrix in collection.exploration.items():
             setattr(self._policy.action_dist, name, matrix)
         self.actor.set_state({"generator": generator, **state})
@@ -263,3 +257,53 @@ def check_observations(observations: Arrays, space: gym.Space) -> None:
     elif observations.shape[1:] != space.shape:  # type: ignore[union-attr]
         shape = observations.shape[1:]  # type: ignore[union-attr]
         raise ValueError(f"observations must have shape {space.shape}, got {shape} from the environment")
+
+
+def step_watched(env: VecEnv, actions: np.ndarray) -> VecEnvStepReturn:
+    """`env.step(actions)`, but raise if a worker of a `SubprocVecEnv` died instead of waiting forever.
+
+    Raises:
+        RuntimeError: a worker died; the message names the worker and its exit code.
+    """
+    workers = _workers(env)
+    if workers is None:
+        return env.step(actions)
+    try:
+        env.step_async(actions)
+        _wait_for(workers)
+        return env.step_wait()
+    except (EOFError, ConnectionError) as error:
+        raise _death(workers) from error
+
+
+def _workers(env: Any) -> SubprocVecEnv | None:
+    while isinstance(env, VecEnvWrapper):
+        env = env.venv
+    return env if isinstance(env, SubprocVecEnv) else None
+
+
+def _wait_for(workers: SubprocVecEnv) -> None:
+    """Wait until every worker has answered or one has died.
+
+    The pipe of a dead worker may stay open, since other workers may have inherited it. Sentinels always report a death.
+    """
+    sentinels = [process.sentinel for process in workers.processes]
+    waiting: list[Any] = list(workers.remotes)
+    while waiting:
+        ready = connection.wait([*waiting, *sentinels])
+        if any(sentinel in ready for sentinel in sentinels):
+            raise _death(workers)
+        waiting = [remote for remote in waiting if remote not in ready]
+
+
+def _death(workers: SubprocVecEnv) -> RuntimeError:
+    workers.waiting = False  # close() must not wait for an answer
+    dying = connection.wait([process.sentinel for process in workers.processes], timeout=5.0)
+    for process in workers.processes:
+        if process.sentinel in dying:
+            process.join(timeout=5.0)  # for its exit code
+    ended = [f"worker {i} (exit code {p.exitcode})" for i, p in enumerate(workers.processes) if not p.is_alive()]
+    return RuntimeError(
+        f"{', '.join(ended) or 'a worker'} of the SubprocVecEnv died during a step; see its output for the cause. "
+        "The model is in its state after the last update: save it, or continue from a checkpoint with a new environment"
+    )

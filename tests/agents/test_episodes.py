@@ -8,10 +8,9 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.simulation import MAX_STEPS, SimulatedEpisodes
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
-from dgvf_agents.rollout.episodes import SimulatedEpisodes
-from dgvf_agents.rollout.simulation import MAX_STEPS
 from dgvf_agents.train.evaluate import Evaluator, episodes_of
 from dgvf_envs.sb3_adapter import make_vec
 from tests.helpers import assert_same

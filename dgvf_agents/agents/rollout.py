@@ -1,14 +1,16 @@
-"""Builds a `Rollout` from the steps of B environments."""
+"""A rollout: built from the steps of B environments, and shown as a Stable-Baselines3 rollout buffer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
 from dgvf_agents.core.types import Observations, Params, Rollout
@@ -16,6 +18,22 @@ from dgvf_agents.execution.devices import CPU, image_layout, upload
 
 Arrays = np.ndarray | dict[str, np.ndarray]
 """Observations; by name for a Dict space."""
+
+
+class Step(NamedTuple):
+    """A source's last step, or its whole rollout; fields are named as Stable-Baselines3's locals."""
+
+    actions: np.ndarray | None
+    """`[B, *action]`, as sampled; `None` if actors elsewhere chose them."""
+    new_obs: Arrays | None
+    """`[B, *obs]`: the next observations; `None` if actors elsewhere keep them."""
+    rewards: np.ndarray | None
+    """`[B]`."""
+    dones: np.ndarray
+    """`[B]` boolean, or one for each info."""
+    infos: list[dict[str, Any]]
+    news: list[tuple[list[dict[str, Any]], np.ndarray]]
+    """The infos and `dones` of steps that ended episodes, in order."""
 
 
 @final
@@ -84,29 +102,19 @@ class RolloutBuilder:
         self._observed.append(_uploaded(observations, self._observation_space, self._device))
         return self._observed[self._t]
 
-    def add(
-        self,
-        actions: np.ndarray,
-        rewards: np.ndarray,
-        done: np.ndarray,
-        following: Arrays,
-        infos: list[dict[str, Any]],
-        log_probs: Tensor | None = None,
-    ) -> None:
+    def add(self, step: Step, log_probs: Tensor | None = None) -> None:
         """Add a step from the latest observations, as a Stable-Baselines3 `VecEnv` returns it.
 
         Args:
-            actions: `[B, *action]`.
-            rewards: `[B]`.
-            done: `[B]`: whether the episode ended.
-            following: `[B, *obs]`: the next observations; the first ones of the next episode if `done`.
-            infos: hold `terminal_observation` and `TimeLimit.truncated` if `done`. A missing `terminal_observation`
-                that is not needed is replaced by the first observation of the next episode.
+            step: its infos hold `terminal_observation` and `TimeLimit.truncated` if `dones`. A missing
+                `terminal_observation` that is not needed is replaced by the first observation of the next episode.
             log_probs: `[B]`: log μ of the actions, on the device; needed for an off-policy learner.
 
         Raises:
             ValueError: an observation is not finite, or a `terminal_observation` that is needed is missing.
         """
+        actions, following, rewards, done, infos, _ = step
+        assert following is not None
         t, self._t = self._t, self._t + 1
         self._actions[t], self._rewards[t] = actions, rewards
         if self._off_policy:
@@ -121,6 +129,24 @@ class RolloutBuilder:
             self._truncated[t, i], self._terminated[t, i] = truncated, not truncated
         if self._t == self._steps:
             self.observe(following)
+
+    def set_rollout(self, rollout: Rollout, following: np.ndarray) -> None:
+        """Replace the steps by those of a whole rollout.
+
+        Args:
+            rollout: on this builder's device; without a Dict of observations.
+            following: `[B, *obs]`: the observations after it.
+        """
+        assert isinstance(rollout.observations, Tensor)
+        assert isinstance(rollout.next_observations, Tensor)
+        self.clear()
+        fields = (rollout.actions, rollout.rewards, rollout.terminated, rollout.truncated)
+        self._actions, self._rewards, self._terminated, self._truncated = (x.numpy(force=True) for x in fields)
+        last, ends = rollout.next_observations.numpy(force=True), self._terminated | self._truncated
+        self._ends = [(t, i, last[t, i]) for t, i in np.argwhere(ends).tolist()]
+        self._observed, self._t = list(rollout.observations.unbind()), self._steps
+        self._log_probs = [] if rollout.behavior_log_probs is None else list(rollout.behavior_log_probs.unbind())
+        self.observe(following)
 
     @property
     def steps(self) -> int:
@@ -184,9 +210,7 @@ class RolloutBuilder:
         Raises:
             ValueError: a reward or an observation is not finite.
         """
-        if not np.isfinite(self._rewards).all():
-            step, i = np.argwhere(~np.isfinite(self._rewards))[0]
-            raise ValueError(_not_finite("rewards", self._rewards[step, i], i))
+        check_finite_steps("rewards", self._rewards)
         ends = self._truncated | self._terminated if self._index_terminated else self._truncated
         index, slot = bootstrap_positions(ends)
         actions, rewards, terminated, truncated = (
@@ -266,6 +290,16 @@ def _leaves(observations: Observations) -> list[Tensor]:
     return list(observations.values()) if isinstance(observations, dict) else [observations]
 
 
+def check_finite_steps(name: str, values: np.ndarray) -> None:
+    """
+    Raises:
+        ValueError: a value of `[T, B, ...]` is not finite.
+    """
+    if not np.isfinite(values).all():
+        index = tuple(np.argwhere(~np.isfinite(values))[0])
+        raise ValueError(_not_finite(name, values[index], index[1]))
+
+
 def _not_finite(name: str, value: Any, index: int) -> str:
     return f"{name} must be finite, got {value} from environment {index}"
 
@@ -299,3 +333,85 @@ def bootstrap_positions(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     slot[last] = np.arange(num_envs)
     slot[early] = num_envs + np.arange(len(early))
     return np.concatenate([last, early, padding]), slot.reshape(steps, num_envs)
+
+
+_KINDS = (RolloutBuffer, DictRolloutBuffer)
+
+
+@final
+class RolloutView:
+    """Has every attribute of a rollout buffer, which is filled when the first one is asked for.
+
+    Values, log-probabilities, advantages and returns belong to the policy that collected the rollout. Updates do not
+    read them: changing them changes nothing.
+    """
+
+    def __init__(self, buffer: RolloutBuffer) -> None:
+        """
+        Args:
+            buffer: an empty buffer.
+        """
+        self._buffer = buffer
+        self._fill: Callable[[RolloutBuffer], None] | None = None
+
+    def show(self, fill: Callable[[RolloutBuffer], None]) -> None:
+        """Show another rollout, which `fill` puts into the buffer when it is looked at."""
+        self._fill = fill
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "_buffer" not in self.__dict__:  # while it is copied or unpickled
+            raise AttributeError(name)
+        fill, self._fill = self._fill, None
+        if fill is not None:
+            self._buffer.reset()
+            fill(self._buffer)
+        return getattr(self._buffer, name)
+
+
+def check_rollout_buffer_class(kind: type[RolloutBuffer] | None) -> None:
+    """
+    Raises:
+        ValueError: a rollout buffer of this class would change nothing.
+    """
+    if kind is not None and kind not in _KINDS:
+        names = " or ".join(known.__name__ for known in _KINDS)
+        raise ValueError(
+            f"rollout_buffer_class must be {names}, which show the last rollout: updates are computed from the rollout "
+            f"itself, and a class of one's own would change nothing; got {getattr(kind, '__name__', kind)}"
+        )
+
+
+def fill_buffer(buffer: RolloutBuffer, policy: ActorCriticPolicy, rollout: Rollout, starts: np.ndarray) -> None:
+    """Put a rollout into an empty buffer, as Stable-Baselines3 would while it collects.
+
+    Args:
+        buffer: of the rollout's size.
+        policy: with the parameters that collected the rollout.
+        rollout: the rollout.
+        starts: `[B]` boolean: which first steps were the first of an episode.
+    """
+    done = rollout.terminated | rollout.truncated
+    switches = isinstance(policy.action_space, gym.spaces.MultiBinary)
+    actions = rollout.actions.float() if switches else rollout.actions  # its Bernoulli takes no integers
+    with torch.no_grad(), torch.random.fork_rng():
+        for t in range(len(rollout.rewards)):
+            now, following = _at(rollout.observations, t), _at(rollout.next_observations, t)
+            _, values, _ = policy(now)
+            _, log_prob, _ = policy.evaluate_actions(now, actions[t])
+            gained = policy.predict_values(following).flatten() * rollout.truncated[t]
+            buffer.add(
+                _numpy(now),
+                rollout.actions[t].cpu().numpy(),
+                (rollout.rewards[t] + buffer.gamma * gained).cpu().numpy(),
+                starts if t == 0 else done[t - 1].cpu().numpy(),
+                values,
+                log_prob,
+            )
+        last_values = policy.predict_values(_at(rollout.next_observations, -1))
+    buffer.compute_returns_and_advantage(last_values, done[-1].cpu().numpy())
+
+
+def _numpy(observations: Any) -> Any:
+    if isinstance(observations, dict):
+        return {name: tensor.cpu().numpy() for name, tensor in observations.items()}
+    return observations.cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from stable_baselines3.common.vec_env import VecCheckNan, VecEnv, VecFrameStack,
 from torch import Tensor
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.collecting import RolloutCallback
+from dgvf_agents.agents.simulation import Simulation, simulated_world
 from dgvf_agents.core.types import Params, SampledActions
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.fused import FusedSteps
-from dgvf_agents.rollout.simulation import RolloutSimulator, simulated_world
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import assert_same, own_vector_env
 
@@ -30,13 +32,13 @@ def act(theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
     return SampledActions(((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long(), seen + noise)
 
 
-def simulator_of(env: VecEnv, n_steps: int) -> RolloutSimulator:
+def simulator_of(env: VecEnv, n_steps: int) -> Simulation:
     """A simulator of rollouts in which `act` acts."""
     found = simulated_world(env)
     assert found is not None
-    world, monitors = found
+    world, monitors, adapter = found
     fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
-    return RolloutSimulator(fused, world, n_steps, Compilation(False), monitors)
+    return Simulation(fused, world, n_steps, Compilation(False), monitors, adapter)
 
 
 def without_time(info: dict[str, Any]) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_st
 
 def test_only_worlds_without_wrappers_are_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B)
-    assert simulated_world(env) == (env.venv.env, [env])
+    assert simulated_world(env) == (env.venv.env, [env], env.venv)
     assert simulated_world(VecFrameStack(env, 2)) is None
     assert simulated_world(make_vec("CartPole-v1", B)) is None
     other = own_vector_env("PuddleWorld-v0", B, AutoresetMode.NEXT_STEP)
@@ -134,6 +136,92 @@ def test_simulated_rollouts_train_the_same_agent(
     assert simulated._collector.actor._simulation.steps == lookahead
     assert in_turn._collector.actor._simulation is None
     torch.testing.assert_close(simulated.policy.state_dict(), in_turn.policy.state_dict())
+
+
+class EveryStep(BaseCallback):
+    """Looks at every step, which changes nothing."""
+
+    def _on_step(self) -> bool:
+        return True
+
+
+class Ends(RolloutCallback):
+    """What a callback finds at the end of rollouts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Any] = []
+
+    def _on_rollout_end(self) -> None:
+        values = [self.locals[name] for name in ("actions", "new_obs", "rewards", "dones")]
+        infos = [without_time(info) for info in self.locals["infos"]]
+        monitor, model = self.training_env, self.model
+        counts = [monitor.episode_returns.copy(), monitor.episode_lengths.copy(), monitor.episode_count]  # type: ignore[attr-defined]
+        episodes = [(episode["r"], episode["l"]) for episode in model.ep_info_buffer]  # type: ignore[union-attr]
+        successes = list(model.ep_success_buffer)  # type: ignore[arg-type]
+        self.seen.append((*values, infos, *counts, episodes, successes, model.num_timesteps))
+
+
+def assert_equal_learners(one: DGVFA2C, other: DGVFA2C) -> None:
+    """Equal bitwise."""
+    states = (model.learner.get_state() for model in (one, other))
+    torch.testing.assert_close(*((s.theta, s.statistics, s.eta) for s in states), rtol=0.0, atol=0.0)
+
+
+@pytest.mark.parametrize("n_steps", [5, 12])
+def test_rollouts_that_are_simulated_at_once_are_those_taken_step_by_step(
+    n_steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
+    taken: list[int] = []
+    take_part = Simulation.take_part
+    monkeypatch.setattr(Simulation, "take_part", lambda *given: taken.append(1) or take_part(*given))
+
+    def trained(stepwise: bool) -> tuple[DGVFA2C, list[Any], int]:
+        env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
+        model = DGVFA2C("MlpPolicy", env, n_steps=n_steps, questions=2, unroll_length=2, seed=0, device="cpu")
+        ends, before = Ends(), len(taken)
+        model.learn(6 * n_steps * B, [ends, EveryStep()] if stepwise else ends)
+        return model, ends.seen, len(taken) - before
+
+    (one, seen, parts), (other, seen_by_step, none) = trained(False), trained(True)
+    assert (parts, none) == (6 * n_steps // (5 if n_steps == 5 else 6), 0)
+    assert_same(seen, seen_by_step)
+    assert seen[-1][8]  # episodes ended
+    assert_equal_learners(one, other)
+    assert one.env is not None
+    assert other.env is not None
+    assert_same(one.env.reset_infos, other.env.reset_infos)
+
+
+def test_training_goes_on_from_the_end_of_a_rollout_that_was_simulated_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
+
+    class Save(RolloutCallback):
+        def _on_rollout_end(self) -> None:
+            if self.num_timesteps == 3 * 5 * B:
+                self.model.save(tmp_path / "model")
+
+    def world() -> VecEnv:
+        return make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
+
+    model = DGVFA2C("MlpPolicy", world(), questions=2, unroll_length=2, seed=0, device="cpu").learn(30 * B, Save())
+    resumed = DGVFA2C.load(tmp_path / "model", world(), device="cpu")
+    resumed.learn(15 * B, reset_num_timesteps=False)
+    assert_equal_learners(resumed, model)
+
+
+def test_an_observation_that_is_not_finite_ends_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
+    env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"reward_scale": 1e38})
+    model = DGVFA2C("MlpPolicy", env, questions=2, seed=0, device="cpu")
+    with pytest.raises(ValueError, match=r"rewards must be finite, got -inf from environment \d"):
+        model.learn(30 * B)
 
 
 def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:

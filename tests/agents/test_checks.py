@@ -19,11 +19,11 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecMo
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.auxiliary_tasks import question_network
+from dgvf_agents.agents.collecting import step_watched
 from dgvf_agents.cli import main
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params
-from dgvf_agents.rollout.checks import step
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import stop_requests
 from dgvf_envs.sb3_adapter import make_vec
@@ -152,7 +152,7 @@ def test_a_worker_that_dies_is_named(fault: str, code: str, start_method: str) -
         with pytest.raises(RuntimeError, match=rf"worker 1 \(exit code {code}\) of the SubprocVecEnv died"):
             model.learn(100)
         with pytest.raises(RuntimeError, match=r"worker 1 .* died"):
-            step(env, np.zeros(3, np.int64))
+            step_watched(env, np.zeros(3, np.int64))
         assert model._n_updates == 1
     finally:
         _close(env)
@@ -164,10 +164,10 @@ def test_a_worker_that_is_killed_while_another_works_is_named() -> None:
     env.reset()
     try:
         for _ in range(7):
-            step(env, np.zeros(3, np.int64))
+            step_watched(env, np.zeros(3, np.int64))
         os.kill(env.processes[0].pid or 0, signal.SIGKILL)
         with pytest.raises(RuntimeError, match=r"worker 0 \(exit code -9\)"):
-            step(env, np.zeros(3, np.int64))
+            step_watched(env, np.zeros(3, np.int64))
     finally:
         _close(env)
 
@@ -178,7 +178,7 @@ def test_living_workers_step_as_usual() -> None:
     try:
         env.reset()
         for _ in range(20):
-            observations, rewards, _, _ = step(VecMonitor(env), np.zeros(2, np.int64))
+            observations, rewards, _, _ = step_watched(VecMonitor(env), np.zeros(2, np.int64))
             assert (observations.shape, rewards.tolist()) == ((2, 2), [1.0, 1.0])
     finally:
         env.close()
@@ -195,7 +195,7 @@ def test_other_environments_are_stepped_directly() -> None:
 
     env = Doubled(make_vec("PuddleWorld-v0", 2, 0))
     env.reset()
-    assert (step(env, np.zeros(2, np.int64))[1] < -1.5).all()
+    assert (step_watched(env, np.zeros(2, np.int64))[1] < -1.5).all()
 
 
 TRAIN = [
@@ -257,7 +257,7 @@ def test_a_failed_run_prints_how_to_resume(
         return env.step(actions)
 
     breaks.steps = 0  # type: ignore[attr-defined]
-    monkeypatch.setattr("dgvf_agents.rollout.collector.step", breaks)
+    monkeypatch.setattr("dgvf_agents.agents.collecting.step_watched", breaks)
     with pytest.raises(ZeroDivisionError):
         main([*TRAIN, "--out", str(tmp_path), "--checkpoint-every", "40"])
     assert f"To go on from the last checkpoint: dgvf train --resume {tmp_path}" in capsys.readouterr().err

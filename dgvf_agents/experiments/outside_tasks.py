@@ -6,11 +6,9 @@ Of the defaults, only `auxiliary_coefficient` was chosen on one of them, CartPol
 from __future__ import annotations
 
 import importlib.util
-import inspect
-from dataclasses import dataclass, fields
-from typing import Any, Literal, final
+from dataclasses import dataclass
+from typing import Literal, final
 
-from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.train.config import TrainConfig
 
 OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
@@ -84,7 +82,6 @@ def own_task_config(name: str, method: OwnTaskMethod) -> TrainConfig:
     """
     task = OWN_TASKS[name]
     return TrainConfig(
-        **_defaults(),
         env=task.env,
         env_wrapper=task.wrapper,
         policy="MlpPolicy",
@@ -97,14 +94,3 @@ def own_task_config(name: str, method: OwnTaskMethod) -> TrainConfig:
         evaluate_every=2 * task.steps,
         evaluation_episodes=1,
     )
-
-
-_TASK_FIELDS = ("env", "policy", "seed", "n_envs", "device")
-"""Fields of `TrainConfig` that share a name with an argument of `DGVFA2C` but depend on the task."""
-
-
-def _defaults() -> dict[str, Any]:
-    """The defaults of `DGVFA2C` for the fields of `TrainConfig` that are its arguments."""
-    arguments = inspect.signature(DGVFA2C.__init__).parameters
-    names = {field.name for field in fields(TrainConfig)} & set(arguments) - set(_TASK_FIELDS)
-    return {name: arguments[name].default for name in sorted(names)}

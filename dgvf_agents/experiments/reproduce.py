@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, Experiment
 from dgvf_agents.experiments.figures import draw_experiment, tables_of
@@ -106,25 +105,29 @@ def collect(store: Path, cells: Sequence[Cell]) -> None:
 
 def print_summary(table: pd.DataFrame, console: Console) -> None:
     """Print the returns of every setting, then aggregates over worlds with normalized returns; see `tables_of`."""
-    for world, rows in table.groupby("world", sort=False):
-        shown = Table("setting", "seeds", "solved", "final", "average", box=None, title=str(world))
-        for label, of in rows.groupby("label", sort=False):
-            solved = "" if of["solved"].isna().any() else str(int(of["solved"].sum()))
-            returns = (f"{np.mean(of[name]):.2f}" for name in ("final", "average"))
-            shown.add_row(str(label), str(len(of)), solved, *returns)
-        console.print(shown)
+    runs = table.groupby(["world", "label"], sort=False)
+    columns = {"seeds": ("seed", "size"), "solved": ("solved", "sum"), "final": ("final", "mean")}
+    shown = runs.agg(**columns, average=("average", "mean"), known=("solved", "count")).reset_index()
+    shown["solved"] = [f"{row.solved:.0f}" if row.known else "" for row in shown.itertuples()]
+    print_table(shown.drop(columns="known"), console)
     normalized = table[[reference_of(world).random is not None for world in table["world"]]]
     if normalized["world"].nunique() > 1:
-        shown = Table("normalized final return", *(name.replace("_", " ") for name in AGGREGATES), box=None)
+        rows = []
         for label, of in normalized.groupby("label", sort=False):
-            strata = [
-                np.array([reference_of(str(world)).normalized(value) for value in rows["final"]])
-                for world, rows in of.groupby("world", sort=False)
+            games = [
+                np.array([reference_of(str(world)).normalized(value) for value in seeds])
+                for world, seeds in of.groupby("world", sort=False)["final"]
             ]
-            shown.add_row(str(label), *(str(estimate(statistic, strata)) for statistic in AGGREGATES.values()))
-        console.print(shown)
+            rows.append({"normalized": label, **{name: str(estimate(f, games)) for name, f in AGGREGATES.items()}})
+        print_table(pd.DataFrame(rows), console)
     if (table["steps"] < SMOKE_TEST_STEPS).all():
         console.print("This was a smoke test: everything runs, but nothing is learned in so few steps.")
+
+
+def print_table(table: pd.DataFrame, console: Console) -> None:
+    """Print a table, however wide the terminal is."""
+    text = table.to_string(index=False, float_format=lambda value: f"{value:.2f}")
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def _worlds(reproduction: Reproduction, experiment: Experiment) -> list[str]:

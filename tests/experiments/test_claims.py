@@ -107,6 +107,7 @@ def test_a_level_has_the_exact_interval_over_worlds(tmp_path: Path) -> None:
     assert found.effect == pytest.approx((0.4, 0.555 - 0.5, 0.9975 - 0.5), abs=1e-3)
     assert (found.verdict, found.p) == ("supported", None)
     assert finding(tmp_path / "few", records({"discovered": (3, 10)}), level).verdict == "contradicted"
+    assert finding(tmp_path / "some", records({"discovered": (8, 10)}), level).verdict == "inconclusive"
 
 
 def test_the_table_has_every_claim(tmp_path: Path) -> None:

@@ -64,11 +64,11 @@ def _verdicts(records: pd.DataFrame) -> str:
 
 
 def _figures(records: pd.DataFrame) -> str:
-    """The figures of experiments with records, which are drawn anew."""
-    shown = []
+    """The figures of experiments with records of all settings on a world, which are drawn anew."""
+    known, shown = set(records["world"] + "/" + records["setting"]), []
     for name, experiment in EXPERIMENTS.items():
-        compared = {one.folder_name for world in experiment.worlds for one in experiment.compared(world, records)}
-        if compared & set(records["world"] + "/" + records["setting"]):
+        wanted = [{one.folder_name for one in experiment.settings(world)} for world in experiment.worlds]
+        if any(names <= known for names in wanted):
             picture = draw(name, STORE).relative_to(DOCS)
             shown.append(f"**`{name}`**: {experiment.summary}\n\n![{experiment.summary}]({picture})")
     return "\n\n".join(shown) or "None yet."

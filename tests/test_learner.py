@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule, inner_update, meta_loss_gradient
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import RMSProp
@@ -169,7 +169,7 @@ def test_a_stored_unroll_continues_if_it_ends_at_theta_up_to_rounding(distance: 
 
 
 def test_a_stored_unroll_of_another_rule_restarts() -> None:
-    one = learner(discount=0.5)
+    one = learner(numbers=Numbers(gamma=0.5))
     one.set_state(run(learner(), ROLLOUTS[:2]).get_state())
     assert one.unroll_updates == 2
     one.step(ROLLOUTS[2], RATE, META_RATE)
@@ -190,7 +190,7 @@ def test_an_unroll_restarts_where_its_parts_are_replaced(change: str) -> None:
     one = run(learner(), ROLLOUTS[:2])
     assert one.unroll_updates == 2
     if change == "functions":
-        rule, _ = parts(discount=0.5)
+        rule, _ = parts(numbers=Numbers(gamma=0.5))
         one.set_functions(UpdateFunctions.of(rule, one.eta, Compilation(False)))
     else:
         getattr(one, f"set_{change}")(getattr(one, change))

@@ -93,7 +93,7 @@ class UpdateRule:
     """Whether advantages are normalized to mean 0 and standard deviation 1 in each batch."""
     auxiliary_weighting: AuxiliaryWeighting = "fixed"
     """`"fixed"`: the weight of L^ans is c (paper); `"gradient-norm"`: as in
-    `dgvf_agents.core.losses`."""
+    `dgvf_agents.core.losses.auxiliary_weight`."""
     encoder_mode: EncoderMode = "auxiliary"
     """`"auxiliary"`: only L^ans trains the encoder; `"joint"`: both losses do (paper, section 3.4)."""
     convention: Convention = "exact"
@@ -114,7 +114,7 @@ class UpdateRule:
     def structure(self) -> UpdateRule:
         """The rule with other numbers, equal for rules that differ in nothing else."""
         optimizer = self.optimizer
-        if isinstance(optimizer, RMSProp | Adam):
+        if isinstance(optimizer, RMSProp | Adam) and self.numbers.epsilon is not None:
             optimizer = replace(optimizer, epsilon=1.0)
         return replace(self, numbers=Numbers(), optimizer=optimizer)
 

@@ -92,6 +92,6 @@ def test_the_oldest_and_the_newest_supported_python_are_tried() -> None:
 
 def test_the_committed_table_has_the_oldest_and_the_newest_libraries_of_both() -> None:
     report = json.loads((ROOT / "docs/results/wheel.json").read_text(encoding="utf-8"))
-    environments = [(found["versions"]["python"].rpartition(".")[0], found["libraries"]) for found in report["rows"]]
-    assert environments == [(python, which) for python in ("3.11", "3.13") for which in check_wheel.RESOLUTIONS]
+    assert [found["libraries"] for found in report["rows"]] == [*check_wheel.RESOLUTIONS] * 2
+    assert len({found["versions"]["python"] for found in report["rows"]}) == 2
     assert [found["failure"] for found in report["rows"]] == [None] * 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
 from dgvf_agents.experiments.claims import CLAIMS, Claim, Finding, Verdict, claims_table, findings
+from dgvf_agents.experiments.figures import tables_of
 from dgvf_agents.experiments.records import Record, add_records, merge_records, read_configs, read_records
 from dgvf_agents.experiments.search import TRIAL_SEED, Search
 from dgvf_agents.experiments.worlds import reference_of
@@ -114,6 +116,16 @@ def test_the_table_has_every_claim(tmp_path: Path) -> None:
     text = claims_table(table(tmp_path, records({"discovered": (10, 10), "discovered,objective=end": (2, 10)})))
     assert len(text.splitlines()) == len(CLAIMS) + 2
     assert text.count("untested") == len(CLAIMS)  # figure 4 needs both worlds
+
+
+def test_an_independent_look_finds_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "docs"))
+    script = importlib.import_module("recompute_results")
+    found = [*records({"discovered": (7, 10)}), record("random", 200, -900.0, -50.0, -44.0, -44.0, -44.0, -44.0)]
+    runs = tables_of(EXPERIMENTS["figure-2"].settings(PUDDLE), table(tmp_path, found))
+    ours = runs.groupby("label")[["solved", "final"]].agg({"solved": "sum", "final": "mean"})
+    theirs = script.recompute(tmp_path).set_index("setting")[["solved", "final"]]
+    pd.testing.assert_frame_equal(theirs, ours, check_names=False, check_dtype=False)
 
 
 def test_records_keep_their_numbers_and_are_added_once(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig, preset
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.plotting import plot_learning_curve
+from dgvf_agents.train.recorder import plot_learning_curve
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 

@@ -329,16 +329,6 @@ def test_environments_without_a_state_continue_with_new_episodes(
     assert model.num_timesteps == 160
 
 
-def test_a_run_killed_right_after_its_last_checkpoint_is_tidied(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    train(TrainConfig(**{**vars(CONFIG), "checkpoints_kept": 9}), folder.path, show_progress=False)
-    assert len(complete_checkpoints(folder)) > 1
-    config = TrainConfig(**{**vars(CONFIG), "checkpoints_kept": 1})
-    folder.write_config(config)
-    train(config, folder.path, show_progress=False, resume=True)
-    assert complete_checkpoints(folder) == folder.checkpoints()[-1:]
-
-
 def _killed(tmp_path: Path, kills: int, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.kill_harness", str(tmp_path), str(kills), "0", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""The paper's hyperparameters on Atari, and what training makes of them."""
+"""The presets on Atari, and what training makes of them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,20 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from dgvf_agents import DGVFImpala
+from dgvf_agents.agents.extractors import ResNetExtractor
+from dgvf_agents.cli import main
 from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.core.targets import VTraceTargets
 from dgvf_agents.options import AtariRules
-from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config
+from dgvf_agents.train import train as train_module
+from dgvf_agents.train.config import ATARI_METHODS, TrainConfig, atari_config, impala_config
+from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.train import build
+from dgvf_agents.train.stability import probe
+from dgvf_agents.train.train import build, train
 from dgvf_envs.atari import MODERN, PAPER
 
 
@@ -90,3 +98,62 @@ def test_bad_settings_are_named() -> None:
         atari_config("Breakuot", "a2c")
     with pytest.raises(ValueError, match=r"env_kwargs and evaluation_kwargs must be empty on Atari, got \{'a': 1\}"):
         dataclasses.replace(atari_config("Pong", "a2c"), evaluation_kwargs={"a": 1})
+
+
+def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
+    small = dataclasses.replace(PAPER, frame_size=36)
+    config = impala_config("Breakout", "discovered")
+    config = dataclasses.replace(config, atari=small, n_envs=2, n_steps=3, compile=False)
+    atari = atari_config("Breakout", "discovered")
+    assert sorted(config.differences(atari, apart_from=["atari", "n_envs", "n_steps", "compile"])) == [
+        "algorithm ('impala', not 'a2c')",
+        "encoder_mode ('joint', not 'auxiliary')",
+        "policy ('ResNetPolicy', not 'CnnPolicy')",
+        "question_encoder ('shared', not 'independent')",
+    ]
+    model = build(config)
+    assert isinstance(model, DGVFImpala)
+    rule = model.learner.functions.rule
+    assert isinstance(model.policy.features_extractor, ResNetExtractor)
+    assert (rule.targets, rule.encoder_mode, rule.numbers.gamma) == (VTraceTargets(1.0, 1.0), "joint", 0.99)
+    assert (rule.numbers.vf_coef, rule.numbers.auxiliary_coefficient, rule.auxiliary_weighting) == (0.25, 1e-4, "fixed")
+    assert rule.optimizer == RMSProp(0.99, epsilon=0.1 / 36, initial_moment=1 / 36)
+    assert rule.numbers.max_grad_norm == pytest.approx(40 / 6)
+    assert (model.ent_coef, model.meta_learning_rate, model.lr_schedule(0.5)) == (0.01, 6e-4, 3e-4)
+    settings = model.learner.settings
+    assert (settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm) == pytest.approx((1 / 6, 10 / 6))
+    assert {name.split(".")[0] for name in model.learner.eta} == {"cumulants", "discounts"}
+    assert (model.task.num_answers, model.unroll_length, model.question_discount) == (128, 10, None)
+    of_a2c = build(dataclasses.replace(config, algorithm="a2c"))
+    assert of_a2c.learner.functions.rule.optimizer == rule.optimizer
+    assert of_a2c.learner.functions.rule.numbers.max_grad_norm == rule.numbers.max_grad_norm
+
+
+@pytest.mark.parametrize("method", ["discovered", "pixel-control", "a2c"])
+def test_the_command_trains_it(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[TrainConfig, Path]] = []
+    monkeypatch.setattr(train_module, "train", lambda config, path, resume: trained.append((config, path)))
+    monkeypatch.chdir(tmp_path)
+    main(["train", "impala", *([] if method == "discovered" else [method]), "--game", "ms_pacman", "--seed", "3"])
+    ((config, path),) = trained
+    assert config == dataclasses.replace(impala_config("MsPacman", method), seed=3)  # type: ignore[arg-type]
+    assert path == Path("runs") / f"MsPacman-{'none' if method == 'a2c' else method}-impala-3"
+
+
+def test_a_run_of_impala_is_trained_resumed_and_evaluated(tmp_path: Path) -> None:
+    config = TrainConfig(
+        algorithm="impala", question_encoder="shared", steps=120, n_envs=2, questions=2, unroll_length=2, compile=False,
+        checkpoint_every=60, evaluate_every=60, log_every=20, evaluation_episodes=2,
+    )  # fmt: skip
+    whole = train(config, tmp_path / "whole", show_progress=False)
+    assert isinstance(whole, DGVFImpala)
+    train(config, tmp_path / "part", show_progress=False)
+    folder = RunFolder(tmp_path / "part")
+    folder.latest_checkpoint().unlink()
+    resumed = train(config, tmp_path / "part", show_progress=False, resume=True)
+    assert isinstance(resumed, DGVFImpala)
+    for name, value in whole.policy.state_dict().items():
+        assert torch.equal(resumed.policy.state_dict()[name], value), name
+    mean, _ = evaluate(tmp_path / "part", episodes=2)
+    assert 0.0 <= mean <= 3.0
+    assert len(probe(tmp_path / "part")) == 2

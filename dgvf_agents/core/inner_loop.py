@@ -170,7 +170,7 @@ class InnerLoop(Generic[State, Eta]):
         """A function's result at the current state, and the step, with a pull-back unless that is recomputed."""
         arguments = (self._state, self._eta, *inputs)
         if self._keep_graph:
-            result, pull_back = _vjp(function, arguments)
+            result, pull_back = vjp(function, arguments, 2)
             return result, _Step(self._state, inputs, function, pull_back)
         with torch.no_grad():
             result = function(*arguments)
@@ -242,7 +242,7 @@ class InnerLoop(Generic[State, Eta]):
 
     def _pull_back(self, step: _Step) -> PullBack:
         """The pull-back of a step, which `"recompute"` storage repeats for it."""
-        return step.pull_back or _vjp(step.function, (step.before, self._eta, *step.inputs))[1]
+        return step.pull_back or vjp(step.function, (step.before, self._eta, *step.inputs), 2)[1]
 
     def _with_losses(
         self, step: _Step, after: State, zeros: list[Tensor], total: list[Tensor]
@@ -287,13 +287,6 @@ class _StateBuffer:
             self._blocks = [value.new_empty((self._length, *value.shape)) for value in tensors]
         self._num_states += 1
         return self._build([block[row].copy_(value) for block, value in zip(self._blocks, tensors, strict=True)])
-
-
-def _vjp(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, PullBack]:
-    """A function's result and its pull-back in the state and η: its own if it has one, autograd's otherwise."""
-    own = getattr(function, "vjp", None)
-    result: tuple[Any, PullBack] = own(*arguments) if own is not None else vjp(function, arguments, 2)
-    return result
 
 
 def _loss_gradient(function: Callable[..., Any], state: Any, eta: Any, inputs: tuple[Any, ...]) -> LossGradient:

@@ -43,7 +43,7 @@ def is_plain_tuple(tree: Any) -> bool:
 
 
 def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiable: int) -> tuple[Result, PullBack]:
-    """A function's result and pull-back, by autograd.
+    """A function's result and pull-back: by its own method `vjp` if it has one, otherwise by autograd.
 
     Args:
         function: of tensors in nested tuples, lists and dicts.
@@ -56,6 +56,10 @@ def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiabl
     Raises:
         ValueError: the result is detached from the arguments.
     """
+    own = getattr(function, "vjp", None)
+    if own is not None:
+        found: tuple[Result, PullBack] = own(*arguments)
+        return found
     leading = arguments[:differentiable]
     inputs = [value.detach().requires_grad_(value.is_floating_point()) for value in flatten(leading)]
     with torch.enable_grad():
@@ -73,8 +77,10 @@ def vjp(function: Callable[..., Result], arguments: Sequence[Any], differentiabl
             products = torch.autograd.grad(
                 [o for o, _ in pairs], [inputs[i] for i in wanted], [c for _, c in pairs], allow_unused=True
             )
-        found = dict(zip(wanted, products, strict=True))
-        return [added(addend, found.get(i), like) for i, (addend, like) in enumerate(zip(addends, inputs, strict=True))]
+        of_inputs = dict(zip(wanted, products, strict=True))
+        return [
+            added(addend, of_inputs.get(i), like) for i, (addend, like) in enumerate(zip(addends, inputs, strict=True))
+        ]
 
     return detached, pull_back
 

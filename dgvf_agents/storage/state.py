@@ -155,6 +155,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
     return LearnerState(**fields)
 
 
+_NUMBER = bool | int | float | np.generic
 _RANGES = {"second_moment": (0.0, math.inf), "powers": (0.0, 1.0)}
 
 
@@ -179,15 +180,15 @@ def with_adam_settings(state: LearnerState, own: LearnerState) -> LearnerState:
 
 def rollout_template(spaces: Spaces) -> Rollout:
     """The template of T ≥ 1 steps from B ≥ 1 environments."""
-    scalar, of_steps, observations = Leaf((), torch.float32), ("T", "B"), observations_template(spaces.observation)
+    scalar, of_steps = Leaf((), torch.float32), ("T", "B")
     flags, log_probs = Leaf(of_steps, torch.bool), Leaf(of_steps, torch.float32)
     fields: dict[str, Any] = {
-        "observations": observations("T", "B"),
+        "observations": _observations(spaces.observation, "T", "B"),
         "actions": _actions(spaces, "T", "B", tensor=True),
         "rewards": Leaf(of_steps, torch.float32),
         "terminated": flags,
         "truncated": flags,
-        "next_observations": observations("T", "B"),
+        "next_observations": _observations(spaces.observation, "T", "B"),
         "bootstrap_index": Leaf(("K",), torch.int64, 0, of_steps),
         "bootstrap_slot": Leaf(of_steps, torch.int64, 0, ("K",)),
         "statistics": spaces.statistics,
@@ -200,7 +201,7 @@ def rollout_template(spaces: Spaces) -> Rollout:
 
 def training_template(spaces: Spaces) -> TrainingState:
     """The template of where training stands."""
-    of_steps, observations = ("t", "B"), observations_template(spaces.observation)
+    of_steps, space = ("t", "B"), spaces.observation
     noise = spaces.distribution.draw_noise(np.random.default_rng(0), 1, 1)
     ends = Leaf(("e",), np.dtype(np.int64), 0)
     exploration = {
@@ -212,11 +213,11 @@ def training_template(spaces: Spaces) -> TrainingState:
         "actions": _actions(spaces, "t", "B", tensor=False),
         "rewards": Leaf(of_steps, np.dtype(np.float32)),
         **dict.fromkeys(("terminated", "truncated"), Leaf(of_steps, np.dtype(np.bool_))),
-        "observations": Maybe(observations("t", "B")),
-        "following": Maybe(observations("B")),
+        "observations": Maybe(_observations(space, "t", "B")),
+        "following": Maybe(_observations(space, "B")),
         "end_steps": ends._replace(high=("t",)),
         "end_envs": ends._replace(high=("B",)),
-        "end_observations": Maybe(observations_template(spaces.observation, tensor=False)("e")),
+        "end_observations": Maybe(_observations(space, "e", tensor=False)),
         "log_probs": Maybe(Leaf(of_steps, torch.float32)) if spaces.off_policy else _nothing,
         "starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
         "noise": Leaf(("T", "B", *noise.shape[2:]), noise.dtype),
@@ -224,7 +225,7 @@ def training_template(spaces: Spaces) -> TrainingState:
         "simulated_log_probs": Maybe(Leaf(("S", "B"), torch.float32)),
         "exploration": exploration,
     }
-    log = {"values": Each(_scalar), "counts": Each(int), "excluded": Each(_scalar)}
+    log = {"values": Each(bool | int | float | str), "counts": Each(int), "excluded": Each(str | tuple | None)}
     fields: dict[str, Any] = {
         "device": str,
         "environment": Maybe(dict),
@@ -240,7 +241,7 @@ def training_template(spaces: Spaces) -> TrainingState:
 def progress_template(observation_space: gym.Space) -> dict[str, Any]:
     """Templates of Stable-Baselines3's attributes and ours that tell where training stands, by name."""
     counts = ("num_timesteps", "_n_updates", "_episode_num", "_total_timesteps", "_num_timesteps_at_start", "n_envs")
-    observed = observations_template(observation_space, tensor=False, exact=False)("B")
+    observed = _observations(observation_space, "B", tensor=False, exact=False)
     return {
         **dict.fromkeys((*counts, "_stats_window_size", "verbose"), int),
         **dict.fromkeys(("seconds", "start_time", "_current_progress_remaining"), float),
@@ -251,25 +252,14 @@ def progress_template(observation_space: gym.Space) -> dict[str, Any]:
     }
 
 
-def observations_template(space: gym.Space, tensor: bool = True, exact: bool = True) -> Any:
-    """A function from batch sizes to the template of observations.
-
-    Args:
-        space: of one environment.
-        tensor: whether they are tensors rather than arrays.
-        exact: whether they have the space's dtype.
-    """
-
-    def of(*batch: int | str) -> Any:
-        if isinstance(space, gym.spaces.Dict):
-            return {name: observations_template(inner, tensor, exact)(*batch) for name, inner in space.spaces.items()}
-        dtype: Any = None
-        if exact:
-            dtype = _torch_dtype(space.dtype) if tensor else np.dtype(space.dtype or np.float32)
-        leaf = Leaf((*batch, *(space.shape or ())), dtype, *_choices(space))
-        return leaf._replace(finite=exact)
-
-    return of
+def _observations(space: gym.Space, *batch: int | str, tensor: bool = True, exact: bool = True) -> Any:
+    """The template of observations `[*batch, *obs]`: tensors or arrays, of the space's dtype or of any numbers."""
+    if isinstance(space, gym.spaces.Dict):
+        parts = space.spaces.items()
+        return {name: _observations(inner, *batch, tensor=tensor, exact=exact) for name, inner in parts}
+    dtype: Any = (_torch_dtype(space.dtype) if tensor else np.dtype(space.dtype or np.float32)) if exact else None
+    leaf = Leaf((*batch, *(space.shape or ())), dtype, *_choices(space))
+    return leaf._replace(finite=exact)
 
 
 def _actions(spaces: Spaces, *batch: str, tensor: bool) -> Leaf:
@@ -311,37 +301,17 @@ def _numpy_state(value: Any) -> tuple[Any, ...]:
     return value
 
 
-def _scalar(value: Any) -> Any:
-    if not (value is None or isinstance(value, bool | int | float | str) or _is_texts(value)):
-        raise ValueError(f"it must be a number, a text or texts, got {value!r:.80}")
-    return value
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, tuple) and all(isinstance(part, str) for part in value)
-
-
 def _episodes(value: Any) -> deque[Any]:
-    for episode in _deque(value):
-        if not (isinstance(episode, dict) and all(_is_number(episode.get(name)) for name in ("r", "l"))):
+    for episode in fitted("it", value, deque):
+        if not (isinstance(episode, dict) and all(isinstance(episode.get(name), _NUMBER) for name in ("r", "l"))):
             raise ValueError(f"it must have numbers r and l for each episode, got {episode!r:.80}")
     return value
 
 
 def _successes(value: Any) -> deque[Any]:
-    if not all(_is_number(success) for success in _deque(value)):
+    if not all(isinstance(success, _NUMBER) for success in fitted("it", value, deque)):
         raise ValueError(f"it must have numbers, got {value!r:.80}")
     return value
-
-
-def _deque(value: Any) -> deque[Any]:
-    if not isinstance(value, deque):
-        raise ValueError(f"it must be a deque, got {value!r:.80}")
-    return value
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float | np.generic)
 
 
 def _nothing(value: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from types import UnionType
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -54,8 +55,8 @@ def fitted(name: str, value: Any, like: Any, sizes: dict[str, int] | None = None
         name: of the value, for errors.
         value: plain values, arrays and tensors, as `values.decode` returns them; records are dicts.
         like: the template: tensors and arrays, whose numbers do not count, `Leaf`, `Maybe`, `Each`, a list of one
-            template for all items, a dict or named tuple of templates, a function that returns the value, or a type.
-            An `int` is not negative, a `float` finite.
+            template for all items, a dict or named tuple of templates, a function that returns the value, a type, or a
+            union of types. An `int` is not negative, a `float` finite.
         sizes: sizes by name that are known already.
 
     Raises:
@@ -88,8 +89,8 @@ def _plain(name: str, value: Any, like: Any) -> Any:
         _require(is_integer(value) and value >= 0, name, "an integer >= 0", value)
     elif like is float:
         _require(is_finite_number(value), name, "a finite number", value)
-    elif isinstance(like, type):
-        _require(isinstance(value, like), name, f"a {like.__name__}", value)
+    elif isinstance(like, type | UnionType):
+        _require(isinstance(value, like), name, f"a {getattr(like, '__name__', like)}", value)
     else:
         try:
             return like(value)

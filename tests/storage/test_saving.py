@@ -369,17 +369,6 @@ def test_versions_of_here_and_of_the_file_are_shown_when_asked_for(
     assert shown.count(torch.__version__) == 2
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_contents_that_cannot_be_unpickled_are_named_and_may_be_replaced(tmp_path: Path) -> None:
-    file, path = _file(_model()), tmp_path / "spoilt.zip"
-    attributes = {k: v for k, v in file.document["attributes"].items() if k != "policy_class"}
-    document = {**file.document, "attributes": attributes, "pickled": {"policy_class": "type"}}
-    path.write_bytes(ModelFile(document, file.tensors, {"policy_class": b"no pickle"}).to_bytes())
-    with pytest.raises(ValueError, match="policy_class"), pytest.warns(UserWarning, match="could not be unpickled"):
-        DGVFA2C.load(path, device="cpu", trusted=True)
-    DGVFA2C.load(path, device="cpu", custom_objects={"policy_class": MlpPolicy})
-
-
 def test_a_file_does_not_decide_what_is_connected_to_or_written(tmp_path: Path) -> None:
     """Neither a cluster, whose messages are unpickled, nor a folder of the author's choice."""
     settings = ActorSettings(address="ray://somewhere:10001")

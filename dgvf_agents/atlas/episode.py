@@ -78,6 +78,17 @@ def first_full_moment(config: TrainConfig) -> int:
     return 1 if config.atari is None else max(1, config.atari.stack - 1)
 
 
+def record_run(
+    model: DiscoveryAlgorithm, config: TrainConfig, seed: int, max_steps: int, pictures: bool = True
+) -> Episode:
+    """Record an agent of a run in the environment that the run is evaluated in; see `record`."""
+    env = recorded_env(config)
+    try:
+        return record(model, env, seed, max_steps, first_full_moment(config), pictures)
+    finally:
+        env.close()
+
+
 def record(
     model: DiscoveryAlgorithm,
     env: gym.Env[Any, Any],

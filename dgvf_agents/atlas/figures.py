@@ -17,7 +17,7 @@ from torch import Tensor
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import Episode, record, recorded_env
+from dgvf_agents.atlas.episode import Episode, record_run
 from dgvf_agents.atlas.maps import Maps, Picture, data_uri, limits_of, png_of, scale_of
 from dgvf_agents.atlas.probe import QuestionValues, lines_of, question_task, question_values
 from dgvf_agents.atlas.report import RunReport
@@ -75,22 +75,8 @@ class Followed(NamedTuple):
 
 
 def follow(model: DiscoveryAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0) -> Followed:
-    """Record an episode of an agent and evaluate its questions along it.
-
-    Args:
-        model: the agent.
-        config: how it was trained.
-        domain: points of its world.
-        seed: of the environment and the actions, which are drawn from the policy.
-
-    Raises:
-        ValueError: actions are not discrete.
-    """
-    env = recorded_env(config)
-    try:
-        episode = record(model, env, seed, STEPS, pictures=False)
-    finally:
-        env.close()
+    """Record an episode of an agent, with actions drawn from its policy, and evaluate its questions along it."""
+    episode = record_run(model, config, seed, STEPS, pictures=False)
     seen, known = (one.reshape(len(one), -1) for one in (episode.observations, domain.observations))
     return Followed(episode, question_values(model, Game(episode)), cdist(seen, known).argmin(axis=1))
 

@@ -9,19 +9,17 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import first_full_moment, record, recorded_env
+from dgvf_agents.atlas.episode import record_run
 from dgvf_agents.atlas.figures import EpisodeFigures, MapFigures
 from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
-from dgvf_agents.atlas.report import Questions, RunReport, evaluated_world, lead, read_run
+from dgvf_agents.atlas.report import RunReport, evaluated_world, lead, read_run
 from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.algorithms import algorithm_of
-from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
 
 GAME_STEPS = 1000
@@ -72,7 +70,7 @@ def write_atlas(
     model = agent_in(own.latest_checkpoint(), algorithm_of(config))
     question_task(model)
     known, horizon = evaluated_world(config)
-    domain = domain or known or _recorded_game(config, model, game_seed, game_steps)
+    domain = domain or known or Game(record_run(model, config, game_seed, game_steps))
     check_domain(domain, model.observation_space)
     on_maps = isinstance(domain.layout, Maps)
     report = read_run(run, domain, horizon, checkpoints, untrained=on_maps)
@@ -85,14 +83,6 @@ def write_atlas(
     page = folder / "index.html"
     write_whole(page, _render(report, figures, kinds, shipped_name(own.path) or own.path.resolve().name).encode())
     return page
-
-
-def _recorded_game(config: TrainConfig, model: DiscoveryAlgorithm, seed: int, max_steps: int) -> Game:
-    env = recorded_env(config)
-    try:
-        return Game(record(model, env, seed, max_steps, first_full_moment(config)))
-    finally:
-        env.close()
 
 
 def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int, run: str) -> str:
@@ -128,12 +118,18 @@ def _environment() -> Environment:
 def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str, Any]:
     """The numbers of the page, for programs."""
     questions, ranking = report.asked(), report.asked().ranking
+    shares, _, nearest, correlations = questions.principal
     return {
         "env": report.config.env,
         "lead": lead(report),
         **figures.record(),
         "kinds": [kind._asdict() for kind in ranking.kinds],
-        "principal": _principal_record(questions),
+        "principal": [
+            {"share": share, "nearest": question, "correlation": r, "headline": caption.headline}
+            for share, question, r, caption in zip(
+                *(part.tolist() for part in (shares, nearest, correlations)), questions.principal_names, strict=True
+            )
+        ],
         "questions": [
             {
                 "question": i,
@@ -147,12 +143,3 @@ def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str
             for i in ranking.order.tolist()
         ],
     }
-
-
-def _principal_record(questions: Questions) -> list[dict[str, Any]]:
-    shares, _, nearest, r = questions.principal
-    columns = zip(shares.tolist(), nearest.tolist(), r.tolist(), questions.principal_names, strict=True)
-    return [
-        {"share": share, "nearest": question, "correlation": correlation, "headline": caption.headline}
-        for share, question, correlation, caption in columns
-    ]

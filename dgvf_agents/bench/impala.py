@@ -133,14 +133,14 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
     model, watch = _model("none", case, 1), _Stopwatch(_environment(case["world"]))
     actor = EnvironmentActor(dataclasses.replace(model._actor_spec(), environment=watch), 0, 0)
     parameters = model._parameters()
-    batch_of([_travelled(actor.rollout(parameters))], model.device, {}, model.task.reads_features)
+    batch_of([_round_trip(actor.rollout(parameters))], model.device, {}, model.task.reads_features)
     watch.seconds = acting = transport = 0.0
     repetitions = 0
     while acting < settings.seconds or repetitions < 2:
         start = time.perf_counter()
         rollout = actor.rollout(parameters)
         middle = time.perf_counter()
-        batch = batch_of([_travelled(rollout)], model.device, {}, model.task.reads_features)
+        batch = batch_of([_round_trip(rollout)], model.device, {}, model.task.reads_features)
         synchronize(model.device)
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
@@ -175,8 +175,8 @@ class _Stopwatch:
         return Timed(wrapped(self._factory, num_envs, seed))
 
 
-def _travelled(value: Any) -> Any:
-    """A value after its way through Ray's object store, if Ray is installed."""
+def _round_trip(value: Any) -> Any:
+    """A value after a round trip through Ray's object store, if Ray is installed."""
     if find_spec("ray") is None:
         return value
     from dgvf_agents.impala.cluster import connect

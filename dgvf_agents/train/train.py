@@ -92,7 +92,7 @@ class OpenRun:
         return self.config.steps - self.model.num_timesteps, not self.resumed
 
     def finish(self) -> None:
-        """Train what is left.
+        """Train the remaining steps.
 
         Raises:
             NotFiniteError: training has diverged.

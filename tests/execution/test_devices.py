@@ -9,6 +9,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import platform
+import subprocess
+import sys
 import warnings
 from functools import partial
 from pathlib import Path
@@ -204,11 +207,6 @@ def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.
             look(finished, device="cuda")
 
 
-def test_evaluation_needs_an_episode(finished: Path) -> None:
-    with pytest.raises(ValueError, match="episodes must be >= 1, got 0"):
-        evaluate(finished, 0)
-
-
 def test_other_fields_of_a_resumed_run_must_be_the_same(finished: Path) -> None:
     with pytest.raises(ValueError, match=r"config must be that .* mixed_precision \(False, not True\)"):
         train(dataclasses.replace(TINY, mixed_precision=True), finished, show_progress=False, resume=True)
@@ -321,6 +319,34 @@ def test_compiled_updates_of_mixed_precision_are_those_of_eager_ones() -> None:
     eager, compiled = (small_model(mixed_precision=True, compile=compile) for compile in (False, True))
     assert apart(*(model.learn(9 * BATCH).learner.packed_state.theta for model in (compiled, eager))) < 0.05
     assert eager.meta_updates == compiled.meta_updates == 2
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+FAULTS = """
+import resource, sys
+import torch
+from dgvf_agents.execution.devices import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(5):
+        tensors = [torch.ones(10_000_000) for _ in range(2)]
+        del tensors
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(min(faults() for _ in range(2)))  # the system may reclaim pages meanwhile
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+def test_large_tensors_reuse_their_pages() -> None:
+    keep, leave = (
+        int(subprocess.run([sys.executable, "-c", FAULTS, how], capture_output=True, text=True, check=True).stdout)
+        for how in ("keep", "leave")
+    )
+    assert keep < leave / 10
 
 
 # --- with a CUDA device -----------------------------------------------------------------------------------------------

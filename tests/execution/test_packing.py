@@ -123,17 +123,3 @@ def test_scoring_and_updating_at_once_is_the_same(storage: str) -> None:
     assert gradients[0].abs().max() > 0
     torch.testing.assert_close(thetas[0], thetas[1], rtol=1e-5, atol=1e-7)
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6 * float(gradients[0].abs().max()))
-
-
-def test_scoring_and_updating_at_once_needs_its_function() -> None:
-    model = DGVFA2C("MlpPolicy", "PuddleWorld-v0", questions=4, n_envs=2, seed=0, compile=False, device="cpu")
-    model.learn(10)
-    state = model.learner.packed_state
-    unroll = Unroll(
-        model.learner.functions.packed.update,
-        model.learner.functions.packed.meta_loss_gradient,
-        state,
-        model.learner.packed_eta,
-    )
-    with pytest.raises(RuntimeError, match="update_with_meta_loss"):
-        unroll.update_with_meta_loss(model._rollout, torch.tensor(1e-3))  # type: ignore[arg-type]

@@ -204,7 +204,13 @@ CLAIMS: tuple[Claim, ...] = (
 )
 """The paper's and ours; at most four per experiment."""
 
-CHANGES: tuple[tuple[str, str], ...] = ()
+CHANGES: tuple[tuple[str, str], ...] = (
+    (
+        "2026-11-27",
+        "Settings of `convention`, `rms-prop`, `question-transfer` and `atari` declared, before their runs; "
+        "PuddleWorld's A2C with the preset, which `rms-prop` shares, had been run.",
+    ),
+)
 """Later changes of claims, settings or rules: date and what was changed."""
 
 

@@ -13,20 +13,11 @@ from typing import Any
 
 from generated import DOCS, check, table, write
 
-from dgvf_agents.bench.cold_start import ColdStartBenchmark
-from dgvf_agents.bench.environments import EnvsBenchmark
-from dgvf_agents.bench.harness import Benchmark, Table
-from dgvf_agents.bench.impala import ImpalaBenchmark
-from dgvf_agents.bench.population import PopulationBenchmark
-from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
+from dgvf_agents.bench.commands import KINDS
+from dgvf_agents.bench.harness import Table
 
 PAGE = DOCS / "benchmarks.md"
-BENCHMARKS: dict[str, type[Benchmark]] = {
-    benchmark.name: benchmark
-    for benchmark in (
-        *(EnvsBenchmark, AgentsBenchmark, PopulationBenchmark, ColdStartBenchmark, ImpalaBenchmark, AtariBenchmark),
-    )
-}
+BENCHMARKS = {kind.name: kind for kind in KINDS}
 TABLES = re.compile(r"(<!-- (results/[\w-]+\.json) -->\n).*?(<!-- end -->)", re.S)
 
 

@@ -26,7 +26,7 @@ MODES: dict[str, Any] = {"False": False, "auto": "auto", "True": True, "auto, fu
 @final
 @dataclass(frozen=True)
 class ColdStartBenchmark(Benchmark):
-    """Measure the seconds from the call of `learn` to the first update, to compiled updates and to the end."""
+    """Seconds until training starts, runs compiled and ends, with an empty cache of compiled functions."""
 
     name: ClassVar[str] = "start"
     steps: tuple[int, ...] = (2_000, 20_000, 1_000_000)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import time
 from collections.abc import Iterator, Sequence
@@ -12,9 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from stable_baselines3.common.vec_env import VecEnv, VecEnvWrapper
+from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.bench.harness import Benchmark, Table, check_at_least, ratio
 from dgvf_agents.bench.reference import rllib_rates
@@ -42,7 +42,7 @@ RLLIB: dict[str, tuple[str, dict[str, Any]]] = {
 @final
 @dataclass(frozen=True)
 class ImpalaBenchmark(Benchmark):
-    """Measure trained steps per second of IMPALA, where the time goes, and RLlib's IMPALA beside it."""
+    """Training speed of IMPALA with and without distributed actors, beside RLlib's."""
 
     name: ClassVar[str] = "impala"
     optional_packages: ClassVar[tuple[str, ...]] = ("ray",)
@@ -130,12 +130,11 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
 
 def parts(case: Row, settings: ImpalaBenchmark) -> Row:
     """Milliseconds that a batch takes in each part, measured one by one in one process, and bytes that travel."""
-    model, watch = _model("none", case, 1), _Stopwatch(_environment(case["world"]))
-    actor = EnvironmentActor(dataclasses.replace(model._actor_spec(), environment=watch), 0, 0)
-    parameters = model._parameters()
+    model = _model("none", case, 1)
+    actor, parameters = EnvironmentActor(model._actor_spec(), 0, 0), model._parameters()
+    environment = _stepping_ms(wrapped(_environment(case["world"]), model.n_envs, 0), model.n_steps, settings.seconds)
     batch_of([_round_trip(actor.rollout(parameters))], model.device, {}, model.task.reads_features)
-    watch.seconds = acting = transport = 0.0
-    repetitions = 0
+    acting, transport, repetitions = 0.0, 0.0, 0
     while acting < settings.seconds or repetitions < 2:
         start = time.perf_counter()
         rollout = actor.rollout(parameters)
@@ -144,39 +143,30 @@ def parts(case: Row, settings: ImpalaBenchmark) -> Row:
         synchronize(model.device)
         acting, transport = acting + middle - start, transport + time.perf_counter() - middle
         repetitions += 1
-    seconds = {"environment": watch.seconds, "acting": acting - watch.seconds, "transport": transport}
     return {
-        **{f"{part}_ms": 1e3 * spent / repetitions for part, spent in seconds.items()},
+        "environment_ms": environment,
+        "acting_ms": 1e3 * acting / repetitions - environment,
+        "transport_ms": 1e3 * transport / repetitions,
         **{f"update_{agent}_ms": _update_ms(agent, case, batch, settings.seconds) for agent in _agents(case, settings)},
         "rollout_bytes": size_of(rollout),
         "parameter_bytes": parameters.theta.nbytes,
     }
 
 
-class _Stopwatch:
-    """Makes environments whose steps are timed."""
-
-    def __init__(self, factory: EnvFactory) -> None:
-        self._factory, self.seconds = factory, 0.0
-
-    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
-        watch = self
-
-        class Timed(VecEnvWrapper):
-            def reset(self) -> Any:
-                return self.venv.reset()
-
-            def step_wait(self) -> Any:
-                start = time.perf_counter()
-                outcome = self.venv.step_wait()
-                watch.seconds += time.perf_counter() - start
-                return outcome
-
-        return Timed(wrapped(self._factory, num_envs, seed))
+def _stepping_ms(env: VecEnv, steps: int, seconds: float) -> float:
+    """Milliseconds of so many steps with random actions."""
+    actions, repetitions, start = np.stack([env.action_space.sample() for _ in range(env.num_envs)]), 0, 0.0
+    env.reset()
+    while repetitions < 2 or time.perf_counter() - start < seconds:
+        start = start or time.perf_counter()
+        for _ in range(steps):
+            env.step(actions)
+        repetitions += 1
+    return 1e3 * (time.perf_counter() - start) / repetitions
 
 
 def _round_trip(value: Any) -> Any:
-    """A value after a round trip through Ray's object store, if Ray is installed."""
+    """A value after its way through Ray's object store, if Ray is installed."""
     if find_spec("ray") is None:
         return value
     from dgvf_agents.impala.cluster import connect

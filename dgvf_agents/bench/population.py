@@ -33,7 +33,7 @@ from dgvf_agents.population.population import Population
 @final
 @dataclass(frozen=True)
 class PopulationBenchmark(Benchmark):
-    """Measure training steps per second and memory of populations with discovered questions."""
+    """Training speed and memory of populations with discovered questions, beside one agent alone."""
 
     name: ClassVar[str] = "population"
     optional_packages: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")

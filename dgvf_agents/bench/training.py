@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, final
 
 import torch
+from rich.console import Console
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
@@ -48,7 +49,7 @@ AGENTS = {
 @final
 @dataclass(frozen=True)
 class AgentsBenchmark(Benchmark):
-    """Measure training steps per second and memory on gridworlds."""
+    """Training speed and memory on gridworlds: our agents beside Stable-Baselines3's A2C."""
 
     name: ClassVar[str] = "agents"
     optional_packages: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
@@ -106,7 +107,7 @@ class AgentsBenchmark(Benchmark):
 @final
 @dataclass(frozen=True)
 class AtariBenchmark(Benchmark):
-    """Measure training steps per second on a game, where the time goes, and memory as unrolls grow."""
+    """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
 
     name: ClassVar[str] = "atari"
     game: str = "Breakout"
@@ -156,6 +157,12 @@ class AtariBenchmark(Benchmark):
                 for storage in ("graph", "recompute")
             ),
         ]
+
+    def run(self) -> list[Row]:
+        config = atari_config(self.game, "a2c")
+        assert config.atari is not None
+        Console().print(f"{config.env}: {config.atari.describe()}", markup=False, highlight=False)
+        return super().run()
 
     def measure(self, case: Row) -> Row:
         torch.set_num_threads(self.threads)

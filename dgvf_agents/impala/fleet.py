@@ -48,15 +48,11 @@ class HostedActor:
     After an exception of an environment, the process ends with the next call, and starts anew.
     """
 
-    def __init__(self, spec: bytes, actor: int, incarnation: int, idle_exit: float) -> None:
+    def __init__(self, idle_exit: float) -> None:
         """
         Args:
-            spec: a pickled `ActorSpec`.
-            actor: index of the actor.
-            incarnation: for other seeds than earlier actors of this index had; a restarted process chooses its own.
             idle_exit: seconds without a call after which the actor ends.
         """
-        self._arguments = (spec, actor, incarnation)
         self._actor: EnvironmentActor | None = None
         self._failed = False
         self._idle_since: float | None = time.monotonic()
@@ -67,30 +63,29 @@ class HostedActor:
         if self._failed:
             os._exit(1)
 
-    def prepare(self) -> None:
+    def prepare(self, spec: bytes, actor: int, incarnation: int) -> None:
         """Make the environments, unless they were made for an earlier learner.
+
+        Large arguments of the constructor would be lost with the learner that passed them, and restarts with them.
+
+        Args:
+            spec: a pickled `ActorSpec`.
+            actor: index of the actor.
+            incarnation: for other seeds than earlier processes of this index had.
 
         Raises:
             Exception: whatever an environment raises.
         """
         with self._busy():
-            self._prepared()
+            if self._actor is None:
+                torch.set_num_threads(1)
+                self._actor = EnvironmentActor(cloudpickle.loads(spec), actor, incarnation)
 
     def rollout(self, parameters: Parameters) -> PackedRollout:
-        """See `EnvironmentActor.rollout`."""
+        """See `EnvironmentActor.rollout`; `prepare` comes first."""
+        assert self._actor is not None
         with self._busy():
-            return self._prepared().rollout(parameters)
-
-    def _prepared(self) -> EnvironmentActor:
-        if self._actor is None:
-            import ray
-
-            torch.set_num_threads(1)
-            spec, actor, incarnation = self._arguments
-            if ray.get_runtime_context().was_current_actor_reconstructed:
-                incarnation = time.time_ns()
-            self._actor = EnvironmentActor(cloudpickle.loads(spec), actor, incarnation)
-        return self._actor
+            return self._actor.rollout(parameters)
 
     @contextmanager
     def _busy(self) -> Iterator[None]:
@@ -120,6 +115,8 @@ class _Actor:
     """An actor as the learner knows it."""
 
     handle: Any
+    incarnation: int
+    """Of its process, if it is new."""
     stage: Literal["placing", "preparing", "running"] = "placing"
     """Waiting for a process; making environments; called for rollouts."""
     calls: list[Any] = field(default_factory=list)
@@ -167,7 +164,7 @@ class ActorFleet:
             clock: seconds.
         """
         self._ray = connect(settings.address, actors)
-        self._spec, self._settings, self._clock = pickled(spec), settings, clock
+        self._spec, self._settings, self._clock = self._ray.put(pickled(spec)), settings, clock
         self._namespace = settings.namespace or f"dgvf-{uuid.uuid4().hex}"
         self._fingerprint = fingerprint_of(spec)
         self._class = self._ray.remote(num_cpus=settings.cpus_per_actor, max_restarts=-1, max_task_retries=0)(
@@ -180,7 +177,7 @@ class ActorFleet:
         self._lags: list[int] = []
         self._warned, self._rollout_bytes, self._max_calls = clock(), 0, actors * settings.calls_in_flight
         self._stop_others({self._name(i) for i in range(actors)})
-        self._actors = [_Actor(self._started(i, time.time_ns() if resumed else 0)) for i in range(actors)]
+        self._actors = [_Actor(self._started(i), time.time_ns() if resumed else 0) for i in range(actors)]
 
     def collect(self, rollouts: int, parameters: Parameters) -> list[PackedRollout]:
         """The next rollouts that arrive.
@@ -229,11 +226,10 @@ class ActorFleet:
     def _name(self, index: int) -> str:
         return f"{index}.{self._fingerprint}"
 
-    def _started(self, index: int, incarnation: int) -> Any:
+    def _started(self, index: int) -> Any:
         """Ray's handle of an actor, new unless an earlier learner of this run left it or Ray restarts it."""
         where = {"name": self._name(index), "namespace": self._namespace, "lifetime": "detached"}
-        made = self._class.options(**where, get_if_exists=True)
-        return made.remote(self._spec, index, incarnation, self._settings.idle_exit)
+        return self._class.options(**where, get_if_exists=True).remote(self._settings.idle_exit)
 
     def _stop_others(self, names: set[str]) -> None:
         """End actors of this namespace with other names."""
@@ -331,7 +327,8 @@ class ActorFleet:
         actor.calls.remove(reference)
         actor.progress = self._clock()
         if actor.stage == "placing":
-            actor.stage, actor.calls = "preparing", [actor.handle.prepare.remote()]
+            actor.stage = "preparing"
+            actor.calls = [actor.handle.prepare.remote(self._spec, index, actor.incarnation)]
             if actor.failures:
                 self.counts["restarts"] += 1
             return None
@@ -369,7 +366,8 @@ class ActorFleet:
         if fault == "timeouts":
             self._ray.kill(actor.handle, no_restart=False)
         self._fail(index, fault, cause)
-        actor.handle, actor.stage, actor.calls = self._started(index, time.time_ns()), "placing", []
+        actor.handle, actor.incarnation = self._started(index), time.time_ns()
+        actor.stage, actor.calls = "placing", []
 
     def _fail(self, index: int, fault: str, cause: str) -> None:
         """Count a fault, and pause the actor.

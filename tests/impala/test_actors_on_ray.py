@@ -218,7 +218,7 @@ def test_an_actor_without_calls_ends_for_good(ray: Any) -> None:
 
 @pytest.mark.slow
 def test_a_store_without_room_for_all_calls(ray: Any) -> None:
-    """Rollouts of 14 MB in a store of 80 MB: no more than two calls are made, and training goes on."""
+    """Rollouts of about 8 MB in a store of 80 MB: no more calls are made than half of it has room for."""
     code = """
 import ray
 from tests.impala.test_actors_on_ray import _model, FaultyWorld, Watch, ActorSettings
@@ -232,7 +232,9 @@ model.learn(30 * 8 * 14, watch)
 print(model._n_updates, watch.fleet._max_calls, watch.fleet.counts["restarts"])
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
-    assert result.stdout.split()[-3:] == ["30", "5", "0"], result.stderr
+    updates, calls, restarts = map(int, result.stdout.split()[-3:])
+    assert (updates, restarts) == (30, 0), result.stderr
+    assert calls in (4, 5)  # of 8
 
 
 @pytest.mark.slow

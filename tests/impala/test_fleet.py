@@ -51,10 +51,8 @@ class Handle:
 
     def __init__(self, ray: FakeRay, name: str, namespace: str) -> None:
         self.ray, self.name, self.namespace, self.alive, self.calls, self.processes = ray, name, namespace, True, 0, 1
-        self.ping, self.prepare = (
-            SimpleNamespace(remote=lambda kind=kind: Reference(lambda: None, self, kind))
-            for kind in ("ping", "prepare")
-        )
+        self.ping = SimpleNamespace(remote=lambda: Reference(lambda: None, self, "ping"))
+        self.prepare = SimpleNamespace(remote=lambda *given: Reference(lambda: None, self, "prepare"))
         self.rollout = SimpleNamespace(remote=self._rollout)
 
     def _rollout(self, parameters: Parameters) -> Reference:

@@ -166,7 +166,7 @@ def _stepping_ms(env: VecEnv, steps: int, seconds: float) -> float:
 
 
 def _round_trip(value: Any) -> Any:
-    """A value after its way through Ray's object store, if Ray is installed."""
+    """A value after a round trip through Ray's object store, if Ray is installed."""
     if find_spec("ray") is None:
         return value
     from dgvf_agents.impala.cluster import connect

@@ -76,6 +76,8 @@ linkcheck: $(INSTALLED) ## Check the links to other sites; needs the internet
 
 docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbers, pictures, benchmarks, pages
 	$(BIN)/python docs/environment_data.py
+	$(BIN)/python docs/draw_curves.py
+	$(BIN)/python docs/draw_question.py
 	$(BIN)/dgvf bench envs --output docs/results/bench-envs.json
 	$(BIN)/dgvf bench agents --output docs/results/bench-agents.json
 	$(BIN)/dgvf bench population --output docs/results/bench-population.json

@@ -3,43 +3,40 @@
 from __future__ import annotations
 
 import inspect
+import io
+import pathlib
 from abc import ABC
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
-import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
-from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
+from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
-from stable_baselines3.common.vec_env import VecEnv, VecMonitor
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from dgvf_agents.agents.annealed import AnnealedSettings
 from dgvf_agents.agents.arguments import RULE_SETTINGS, RULE_STRUCTURE, check_arguments, check_rule_settings
-from dgvf_agents.agents.auxiliary_tasks import named_task
-from dgvf_agents.agents.collecting import Collector, ExperienceSource, looks_at_steps
-from dgvf_agents.agents.extractors import check_observation_space
-from dgvf_agents.agents.functional_policy import (
-    PolicyFunctions,
-    answer_head,
-    exploration_matrices,
-    warn_of_missing_encoder,
+from dgvf_agents.agents.auxiliary_tasks import build_task
+from dgvf_agents.agents.collecting import (
+    Collector,
+    ExperienceSource,
+    as_vec_env,
+    collector_of,
+    looks_at_steps,
+    made_env,
 )
-from dgvf_agents.agents.guidance import Guidance
+from dgvf_agents.agents.extractors import check_observation_space
+from dgvf_agents.agents.functional_policy import PolicyFunctions, functional_policy
 from dgvf_agents.agents.inner_optimizers import inner_optimizer_for, with_optimizer
-from dgvf_agents.agents.logging import record_answers, record_meta_updates, record_questions, record_update
-from dgvf_agents.agents.persistence import PersistentAlgorithm
-from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy
-from dgvf_agents.agents.rollout import RolloutBuilder, RolloutView, fill_buffer
-from dgvf_agents.agents.schedules import checked_value_at, value_at
-from dgvf_agents.agents.simulation import Actor
+from dgvf_agents.agents.logging import Guidance, record, restore_log
+from dgvf_agents.agents.persistence import copied_model, load_model, on_device, read_parameters, save_model, saved_names
+from dgvf_agents.agents.policies import ALIASES
+from dgvf_agents.agents.rollout import RolloutView
+from dgvf_agents.agents.schedules import AnnealedSettings, checked_value_at, value_at
 from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
 from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
@@ -47,7 +44,7 @@ from dgvf_agents.core.inner_update import Numbers, UpdateRule
 from dgvf_agents.core.metrics import InnerMetrics, check_metrics
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp, norm_for_means, optimizer_for_means
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
-from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
+from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import device_of_model, warn_of_slow_bfloat16
@@ -64,7 +61,8 @@ from dgvf_agents.options import (
     RMSPropRule,
     Storage,
 )
-from dgvf_envs.sb3_adapter import GymnasiumVecEnv, default_num_envs, make_vec, resetting_in_part
+from dgvf_agents.storage.state import TrainingState
+from dgvf_envs.sb3_adapter import default_num_envs
 
 Self = TypeVar("Self", bound="DiscoveryAlgorithm")
 
@@ -72,16 +70,10 @@ _OF_STABLE_BASELINES3 = frozenset(inspect.signature(OnPolicyAlgorithm.__init__).
 """Arguments that Stable-Baselines3 keeps; all others are attributes by the same name."""
 
 
-class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
+class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     """Builds the learner and its parts from an algorithm's arguments, and keeps policy and learner in sync."""
 
-    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = {
-        "MlpPolicy": MlpPolicy,
-        "CnnPolicy": CnnPolicy,
-        "MultiInputPolicy": MultiInputPolicy,
-        "PaperMlpPolicy": PaperMlpPolicy,
-        "ResNetPolicy": ResNetPolicy,
-    }
+    policy_aliases: ClassVar[dict[str, type[BasePolicy]]] = ALIASES
 
     policy: ActorCriticPolicy
     """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner`."""
@@ -115,6 +107,10 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     loss_reduction: LossReduction
     learners: int = 1
     """Learners that train together, each with `n_envs` environments."""
+    seconds: float = 0.0
+    """Wall time of training before this process."""
+    trained_on: str | None = None
+    """Type of the device that a loaded model was saved on."""
 
     _functions: PolicyFunctions
     _collector: Collector
@@ -122,6 +118,8 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
     _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _rollout: Rollout | None = None
+    _stored_training: TrainingState | None = None  # of a model loaded without environment
+    _stored_log: dict[str, Any] | None = None  # until there is a logger
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         """
@@ -142,22 +140,11 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
             raise ValueError(f"policy_kwargs must be a dict or None, got {policy_kwargs!r}")
         given |= {"learning_rate": rate if callable(rate) else float(rate), "device": device_of_model(given["device"])}
         own = {name: given.pop(name) for name in given.keys() - _OF_STABLE_BASELINES3}
-        env = self._made_env(env, n_envs, given["seed"])
+        env = made_env(env, n_envs, given["seed"], self._default_num_envs)
         super().__init__(env=env, _init_setup_model=False, **given)  # type: ignore[arg-type]
         vars(self).update(own)
         if set_up:
             self._setup_model()
-
-    @classmethod
-    def _made_env(cls, env: GymEnv | VectorEnv | str | None, n_envs: int | None, seed: int | None) -> GymEnv | None:
-        """The environment, made if `env` is an id."""
-        given_envs = _num_envs_of(env)
-        if n_envs is not None and given_envs is not None and n_envs != given_envs:
-            raise ValueError(f"n_envs must be None or {given_envs}, the number of environments of env, got {n_envs!r}")
-        if isinstance(env, str):
-            wanted = cls._default_num_envs(env) if n_envs is None else n_envs
-            env = make_vec(env, wanted, seed) if wanted > 1 else env
-        return _as_vec_env(env)  # type: ignore[arg-type]
 
     @staticmethod
     def _default_num_envs(env_id: str) -> int:
@@ -169,7 +156,7 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         space = getattr(env, "single_observation_space", getattr(env, "observation_space", None))
         if space is not None:
             check_observation_space(space)  # before Stable-Baselines3 makes arrays for observations
-        return OnPolicyAlgorithm._wrap_env(_as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
+        return OnPolicyAlgorithm._wrap_env(as_vec_env(env), verbose, monitor_wrapper)  # type: ignore[arg-type]
 
     @property
     def metrics(self) -> InnerMetrics | None:
@@ -207,8 +194,11 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         )
         self.set_random_seed(self.seed)
         self._setup_policy()
-        self.task = self._build_task()
-        self._functions = self._functional_policy()
+        sizes = (self.questions, self.question_discount, self.question_window)
+        self.task = build_task(self.auxiliary_task, self, *sizes, self.mixed_precision, self.question_encoder)
+        recomputes = self.storage == "recompute" and self.task.discovers
+        parts = (self.policy, self.task.num_answers, self.mixed_precision, recomputes, self.learners)
+        self._functions, self.answer_net = functional_policy(*parts)
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
         self.compilation = self._new_compilation()
         update_functions, theta = self._update_functions(eta), self._functions.params()
@@ -222,12 +212,25 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
             meta_epsilon=norm_for_means(self.meta_epsilon, self._samples_per_unit),
         )
         self._sync_policy()
-        self._source = self._collector = self._build_collector(update_functions)
+        self._source = self._collector = collector_of(
+            self.policy,
+            update_functions.act,
+            self._distribution,
+            self.compilation,
+            lambda: self.learner.updates,
+            n_steps=self.n_steps,
+            num_envs=self.n_envs,
+            sde_sample_freq=self.sde_sample_freq,
+            off_policy=update_functions.rule.targets.off_policy,
+            needs_final_observation=self.task.needs_final_observation,
+            index_terminated=self.task.reads_features,
+        )
         if self.seed is not None:
             self._collector.actor.seed(self.seed)
         self._rollout: Rollout | None = None
         self._guidance = Guidance()
-        self._setup_rollout_buffer()
+        buffer = (self.rollout_buffer_class, self.n_steps, self.n_envs, self.rollout_buffer_kwargs)
+        self.rollout_buffer = RolloutView(self.policy, self._functions.show, *buffer)  # type: ignore[assignment]
 
     def _setup_policy(self) -> None:
         """The policy, and the inner optimizer that its `optimizer_class` stands for."""
@@ -266,51 +269,6 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     def _norm(self, norm: float | None) -> float | None:
         """A maximum gradient norm for losses that are means, as the learner's are."""
         return None if norm is None else norm_for_means(norm, self._samples_per_unit)
-
-    def _build_task(self) -> AuxiliaryTask:
-        if not callable(self.auxiliary_task):
-            arguments = (self.questions, self.question_discount, self.question_window, self.mixed_precision)
-            return named_task(self.auxiliary_task, self.policy, *arguments, self.question_encoder)
-        task = self.auxiliary_task(self)
-        if not isinstance(task, AuxiliaryTask):
-            raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
-        return task
-
-    def _functional_policy(self) -> PolicyFunctions:
-        """The policy with an answer head, as pure functions."""
-        head = answer_head(self.policy, self.task.num_answers)
-        self.answer_net = None if head is None else head.to(self.device)
-        functions = PolicyFunctions(self.policy, self.answer_net, self.mixed_precision)
-        if self.storage == "recompute" and self.task.discovers and functions.random_in_training:
-            raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
-        if self.learners > 1 and (statistics := sorted(functions.statistics())):
-            raise ValueError(
-                f"learners must be 1 for features extractors with running statistics, got {self.learners}: each "
-                f"learner would have its own {', '.join(statistics)}"
-            )
-        if head is not None:
-            warn_of_missing_encoder(functions, self.policy)
-        return functions
-
-    def _build_collector(self, update_functions: UpdateFunctions) -> Collector:
-        distribution, final = self._distribution, self.task.needs_final_observation
-        action = (distribution.action_shape, distribution.action_dtype)
-        off_policy = update_functions.rule.targets.off_policy
-        sizes = (self.n_steps, self.n_envs, self.observation_space)
-        features = self.task.reads_features
-        builder = RolloutBuilder(*sizes, *action, self.device, final, off_policy, features)
-        exploration = partial(exploration_matrices, self.policy) if self.use_sde else None
-        act, updates = update_functions.act, lambda: self.learner.updates
-        actor = Actor(act, distribution, self.n_steps, self.compilation, updates, exploration, features)
-        return Collector(builder, actor, self.policy, self.n_steps, self.sde_sample_freq)
-
-    def _setup_rollout_buffer(self) -> None:
-        """The local variables that callbacks see during a rollout."""
-        several = isinstance(self.observation_space, gym.spaces.Dict)
-        kind = self.rollout_buffer_class or (DictRolloutBuffer if several else RolloutBuffer)
-        spaces, factors = (self.observation_space, self.action_space), (self.gae_lambda, self.gamma)
-        buffer = kind(self.n_steps, *spaces, self.device, *factors, self.n_envs, **self.rollout_buffer_kwargs)
-        self.rollout_buffer = RolloutView(buffer)  # type: ignore[assignment]
 
     def _update_functions(self, eta: Params) -> UpdateFunctions:
         """The inner update and the meta-loss, of the attributes as they are now."""
@@ -358,7 +316,13 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
+        last_obs = self._last_obs
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
+        if self._last_obs is not last_obs:  # the environment was reset
+            self._collector.end()
+        log, self._stored_log = self._stored_log, None
+        if log is not None:
+            restore_log(self.logger, log)
         remaining = max(0, self._total_timesteps - self.num_timesteps)
         self.compilation.last_update = self.learner.updates + -(-remaining // self.steps_per_update)
         if self.verbose >= 1 or progress_bar:
@@ -380,20 +344,6 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         self._policy_theta = self.learner.packed_state.theta
         self._functions.show(self._policy_theta[KEY])
         self._policy_versions = self._functions.versions()
-
-    def _show_rollout(self, rollout: Rollout, starts: np.ndarray | None) -> None:
-        """Let `rollout_buffer` show a rollout, with the values that the policy had while collecting it."""
-        theta, gamma, gae_lambda = self._policy_theta, self.gamma, self.gae_lambda
-
-        def fill(buffer: RolloutBuffer) -> None:
-            buffer.gamma, buffer.gae_lambda = gamma, gae_lambda
-            self._functions.show(theta[KEY])
-            try:
-                fill_buffer(buffer, self.policy, rollout, np.ones(self.n_envs, bool) if starts is None else starts)
-            finally:
-                self._functions.show(self._policy_theta[KEY])
-
-        self.rollout_buffer.show(fill)  # type: ignore[attr-defined]
 
     def _prepare_update(self) -> None:
         """Let changed attributes and weights written into the policy take effect."""
@@ -460,7 +410,8 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
                 if not callback.on_step():  # must be last: a callback may save the model
                     return False
             self._rollout = source.finish(self._functions.statistics())
-            self._show_rollout(self._rollout, source.starts)
+            factors = (self.gamma, self.gae_lambda)
+            self.rollout_buffer.show(self._rollout, source.starts, self._policy_theta[KEY], *factors)  # type: ignore[attr-defined]
             callback.update_locals(locals())
             callback.on_rollout_end()
         finally:
@@ -520,21 +471,11 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
             check_metrics(self.metrics, self._n_updates)
-            self._record(self.metrics)
+            asked = None if self._rollout is None else self._asked(self.task, self._rollout)
+            guidance = self._guidance
+            settings, updates, joint = self.annealed_settings(), self._n_updates, self.encoder_mode == "joint"
+            record(self.logger, self.policy, self.learner, self.task, asked, settings, guidance, updates, joint)
         super().dump_logs(iteration)
-
-    def _record(self, metrics: InnerMetrics) -> None:
-        settings, updates = self.annealed_settings(), self._n_updates
-        record_update(self.logger, metrics, self.policy, updates)
-        self.logger.record("train/learning_rate", settings.learning_rate)
-        self.logger.record("train/entropy_weight", settings.entropy_weight)
-        if self.task.num_answers:
-            record_answers(self.logger, metrics, self._guidance if self.encoder_mode == "joint" else None, updates)
-        if isinstance(self.task, GVFTask) and self._rollout is not None:
-            asked = self._asked(self.task, self._rollout)
-            record_questions(self.logger, self.task, self.learner.eta, asked, self._guidance, updates)
-        if self.task.discovers:
-            record_meta_updates(self.logger, self.learner, settings.meta_learning_rate)
 
     def _asked(self, task: AuxiliaryTask, rollout: Rollout) -> Rollout:
         """The rollout with what questions are asked of: observations, or the agent's features of them."""
@@ -546,22 +487,111 @@ class DiscoveryAlgorithm(PersistentAlgorithm, ABC):
         if seed is not None and hasattr(self, "_collector"):
             self._collector.actor.seed(seed)
 
+    def set_parameters(
+        self,
+        load_path_or_dict: str | pathlib.Path | dict[str, Any],
+        exact_match: bool = True,
+        device: torch.device | str = "auto",
+    ) -> None:
+        """Take parameters, as Stable-Baselines3's A2C does; they go where the model is, whatever `device` says.
+
+        An unroll in progress restarts.
+
+        Raises:
+            DamagedFileError: a file is in neither format, not as it was written, or of another model.
+        """
+        given = load_path_or_dict
+        state = given if isinstance(given, dict) else read_parameters(self, given)
+        super().set_parameters(on_device(state, self.device), exact_match, device)
+        self.learner.set_theta(self._functions.params())
+        self._sync_policy()
+
+    def save(
+        self,
+        path: str | pathlib.Path | io.BufferedIOBase,
+        exclude: Iterable[str] | None = None,
+        include: Iterable[str] | None = None,
+    ) -> None:
+        """Write the model and where it stands in training to a file, atomically.
+
+        The file holds JSON and tensors (`dgvf_agents.storage.model_file`): the constructor's arguments, the learner's
+        state and Stable-Baselines3's own attributes. What JSON and tensors cannot express, such as a function of the
+        user's, is pickled beside them, and `load` ignores it unless it is told to trust the file.
+
+        A model may be saved at any time, by a callback too. On the same machine and on the CPU, training continued from
+        the file is bitwise equal to training that was never interrupted, if the environment can give its state: those
+        of `dgvf_envs` can, under the wrappers that `dgvf_envs.functional.env_state` names. With any other, episodes and
+        the unroll restart.
+
+        Args:
+            path: where to; gets the ending `.zip` if it has none. Or a file open for writing in binary.
+            exclude: attributes to leave out.
+            include: other attributes to keep, such as a subclass's own.
+
+        Raises:
+            TypeError: an attribute is of a kind that not even pickle can write; the message names it.
+            ValueError: `include` names what is no attribute, or what `load` would not restore.
+        """
+        save_model(self, path, exclude, include)
+
+    @classmethod
+    def load(
+        cls: type[Self],
+        path: str | pathlib.Path | io.BufferedIOBase,
+        env: GymEnv | VectorEnv | None = None,
+        device: torch.device | str = "auto",
+        custom_objects: dict[str, Any] | None = None,
+        print_system_info: bool = False,
+        force_reset: bool | None = None,
+        *,
+        trusted: bool = False,
+        **kwargs: Any,
+    ) -> Self:
+        """A model from a file that `save` wrote, or Stable-Baselines3's `save`.
+
+        No code in the file is run unless `trusted`: nothing in our files is unpickled, and of Stable-Baselines3's only
+        the weights are, by `torch.load(weights_only=True)`, which builds tensors and plain containers and nothing else.
+        A warning names what only a pickle holds; if no model can be built without it, an error does. `custom_objects`
+        can replace it.
+
+        To continue training, pass an environment made like the one in the file:
+        `load(path, env).learn(steps, reset_num_timesteps=False)`. Its state, and the random number generators' states
+        of Python, NumPy and PyTorch, are then restored.
+
+        Args:
+            path: the file, with or without the ending `.zip`, or a file open for reading in binary.
+            env: the environment; `None` to predict only.
+            device: for the networks.
+            custom_objects: attributes to take in place of those in the file, by name.
+            print_system_info: whether to print the versions that the model was saved with, and those installed.
+            force_reset: true: the environment is reset. False: it continues from where it is, or was when the model
+                was saved. `None`: it continues if it takes the state in the file, and is reset if not.
+            trusted: whether to unpickle. Whoever wrote the file can then run any code here.
+            kwargs: attributes to change.
+
+        Raises:
+            DamagedFileError: the file is in neither format, or not as it was written; the message names the file and
+                what in it is wrong.
+            ValueError: the environment or an argument does not fit the file, or the file holds an attribute that the
+                model needs as a pickle only.
+        """
+        given = (path, env, device, custom_objects, print_system_info, force_reset, trusted, kwargs)
+        return load_model(cls, *given)
+
+    @classmethod
+    def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
+        """The environment that `load` was given, for a model with these attributes."""
+        return env
+
+    def _excluded_save_params(self) -> list[str]:
+        return sorted(set(vars(self)) - saved_names(type(self)))
+
+    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
+        """A model that learns on by itself, in a copy of the environment."""
+        copy: Self = copied_model(self, memo)
+        return copy
+
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         answers = ["answer_net"] if self.answer_net is not None else []
         questions = ["question_net"] if self.learner.eta else []
         return ["policy", *answers, *questions, "optimizers"], []
-
-
-def _as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
-    if not isinstance(env, VectorEnv):
-        return env
-    adapted = GymnasiumVecEnv(resetting_in_part(env))
-    is_monitored = adapted.env_is_wrapped(Monitor)[0]  # its environments may be
-    return adapted if is_monitored else VecMonitor(adapted)
-
-
-def _num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:
-    """The number of environments; `None` if no environment exists yet."""
-    if env is None or isinstance(env, str):
-        return None
-    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1

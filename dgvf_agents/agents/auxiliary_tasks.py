@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -39,6 +40,25 @@ def check_auxiliary_task(given: Any) -> None:
         )
     if not (given in TASKS if isinstance(given, str) else callable(given)):
         raise ValueError(f"auxiliary_task must be one of {TASKS} or a function, got {given!r}")
+
+
+def build_task(given: str | Callable[[Any], AuxiliaryTask], model: Any, *settings: Any) -> AuxiliaryTask:
+    """The auxiliary task of a model.
+
+    Args:
+        given: a name, or a function of the model.
+        model: with its policy.
+        settings: arguments of `named_task`.
+
+    Raises:
+        ValueError: the function returns something else, or the task does not fit the policy's action space.
+    """
+    if not callable(given):
+        return named_task(given, model.policy, *settings)
+    task = given(model)
+    if not isinstance(task, AuxiliaryTask):
+        raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+    return task
 
 
 def named_task(

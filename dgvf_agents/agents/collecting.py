@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
 from multiprocessing import connection
 from typing import Any, final
 
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import VectorEnv
 from stable_baselines3.common.callbacks import BaseCallback, CallbackList, ConvertCallback
+from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv
+from stable_baselines3.common.type_aliases import GymEnv
+from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecEnvWrapper
 from torch import Tensor
 
+from dgvf_agents.agents.functional_policy import exploration_matrices
 from dgvf_agents.agents.rollout import Arrays, RolloutBuilder, Step
 from dgvf_agents.agents.simulation import Actor
+from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.storage.state import CollectionState
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec, resetting_in_part
 
 _EXPLORATION = ("exploration_mat", "exploration_matrices")
 """Exploration matrices of gSDE."""
@@ -245,6 +255,37 @@ class Collector(ExperienceSource):
         return {name: getattr(self._policy.action_dist, name) for name in _EXPLORATION}
 
 
+def collector_of(
+    policy: ActorCriticPolicy,
+    act: Act,
+    distribution: ActionDistribution,
+    compilation: Compilation,
+    updates: Callable[[], int] = lambda: 0,
+    *,
+    n_steps: int,
+    num_envs: int,
+    sde_sample_freq: int,
+    off_policy: bool,
+    needs_final_observation: bool,
+    index_terminated: bool,
+) -> Collector:
+    """A collector with its parts; see `RolloutBuilder`, `Actor` and `Collector`."""
+    builder = RolloutBuilder(
+        n_steps,
+        num_envs,
+        policy.observation_space,
+        distribution.action_shape,
+        distribution.action_dtype,
+        compilation.device,
+        needs_final_observation,
+        off_policy,
+        index_terminated,
+    )
+    exploration = partial(exploration_matrices, policy) if policy.use_sde else None
+    actor = Actor(act, distribution, n_steps, compilation, updates, exploration, index_terminated)
+    return Collector(builder, actor, policy, n_steps, sde_sample_freq)
+
+
 def check_observations(observations: Arrays, space: gym.Space) -> None:
     """Check the shape of observations `[B, *obs]`.
 
@@ -307,3 +348,32 @@ def _death(workers: SubprocVecEnv) -> RuntimeError:
         f"{', '.join(ended) or 'a worker'} of the SubprocVecEnv died during a step; see its output for the cause. "
         "The model is in its state after the last update: save it, or continue from a checkpoint with a new environment"
     )
+
+
+def as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
+    """A vector environment for Stable-Baselines3, monitored; others as they are."""
+    if not isinstance(env, VectorEnv):
+        return env
+    adapted = GymnasiumVecEnv(resetting_in_part(env))
+    is_monitored = adapted.env_is_wrapped(Monitor)[0]  # its environments may be
+    return adapted if is_monitored else VecMonitor(adapted)
+
+
+def num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:
+    """The number of environments; `None` if no environment exists yet."""
+    if env is None or isinstance(env, str):
+        return None
+    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1
+
+
+def made_env(
+    env: GymEnv | VectorEnv | str | None, n_envs: int | None, seed: int | None, default: Callable[[str], int]
+) -> GymEnv | None:
+    """The environment, made if `env` is an id; `default` is the number of environments of an id."""
+    given_envs = num_envs_of(env)
+    if n_envs is not None and given_envs is not None and n_envs != given_envs:
+        raise ValueError(f"n_envs must be None or {given_envs}, the number of environments of env, got {n_envs!r}")
+    if isinstance(env, str):
+        wanted = default(env) if n_envs is None else n_envs
+        env = make_vec(env, wanted, seed) if wanted > 1 else env
+    return as_vec_env(env)  # type: ignore[arg-type]

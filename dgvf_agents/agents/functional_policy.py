@@ -305,5 +305,35 @@ def warn_of_missing_encoder(functions: PolicyFunctions, policy: ActorCriticPolic
         warnings.warn(
             f"features_extractor_class {type(policy.features_extractor).__name__} has no parameters: answers cannot "
             "shape it. Use MlpPolicy, CnnPolicy or MultiInputPolicy, layers of net_arch, or an extractor that learns",
-            stacklevel=3,
+            stacklevel=4,
         )
+
+
+def functional_policy(
+    policy: ActorCriticPolicy, num_answers: int, mixed_precision: bool, recomputes: bool, learners: int
+) -> tuple[PolicyFunctions, nn.Linear | None]:
+    """A policy with a new answer head as pure functions, and the head; `None` without answers.
+
+    Args:
+        policy: any actor-critic policy.
+        num_answers: number of answers.
+        mixed_precision: see `PolicyFunctions`.
+        recomputes: whether the graph of an unroll is not stored.
+        learners: number of learners that train together.
+
+    Raises:
+        ValueError: the encoder is random in training, or has running statistics, where it must not.
+    """
+    head = answer_head(policy, num_answers)
+    head = None if head is None else head.to(policy.device)
+    functions = PolicyFunctions(policy, head, mixed_precision)
+    if recomputes and functions.random_in_training:
+        raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
+    if learners > 1 and (statistics := sorted(functions.statistics())):
+        raise ValueError(
+            f"learners must be 1 for features extractors with running statistics, got {learners}: each learner would "
+            f"have its own {', '.join(statistics)}"
+        )
+    if head is not None:
+        warn_of_missing_encoder(functions, policy)
+    return functions, head

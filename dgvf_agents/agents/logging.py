@@ -1,19 +1,161 @@
-"""Metrics of updates, questions and meta-updates in the log, and the log's own state."""
+"""Metrics in the log, the log's own state, and warnings about settings that keep an agent from learning."""
 
 from __future__ import annotations
 
-from typing import Any
+import warnings
+from typing import Any, final
 
 import torch
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.agents.guidance import Guidance
+from dgvf_agents.agents.schedules import AnnealedSettings
 from dgvf_agents.core.metrics import InnerMetrics
-from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
+from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.learner import DiscoveryLearner
+
+SMALL_INPUT = 0.1
+"""A network with weights of unit scale hardly distinguishes inputs whose largest absolute value is below this."""
+INPUT_BATCHES = 10
+"""Batches over which the largest input is taken."""
+GRADIENT_RATIO = 0.01
+"""The gradient of the main task in the features should be at least this fraction of the auxiliary task's."""
+SMALL_VARIANCE = 1e-6
+"""Cumulants with a smaller variance over the states of a batch hardly distinguish them."""
+PATIENCE = 1_000
+"""Updates for which a condition must hold at every log before it is warned of."""
+
+
+class SmallInputsWarning(UserWarning):
+    """Observations are tiny after preprocessing."""
+
+
+class AuxiliaryDominanceWarning(UserWarning):
+    """The auxiliary task's gradient dominates the main task's in the shared encoder."""
+
+
+class ConstantCumulantsWarning(UserWarning):
+    """The question network gives every state the same cumulants."""
+
+
+@final
+class Guidance:
+    """Watches one model; conditions are checked where metrics are logged, so that updates wait for nothing."""
+
+    def __init__(self) -> None:
+        self._batches = 0
+        self._largest = 0.0
+        self._since: dict[type[UserWarning], int] = {}
+        self._given: set[type[UserWarning]] = set()
+
+    @property
+    def watches_inputs(self) -> bool:
+        """Whether `see_inputs` still wants batches."""
+        return self._batches < INPUT_BATCHES
+
+    def see_inputs(self, inputs: Observations, divided: bool) -> None:
+        """Look at a batch of inputs; after the last, warn where all were tiny.
+
+        Args:
+            inputs: preprocessed observations, of any shape.
+            divided: whether preprocessing divided integers by 255.
+        """
+        tensors: list[Tensor] = list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+        self._largest = max(self._largest, *(float(tensor.abs().max()) for tensor in tensors))
+        self._batches += 1
+        if self._batches == INPUT_BATCHES and 0.0 < self._largest < SMALL_INPUT:
+            remedy = (
+                "integers were divided by 255: pass policy_kwargs={'normalize_images': False}"
+                if divided
+                else "rescale observations in a wrapper, with VecNormalize for instance"
+            )
+            self._warn(
+                SmallInputsWarning,
+                f"inputs should reach about 1 in absolute value after preprocessing, the largest of the first "
+                f"{INPUT_BATCHES} batches is {self._largest:.2g}; {remedy}",
+            )
+
+    def see_gradients(self, main: float, auxiliary: float, updates: int) -> None:
+        """Look at the norms of both tasks' gradients at the features, where both train the encoder.
+
+        Args:
+            main: ‖∂L^RL/∂x‖.
+            auxiliary: ‖∂L^ans/∂x‖, weighted.
+            updates: inner updates so far.
+        """
+        if self._lasts(AuxiliaryDominanceWarning, main < GRADIENT_RATIO * auxiliary, updates):
+            self._warn(
+                AuxiliaryDominanceWarning,
+                f"train/main_gradient should be at least {GRADIENT_RATIO:.0%} of train/auxiliary_gradient, it has been "
+                f"less for {PATIENCE} updates, {main:.2g} beside {auxiliary:.2g}: the auxiliary task alone shapes the "
+                "encoder; lower auxiliary_coefficient, or use auxiliary_weighting='gradient-norm'",
+            )
+
+    def see_cumulants(self, variance: float, updates: int) -> None:
+        """Look at the variance of the cumulants over the states of a batch.
+
+        Args:
+            variance: the mean over questions.
+            updates: inner updates so far.
+        """
+        if self._lasts(ConstantCumulantsWarning, variance < SMALL_VARIANCE, updates):
+            self._warn(
+                ConstantCumulantsWarning,
+                f"questions/cumulant_variance should exceed {SMALL_VARIANCE:g}, it has been less for {PATIENCE} "
+                f"updates, {variance:.2g}: the questions do not tell states apart and nothing can be discovered; "
+                "check the scale of observations, or use another features extractor",
+            )
+
+    def _lasts(self, kind: type[UserWarning], holds: bool, updates: int) -> bool:
+        """Whether a condition has held at every log of the last `PATIENCE` updates."""
+        if not holds:
+            self._since.pop(kind, None)
+            return False
+        return updates - self._since.setdefault(kind, updates) >= PATIENCE
+
+    def _warn(self, kind: type[UserWarning], message: str) -> None:
+        if kind not in self._given:
+            self._given.add(kind)
+            warnings.warn(message, kind, stacklevel=4)
+
+
+def record(
+    logger: Logger,
+    policy: ActorCriticPolicy,
+    learner: DiscoveryLearner,
+    task: AuxiliaryTask,
+    asked: Rollout | None,
+    settings: AnnealedSettings,
+    guidance: Guidance,
+    updates: int,
+    joint: bool,
+) -> None:
+    """Record the last update of a learner.
+
+    Args:
+        logger: takes the metrics.
+        policy: in sync with the learner.
+        learner: after at least one update.
+        task: the auxiliary task.
+        asked: the last rollout, with what questions are asked of; `None` if there was none.
+        settings: the schedules' values.
+        guidance: sees what it warns of.
+        updates: number of updates so far.
+        joint: whether both losses train the encoder.
+    """
+    metrics = learner.metrics
+    assert metrics is not None
+    record_update(logger, metrics, policy, updates)
+    logger.record("train/learning_rate", settings.learning_rate)
+    logger.record("train/entropy_weight", settings.entropy_weight)
+    if task.num_answers:
+        record_answers(logger, metrics, guidance if joint else None, updates)
+    if isinstance(task, GVFTask) and asked is not None:
+        record_questions(logger, task, learner.eta, asked, guidance, updates)
+    if task.discovers:
+        record_meta_updates(logger, learner, settings.meta_learning_rate)
 
 
 def record_update(logger: Logger, metrics: InnerMetrics, policy: ActorCriticPolicy, updates: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, final
 
 import gymnasium as gym
-from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.torch_layers import (
     BaseFeaturesExtractor,
     CombinedExtractor,
@@ -28,7 +29,7 @@ from dgvf_agents.agents.extractors import (
     TanhExtractor,
     default_cnn,
 )
-from dgvf_agents.agents.net_arch import NetArch, check_net_arch, layers_of
+from dgvf_agents.core.argument_checks import is_integer
 from dgvf_agents.core.networks import RELU_GAIN
 
 __all__ = [
@@ -45,6 +46,41 @@ __all__ = [
     "ResNetPolicy",
     "TanhExtractor",
 ]
+
+
+NetArch = Sequence[int] | Mapping[str, Sequence[int]]
+"""Widths of layers; by `"pi"` and `"vf"` if they differ between policy and value."""
+
+
+def check_net_arch(name: str, net_arch: Any) -> None:
+    """Check widths of layers. A list that holds one dict is Stable-Baselines3's former notation, about which it warns.
+
+    Raises:
+        ValueError: they are neither None nor a list of integers >= 1, or a dict of such lists.
+    """
+    net_arch = _in_current_notation(net_arch)
+    parts = net_arch.values() if isinstance(net_arch, Mapping) and net_arch.keys() <= {"pi", "vf"} else [net_arch]
+    for sizes in () if net_arch is None else parts:
+        if not (isinstance(sizes, list | tuple) and all(is_integer(size) and size >= 1 for size in sizes)):
+            raise ValueError(
+                f"{name} must be a list of integers >= 1, a dict with such lists as 'pi' and 'vf', or None, "
+                f"got {net_arch!r}"
+            )
+
+
+def layers_of(net_arch: Any) -> dict[str, list[int]] | None:
+    """Widths of the layers of policy and value, by `"pi"` and `"vf"`; `None` if none are given."""
+    if net_arch is None:
+        return None
+    net_arch = _in_current_notation(net_arch)
+    separate = isinstance(net_arch, Mapping)
+    return {part: [int(n) for n in (net_arch.get(part, []) if separate else net_arch)] for part in ("pi", "vf")}
+
+
+def _in_current_notation(net_arch: Any) -> Any:
+    """The meaning of a list that holds one dict."""
+    former = isinstance(net_arch, list) and len(net_arch) == 1 and isinstance(net_arch[0], Mapping)
+    return net_arch[0] if former else net_arch
 
 
 class DGVFPolicy(ActorCriticPolicy):
@@ -250,3 +286,9 @@ class MultiInputPolicy(DGVFPolicy):
     def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
         """One network for all of a Dict."""
         return MultiInputExtractor
+
+
+ALIASES: dict[str, type[BasePolicy]] = {
+    kind.__name__: kind for kind in (MlpPolicy, CnnPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy)
+}
+"""Policies by name."""

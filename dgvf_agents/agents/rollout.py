@@ -346,25 +346,58 @@ class RolloutView:
     read them: changing them changes nothing.
     """
 
-    def __init__(self, buffer: RolloutBuffer) -> None:
+    def __init__(
+        self,
+        policy: ActorCriticPolicy,
+        set_theta: Callable[[Tensor], None],
+        kind: type[RolloutBuffer] | None,
+        n_steps: int,
+        num_envs: int,
+        kwargs: dict[str, Any],
+    ) -> None:
         """
         Args:
-            buffer: an empty buffer.
+            policy: computes values.
+            set_theta: copies packed θ to the policy.
+            kind: class of the buffer; `None`: the one for the observation space.
+            n_steps: T.
+            num_envs: B.
+            kwargs: of the buffer.
         """
-        self._buffer = buffer
-        self._fill: Callable[[RolloutBuffer], None] | None = None
+        kind = kind or (DictRolloutBuffer if isinstance(policy.observation_space, gym.spaces.Dict) else RolloutBuffer)
+        spaces = policy.observation_space, policy.action_space
+        self._buffer = kind(n_steps, *spaces, policy.device, n_envs=num_envs, **kwargs)
+        self._policy, self._set_theta = policy, set_theta
+        self._shown: tuple[Any, ...] | None = None
 
-    def show(self, fill: Callable[[RolloutBuffer], None]) -> None:
-        """Show another rollout, which `fill` puts into the buffer when it is looked at."""
-        self._fill = fill
+    def show(self, rollout: Rollout, starts: np.ndarray | None, theta: Tensor, gamma: float, gae_lambda: float) -> None:
+        """Show another rollout.
+
+        Args:
+            rollout: the rollout.
+            starts: `[B]` boolean: which first steps were the first of an episode; `None`: all.
+            theta: packed θ of the policy that collected it.
+            gamma: discount factor.
+            gae_lambda: λ of the returns.
+        """
+        self._buffer.gamma, self._buffer.gae_lambda = gamma, gae_lambda
+        first = np.ones(self._buffer.n_envs, bool) if starts is None else starts
+        self._shown = rollout, first, theta
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "_buffer" not in self.__dict__:  # while it is copied or unpickled
             raise AttributeError(name)
-        fill, self._fill = self._fill, None
-        if fill is not None:
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            rollout, starts, theta = shown
+            own = [parameter.detach().clone() for parameter in self._policy.parameters()]
             self._buffer.reset()
-            fill(self._buffer)
+            self._set_theta(theta)
+            try:
+                fill_buffer(self._buffer, self._policy, rollout, starts)
+            finally:
+                for parameter, value in zip(self._policy.parameters(), own, strict=True):
+                    parameter.data.copy_(value)
         return getattr(self._buffer, name)
 
 

@@ -6,12 +6,13 @@ A schedule is a function of the progress that remains, 1 at the beginning and 0 
 from __future__ import annotations
 
 import math
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import LinearSchedule
 
 from dgvf_agents.core.argument_checks import check_not_negative
+from dgvf_agents.core.types import Rollout
 from dgvf_agents.hyperparameters import record
 
 
@@ -89,3 +90,54 @@ def _as_float(given: Any) -> float:
         return math.nan if isinstance(given, str | bytes) else float(given)
     except (TypeError, ValueError):
         return math.nan
+
+
+@final
+class AnnealedSettings(NamedTuple):
+    """The settings that schedules may anneal, for one update."""
+
+    learning_rate: float
+    """α′."""
+    meta_learning_rate: float
+    """α."""
+    entropy_weight: float
+    """c_H."""
+    auxiliary_coefficient: float | None = None
+    """c; `None`: constant."""
+
+    @classmethod
+    def at(
+        cls,
+        progress: float,
+        learning_rate: Schedule,
+        meta_learning_rate: float | Schedule,
+        ent_coef: float | Schedule,
+        auxiliary_coefficient: float | Schedule,
+    ) -> AnnealedSettings:
+        """The schedules' values.
+
+        Args:
+            progress: the remaining progress, from 1 to 0.
+            learning_rate: α′.
+            meta_learning_rate: α.
+            ent_coef: c_H.
+            auxiliary_coefficient: c.
+
+        Raises:
+            ValueError: a schedule returns something else than a number in its range.
+        """
+        annealed = callable(auxiliary_coefficient)
+        return cls(
+            checked_value_at("learning_rate", learning_rate, progress),
+            checked_value_at("meta_learning_rate", meta_learning_rate, progress),
+            checked_value_at("ent_coef", ent_coef, progress),
+            checked_value_at("auxiliary_coefficient", auxiliary_coefficient, progress) if annealed else None,
+        )
+
+    def batch(self, rollout: Rollout) -> Rollout:
+        """The rollout with the c_H of its update, and its c if that is annealed."""
+        new, coefficient = rollout.rewards.new_full, self.auxiliary_coefficient
+        return rollout._replace(
+            entropy_weight=new((), self.entropy_weight),
+            auxiliary_coefficient=None if coefficient is None else new((), coefficient),
+        )

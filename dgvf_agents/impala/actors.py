@@ -17,10 +17,8 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.collecting import Collector
-from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head, exploration_matrices
-from dgvf_agents.agents.rollout import RolloutBuilder
-from dgvf_agents.agents.simulation import Actor
+from dgvf_agents.agents.collecting import Collector, collector_of
+from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.networks import sample_actions
 from dgvf_agents.core.types import Observations, Params, SampledActions
@@ -181,20 +179,19 @@ class EnvironmentActor:
     def _new_collector(self) -> Collector:
         spec = self._spec
         distribution = distribution_for(spec.action_space, bool(spec.policy_kwargs.get("squash_output", False)))
-        builder = RolloutBuilder(
-            spec.n_steps,
-            spec.num_envs,
-            spec.observation_space,
-            distribution.action_shape,
-            distribution.action_dtype,
-            needs_final_observation=spec.needs_final_observation,
+        act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
+        return collector_of(
+            self._policy,
+            act,
+            distribution,
+            Compilation(False),
+            n_steps=spec.n_steps,
+            num_envs=spec.num_envs,
+            sde_sample_freq=spec.sde_sample_freq,
             off_policy=True,
+            needs_final_observation=spec.needs_final_observation,
             index_terminated=spec.index_terminated,
         )
-        act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
-        exploration = partial(exploration_matrices, self._policy) if spec.use_sde else None
-        actor = Actor(act, distribution, spec.n_steps, Compilation(False), exploration=exploration)
-        return Collector(builder, actor, self._policy, spec.n_steps, spec.sde_sample_freq)
 
 
 def _seed_torch(seed: int | None) -> None:

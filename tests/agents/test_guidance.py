@@ -13,7 +13,7 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents import guidance
-from dgvf_agents.agents.guidance import AuxiliaryDominanceWarning, ConstantCumulantsWarning, SmallInputsWarning
+from dgvf_agents.agents.logging import AuxiliaryDominanceWarning, ConstantCumulantsWarning, SmallInputsWarning
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout
 

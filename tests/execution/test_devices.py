@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.guidance import INPUT_BATCHES
+from dgvf_agents.agents.logging import INPUT_BATCHES
 from dgvf_agents.cli import main
 from dgvf_agents.core.inner_update import Numbers
 from dgvf_agents.core.optimizers import RMSProp

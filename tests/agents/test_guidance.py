@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents import guidance
+from dgvf_agents.agents import logging as guidance
 from dgvf_agents.agents.logging import AuxiliaryDominanceWarning, ConstantCumulantsWarning, SmallInputsWarning
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout

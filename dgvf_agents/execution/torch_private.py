@@ -66,7 +66,7 @@ def partitioned(joint: GraphModule, inputs: int, outputs: int) -> tuple[GraphMod
         )
 
 
-def _options() -> dict[str, bool]:
+def _options() -> dict[str, Any]:
     """Of Inductor, on the CPU. Its patterns would put additions back into products, in a pass of their own.
 
     It keeps precompiled headers in the system's folder of temporary files, which others may write, whatever folder it
@@ -91,10 +91,17 @@ def compiler_options() -> str:
 
 
 def build_library(graph: GraphModule, examples: Sequence[Tensor], folder: Path) -> Path:
-    """Compile a graph for the CPU into a folder, and return the shared library."""
+    """Compile a graph for the CPU and return the shared library.
+
+    Args:
+        graph: the graph.
+        examples: its inputs.
+        folder: for all files. PyTorch would take what a process that was killed has left in its own folder.
+    """
     import torch._inductor
 
-    with torch.no_grad(), warnings.catch_warnings(), torch._inductor.config.patch(_options()):
+    options = {**_options(), "aot_inductor.output_path": str(folder)}
+    with torch.no_grad(), warnings.catch_warnings(), torch._inductor.config.patch(options):
         warnings.simplefilter("ignore")  # deprecations within PyTorch
         library = torch._inductor.aot_compile(graph, tuple(examples))
     assert isinstance(library, str)

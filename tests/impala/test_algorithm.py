@@ -12,9 +12,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from stable_baselines3.common.callbacks import EvalCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import VecCheckNan, VecEnv
 
@@ -197,18 +195,6 @@ def test_all_spaces_train(observations: spaces.Space, actions: spaces.Space, pol
     assert (_weights(model) != before).any()
     action, _ = model.predict(observations.sample())
     assert actions.contains(action)
-
-
-def test_callbacks_evaluation_and_logs(tmp_path: Path) -> None:
-    env = make_vec_env("CartPole-v1", 2, seed=0)
-    model = _model(env, tensorboard_log=str(tmp_path))
-    evaluation = EvalCallback(make_vec_env("CartPole-v1", 1, seed=1), eval_freq=50, n_eval_episodes=2, verbose=0)
-    model.learn(200, [evaluation, StopTrainingOnMaxEpisodes(1000)], log_interval=2)
-    assert len(evaluation.evaluations_timesteps) == 0  # without a log path
-    assert evaluation.last_mean_reward > 0
-    assert (tmp_path / "DGVFImpala_1").is_dir()
-    mean, _ = evaluate_policy(model, env, n_eval_episodes=2)
-    assert mean > 0
 
 
 def test_settings_may_change_while_training() -> None:

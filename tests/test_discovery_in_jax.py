@@ -148,15 +148,17 @@ def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: st
 @each_world
 def test_settings_and_initial_parameters_are_those_of_our_agent(world: str) -> None:
     model, s = grid_agent("discovered", {"world": world}), example.Settings(world=world)
-    rule, meta = model.learner.functions.rule, model.learner.settings
-    assert (s.gamma, s.question_discount, s.learning_rate) == (rule.numbers.gamma, model.question_discount, 7e-4)
-    assert model.learning_rate == s.learning_rate
-    assert (s.value_coef, s.entropy_coef, s.answer_coef) == (0.5, model.ent_coef, rule.numbers.auxiliary_coefficient)
-    assert model.vf_coef == s.value_coef
-    assert (rule.optimizer.decay, pytest.approx(rule.optimizer.epsilon)) == (0.99, 1e-10)  # type: ignore[union-attr]
-    assert (s.meta_learning_rate, model.learner.meta_epsilon) == (model.meta_learning_rate, 1e-8)
-    assert (s.meta_max_norm, s.meta_skip_norm) == (meta.max_grad_norm, meta.skip_norm)
-    assert (s.unroll_length, s.n_steps, s.n_envs) == (meta.unroll_length, model.n_steps, model.n_envs)
+    names = {
+        **{name: name for name in ("gamma", "learning_rate", "n_envs", "n_steps", "questions", "question_discount")},
+        **{name: name for name in ("unroll_length", "meta_learning_rate", "meta_skip_norm")},
+        "value_coef": "vf_coef",
+        "entropy_coef": "ent_coef",
+        "answer_coef": "auxiliary_coefficient",
+        "meta_max_norm": "meta_max_grad_norm",
+    }
+    assert {name: getattr(s, name) for name in names} == {name: getattr(model, ours) for name, ours in names.items()}
+    assert (model.rms_prop_decay, model.rms_prop_eps, model.meta_epsilon) == (0.99, 1e-5, 1e-8)
+    assert (model.rms_prop, model.loss_reduction, model.max_grad_norm) == ("pytorch", "mean", None)
     agent = example.new_agent(s, example.WORLDS[world](), jax.random.PRNGKey(0))
     for found, expected in ((agent.inner.theta, model.learner.theta), (agent.eta, model.learner.eta)):
         ours = _in_jax(expected)

@@ -257,11 +257,11 @@ class ActorFleet:
     def _call(self) -> None:
         """Call actors that are ready, those with the fewest calls first, no more than the store has room for."""
         now = self._clock()
-        ready = [actor for actor in self._actors if actor.paused_until <= now]
-        for actor in ready:
-            if actor.stage == "placing" and not actor.calls:
+        for index, actor in enumerate(self._actors):
+            if actor.paused_until <= now and actor.stage == "placing" and not actor.calls:
+                actor.handle = self._started(index)  # only now: the name of one that ended is free after a while
                 actor.calls = [actor.handle.ping.remote()]
-        running = [actor for actor in ready if actor.stage == "running"]
+        running = [one for one in self._actors if one.stage == "running" and one.paused_until <= now]
         room = self._max_calls - sum(len(actor.calls) for actor in self._actors if actor.stage == "running")
         for level in range(self._settings.calls_in_flight):
             for actor in running:
@@ -366,8 +366,7 @@ class ActorFleet:
         if fault == "timeouts":
             self._ray.kill(actor.handle, no_restart=False)
         self._fail(index, fault, cause)
-        actor.handle, actor.incarnation = self._started(index), time.time_ns()
-        actor.stage, actor.calls = "placing", []
+        actor.incarnation, actor.stage, actor.calls = time.time_ns(), "placing", []
 
     def _fail(self, index: int, fault: str, cause: str) -> None:
         """Count a fault, and pause the actor.

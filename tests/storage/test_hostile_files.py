@@ -133,7 +133,9 @@ FREE = ("device", "log", "environment", "learning_rate", "uinteger", "has_uint32
 STATES = ("learner", "training", "statistics")
 
 
-@pytest.mark.parametrize("value", [MISSING, [1, "a"], {"a": [1]}, "text", -1.5], ids=str)
+@pytest.mark.parametrize(
+    "value", [MISSING, [1, "a"], {"a": [1]}, "text", -1.5], ids=["missing", "list", "dict", "text", "number"]
+)
 def test_values_of_another_kind_are_refused_by_name(value: Any, file: ModelFile, model: DGVFA2C) -> None:
     places = [(part, *place) for part in STATES for place in _places(file.document[part]) if place]
     places = [path for path in places if not {*FREE} & {*path} and not (value is MISSING and path[-1] == 0)]

@@ -179,13 +179,16 @@ def preset(world: str, method: str, updates: int) -> Setting:
 
 
 def population(compiled: bool, folder: Path) -> dict[str, Tensors]:
-    """Two runs of a sweep on a small network, which train as one population."""
+    """Two runs of a sweep on a small network, which train as one population; presets of sweeps have changed."""
     steps = 22 * 80
-    evaluation = [f"evaluate-every={steps}", f"log-every={steps}", "evaluation-episodes=1"]
-    varied = ["learning-rate=0.001,0.002", *evaluation, *(["compile=True"] if compiled else [])]
+    varied = ["learning-rate=0.001,0.002", "policy=PaperMlpPolicy", f"compile={compiled or 'auto'}", "rms-prop=pytorch"]
+    varied += ["ent-coef=0.03", "final-ent-coef=0.01", "auxiliary-coefficient=0.1", "final-auxiliary-coefficient=0.05"]
+    varied += ["meta-learning-rate=0.001", "final-meta-learning-rate=0.0005", "convention=surrogate", "questions=16"]
+    varied += [f"evaluate-every={steps}", f"log-every={steps}", "evaluation-episodes=1"]
     options = ["--seeds", "1", "--jobs", "1", "--steps", str(steps), "--out", str(folder)]
-    command("sweep", "puddle-world", "discovered", "--vary", *varied, *options)
-    members = [groups_of(DGVFA2C.load(path, device="cpu")) for path in last_checkpoints(folder)]
+    command("sweep", "collect-objects-small", "discovered", "--vary", *varied, *options)
+    models = [DGVFA2C.load(path, device="cpu") for path in last_checkpoints(folder)]
+    members = [groups_of(model) for model in sorted(models, key=lambda model: model.lr_schedule(1.0))]
     assert len(members) == 2
     return {
         group: {f"/{i}{name}": value for i, member in enumerate(members) for name, value in member[group].items()}
@@ -312,7 +315,7 @@ def compare(found: dict[str, Any], expected: dict[str, Any], tolerance: float) -
         far = distance(new["digest"], old["digest"])
         for group in GROUPS:
             same = new[group] == old[group]
-            verdict = "" if same else f"differs, by {far:.1e} at most" if rounded else "DIFFERS"
+            verdict = "" if same else f"{'differs' if rounded else 'DIFFERS'}, by {far:.1e} at most"
             print(f"{name:34}{group:8}{old[group][:12]:14}{new[group][:12]:14}{verdict}")
             equal &= same or (rounded and far <= tolerance)
     return equal

@@ -89,12 +89,12 @@ class Job:
         self._process: subprocess.Popen[bytes] | None = None
         self._passes: Passes | None = None
         self._graph: str | None = None
-        self._unusable: CacheError | None = None
+        self._failure: Exception | None = None
         if parcel is not None:
             try:
                 self._find_or_start(parcel)
             except CacheError as error:
-                self._unusable = error
+                self._failure = error
 
     def _find_or_start(self, parcel: Parcel) -> None:
         known = graph_of(self._key) if parcel.versioned else None
@@ -133,9 +133,15 @@ class Job:
             CompilationError: the function cannot be compiled.
         """
         if self._passes is None:
-            if self._unusable is not None:
-                raise self._unusable
-            message = "" if self._process is None else self._finish(self._process)
+            if self._failure is not None:
+                raise self._failure
+            message = ""
+            if self._process is not None:
+                try:
+                    message = self._finish(self._process)
+                except (NoCompilerError, CacheError, CompilationError) as error:
+                    self._failure = error  # compiled here, it might crash this process too
+                    raise
             self._passes = self._loaded() or self._compiled_here(message)
             del self._task
         return self._passes

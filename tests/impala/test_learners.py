@@ -57,7 +57,8 @@ def assert_one_learner(case: Case, first: Outcome, second: Outcome, whole: Outco
     own, expected = first.state, whole.state
     assert (own.updates, own.meta_updates, own.meta_skipped) == (expected.updates, 3, 0)
     for part in ("theta", "statistics", "eta"):
-        torch.testing.assert_close(getattr(own, part), getattr(expected, part), rtol=1e-9, atol=1e-11)
+        # Rounding, which the weights of tiny gradients magnify: up to 2e-9 on one of the processors tried.
+        torch.testing.assert_close(getattr(own, part), getattr(expected, part), rtol=1e-8, atol=1e-11)
     torch.testing.assert_close(first.moments, whole.moments, rtol=1e-8, atol=1e-13)
     torch.testing.assert_close(own.meta_loss, expected.meta_loss)
     torch.testing.assert_close(own.meta_gradient_norm, expected.meta_gradient_norm)

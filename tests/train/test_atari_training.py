@@ -133,7 +133,7 @@ def test_a_killed_run_continues_with_new_games(short_run: Path, tmp_path: Path) 
     assert [path.stem.lstrip("0") for path in folder.checkpoints()] == ["240", "480"]
     folder.checkpoints()[-1].unlink()
     document = ModelFile.from_bytes(folder.checkpoints()[0].read_bytes()).document
-    training, learner = document["training"], document["learner"]["attributes"]
+    training, learner = document["training"], document["learner"]
     assert (training["environment"], learner["unroll"]) == (None, None)
     with pytest.warns(UserWarning, match="Breakout cannot save its state: the run continues with new episodes"):
         model = train(folder.read_config(), run, show_progress=False, resume=True)

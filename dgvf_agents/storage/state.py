@@ -246,6 +246,7 @@ def progress_template(observation_space: gym.Space) -> dict[str, Any]:
         **dict.fromkeys((*counts, "_stats_window_size", "verbose"), int),
         **dict.fromkeys(("seconds", "start_time", "_current_progress_remaining"), float),
         "_last_obs": Maybe(observed),
+        "_last_original_obs": np.ndarray | dict | None,  # of another shape where a wrapper stacks frames
         "_last_episode_starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
         "ep_info_buffer": Maybe(_episodes),
         "ep_success_buffer": Maybe(_successes),

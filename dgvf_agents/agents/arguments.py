@@ -13,8 +13,6 @@ from dgvf_agents.core.inner_update import Numbers, UpdateRule
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters, record
 
-SCHEDULES = SCHEDULED
-
 RULE_STRUCTURE = tuple(name for name in record() if name in UpdateRule.__dataclass_fields__)
 """Hyperparameters that are fields of the update rule."""
 

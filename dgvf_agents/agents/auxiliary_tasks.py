@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 from stable_baselines3.common.policies import ActorCriticPolicy
@@ -22,9 +22,9 @@ from dgvf_agents.core.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
-from dgvf_agents.options import QuestionEncoder
+from dgvf_agents.options import QuestionEncoder, Task
 
-TASKS = ("discovered", "random", "reward-prediction", "pixel-control", "none")
+TASKS: tuple[Task, ...] = get_args(Task)
 """The auxiliary tasks that have a name."""
 
 

@@ -54,14 +54,6 @@ def check_positive(**values: Any) -> None:
             raise ValueError(f"{name} must be {_kind(value)}> 0, got {value!r}")
 
 
-def check_positive_if_given(**values: Any) -> None:
-    """
-    Raises:
-        ValueError: one of them is neither `None` nor a finite number > 0.
-    """
-    check_positive(**{name: value for name, value in values.items() if value is not None})
-
-
 def check_positive_or_infinite(**values: Any) -> None:
     """
     Raises:

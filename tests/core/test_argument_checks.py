@@ -13,7 +13,6 @@ from dgvf_agents.core.argument_checks import (
     check_fractions_below_one,
     check_not_negative,
     check_positive,
-    check_positive_if_given,
     check_positive_or_infinite,
 )
 
@@ -44,12 +43,6 @@ CASES: list[tuple[Callable[..., None], str, list[Any], list[Any]]] = [
         "must be (a finite number )?> 0",
         [1e-9, 1, np.float32(0.1), np.int64(1)],
         [0.0, -1, math.inf, *OTHERS],
-    ),
-    (
-        check_positive_if_given,
-        "must be (a finite number )?> 0",
-        [None, 1e-9],
-        [0.0, -1, math.inf, *(other for other in OTHERS if other is not None)],
     ),
     (check_positive_or_infinite, "must be (a finite number )?> 0", [1e-9, math.inf], [0.0, -1, *OTHERS]),
     (

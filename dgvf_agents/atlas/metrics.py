@@ -52,6 +52,10 @@ class Ranking(NamedTuple):
         leaders = [kind.leader for kind in self.kinds]
         return leaders + [int(question) for question in self.order if question not in set(leaders)]
 
+    def kind_of(self, question: int) -> int:
+        """The number of a question's kind, from 1."""
+        return next(i for i, kind in enumerate(self.kinds, start=1) if question in kind.members)
+
 
 def rank(cumulants: np.ndarray, relied_on: np.ndarray) -> Ranking:
     """Order questions by how much cumulants `[N, D]` vary and by how much the main task relies on them, `[D]`."""

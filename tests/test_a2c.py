@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -22,13 +22,13 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.auxiliary_tasks import TASKS
 from dgvf_agents.agents.policies import MLPExtractor
 from dgvf_agents.core.flat import builder, template
 from dgvf_agents.core.tasks import DiscoveredGVFs, PixelControl, RewardPrediction
 from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.options import Task
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
 from tests.random_rollouts import random_rollout
@@ -48,7 +48,7 @@ def _weights(model: DGVFA2C) -> np.ndarray:
     return torch.cat([p.detach().flatten() for p in model.policy.parameters()]).numpy().copy()
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "pixel-control"])
+@pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
 def test_every_task_trains_and_moves_the_encoder(task: str) -> None:
     model = _model(auxiliary_task=task)
     before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}

@@ -19,8 +19,15 @@ from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedul
 from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
-from dgvf_agents.agents.arguments import RULE_SETTINGS, RULE_STRUCTURE, check_arguments, check_rule_settings
-from dgvf_agents.agents.auxiliary_tasks import build_task
+from dgvf_agents.agents.arguments import (
+    RULE_SETTINGS,
+    RULE_STRUCTURE,
+    build_task,
+    check_arguments,
+    check_rule_settings,
+    inner_optimizer_for,
+    policy_arguments,
+)
 from dgvf_agents.agents.collecting import (
     Collector,
     ExperienceSource,
@@ -31,13 +38,20 @@ from dgvf_agents.agents.collecting import (
 )
 from dgvf_agents.agents.extractors import check_observation_space
 from dgvf_agents.agents.functional_policy import PolicyFunctions, functional_policy
-from dgvf_agents.agents.inner_optimizers import inner_optimizer_for, with_optimizer
 from dgvf_agents.agents.logging import Guidance, record, restore_log
-from dgvf_agents.agents.persistence import copied_model, load_model, on_device, read_parameters, save_model, saved_names
+from dgvf_agents.agents.persistence import (
+    LearnerPart,
+    copied_model,
+    load_model,
+    on_device,
+    optimizers_of,
+    read_parameters,
+    save_model,
+    saved_names,
+)
 from dgvf_agents.agents.policies import ALIASES
 from dgvf_agents.agents.rollout import RolloutView
 from dgvf_agents.agents.schedules import AnnealedSettings, checked_value_at, value_at
-from dgvf_agents.agents.state_dicts import OptimizerStates, QuestionParameters
 from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.inner_update import Numbers, UpdateRule
@@ -53,14 +67,7 @@ from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, MetaSettings
 from dgvf_agents.learner_state import LearnerState
-from dgvf_agents.options import (
-    EncoderMode,
-    LossReduction,
-    Mode,
-    QuestionEncoder,
-    RMSPropRule,
-    Storage,
-)
+from dgvf_agents.options import EncoderMode, LossReduction, Mode, QuestionEncoder, RMSPropRule, Storage
 from dgvf_agents.storage.state import TrainingState
 from dgvf_envs.sb3_adapter import default_num_envs
 
@@ -174,14 +181,14 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return self.learner.meta_skipped
 
     @property
-    def question_net(self) -> QuestionParameters:
+    def question_net(self) -> LearnerPart:
         """η, with state dicts like a network's."""
-        return QuestionParameters(self.learner)
+        return LearnerPart("eta", lambda: self.learner.eta, self.learner.set_eta)
 
     @property
-    def optimizers(self) -> OptimizerStates:
+    def optimizers(self) -> LearnerPart:
         """The inner optimizer and Adam on η, with state dicts."""
-        return OptimizerStates(self.learner)
+        return optimizers_of(self.learner)
 
     def _setup_model(self) -> None:
         check_arguments(vars(self))
@@ -194,8 +201,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         )
         self.set_random_seed(self.seed)
         self._setup_policy()
-        sizes = (self.questions, self.question_discount, self.question_window)
-        self.task = build_task(self.auxiliary_task, self, *sizes, self.mixed_precision, self.question_encoder)
+        self.task = build_task(self)
         recomputes = self.storage == "recompute" and self.task.discovers
         parts = (self.policy, self.task.num_answers, self.mixed_precision, recomputes, self.learners)
         self._functions, self.answer_net = functional_policy(*parts)
@@ -234,7 +240,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _setup_policy(self) -> None:
         """The policy, and the inner optimizer that its `optimizer_class` stands for."""
-        kwargs = self._policy_arguments()
+        kwargs = policy_arguments(self)
         given = kwargs["optimizer_class"], kwargs.get("optimizer_kwargs")
         optimizer = self.inner_optimizer or inner_optimizer_for(*given)
         self._optimizer: Optimizer = optimizer_for_means(optimizer, self._samples_per_unit)
@@ -243,13 +249,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         ).to(self.device)
         if not isinstance(self.policy, ActorCriticPolicy):
             raise ValueError(f"policy must be an ActorCriticPolicy, got {self.policy_class.__name__}")
-
-    def _policy_arguments(self) -> dict[str, Any]:
-        """`policy_kwargs` with an optimizer."""
-        rms_prop = self.rms_prop if self.use_rms_prop else None
-        return with_optimizer(
-            self.policy_kwargs, rms_prop, self.rms_prop_eps, self.rms_prop_decay, self.inner_optimizer
-        )
 
     @property
     def steps_per_update(self) -> int:

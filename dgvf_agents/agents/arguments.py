@@ -1,17 +1,36 @@
-"""Checks of an algorithm's arguments, whether the constructor, `load` or an assignment gave them."""
+"""An algorithm's arguments: their checks, and the auxiliary task and the optimizer that they stand for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
-from dgvf_agents.agents.auxiliary_tasks import check_auxiliary_task
+import gymnasium as gym
+import torch
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+
+from dgvf_agents.agents.extractors import PreprocessedEncoder, window_space
+from dgvf_agents.agents.functional_policy import encoder_widths
+from dgvf_agents.agents.policies import DGVFPolicy
 from dgvf_agents.agents.rollout import check_rollout_buffer_class
 from dgvf_agents.agents.schedules import checked_value_at
 from dgvf_agents.core.argument_checks import check_counts, check_flags, checked_seed, is_integer
 from dgvf_agents.core.inner_update import Numbers, UpdateRule
-from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.networks import QuestionNetwork
+from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
+from dgvf_agents.core.question_networks import QuestionFunctions, SharedQuestionNetwork
+from dgvf_agents.core.tasks import (
+    AuxiliaryTask,
+    DiscoveredGVFs,
+    GVFTask,
+    NoTask,
+    PixelControl,
+    RandomGVFs,
+    RewardPrediction,
+)
 from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters, record
+from dgvf_agents.options import RMSPropRule, Task
 
 RULE_STRUCTURE = tuple(name for name in record() if name in UpdateRule.__dataclass_fields__)
 """Hyperparameters that are fields of the update rule."""
@@ -62,3 +81,161 @@ def check_rule_settings(given: Mapping[str, Any]) -> None:
     check_hyperparameters({name: given[name] for name in RULE_SETTINGS if name in given})
     if given["normalize_advantage"] and given["n_steps"] * given["n_envs"] < 2:
         raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
+
+
+def check_auxiliary_task(given: Any) -> None:
+    """
+    Raises:
+        ValueError: it is neither a name in `Task` nor a function.
+    """
+    names = get_args(Task)
+    if isinstance(given, AuxiliaryTask):
+        raise ValueError(
+            f"auxiliary_task must be one of {names} or a function that builds a task for the model, got a "
+            f"{type(given).__name__}: pass lambda model: task"
+        )
+    if not (given in names if isinstance(given, str) else callable(given)):
+        raise ValueError(f"auxiliary_task must be one of {names} or a function, got {given!r}")
+
+
+def build_task(model: Any) -> AuxiliaryTask:
+    """The auxiliary task of a model that has its policy.
+
+    Raises:
+        ValueError: a function returns something else, or the task does not fit the policy's action space.
+    """
+    given, policy, learns_discounts = model.auxiliary_task, model.policy, model.question_discount is None
+    if callable(given):
+        task = given(model)
+        if not isinstance(task, AuxiliaryTask):
+            raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+        return task
+    if given in ("discovered", "random"):
+        kind: type[GVFTask] = DiscoveredGVFs if given == "discovered" else RandomGVFs
+        sizes = model.questions, learns_discounts
+        network: QuestionFunctions
+        if model.question_encoder == "shared":
+            features = model.question_window * sum(encoder_widths(policy))
+            network = SharedQuestionNetwork(features, *sizes).to(policy.device)
+        else:
+            network = question_network(policy, *sizes, model.question_window, model.mixed_precision)
+        return kind(network, model.question_discount, model.question_window)
+    if given == "pixel-control":
+        if not isinstance(policy.action_space, gym.spaces.Discrete):
+            raise ValueError(
+                "auxiliary_task must not be 'pixel-control' unless actions are Discrete, got actions of "
+                f"{policy.action_space}"
+            )
+        return _pixel_control(policy.observation_space, int(policy.action_space.n))
+    return RewardPrediction() if given == "reward-prediction" else NoTask()
+
+
+def _pixel_control(space: gym.spaces.Space[Any], num_actions: int) -> PixelControl:
+    """Cells of 4x4 pixels; in binary images, such as Collect-Objects's, a cell for every pixel."""
+    shape = space.shape or ()
+    if not isinstance(space, gym.spaces.MultiBinary):
+        return PixelControl.over(shape, num_actions)
+    task = PixelControl.over(shape, num_actions, cell=1, border=0)
+    return PixelControl(num_actions, task.grid, scale=1.0)
+
+
+def question_network(
+    policy: ActorCriticPolicy, questions: int, learns_discounts: bool, window: int = 1, mixed_precision: bool = False
+) -> QuestionNetwork:
+    """A question network with an encoder like the policy's own, on windows of future observations."""
+    space = window_space(policy.observation_space, window)
+    if isinstance(policy, DGVFPolicy):
+        extractor = policy.make_encoder(space)
+    else:
+        extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
+    encoder = PreprocessedEncoder(extractor, space, policy.normalize_images, mixed_precision=mixed_precision).eval()
+    return QuestionNetwork(encoder, encoder.features, questions, learns_discounts).to(policy.device)
+
+
+_RMS_PROP: dict[RMSPropRule, type[torch.optim.Optimizer]] = {
+    "pytorch": torch.optim.RMSprop,
+    "tensorflow": RMSpropTFLike,
+}
+
+
+def policy_arguments(model: Any) -> dict[str, Any]:
+    """A model's `policy_kwargs` with RMSProp, or with A2C's Adam, unless they name another optimizer.
+
+    Raises:
+        ValueError: there is an inner optimizer beside the one that they name.
+    """
+    kwargs = dict(model.policy_kwargs)
+    if "optimizer_class" in kwargs:
+        if model.inner_optimizer is not None:
+            raise ValueError(
+                f"inner_optimizer must be None where optimizer_class is given, got {model.inner_optimizer}"
+            )
+        return kwargs
+    if model.use_rms_prop:
+        kind = _RMS_PROP[model.rms_prop]
+        usual = {"alpha": model.rms_prop_decay, "eps": model.rms_prop_eps}
+    else:
+        kind, usual = torch.optim.Adam, {"eps": 1e-5}
+    given = kwargs.get("optimizer_kwargs")
+    return {**kwargs, "optimizer_class": kind, "optimizer_kwargs": usual if given is None else given}
+
+
+_WITHOUT_EFFECT = {
+    "momentum": 0,
+    "dampening": 0,
+    "nesterov": False,
+    "centered": False,
+    "weight_decay": 0,
+    "amsgrad": False,
+    "maximize": False,
+}
+"""Arguments that may be given these values only: others have no differentiable counterpart here."""
+
+_ABOUT_SPEED = ("foreach", "fused", "capturable", "differentiable")
+"""Arguments that change how PyTorch computes, not what."""
+
+
+def inner_optimizer_for(
+    optimizer_class: type[torch.optim.Optimizer], optimizer_kwargs: Mapping[str, Any] | None = None
+) -> Optimizer:
+    """The differentiable optimizer of the inner update for a policy's `optimizer_class` and `optimizer_kwargs`.
+
+    Of `RMSprop`, `Adam` and `AdamW`, ε moves into the root, squared: √v + ε has an infinite derivative in v at 0, and
+    √(v + ε²) is the same number for v far from ε² on either side.
+
+    Raises:
+        ValueError: there is none; the message says which there are.
+    """
+    given = dict(optimizer_kwargs or {})
+    for name in _ABOUT_SPEED:
+        given.pop(name, None)
+    optimizer = _made(optimizer_class, given)
+    for name, value in given.items():
+        if name not in _WITHOUT_EFFECT:
+            raise ValueError(f"optimizer_kwargs must be arguments of {optimizer_class.__name__}, got {name!r}")
+        if value != _WITHOUT_EFFECT[name]:
+            raise ValueError(
+                f"optimizer_kwargs must have {name}={_WITHOUT_EFFECT[name]!r}, got {value!r}: the meta-gradient goes "
+                f"through the optimizer, and its {name} is not implemented"
+            )
+    return optimizer
+
+
+def _made(optimizer_class: type[torch.optim.Optimizer], given: dict[str, Any]) -> Optimizer:
+    """The optimizer, its arguments taken out of `given`."""
+    if optimizer_class is RMSpropTFLike:
+        return RMSProp.tensorflow(given.pop("eps", 1e-8), given.pop("alpha", 0.99))
+    if optimizer_class is torch.optim.RMSprop:
+        return RMSProp.pytorch(given.pop("eps", 1e-8), given.pop("alpha", 0.99))
+    if optimizer_class in (torch.optim.Adam, torch.optim.AdamW):
+        beta1, beta2 = given.pop("betas", (0.9, 0.999))
+        decoupled = optimizer_class is torch.optim.AdamW
+        weight_decay = given.pop("weight_decay", 0.01) if decoupled else 0.0
+        return Adam(beta1, beta2, given.pop("eps", 1e-8), weight_decay)
+    if optimizer_class is torch.optim.SGD:
+        return SGD()
+    raise ValueError(
+        "optimizer_class must be RMSpropTFLike, or RMSprop, Adam, AdamW or SGD of torch.optim: the meta-gradient goes "
+        f"through the optimizer; got {getattr(optimizer_class, '__name__', optimizer_class)}. Pass inner_optimizer= a "
+        "dgvf_agents.core.optimizers.Optimizer for one of your own"
+    )

@@ -6,10 +6,10 @@ import inspect
 import io
 import warnings
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeVar, final
 
 import gymnasium as gym
 import numpy as np
@@ -34,6 +34,7 @@ from dgvf_agents.agents.logging import get_log
 from dgvf_agents.agents.schedules import GeometricSchedule, value_at
 from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED
+from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
 from dgvf_agents.storage.model_file import Restoring, StoredModel, model_file, read_model
 from dgvf_agents.storage.state import (
@@ -169,6 +170,48 @@ def copied_model(model: Any, memo: dict[int, Any]) -> Any:
     copy.learner.set_state(model.learner.get_state())  # files leave out an unroll whose environment restarts
     memo[id(model)] = copy
     return copy
+
+
+@final
+class LearnerPart:
+    """A part of the learner's state with a state dict, which Stable-Baselines3's `set_parameters` asks for."""
+
+    def __init__(self, name: str, get: Callable[[], dict[str, Any]], set_: Callable[[dict[str, Any]], None]) -> None:
+        """
+        Args:
+            name: of the part.
+            get: returns its state, nested dicts of tensors and numbers.
+            set_: restores what `get` returned.
+        """
+        self._name, self._get, self._set = name, get, set_
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state."""
+        return self._get()
+
+    def load_state_dict(self, state: dict[str, Any], strict: bool = True) -> None:
+        """Restore what `state_dict` returned; if not `strict`, the entries that it has.
+
+        Raises:
+            ValueError: names or shapes differ.
+        """
+        own = self._get()
+        given = state if strict else {**own, **state}
+        if set(given) != set(own):
+            raise ValueError(f"{self._name} must have the names {sorted(own)}, got {sorted(given)}")
+        self._set(given)
+
+
+def optimizers_of(learner: DiscoveryLearner) -> LearnerPart:
+    """The inner optimizer's statistics and the state of Adam on η."""
+
+    def set_state(state: dict[str, Any]) -> None:
+        learner.set_statistics(state["inner"])
+        learner.set_meta_optimizer_state(state["meta"])
+
+    return LearnerPart(
+        "optimizers", lambda: {"inner": learner.statistics, "meta": learner.meta_optimizer_state}, set_state
+    )
 
 
 def saved_names(cls: type) -> set[str]:

@@ -16,6 +16,7 @@ from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.arguments import policy_arguments
 from dgvf_agents.core.argument_checks import (
     check_counts,
     checked_seed,
@@ -178,7 +179,7 @@ class DGVFImpala(DiscoveryAlgorithm):
             device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
                 available.
             _init_setup_model: whether to build the networks at once.
-            auxiliary_task: a name in `agents.auxiliary_tasks.TASKS`, or a function that returns the task for the model;
+            auxiliary_task: a name in `dgvf_agents.options.Task`, or a function that returns the task for the model;
                 the model's policy is built by then.
             auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3
                 for reward prediction); a number, or a function of the remaining progress, which falls from 1 to 0.
@@ -315,7 +316,7 @@ class DGVFImpala(DiscoveryAlgorithm):
             n_steps=self.n_steps,
             seed=self._several.seed,
             policy_class=self.policy_class,  # type: ignore[arg-type]
-            policy_kwargs=self._policy_arguments(),
+            policy_kwargs=policy_arguments(self),
             observation_space=self.observation_space,
             action_space=self.action_space,
             use_sde=self.use_sde,

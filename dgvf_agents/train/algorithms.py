@@ -10,7 +10,7 @@ import torch
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.auxiliary_tasks import question_network
+from dgvf_agents.agents.arguments import question_network
 from dgvf_agents.core.question_networks import PrincipalQuestions
 from dgvf_agents.core.tasks import RandomGVFs
 from dgvf_agents.impala.algorithm import DGVFImpala

@@ -18,7 +18,7 @@ import torch
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnvWrapper, VecMonitor
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.auxiliary_tasks import question_network
+from dgvf_agents.agents.arguments import question_network
 from dgvf_agents.agents.collecting import step_watched
 from dgvf_agents.cli import main
 from dgvf_agents.core.metrics import NotFiniteError

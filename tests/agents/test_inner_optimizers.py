@@ -9,7 +9,7 @@ import torch
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.inner_optimizers import inner_optimizer_for
+from dgvf_agents.agents.arguments import inner_optimizer_for
 from dgvf_agents.core.optimizers import SGD
 
 pytestmark = pytest.mark.usefixtures("double_precision")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium as gym
 import numpy as np
@@ -17,11 +17,11 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from stable_baselines3.common.vec_env import VecCheckNan, VecEnv
 
 from dgvf_agents import DGVFA2C, DGVFImpala
-from dgvf_agents.agents.auxiliary_tasks import TASKS
 from dgvf_agents.core.optimizers import SGD, Adam, RMSProp
 from dgvf_agents.core.targets import VTraceTargets
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.options import Task
 from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
@@ -160,7 +160,7 @@ def test_residual_networks_are_compiled_on_the_cpu_only_if_asked() -> None:
 
 
 @pytest.mark.parametrize("policy", ["CnnPolicy", "ResNetPolicy"])
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "pixel-control"])
+@pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
 def test_every_task_trains_every_parameter(policy: str, task: str) -> None:
     model = _model("CollectObjectsSmall-v0", policy, auxiliary_task=task)
     policy_before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}

@@ -14,7 +14,7 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import cloudpickle
 import numpy as np
@@ -29,12 +29,12 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C, DGVFImpala
-from dgvf_agents.agents.auxiliary_tasks import TASKS
 from dgvf_agents.agents.extractors import window_space
 from dgvf_agents.agents.policies import MlpPolicy
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.options import Task
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_envs.sb3_adapter import make_vec
@@ -71,7 +71,7 @@ def no_warnings() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("task", [task for task in TASKS if task != "pixel-control"])
+@pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
 def test_a_model_needs_no_pickle(task: str, no_warnings: None) -> None:
     model = _model(auxiliary_task=task).learn(5 * BATCH)
     file = _file(model)

@@ -90,7 +90,7 @@ class Simulation:
         Raises:
             ValueError: a reward or an observation is not finite.
         """
-        state = self.env.lookahead_inputs(0)[0]
+        state = self.env.simulation_inputs(0)[0]
         is_latest = state is self._latest[0] and observations is self._latest[1]
         if not (is_latest or np.array_equal(self.env.dynamics.observe(state), observations)):
             return None
@@ -103,7 +103,7 @@ class Simulation:
                 check_finite_steps("rewards", self._array(self.parts[-1].rewards))
             outcome = self._monitored(simulated, news)
         self._has_ends = bool(news)
-        self._latest = self.env.lookahead_inputs(0)[0], outcome[0]
+        self._latest = self.env.simulation_inputs(0)[0], outcome[0]
         return (simulated.actions[-1], *outcome, news)
 
     def take_part(self, theta: Params, noise: Tensor, compiled: bool = True) -> tuple[SimulatedRollout, bool]:
@@ -117,7 +117,7 @@ class Simulation:
         Returns:
             the steps, and whether all of them are finite.
         """
-        state, *more = self.env.lookahead_inputs(self.steps)
+        state, *more = self.env.simulation_inputs(self.steps)
         fused = self._fused if compiled else self._fused.eager
         with torch.no_grad():
             rollout, experience, finite = fused(
@@ -219,7 +219,7 @@ def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor], G
         env = env.venv
     if not isinstance(env, GymnasiumVecEnv) or not isinstance(env.env, DynamicsVectorEnv):
         return None
-    return (env.env, monitors, env) if env.env.supports_lookahead else None
+    return (env.env, monitors, env) if env.env.supports_simulation else None
 
 
 @final

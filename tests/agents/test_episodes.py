@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.simulation import MAX_STEPS, SimulatedEpisodes
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.storage.state import get_random_states
 from dgvf_agents.train.evaluate import Evaluator, episodes_of
 from dgvf_envs.sb3_adapter import make_vec
 from tests.helpers import assert_same
@@ -72,11 +75,19 @@ def test_episodes_are_those_of_acting_and_stepping_in_turn(episodes: int) -> Non
     assert found[0].tolist() != other[0].tolist()
 
 
-def test_evaluations_do_not_disturb_training() -> None:
-    model = trained(4)
-    before = model._collector.get_state()["generator"].bit_generator.state
-    SimulatedEpisodes(model._collector.actor, world()).run(model._policy_theta, 4, SEED)
-    assert model._collector.get_state()["generator"].bit_generator.state == before
+def generators(model: DGVFA2C) -> list[Any]:
+    """States of the global random number generators, and of the actor's."""
+    python, of_numpy, of_torch, _ = get_random_states(model.device)
+    return [python, of_numpy, of_torch.numpy(), model._collector.get_state()["generator"].bit_generator.state]
+
+
+@pytest.mark.parametrize("updates", [1, 4])
+def test_evaluations_do_not_disturb_training(updates: int) -> None:
+    """Neither step by step nor simulated."""
+    model, evaluator = trained(updates), Evaluator(world(), 4, SEED)
+    before = generators(model)
+    evaluator.episodes_of(model)
+    assert_same(generators(model), before)
 
 
 def test_the_simulation_is_compiled_in_the_background_from_the_first_evaluation_on(

@@ -105,6 +105,20 @@ def test_members_are_what_they_are_alone(case: str) -> None:
         assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
 
 
+def test_members_environments_continue_where_they_were() -> None:
+    steps = ITERATIONS * B * T
+    group = [agent(p) for p in range(2)]
+    together(group, steps)
+    for p, member in enumerate(group):
+        alone = agent(p).learn(steps)
+        for _ in range(2 * WORLD["max_episode_steps"]):
+            ours, theirs = (model.env.step(np.zeros(B, np.int64)) for model in (member, alone))  # type: ignore[union-attr]
+            np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)  # type: ignore[arg-type]
+            assert ours[2].tolist() == theirs[2].tolist()
+            episodes = [[info.get("episode", {}).get("r", 0.0) for info in infos] for infos in (ours[3], theirs[3])]
+            assert episodes[0] == pytest.approx(episodes[1], rel=1e-5)
+
+
 @needs_cuda
 def test_compiled_members_on_cuda_are_what_they_are_alone() -> None:
     """Alone, in the ordinary loop: the fused loop and CUDA graphs are checked, too."""

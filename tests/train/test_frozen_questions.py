@@ -100,6 +100,19 @@ def test_principal_questions_are_fewer_answers(runs: Path) -> None:
     assert np.abs((eta["components"].numpy() * rows[:2]).sum(axis=1)) == pytest.approx([1.0, 1.0], abs=1e-4)
 
 
+def test_the_experience_holds_the_final_observations_of_each_environment(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A step moves by at most 0.075 on each axis, and episodes end after 12."""
+    model = load_model(CONFIG, RunFolder(runs / "source").latest_checkpoint())
+    monkeypatch.setattr(type(model.task.network), "ask", lambda network, eta, observations: (observations, None))
+    arrivals = experienced_cumulants(model, CONFIG).reshape(50, 4, 2)
+    moved = (arrivals[1:] - arrivals[:-1]).abs().amax(-1)
+    starts = torch.arange(1, 50) % 12 == 0
+    assert (moved[~starts] <= 0.075 + 1e-6).all()
+    assert (moved[starts] > 0.075).any()
+
+
 class Pictures(gym.ObservationWrapper):
     """The position as an image with the channels last."""
 

@@ -15,7 +15,6 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import ClipReward
 from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv
@@ -91,15 +90,6 @@ def test_pixel_control_has_a_cell_for_every_pixel_of_a_binary_image() -> None:
     assert model.metrics.answer_loss > 0
 
 
-def test_random_questions_stay_and_discovered_ones_move() -> None:
-    for task, moves in (("random", False), ("discovered", True)):
-        model = _model(auxiliary_task=task)
-        before = {name: value.clone() for name, value in model.learner.eta.items()}
-        model.learn(10 * BATCH)
-        moved = [not torch.equal(before[name], value) for name, value in model.learner.eta.items()]
-        assert all(moved) if moves else not any(moved)
-
-
 def test_the_same_seed_is_bitwise_the_same_run_and_another_is_not() -> None:
     runs = [_weights(_model(seed=seed).learn(15 * BATCH)) for seed in (3, 3, 4)]
     assert np.array_equal(runs[0], runs[1])
@@ -143,33 +133,6 @@ def test_a_vector_env_that_cannot_reset_in_part_is_made_anew_with_its_arguments(
         DGVFA2C("MlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4), -1.0, 1.0))
 
 
-def test_a_saved_model_acts_and_learns_on_like_the_original(tmp_path: Path) -> None:
-    model = _model("CollectObjectsSmall-v0", "CnnPolicy").learn(10 * BATCH)
-    model.save(tmp_path / "model.zip")
-    loaded = DGVFA2C.load(tmp_path / "model.zip", device="cpu")
-    observations = make_vec("CollectObjectsSmall-v0", 8, seed=5).reset()
-    assert np.array_equal(
-        model.predict(observations, deterministic=True)[0], loaded.predict(observations, deterministic=True)[0]
-    )
-    env = make_vec("CollectObjectsSmall-v0", 4, seed=7)
-    scores = [evaluate_policy(m, make_vec("CollectObjectsSmall-v0", 2, seed=7), 6) for m in (model, loaded)]
-    assert scores[0] == scores[1]
-    for name, value in model.learner.eta.items():
-        assert torch.equal(value, loaded.learner.eta[name])
-    assert np.array_equal(_weights(model), _weights(loaded))
-    loaded.set_env(env)
-    loaded.learn(10 * BATCH, reset_num_timesteps=False)
-    assert loaded.num_timesteps == 20 * BATCH
-
-
-def test_setting_parameters_takes_effect() -> None:
-    donor, model = _model(seed=1).learn(5 * BATCH), _model(seed=2).learn(5 * BATCH)
-    model.set_parameters(donor.get_parameters(), device="cpu")
-    assert np.array_equal(_weights(donor), _weights(model))
-    model.learn(5 * BATCH, reset_num_timesteps=False)
-    assert not np.array_equal(_weights(donor), _weights(model))
-
-
 def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -> None:
     seen = []
 
@@ -200,14 +163,6 @@ def test_a_callback_can_stop_training() -> None:
 
     model = _model().learn(100 * BATCH, Stop())
     assert model.num_timesteps == 3 * BATCH
-
-
-def test_an_exploding_meta_gradient_is_skipped_and_counted() -> None:
-    model = _model(meta_skip_norm=1e-30)
-    before = {name: value.clone() for name, value in model.learner.eta.items()}
-    model.learn(10 * BATCH)
-    assert (model.meta_updates, model.meta_skipped) == (0, 3)
-    assert all(torch.equal(before[name], value) for name, value in model.learner.eta.items())
 
 
 def test_only_the_task_trains_the_encoder_in_auxiliary_mode() -> None:
@@ -320,28 +275,6 @@ def test_models_that_differ_in_numbers_share_compiled_functions(monkeypatch: pyt
     for name, value in NUMBERS.items():
         assert keys(**{name: value}) == expected, name
     assert not keys(n_steps=4) & expected
-
-
-class _Bad(gym.Env):
-    """Returns rewards that are not allowed."""
-
-    action_space = gym.spaces.Discrete(2)
-    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-
-    def __init__(self, reward: float) -> None:
-        self._reward = reward
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return np.zeros(2, np.float32), self._reward, False, False, {}
-
-
-@pytest.mark.filterwarnings("ignore:The `render_mode` attribute is not defined")
-def test_rewards_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ValueError, match="rewards must be finite, got nan from environment"):
-        _model(_Bad(float("nan"))).learn(20)
 
 
 def test_numpy_numbers_and_the_matching_n_envs_are_accepted() -> None:

@@ -15,7 +15,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
-from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps, StopTrainingOnMaxEpisodes
+from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
@@ -96,12 +96,6 @@ def test_callbacks_see_the_same_events_at_the_same_steps() -> None:
         model.learn(10, seen, reset_num_timesteps=False)
         events.append((seen.events, every.callback.events, model.num_timesteps, model._n_updates))
     assert events[0] == events[1]
-
-
-def test_training_stops_with_the_episode_that_a_callback_waits_for() -> None:
-    envs = make_vec_env("Pendulum-v1", 2, seed=0, env_kwargs={"max_episode_steps": 30})
-    model = _model(envs).learn(500, StopTrainingOnMaxEpisodes(max_episodes=1))
-    assert model.num_timesteps == 60
 
 
 def test_a_policy_saved_alone_acts_the_same(tmp_path: Path) -> None:

@@ -91,11 +91,6 @@ def test_what_is_no_picture_for_these_convolutions_is_refused(space: gym.Space, 
     assert AtariCNNExtractor(SCALED, 8, normalized_image=True).features_dim == 8
 
 
-def test_several_inputs_come_in_a_dict() -> None:
-    with pytest.raises(UnsupportedSpaceError, match="observation_space must be a Dict"):
-        MultiInputExtractor(PLACE)  # type: ignore[arg-type]
-
-
 def test_observations_that_cannot_be_joined_have_no_windows() -> None:
     for space in (gym.spaces.Box(-1.0, 1.0, ()), gym.spaces.Dict({"a": gym.spaces.Box(-1.0, 1.0, ())})):
         with pytest.raises(ValueError, match=r"question_window must be 1 for observations of Box.*, got 2"):

@@ -87,13 +87,6 @@ def test_tiny_inputs(make: Callable[[], gym.Env], settings: dict[str, Any], expe
     assert trained(make(), 30, **settings) == expected
 
 
-def test_the_remedy_for_tiny_inputs_is_named() -> None:
-    with pytest.warns(
-        SmallInputsWarning, match=r"is 0\.039; integers were divided by 255: .*'normalize_images': False"
-    ):
-        DGVFA2C("MlpPolicy", Cells(), **SMALL).learn(30)
-
-
 LOUD: dict[str, Any] = {
     "auxiliary_task": lambda model: Loud(),
     "auxiliary_weighting": "fixed",

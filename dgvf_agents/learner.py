@@ -28,7 +28,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
-from dgvf_agents.execution.update_functions import ChosenFunctions, UpdateFunctions
+from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner_state import LearnerState, UnrollState, ends_at, like
 from dgvf_agents.options import Horizon, Objective, Storage
 
@@ -58,14 +58,15 @@ class MetaSettings:
         """Whether every θ_k of an unroll has a meta-loss, not θ_L alone."""
         return self.objective == "sum" and self.unroll_length > 1
 
-    def new_unroll(self, functions: ChosenFunctions, state: InnerState, eta: Params) -> Unroll:
-        """An unroll from packed θ_0 and statistics with packed η, of one learner or of a population."""
+    def new_unroll(self, functions: UpdateFunctions, updates: int, state: InnerState, eta: Params) -> Unroll:
+        """An unroll from packed θ_0 and statistics with packed η after so many updates."""
+        update, meta_loss, update_with_meta_loss = functions.at(updates)
         return Unroll(
-            functions.update,
-            functions.meta_loss,
+            update,
+            meta_loss,
             state,
             eta,
-            update_with_meta_loss=functions.update_with_meta_loss,
+            update_with_meta_loss=update_with_meta_loss,
             horizon=self.horizon,
             storage=self.storage,
             length=self.unroll_length,
@@ -132,9 +133,9 @@ class DiscoveryLearner:
                 self._unroll = None
             self._unrolled_update(rollout, rate)
         else:
-            self._state, self.metrics = self._functions.inner_update(
-                self._state, self.packed_eta, rollout, rate, self.updates
-            )
+            with torch.no_grad():
+                update, *_ = self._functions.at(self.updates)
+                self._state, self.metrics = update(self._state, self.packed_eta, rollout, rate)
         self.updates += 1
         assert self.metrics is not None
         return self.metrics
@@ -168,7 +169,9 @@ class DiscoveryLearner:
         """η ← η - α Adam(gradient), unless the meta-gradient is too large or not finite."""
         settings, packing = self.settings, self._functions.packed.eta
         norm, discount_norm = settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm
-        gradient = self._functions.over_learners(gradient)
+        averaging = self._functions.rule.averaging
+        if averaging is not None:
+            gradient = dict(zip(gradient, averaging.means(list(gradient.values())), strict=True))
         separately = None
         if discount_norm is not None:
             separately = partial(clip_meta_gradient, eta=packing, max_norm=norm, max_discount_norm=discount_norm)
@@ -181,7 +184,7 @@ class DiscoveryLearner:
 
     def _new_unroll(self, update: int) -> Unroll:
         """An unroll whose first inner update has `update` others before it."""
-        return self.settings.new_unroll(self._functions.at(update), self._state, self.packed_eta)
+        return self.settings.new_unroll(self._functions, update, self._state, self.packed_eta)
 
     @property
     def theta(self) -> Params:

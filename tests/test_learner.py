@@ -49,7 +49,7 @@ def learner(
 ) -> DiscoveryLearner:
     rule, theta = parts(task, **changes)
     eta = rule.task.initial_meta_params()
-    functions = UpdateFunctions.of(rule, eta, Compilation(False))
+    functions = UpdateFunctions(rule, eta, Compilation(False))
     return DiscoveryLearner(
         functions,
         theta,
@@ -190,7 +190,7 @@ def test_an_unroll_restarts_where_its_parts_are_replaced(change: str) -> None:
     assert one.unroll_updates == 2
     if change == "functions":
         rule, _ = parts(numbers=Numbers(gamma=0.5))
-        one.set_functions(UpdateFunctions.of(rule, one.eta, Compilation(False)))
+        one.set_functions(UpdateFunctions(rule, one.eta, Compilation(False)))
     else:
         getattr(one, f"set_{change}")(getattr(one, change))
     assert one.unroll_updates == 0

@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.fx import GraphModule
 
 from dgvf_agents.execution.cache import use_compiler_folder
+from dgvf_agents.execution.jobs import traced
 from dgvf_agents.execution.task import Task, pickled
 from dgvf_agents.execution.torch_private import compile_here, copy_all
-from dgvf_agents.execution.trace import Graphs, Passes, Run, example_inputs, trace
+from dgvf_agents.execution.trace import Graphs, Passes, Run, example_inputs
 
 _COMPILED: WeakValueDictionary[str, Passes] = WeakValueDictionary()
 """By key: models of one architecture share compiled functions, whose memory is freed with the last of them."""
@@ -33,19 +34,15 @@ def compiled_here(task: Task) -> Passes:
     try:
         key = pickled(task).key
     except Exception:  # whatever a user's class raises
-        return _passes(_traced(task))
+        return _passes(traced(task))
     found = _COMPILED.get(key)
     if found is not None:
         return found
-    graphs = _traced(task)
+    graphs = traced(task)
     passes = _passes(graphs)
     if not _has_parameters(graphs):  # their values are not in the key
         _COMPILED[key] = passes
     return passes
-
-
-def _traced(task: Task) -> Graphs:
-    return trace(task.function, task.arguments(), task.differentiable)
 
 
 def _passes(graphs: Graphs) -> Passes:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from dgvf_agents.core.types import Params, SampledActions
+from dgvf_agents.core.networks import Act
+from dgvf_agents.core.types import Observations, Params, SampledActions
 from dgvf_agents.execution.devices import image_layout
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
-
-Act = Callable[[Params, Tensor, Tensor], SampledActions]
-"""`(θ, observations, noise) -> actions`: samples actions `[B]` for observations `[B, *obs]` with noise `[B, ...]`."""
 
 
 class Experience(NamedTuple):
@@ -96,3 +94,40 @@ class FusedSteps:
 
 def _stacked(observations: Sequence[Tensor]) -> Tensor:
     return torch.stack([image_layout(tensor) for tensor in observations])
+
+
+@final
+class PopulationSteps:
+    """`FusedSteps` of P members, whose P · B environments follow each other."""
+
+    def __init__(
+        self, act: Act, world: Dynamics[Any], max_episode_steps: int | None, device: torch.device, members: int
+    ) -> None:
+        """
+        Args:
+            act: samples the actions of one member.
+            world: the dynamics, in NumPy.
+            max_episode_steps: the time limit; `None` for no limit.
+            device: device of all tensors.
+            members: P.
+        """
+        self._member, self._members = act, members
+        self._fused = FusedSteps(self._act, world, max_episode_steps, device)
+
+    def __call__(self, theta: Params, noise: Tensor, *environment: Any) -> tuple[SimulatedRollout, Experience, Tensor]:
+        """`FusedSteps` with θ `[P, n]` and noise `[T, P·B, ...]`; experience is `[P, T, B, ...]`."""
+        simulated, experience, finite = self._fused(theta, noise, *environment)
+        fields = [None if values is None else self._by_member(values) for values in experience]
+        return simulated, Experience(*fields), finite  # type: ignore[arg-type]
+
+    def _act(self, theta: Params, observations: Observations, noise: Tensor) -> SampledActions:
+        assert isinstance(observations, Tensor)  # a simulated environment's
+        own, drawn = (part.unflatten(0, (self._members, -1)) for part in (observations, noise))
+
+        def act(theta: Params, observations: Tensor, noise: Tensor) -> tuple[Tensor, ...]:
+            return tuple(value for value in self._member(theta, observations, noise) if value is not None)
+
+        return SampledActions(*(value.flatten(0, 1) for value in torch.func.vmap(act)(theta, own, drawn)))
+
+    def _by_member(self, values: Tensor) -> Tensor:
+        return values.unflatten(1, (self._members, -1)).movedim(1, 0).contiguous()

@@ -134,7 +134,3 @@ def compile_here(graph: GraphModule, examples: Sequence[Tensor]) -> Callable[[li
 def copy_all(targets: list[Tensor], sources: list[Tensor]) -> None:
     """Copy every source into its target, with few kernels if all have one type."""
     torch._foreach_copy_(targets, sources)
-
-
-def import_what_gradients_need() -> None:
-    """Import what `torch.func` imports on first use, which takes seconds."""

@@ -5,9 +5,7 @@ Files may change while a sweep runs. Its processes still run, and record, the co
 
 import dgvf_agents.experiments.runs  # noqa: F401
 from dgvf_agents.execution.task import surroundings
-from dgvf_agents.execution.torch_private import import_what_gradients_need
 from dgvf_agents.train.folder import code_version
 
-import_what_gradients_need()
 code_version()
 surroundings()

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from dgvf_agents.agents.rollout import bootstrap_positions
 from dgvf_agents.agents.simulation import Simulation, simulated_world
+from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import upload
-from dgvf_agents.execution.fused import Act, Experience
+from dgvf_agents.execution.fused import Experience, PopulationSteps
 from dgvf_agents.execution.fused import joined as joined_parts
-from dgvf_agents.execution.population import PopulationSteps
 from dgvf_agents.population.stacking import equally_long
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv, joined, split

@@ -12,10 +12,9 @@ from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
-from dgvf_agents.execution.compiling import Compilation, Compiled
+from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import get_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
-from dgvf_agents.execution.population import MemberBatches, PopulationFunctions
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.learner_state import LearnerState, UnrollState
@@ -36,8 +35,7 @@ class PopulationLearner:
         """
         first = learners[0]
         self._settings, self._discovers, self._packed = first.settings, first.discovers, first.functions.packed
-        self._functions = _functions(first.functions, compilation)
-        self._numbers = _numbers_of(learners)
+        self._functions = UpdateFunctions(first.functions.rule, first.eta, compilation, _numbers_of(learners))
         states = [learner.get_state() for learner in learners]
         self._state = stacked([learner.packed_state for learner in learners])
         self._eta = stacked([learner.packed_eta for learner in learners])
@@ -67,15 +65,15 @@ class PopulationLearner:
         """Packed θ `[P, n]`."""
         return self._state.theta
 
-    def step(self, fields: dict[str, Any], learning_rates: Sequence[float], meta_rates: Sequence[float]) -> None:
+    def step(self, batch: dict[str, Any], learning_rates: Sequence[float], meta_rates: Sequence[float]) -> None:
         """Perform one inner update of every member, after the meta-updates if they are due.
 
         Args:
-            fields: the fields of `Rollout`, each with a leading axis of members: the next batch of every member.
+            batch: the fields of `Rollout`, each with a leading axis of members: the next batch of every member.
             learning_rates: α′ of every member.
             meta_rates: α of every member.
         """
-        batch, rates = MemberBatches(fields, self._numbers), self._vector(learning_rates)
+        rates = self._vector(learning_rates)
         if self._discovers:
             if self._unroll is not None and self._unroll.updates >= self._settings.unroll_length:
                 self._meta_loss = self._unroll.add_meta_loss(batch)
@@ -84,11 +82,11 @@ class PopulationLearner:
             self._unrolled_update(batch, rates)
         else:
             with torch.no_grad():
-                update = self._functions.at(self.updates).update
+                update, *_ = self._functions.at(self.updates)
                 self._state, self._metrics = update(self._state, self._eta, batch, rates)
         self.updates += 1
 
-    def _unrolled_update(self, batch: MemberBatches, rates: Tensor) -> None:
+    def _unrolled_update(self, batch: dict[str, Any], rates: Tensor) -> None:
         if self._unroll is None:
             self._unroll, self._random_states = self._new_unroll(self.updates), []
         self._random_states.append(get_random_state(self._device))
@@ -99,7 +97,7 @@ class PopulationLearner:
         self._state = self._unroll.state
 
     def _new_unroll(self, update: int) -> Unroll:
-        return self._settings.new_unroll(self._functions.at(update), self._state, self._eta)
+        return self._settings.new_unroll(self._functions, update, self._state, self._eta)
 
     def _rebuild_unroll(self, unrolls: Sequence[UnrollState]) -> None:
         """Repeat the updates of the members' unrolls in progress to rebuild their graphs."""
@@ -108,9 +106,9 @@ class PopulationLearner:
         metrics, meta_loss = self._metrics, self._meta_loss
         self._unroll = self._new_unroll(self.updates - len(unrolls[0].rollouts))
         for k in range(len(unrolls[0].rollouts)):
-            fields = stacked_rollouts([unroll.rollouts[k] for unroll in unrolls])
+            batch = stacked_rollouts([unroll.rollouts[k] for unroll in unrolls])
             rates = torch.stack([unroll.learning_rates[k] for unroll in unrolls])
-            self._unrolled_update(MemberBatches(fields, self._numbers), rates)
+            self._unrolled_update(batch, rates)
         self._unroll.set_state(current)
         self._state, self._metrics, self._meta_loss = current, metrics, meta_loss
 
@@ -154,7 +152,7 @@ class PopulationLearner:
         if self._unroll is None:
             return None
         start, batches = self._unroll.history
-        rollouts = [Rollout(**member_of(batch.fields, member)) for batch, _ in batches]
+        rollouts = [Rollout(**member_of(batch, member)) for batch, _ in batches]
         rates = [rate[member].clone() for _, rate in batches]
         return UnrollState(self._named(start, member), rollouts, rates, list(self._random_states))
 
@@ -164,21 +162,6 @@ class PopulationLearner:
 
     def _vector(self, values: Sequence[Any]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=self._device)
-
-
-def _functions(functions: UpdateFunctions, compilation: Compilation) -> UpdateFunctions:
-    """The functions of P members in place of one member's."""
-    population = PopulationFunctions(functions.packed)
-    return UpdateFunctions(
-        functions.rule,
-        functions.packed,
-        functions.numbers,
-        functions.act,
-        compilation,
-        Compiled(population.update, compilation, differentiable=2),  # type: ignore[arg-type]
-        Compiled(population.meta_loss_gradient, compilation),
-        Compiled(population.update_with_meta_loss, compilation, differentiable=2),  # type: ignore[arg-type]
-    )
 
 
 def _numbers_of(learners: Sequence[DiscoveryLearner]) -> dict[str, Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,8 +14,9 @@ from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
-from dgvf_agents.execution.packing import KEY, PackedFunctions
-from dgvf_agents.execution.population import MemberBatches, PopulationFunctions
+from dgvf_agents.execution.compiling import Compilation
+from dgvf_agents.execution.packing import KEY
+from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.population.stacking import stacked, stacked_rollouts
 from tests.core.metagradient_problem import Case, learning_rate, problem, rule_of, state_of, with_numbers
 
@@ -77,11 +77,12 @@ def members(case: Case) -> list[Member]:
     return made
 
 
-def unrolled(case: Case, functions: Any, start: InnerState, eta: Params, rollouts: list[Rollout], rate: Any) -> Any:
+def unrolled(case: Case, functions: UpdateFunctions, start: InnerState, eta: Params, rollouts: Any, rate: Any) -> Any:
     """θ after every update, the optimizer's statistics and the meta-gradient."""
-    update, meta_loss, at_once = functions
-    options = {"horizon": case.horizon, "storage": case.storage}
-    unroll = Unroll(update, meta_loss, start, eta, update_with_meta_loss=at_once, **options)
+    update, meta_loss, at_once = functions.at(0)
+    unroll = Unroll(
+        update, meta_loss, start, eta, update_with_meta_loss=at_once, horizon=case.horizon, storage=case.storage
+    )
     thetas, losses = [], []
     for rollout in rollouts[:UPDATES]:
         if case.objective == "sum":
@@ -95,27 +96,18 @@ def unrolled(case: Case, functions: Any, start: InnerState, eta: Params, rollout
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.task}-{case.optimizer}")
 def test_members_are_what_they_are_alone(case: Case) -> None:
-    group, packings = members(case), []
-    alone = []
+    group, starts, alone = members(case), [], []
     for member in group:
-        packed = PackedFunctions(member.rule, member.eta)
-        packings.append((packed.packed(member.state), packed.eta.pack(member.eta)))
-        functions = tuple(
-            partial(function, numbers=member.rule.numbers)
-            for function in (packed.update, packed.meta_loss_gradient, packed.update_with_meta_loss)
-        )
-        alone.append(unrolled(case, functions, *packings[-1], member.rollouts, member.rate))
+        functions = UpdateFunctions(member.rule, member.eta, Compilation(False))
+        starts.append((functions.packed.packed(member.state), functions.packed.eta.pack(member.eta)))
+        alone.append(unrolled(case, functions, *starts[-1], member.rollouts, member.rate))
     given = [member.rule.numbers.given() for member in group]
     numbers = {name: torch.tensor([own[name] for own in given]) for name in given[0]}
+    functions = UpdateFunctions(rule_of(case), group[0].eta, Compilation(False), numbers)
+    rollouts = [stacked_rollouts([member.rollouts[k] for member in group]) for k in range(UPDATES + 1)]
     rates = torch.stack([member.rate for member in group])
-    shared = rule_of(case)
-    population = PopulationFunctions(PackedFunctions(shared, group[0].eta))
-    functions = (population.update, population.meta_loss_gradient, population.update_with_meta_loss)
-    fields = [stacked_rollouts([member.rollouts[k] for member in group]) for k in range(UPDATES + 1)]
-    rollouts: list[Any] = [MemberBatches(batch, numbers) for batch in fields]
-    start, eta = stacked([state for state, _ in packings]), stacked([eta for _, eta in packings])
-    together = unrolled(case, functions, start, eta, rollouts, rates)
+    together = list(unrolled(case, functions, *stacked(starts), rollouts, rates))
     for p, expected in enumerate(alone):
-        own = builder(template(list(together)))([leaf[p] for leaf in flatten(list(together))])
+        own = builder(template(together))([leaf[p] for leaf in flatten(together)])
         assert float(expected[3].abs().max()) > 0
         torch.testing.assert_close(own, list(expected), rtol=1e-4, atol=1e-6)

@@ -70,7 +70,7 @@ def learned(case: Case, rollouts: Sequence[Rollout], learners: int = 1) -> Outco
     rule = replace(rule_of(case), averaging=LearnerGroup(learners) if learners > 1 else None)
     given, start = problem_of(case), state_of(case)
     learner = DiscoveryLearner(
-        UpdateFunctions.of(rule, given.eta, Compilation(False)),
+        UpdateFunctions(rule, given.eta, Compilation(False)),
         start.theta,
         start.optimizer,
         given.eta,

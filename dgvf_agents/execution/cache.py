@@ -57,12 +57,8 @@ def cache_folder() -> Path:
     """
     with usable():
         if FOLDER in os.environ:
-            folder = Path(os.environ[FOLDER])
-        else:
-            folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgvf" / "compiled"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        check_owner(folder)
-        return folder
+            return _own_folder(Path(os.environ[FOLDER]))
+        return _own_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgvf" / "compiled")
 
 
 def compiler_folder() -> Path:
@@ -72,9 +68,12 @@ def compiler_folder() -> Path:
     Raises:
         CacheError: see `cache_folder`.
     """
-    folder = cache_folder() / COMPILER
     with usable():
-        folder.mkdir(mode=0o700, exist_ok=True)
+        return _own_folder(cache_folder() / COMPILER)
+
+
+def _own_folder(folder: Path) -> Path:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_owner(folder)
     return folder
 
@@ -212,7 +211,8 @@ def _checksum(key: str, folder: Path) -> str:
 def store(key: str, build: Callable[[Path], None]) -> Path:
     """Let a function fill the folder of a compiled function, which appears whole or not at all.
 
-    A damaged one is replaced. The caller sees to it that nobody else stores this function meanwhile.
+    A damaged one, as after a loss of power, is replaced. The caller sees to it that nobody else stores this function
+    meanwhile.
     """
     final = cache_folder() / key
     _delete_unused(final.parent)
@@ -220,23 +220,11 @@ def store(key: str, build: Callable[[Path], None]) -> Path:
     try:
         build(temporary)
         (temporary / CHECKSUM).write_text(_checksum(key, temporary))
-        for path in (*temporary.iterdir(), temporary):
-            _sync(path)
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
-        _sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
-
-
-def _sync(path: Path) -> None:
-    """Have the disk hold a file, or the names in a folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def graph_of(task: str) -> str | None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.flat import builder, flatten
 from dgvf_agents.core.vjp import vjp
-from dgvf_agents.execution.trace import FEW, SMALL, Graphs, product, running_sum, trace
+from dgvf_agents.execution.trace import FEW, SMALL, Graphs, trace
 
 
 def in_place(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -76,7 +76,7 @@ def test_a_sum_of_large_products_is_one_product(function: Callable[..., Tensor],
     shapes = [(10, 96), (10, columns), (12, 96), (12, columns), (columns, 96)]
     arguments = [torch.randn(*shape, dtype=torch.float64, generator=generator) for shape in shapes]
     graph = trace(function, tuple(arguments), 0).forward
-    assert [node.target for node in graph.graph.nodes].count(torch.ops.aten.mm.default) == products
+    assert operations(graph).count("mm.default") == products
     torch.testing.assert_close(graph(*arguments)[0], function(*arguments))
 
 
@@ -95,50 +95,48 @@ def test_gradients_of_packed_parameters_are_added_where_they_are_written() -> No
     torch.testing.assert_close(run(graphs, [packed, scale], [cotangent], [addend])[1], expected)
 
 
+def operations(graph: torch.fx.GraphModule) -> str:
+    return " ".join(str(node.target) for node in graph.graph.nodes)
+
+
 @pytest.mark.parametrize("batch", [(), (3,)])
-@pytest.mark.parametrize("shape", [(12, 1, 11), (12, SMALL, 11), (12, 10, 5), (5, 12, 10)])
-def test_small_products_are_written_out(shape: tuple[int, int, int], batch: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("shape", "written"),
+    [
+        ((12, 1, 11), True),
+        ((12, SMALL, 11), True),
+        ((12, 10, 5), True),
+        ((5, 12, 10), True),
+        ((SMALL + 1,) * 3, False),
+        ((12, 0, 11), False),
+    ],
+)
+def test_small_products_are_written_out(shape: tuple[int, int, int], written: bool, batch: tuple[int, ...]) -> None:
     m, k, n = shape
     generator = torch.Generator().manual_seed(0)
-    a, b = (torch.randn(*batch, *size, dtype=torch.float64, generator=generator) for size in ((m, k), (k, n)))
-    torch.testing.assert_close(product(a, b), a @ b)
+    sizes = ((*batch, m, k), (*batch, k, n), (n,))
+    a, b, bias = (torch.randn(*size, dtype=torch.float64, generator=generator) for size in sizes)
+    cases = [(torch.matmul, (a, b)), (torch.addmm, (bias, a, b))][: 1 if batch else 2]
+    for function, given in cases:
+        graph = trace(function, given, 0).forward
+        assert ("mm" in operations(graph)) is not written
+        torch.testing.assert_close(graph(*given)[0], function(*given))
 
 
-@pytest.mark.parametrize(("shape", "dtype"), [((3, 1), torch.float32), ((2, 3, FEW), torch.float64)])
-def test_short_cumulative_sums_are_written_out(shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    values = torch.randn(shape, dtype=dtype)
-    graph = trace(lambda x: (x * x).cumsum(-1), (values,), 1)
-    assert graph.backward is not None
-    for part in (graph.forward, graph.backward):
-        assert torch.ops.aten.cumsum.default not in [node.target for node in part.graph.nodes]
-    torch.testing.assert_close(graph.forward(values)[0], (values * values).cumsum(-1))
-    assert running_sum(values, values.dim() - 1).dtype == dtype
-
-
-def test_other_products_and_cumulative_sums_are_left_to_the_library() -> None:
-    large, long, integers = torch.ones(SMALL + 1, SMALL + 1), torch.rand(2, FEW + 1), torch.arange(3)
-    for left in (
-        product(large, large),
-        product(torch.ones(3, 0), torch.ones(0, 2)),
-        running_sum(long, -1),
-        running_sum(long, 0),
-        running_sum(integers, -1),
-        running_sum(long[0, 0], -1),
-        running_sum(long[:, :3], -1, dtype=torch.float64),
-    ):
-        assert left is NotImplemented
-
-
-def test_traced_products_are_those_of_the_function() -> None:
-    def function(x: Tensor, weights: Tensor, bias: Tensor) -> Tensor:
-        return torch.nn.functional.linear(x, weights, bias)
-
-    generator = torch.Generator().manual_seed(0)
-    arguments = [torch.randn(*shape, generator=generator) for shape in ((20, 30), (5, 30), (5,))]
-    graph = trace(function, tuple(arguments), 0).forward
-    names = [str(node.target) for node in graph.graph.nodes]
-    assert not any("mm" in name for name in names)
-    torch.testing.assert_close(graph(*arguments)[0], function(*arguments))
+@pytest.mark.parametrize(
+    ("values", "axis", "written"),
+    [
+        (torch.rand(3, 1), -1, True),
+        (torch.rand(2, 3, FEW, dtype=torch.float64), 2, True),
+        (torch.rand(2, FEW + 1), -1, False),
+        (torch.rand(2, 3), 0, False),
+        (torch.arange(3), -1, False),
+    ],
+)
+def test_short_cumulative_sums_are_written_out(values: Tensor, axis: int, written: bool) -> None:
+    graph = trace(lambda x: x.cumsum(axis), (values,), 0).forward
+    assert ("cumsum" in operations(graph)) is not written
+    torch.testing.assert_close(graph(values)[0], values.cumsum(axis))
 
 
 def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:

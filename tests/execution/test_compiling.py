@@ -97,7 +97,7 @@ def test_arguments_of_another_shape_type_or_layout_are_compiled_too_and_the_user
     compilation.tell = told.append
     compiled = Compiled(doubled, compilation)
     x = torch.arange(6.0).reshape(2, 3)
-    for argument in (x, x[:1], x.double(), torch.arange(6.0).reshape(3, 2).T):
+    for argument in (x, x[:1].double(), torch.arange(6.0).reshape(3, 2).T):
         torch.testing.assert_close(compiled(argument), doubled(argument))
     assert told == ["compiling in the background (a minute or two the first time)", "waiting for the compiler"]
 
@@ -105,19 +105,16 @@ def test_arguments_of_another_shape_type_or_layout_are_compiled_too_and_the_user
 @pytest.mark.slow
 def test_calling_needs_no_compiler_of_pytorch(tmp_path: Path) -> None:
     """What another process has compiled is loaded: no tracing, no guards."""
-    program = "\n".join(
-        [
-            "import sys, torch",
-            "from dgvf_agents.execution.compiling import Compiled",
-            "from tests.execution.compiled_example import doubled",
-            "print(Compiled(doubled)(torch.ones(2)).tolist(), 'torch._inductor' in sys.modules)",
-        ]
-    )
+    program = """
+import sys, torch
+from dgvf_agents.execution.compiling import Compiled
+print(Compiled(torch.nn.ReLU().forward)(torch.tensor([-1.0, 2.0])).tolist(), "torch._inductor" in sys.modules)
+"""
     environment = {**os.environ, "DGVF_COMPILE_CACHE": str(tmp_path)}
     for _ in range(2):  # the second time from the cache
         start = time.perf_counter()
         finished = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
-        assert finished.stdout == "[2.0, 2.0] False\n", finished.stderr
+        assert finished.stdout == "[0.0, 2.0] False\n", finished.stderr
     assert time.perf_counter() - start < 30
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith(".")] != []
 

@@ -220,7 +220,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._sync_policy()
         self._source = self._collector = collector_of(
             self.policy,
-            update_functions.packed.act,
+            update_functions.act,
             self._distribution,
             self.compilation,
             lambda: self.learner.updates,
@@ -282,7 +282,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             **{name: getattr(self, name) for name in RULE_STRUCTURE},
         )
         self._applied_settings = [getattr(self, name, None) for name in RULE_SETTINGS]
-        return UpdateFunctions(rule, eta, self.compilation)
+        return UpdateFunctions.of(rule, eta, self.compilation)
 
     def _numbers(self) -> Numbers:
         """The numbers of updates, of the attributes as they are now."""

@@ -299,16 +299,6 @@ def answer_head(policy: ActorCriticPolicy, num_answers: int) -> nn.Linear | None
     return linear(sum(encoder_widths(policy)), num_answers, 1.0) if num_answers else None
 
 
-def warn_of_missing_encoder(functions: PolicyFunctions, policy: ActorCriticPolicy) -> None:
-    """Warn if the features extractor has no parameters that answers could train."""
-    if not functions.split(functions.params())[0]:
-        warnings.warn(
-            f"features_extractor_class {type(policy.features_extractor).__name__} has no parameters: answers cannot "
-            "shape it. Use MlpPolicy, CnnPolicy or MultiInputPolicy, layers of net_arch, or an extractor that learns",
-            stacklevel=4,
-        )
-
-
 def functional_policy(
     policy: ActorCriticPolicy, num_answers: int, mixed_precision: bool, recomputes: bool, learners: int
 ) -> tuple[PolicyFunctions, nn.Linear | None]:
@@ -334,6 +324,10 @@ def functional_policy(
             f"learners must be 1 for features extractors with running statistics, got {learners}: each learner would "
             f"have its own {', '.join(statistics)}"
         )
-    if head is not None:
-        warn_of_missing_encoder(functions, policy)
+    if head is not None and not functions.split(functions.params())[0]:
+        warnings.warn(
+            f"features_extractor_class {type(policy.features_extractor).__name__} has no parameters: answers cannot "
+            "shape it. Use MlpPolicy, CnnPolicy or MultiInputPolicy, layers of net_arch, or an extractor that learns",
+            stacklevel=3,
+        )
     return functions, head

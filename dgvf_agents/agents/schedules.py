@@ -45,19 +45,14 @@ class GeometricSchedule:
         return f"GeometricSchedule(start={self.start}, end={self.end})"
 
 
-def linear(start: float, end: float | None) -> float | LinearSchedule:
-    """From `start` to `end` by the same amount per step; `start` throughout where there is no `end`."""
-    return start if end is None else LinearSchedule(start, end, 1.0)
-
-
-def geometric(start: float, end: float | None) -> float | GeometricSchedule:
-    """A `GeometricSchedule`; `start` throughout where there is no `end`."""
-    return start if end is None else GeometricSchedule(start, end)
-
-
 def scheduled(name: str, start: float, end: float | None) -> float | LinearSchedule | GeometricSchedule:
-    """The constructor's argument for a hyperparameter of `SCHEDULED`, from its value and `final_NAME`."""
-    return (linear if record()[name].schedule == "linear" else geometric)(start, end)
+    """The constructor's argument for a hyperparameter of `SCHEDULED`, from its value and `final_NAME`.
+
+    It falls or rises from `start` to `end`, by the same amount or factor per step; without an `end` it is constant.
+    """
+    if end is None:
+        return start
+    return LinearSchedule(start, end, 1.0) if record()[name].schedule == "linear" else GeometricSchedule(start, end)
 
 
 def value_at(number: float | Schedule, progress_remaining: float) -> float:

@@ -144,7 +144,7 @@ class Simulation:
                 monitor.episode_lengths += 1
             if ended:
                 assert self._adapter is not None
-                infos = self._adapter.outcome_of(_step_of(simulated, t))[3]
+                infos = self._adapter.outcome_of(simulated.steps()[t])[3]
                 for monitor in reversed(self.monitors):
                     end_episodes(monitor, dones[t], infos)
                 news.append((infos, dones[t]))
@@ -180,12 +180,6 @@ class Simulation:
 
 def _downloaded(tensor: Tensor) -> np.ndarray:
     return tensor.numpy(force=True)
-
-
-def _step_of(simulated: SimulatedRollout, t: int) -> SimulatedRollout:
-    """Step t, without the time axis."""
-    actions, states, *others = simulated
-    return SimulatedRollout(actions[t], type(states)(*(field[t] for field in states)), *(one[t] for one in others))
 
 
 def _plain_infos(num_envs: int) -> list[dict[str, Any]]:

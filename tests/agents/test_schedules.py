@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dgvf_agents.agents.schedules import GeometricSchedule, geometric, linear, value_at
+from dgvf_agents.agents.schedules import GeometricSchedule, scheduled, value_at
 
 
 def test_a_geometric_schedule_multiplies_by_the_same_factor_from_start_to_end() -> None:
@@ -22,11 +22,8 @@ def test_a_geometric_schedule_refuses_what_has_no_order_of_magnitude(start: floa
         GeometricSchedule(start, end)
 
 
-def test_a_linear_schedule_changes_by_the_same_amount() -> None:
-    assert [value_at(linear(1.0, 0.0), p) for p in (1.0, 0.75, 0.0)] == pytest.approx([1.0, 0.75, 0.0])
-
-
-def test_without_an_end_a_number_stays_as_it_is() -> None:
-    assert geometric(0.3, None) == 0.3
-    assert linear(0.3, None) == 0.3
-    assert value_at(0.3, 0.5) == 0.3
+def test_schedules_of_hyperparameters_are_linear_or_geometric() -> None:
+    for name, middle in (("learning_rate", 0.2), ("ent_coef", 0.0632)):
+        schedule = scheduled(name, 0.4, 0.01 if name == "ent_coef" else 0.0)
+        assert value_at(schedule, 0.5) == pytest.approx(middle, rel=1e-3)
+        assert scheduled(name, 0.3, None) == value_at(0.3, 0.5) == 0.3

@@ -82,6 +82,17 @@ def test_rollouts_are_those_of_acting_step_by_step(env_id: str, n_steps: int) ->
     assert ended > 0
 
 
+def test_an_episode_that_ends_at_its_time_limit_is_terminated_and_not_truncated() -> None:
+    env = make_vec("PuddleWorld-v0", 300, 0, env_kwargs={"start": "random", "max_episode_steps": 1})
+    observations = env.reset()
+    theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
+    simulation = simulation_of(env, 5)
+    assert simulation.take_rollout(theta, torch.rand(5, 300), observations) is not None
+    rollout = simulation.rollout({})
+    assert rollout.terminated.any()
+    assert torch.equal(rollout.truncated, ~rollout.terminated)
+
+
 def test_only_worlds_without_wrappers_are_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B)
     assert simulated_world(env) == (env.venv.env, [env], env.venv)

@@ -11,7 +11,7 @@ os.environ["OMP_NUM_THREADS"] = "1"
 # pytest-xdist inherit the folder.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["DGVF_COMPILE_CACHE"] = tempfile.mkdtemp(prefix="dgvf-tests-")
-    os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"  # half of the compiler's time, none of the kernels
+    os.environ["AOT_INDUCTOR_COMPILE_WRAPPER_OPT_LEVEL"] = "O0"  # seconds less a library; kernels keep theirs
 
 # Ray gives its processes a low priority: beside other tests, its actors would take minutes to start
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112

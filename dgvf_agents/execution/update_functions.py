@@ -155,7 +155,9 @@ class UpdateFunctions:
         """
         self.rule, self.compilation = rule, compilation
         self.packed = packed = PackedRule(rule, eta)
+        """The eager functions of one learner."""
         self.act = packed.act
+        """Samples actions of one learner: `PackedRule.act`."""
         new = next(iter(rule.network.params().values())).new_full
         self.numbers: Any = members or Numbers(**{name: new((), v) for name, v in rule.numbers.given().items()})
         """The rule's numbers as tensors."""

@@ -315,6 +315,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
+        if pathlib.Path(tb_log_name).is_absolute() or ".." in pathlib.Path(tb_log_name).parts:
+            raise ValueError(f"tb_log_name must name a folder inside tensorboard_log, got {tb_log_name!r}")
         last_obs = self._last_obs
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         if self._last_obs is not last_obs:  # the environment was reset

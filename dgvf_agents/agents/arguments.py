@@ -60,6 +60,8 @@ def check_arguments(given: Mapping[str, Any]) -> None:
             checked_value_at(name, given[name], progress_remaining)
     check_counts(stats_window_size=given["_stats_window_size"])
     check_flags(use_rms_prop=given["use_rms_prop"], use_sde=given["use_sde"])
+    if not (is_integer(given["verbose"]) and given["verbose"] >= 0):
+        raise ValueError(f"verbose must be an integer >= 0, got {given['verbose']!r}")
     if not (isinstance(given["compile"], bool) or given["compile"] == "auto"):
         raise ValueError(f"compile must be True, False or 'auto', got {given['compile']!r}")
     checked_seed(given["seed"])

@@ -136,6 +136,11 @@ def load_model(
         print("== CURRENT SYSTEM INFO ==")
         get_system_info()
         print(f"== SAVED MODEL SYSTEM INFO ==\n{stored.versions}")
+    if env is None and changes.get("n_envs", attributes["n_envs"]) != attributes["n_envs"]:
+        raise ValueError(
+            f"n_envs must be {attributes['n_envs']}, as the model was saved, got {changes['n_envs']!r}: pass env with "
+            "another number"
+        )
     if env is not None:
         env = cls._wrap_env(cls._env_to_wrap(env, {**attributes, **changes}), attributes.get("verbose", 0))
         check_for_correct_spaces(env, attributes["observation_space"], attributes["action_space"])

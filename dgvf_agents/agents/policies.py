@@ -29,7 +29,7 @@ from dgvf_agents.agents.extractors import (
     TanhExtractor,
     default_cnn,
 )
-from dgvf_agents.core.argument_checks import is_integer
+from dgvf_agents.core.argument_checks import check_flags, is_finite_number, is_integer
 from dgvf_agents.core.networks import RELU_GAIN
 
 __all__ = [
@@ -145,11 +145,18 @@ class DGVFPolicy(ActorCriticPolicy):
             kwargs: `optimizer_class` and `optimizer_kwargs`.
 
         Raises:
-            ValueError: `net_arch` or `head_arch` does not describe layers, or `net_arch` describes two encoders where
-                there is one.
+            ValueError: an argument is out of its range, `net_arch` or `head_arch` does not describe layers, or
+                `net_arch` describes two encoders where there is one.
         """
         check_net_arch("net_arch", net_arch)
         check_net_arch("head_arch", head_arch)
+        check_flags(ortho_init=ortho_init, use_sde=use_sde, normalize_images=normalize_images)
+        if not (activation_fn is None or callable(activation_fn)):
+            raise ValueError(
+                f"activation_fn must be a class of modules, such as nn.Tanh, or None, got {activation_fn!r}"
+            )
+        if not is_finite_number(log_std_init):
+            raise ValueError(f"log_std_init must be a finite number, got {log_std_init!r}")
         extractor = features_extractor_class or type(self).default_extractor(observation_space)
         if share_features_extractor is None:
             share_features_extractor = features_extractor_class is not None or self.shares_default_extractor

@@ -6,6 +6,9 @@ import math
 from numbers import Integral, Real
 from typing import Any, get_args
 
+_LARGEST = (2 - 2**-23) * 2.0**127
+"""Of the finite numbers in single precision, in which updates are computed."""
+
 
 class UnsupportedSpaceError(ValueError, AssertionError):
     """A space is not supported, or something does not fit it.
@@ -115,10 +118,13 @@ def is_integer(value: Any) -> bool:
 
 
 def is_finite_number(value: Any) -> bool:
-    """Whether it is a finite number of Python or NumPy; booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether it is a number of Python or NumPy that is finite in single precision; booleans are not."""
+    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 
 def _kind(value: Any) -> str:
     """Part of an error message: asks for a finite number if the value is not one."""
-    return "" if is_finite_number(value) else "a finite number "
+    if is_finite_number(value):
+        return ""
+    overflows = isinstance(value, Real) and math.isfinite(value) and not isinstance(value, bool)
+    return f"a finite number {'in single precision ' if overflows else ''}"

@@ -19,7 +19,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dgvf_agents.core.argument_checks import check_counts
+from dgvf_agents.core.argument_checks import check_counts, is_integer
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.types import Observations, Params, SampledActions, batch_shape, map_observations
 
@@ -70,10 +70,12 @@ class MLPEncoder(Encoder):
             activation: class of the nonlinearity after each layer.
 
         Raises:
-            ValueError: there is no layer, or only one of the bounds is given.
+            ValueError: there is no layer, a width is not an integer >= 1, or only one of the bounds is given.
         """
         if not hidden:
             raise ValueError(f"hidden must name at least one layer, got {hidden!r}")
+        if not all(is_integer(width) and width >= 1 for width in hidden):
+            raise ValueError(f"hidden must be integers >= 1, got {hidden!r}")
         if (low is None) != (high is None):
             raise ValueError(f"low and high must be given together, got {low!r} and {high!r}")
         super().__init__()

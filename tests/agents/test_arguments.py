@@ -54,6 +54,10 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, r"seed must be an integer in \[0, 2\^32\) or None, got -1"),
     ({"seed": 2**32}, r"seed must be an integer in \[0, 2\^32\) or None, got 4294967296"),
     ({"policy_kwargs": "x"}, "policy_kwargs must be a dict or None, got 'x'"),
+    ({"policy_kwargs": {"activation_fn": "relu"}}, "activation_fn must be a class of modules.*got 'relu'"),
+    ({"policy_kwargs": {"log_std_init": "a"}}, "log_std_init must be a finite number, got 'a'"),
+    ({"policy_kwargs": {"ortho_init": "no"}}, "ortho_init must be True or False, got 'no'"),
+    ({"ent_coef": 1e308}, r"^ent_coef must be a finite number in single precision >= 0, got 1e\+308"),
     ({"gamma": 1.5}, r"gamma must lie in \[0, 1\], got 1.5"),
     ({"gamma": None}, r"^gamma must lie in \[0, 1\], got None"),
     ({"learning_rate": "3e-4"}, "^learning_rate must be a finite number >= 0, got '3e-4'"),
@@ -94,6 +98,17 @@ def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
         _model(**changes)
 
 
+def test_logs_stay_in_their_folder(tmp_path: Path) -> None:
+    model = _model(tensorboard_log=str(tmp_path / "logs"))
+    with pytest.raises(ValueError, match=r"tb_log_name must name a folder inside tensorboard_log, got '\.\./x'"):
+        model.learn(1, tb_log_name="../x")
+
+
+def test_the_number_of_environments_is_not_changed_without_them(saved: Path) -> None:
+    with pytest.raises(ValueError, match=r"n_envs must be .*, as the model was saved, got 7: pass env"):
+        DGVFA2C.load(saved, n_envs=7)
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "model.zip"
@@ -102,7 +117,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"), [case for case in BAD_ARGUMENTS if not {"n_envs", "policy_kwargs"} & {*case[0]}]
+    ("changes", "message"),
+    [
+        *(case for case in BAD_ARGUMENTS if not {"n_envs", "policy_kwargs"} & {*case[0]}),
+        ({"verbose": "a"}, "^verbose must be an integer >= 0, got 'a'"),
+    ],
 )
 def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -91,6 +91,8 @@ class GymnasiumVecEnv(VecEnv):
         if self._actions is None:
             raise RuntimeError("step_wait() was called without step_async(): call step_async(actions) first")
         actions, self._actions = self._actions, None
+        if isinstance(self.env, DynamicsVectorEnv) and (simulated := self.env.simulated_step(actions)) is not None:
+            return self.outcome_of(simulated)
         observations, rewards, terminated, truncated, batched = self.env.step(actions)
         observations = self._owned(observations)
         done = np.logical_or(terminated, truncated)

@@ -18,6 +18,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.type_aliases import GymEnv
 from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecEnvWrapper
+from torch import Tensor
 
 from dgvf_agents.agents.functional_policy import exploration_matrices
 from dgvf_agents.agents.rollout import Arrays, RolloutBuilder, Step
@@ -121,13 +122,15 @@ class Collector(ExperienceSource):
         """
         self.actor, self.n_steps = actor, n_steps
         self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
+        self._simulated: list[tuple[Arrays, Step, Tensor | None]] = []  # steps that the builder has not seen
         self._whole = False  # whether the rollout may be simulated at once
         self._taken: np.ndarray | None = None  # the observations after a rollout that was
+        self._acted_on: Arrays | None = None  # observations of a simulated step that is not added yet
         self._use_sde, self._action_space = policy.use_sde, policy.action_space
 
     @property
     def steps(self) -> int:
-        return self.n_steps if self._taken is not None else self._builder.steps
+        return self.n_steps if self._taken is not None else self._builder.steps + len(self._simulated)
 
     def start(self, env: VecEnv, episode_starts: np.ndarray | None, stepwise: bool = True) -> None:
         self.actor.set_env(env)
@@ -136,7 +139,7 @@ class Collector(ExperienceSource):
             return
         if self._builder.is_used:
             self._builder.clear()
-        self._taken = None
+        self._simulated, self._acted_on, self._taken = [], None, None
         self.actor.start_rollout(env.num_envs)
         self.starts, self.collecting = episode_starts, True
 
@@ -147,17 +150,37 @@ class Collector(ExperienceSource):
             if whole is not None:
                 self._taken = whole.new_obs  # type: ignore[assignment]
                 return whole
+        actions = self._act(theta, observations, env)
+        step = self._step(actions, env)
+        if self._acted_on is None:
+            self._builder.add(step, self.actor.log_probs)
+        else:
+            self._simulated.append((self._acted_on, step, self.actor.log_probs))
+            self._acted_on = None
+        return step
+
+    def _act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
+        """Sample actions `[B, ...]` for the next step."""
         t = self.steps
+        simulated = self.actor.simulated_actions(theta, observations, t)
+        if simulated is not None:
+            self._acted_on = observations
+            return simulated
+        self._build_simulated_steps()
         check_observations(observations, env.observation_space)
         observed = self._builder.observe(observations)
         if self._use_sde and (t == 0 or (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
             with torch.no_grad():
                 self._policy.reset_noise(env.num_envs)
-        actions = self.actor.actions(theta, observed, t)
+        return self.actor.actions(theta, observed, t)
+
+    def _step(self, actions: np.ndarray, env: VecEnv) -> Step:
+        """Step the environment with the actions that `_act` returned."""
+        outcome = None if self._acted_on is None else self.actor.step_within_episodes(self.steps)
+        if outcome is not None:
+            return Step(actions, *outcome, [])  # type: ignore[arg-type]
         new_obs, rewards, dones, infos = step_watched(env, self.for_environment(actions))
-        step = Step(actions, new_obs, rewards, dones, infos, [(infos, dones)])  # type: ignore[arg-type]
-        self._builder.add(step, self.actor.log_probs)
-        return step
+        return Step(actions, new_obs, rewards, dones, infos, [(infos, dones)])  # type: ignore[arg-type]
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
         """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
@@ -171,15 +194,32 @@ class Collector(ExperienceSource):
             return actions.astype(space.dtype)
         return actions
 
+    def _build_simulated_steps(self) -> None:
+        """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""
+        for observations, step, log_probs in self._simulated:
+            self._builder.observe(observations)
+            self._builder.add(step, log_probs)
+        self._simulated = []
+
     def finish(self, statistics: Params) -> Rollout:
-        return self._builder.build(statistics) if self._taken is None else self.actor.simulated_rollout(statistics)
+        last = self._taken
+        if len(self._simulated) == self.n_steps:
+            last = self._simulated[-1][1].new_obs  # type: ignore[assignment]
+        rollout = None if last is None else self.actor.simulated_rollout(last, statistics)
+        if rollout is not None:
+            return rollout
+        self._build_simulated_steps()
+        return self._builder.build(statistics)
 
     def get_state(self) -> dict[str, Any]:
         """The generator of the actor's noise, and the rollout in progress: `generator` and `collection` of
         `TrainingState`.
         """
+        self._build_simulated_steps()
         if self._taken is not None and self.collecting:
-            self._builder.set_rollout(self.actor.simulated_rollout({}), self._taken)
+            whole = self.actor.simulated_rollout(self._taken, {})
+            assert whole is not None
+            self._builder.set_rollout(whole, self._taken)
         actor = self.actor.get_state()
         generator = actor.pop("generator")
         if not self.collecting:
@@ -202,7 +242,7 @@ class Collector(ExperienceSource):
             return
         state = collection._asdict()
         self._builder.set_state(state)
-        self._taken, self.starts = None, collection.starts
+        self._simulated, self._acted_on, self._taken, self.starts = [], None, None, collection.starts
         for name, matrix in collection.exploration.items():
             setattr(self._policy.action_dist, name, matrix)
         self.actor.set_state({"generator": generator, **state})

@@ -1,4 +1,4 @@
-"""Acting: step by step, or whole rollouts of policy and environment in compiled functions, where it is simulated."""
+"""Acting: step by step, or several steps of policy and environment in one compiled function, where it is simulated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MAX_STEPS = 8
 
 @final
 class Simulation:
-    """Simulates rollouts in an environment, a few steps in one function.
+    """Simulates the next steps of an environment; the environment caches the outcomes.
 
     The environment's noise and the policy's noise are drawn beforehand, and nothing else is random. The steps are
     therefore identical to acting and stepping in turn.
@@ -61,7 +61,11 @@ class Simulation:
         self._n_steps, self._device = n_steps, compilation.device
         self._fused = Compiled(fused, compilation)
         self._array: Callable[[Tensor], np.ndarray] = Tensor.numpy if self._device.type == "cpu" else _downloaded
-        self._latest: tuple[Any, Any] = None, None  # state and observations after the rollout simulated last
+        self._outcomes: list[SimulatedRollout] = []  # of the `steps` steps simulated last
+        self._latest: tuple[Any, Any] = None, None  # state and observations after the steps that were ever simulated
+        self._rewards = np.empty(0, np.float32)  # `[steps, B]`
+        self._log_probs: Tensor | None = None  # `[steps, B]`, of their actions
+        self._episode_ends: list[bool] = []  # whether an episode ends in each of them
         self.parts: list[Experience] = []
         """The rollout so far, `steps` steps each."""
         self._has_ends = False  # whether an episode ends in the rollout
@@ -69,7 +73,41 @@ class Simulation:
 
     def start_rollout(self) -> None:
         """Forget all simulated steps."""
-        self.parts, self._has_ends = [], False
+        self._outcomes, self.parts, self._has_ends = [], [], False
+
+    def simulate(self, theta: Params, noise: Tensor, observations: np.ndarray, compiled: bool = True) -> bool:
+        """Simulate the next `steps` steps.
+
+        Args:
+            theta: packed θ.
+            noise: `[steps, B, ...]`, of the policy.
+            observations: `[B, *obs]`, the latest ones.
+            compiled: whether to use the compiled function. An eager one is slower than acting step by step.
+
+        Returns:
+            whether they were: false, if the observations do not belong to the environment's current state. Something
+            else stepped or reset it then, and the agent must act on the observations it has.
+        """
+        inputs = self.env.lookahead_inputs(self.steps)
+        if not self._is_current(inputs[0], observations):
+            self.start_rollout()
+            return False
+        simulated, experience, finite = self._simulated(theta, noise, inputs, compiled)
+        self._outcomes = self.env.set_lookahead(simulated)
+        self._latest = self._outcomes[-1].states, self._outcomes[-1].observations
+        self._rewards = simulated.rewards.astype(np.float32)
+        self._episode_ends = (simulated.terminated | simulated.truncated).any(1).tolist()
+        self._has_ends |= any(self._episode_ends)
+        self._log_probs = experience.behavior_log_probs
+        if bool(finite):
+            self.parts.append(experience)
+        return True
+
+    def _is_current(self, state: Any, observations: np.ndarray) -> bool:
+        """Whether observations belong to the environment's current state."""
+        if state is self._latest[0] and observations is self._latest[1]:
+            return True
+        return np.array_equal(self.env.dynamics.observe(state), observations)
 
     def take_rollout(
         self, theta: Params, noise: Tensor, observations: np.ndarray, compiled: bool = True
@@ -84,15 +122,12 @@ class Simulation:
 
         Returns:
             actions, observations, rewards, whether episodes ended and infos of the last step, and the infos of all
-            steps that ended episodes; `None` if the observations are not those of the environment's current state:
-            something else stepped or reset it then, and the agent must act on the observations it has.
+            steps that ended episodes; `None` if the observations are not those of the environment's current state.
 
         Raises:
             ValueError: a reward or an observation is not finite.
         """
-        state = self.env.simulation_inputs(0)[0]
-        is_latest = state is self._latest[0] and observations is self._latest[1]
-        if not (is_latest or np.array_equal(self.env.dynamics.observe(state), observations)):
+        if not self._is_current(self.env.lookahead_inputs(0)[0], observations):
             return None
         news: list[tuple[list[dict[str, Any]], np.ndarray]] = []
         outcome: Any = None
@@ -103,7 +138,7 @@ class Simulation:
                 check_finite_steps("rewards", self._array(self.parts[-1].rewards))
             outcome = self._monitored(simulated, news)
         self._has_ends = bool(news)
-        self._latest = self.env.simulation_inputs(0)[0], outcome[0]
+        self._latest = self.env.lookahead_inputs(0)[0], outcome[0]
         return (simulated.actions[-1], *outcome, news)
 
     def take_part(self, theta: Params, noise: Tensor, compiled: bool = True) -> tuple[SimulatedRollout, bool]:
@@ -117,15 +152,7 @@ class Simulation:
         Returns:
             the steps, and whether all of them are finite.
         """
-        state, *more = self.env.simulation_inputs(self.steps)
-        fused = self._fused if compiled else self._fused.eager
-        with torch.no_grad():
-            rollout, experience, finite = fused(
-                theta, noise, type(state)(*map(self._tensor, state)), *map(self._tensor, more)
-            )
-        actions, states, *others = rollout
-        states = type(state)(*map(self._array, states))
-        simulated = SimulatedRollout(self._array(actions), states, *map(self._array, others))
+        simulated, experience, finite = self._simulated(theta, noise, self.env.lookahead_inputs(self.steps), compiled)
         self.parts.append(experience)
         self.env.take_steps(simulated)
         return simulated, bool(finite)
@@ -151,12 +178,80 @@ class Simulation:
         last = infos if ended else _plain_infos(self.env.num_envs)
         return simulated.observations[-1], rewards[-1], dones[-1], last
 
-    def rollout(self, statistics: Params) -> Rollout:
-        """The rollout that was taken.
+    def _simulated(
+        self, theta: Params, noise: Tensor, inputs: tuple[Any, ...], compiled: bool
+    ) -> tuple[SimulatedRollout, Experience, Tensor]:
+        """The steps from `inputs` on in NumPy, the learner's view of them, and whether all of it is finite."""
+        state = type(inputs[0])(*map(self._tensor, inputs[0]))
+        fused = self._fused if compiled else self._fused.eager
+        with torch.no_grad():
+            rollout, experience, finite = fused(theta, noise, state, *map(self._tensor, inputs[1:]))
+        actions, states, *others = rollout
+        simulated = SimulatedRollout(
+            self._array(actions), type(state)(*map(self._array, states)), *map(self._array, others)
+        )
+        return simulated, experience, finite
+
+    def actions(self, observations: np.ndarray, t: int) -> np.ndarray | None:
+        """Simulated actions `[B]`.
 
         Args:
+            observations: `[B, *obs]`, the latest ones.
+            t: step of the simulated ones.
+
+        Returns:
+            the actions, or `None` if the steps are not simulated or something else stepped or reset the environment.
+        """
+        expected = self._outcomes and (t == 0 or observations is self._outcomes[t - 1].observations)
+        if not (expected and self.env.has_lookahead):
+            self.start_rollout()
+            return None
+        return self._outcomes[t].actions
+
+    def log_probs(self, t: int) -> Tensor | None:
+        """`[B]`: log-probabilities of the actions that `actions` returned for step t, if the policy gives them."""
+        return None if self._log_probs is None else self._log_probs[t]
+
+    def step_within_episodes(self, t: int) -> VecEnvStepReturn | None:
+        """Step the environment and its monitors, if `actions` returned step t's actions and no episode ends in it.
+
+        The same as `env.step` of the outermost monitor, in a fraction of the time.
+        """
+        if self._episode_ends[t]:
+            return None
+        simulated, rewards = self.step(t), self._rewards[t]
+        for monitor in self.monitors:
+            monitor.episode_returns += rewards
+            monitor.episode_lengths += 1
+        infos = _plain_infos(self.env.num_envs)
+        return simulated.observations, rewards, simulated.terminated, infos
+
+    def step(self, t: int) -> SimulatedRollout:
+        """Step the environment with the simulated actions of step t; returns the step, without the time axis."""
+        simulated = self.env.simulated_step(self._outcomes[t].actions)
+        assert simulated is not None
+        return simulated
+
+    @property
+    def current_actions(self) -> np.ndarray | None:
+        """`[steps, B]`: the actions simulated last, whether or not they were taken since."""
+        return np.stack([outcome.actions for outcome in self._outcomes]) if self._outcomes else None
+
+    @property
+    def current_log_probs(self) -> Tensor | None:
+        """`[steps, B]`: the log-probabilities of `current_actions`, if the policy gives them."""
+        return self._log_probs if self._outcomes else None
+
+    def rollout(self, last_observations: np.ndarray, statistics: Params) -> Rollout | None:
+        """The rollout, if all of its steps were simulated and everything in it is finite.
+
+        Args:
+            last_observations: `[B, *obs]`, the latest ones.
             statistics: `Rollout.statistics`.
         """
+        unfinished = len(self.parts) * self.steps < self._n_steps
+        if unfinished or last_observations is not self._latest[1]:
+            return None
         whole = joined(self.parts)
         index, slot = self._bootstrap_positions(whole)
         given = {**whole._asdict(), "bootstrap_index": index, "bootstrap_slot": slot}
@@ -213,7 +308,7 @@ def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor], G
         env = env.venv
     if not isinstance(env, GymnasiumVecEnv) or not isinstance(env.env, DynamicsVectorEnv):
         return None
-    return (env.env, monitors, env) if env.env.supports_simulation else None
+    return (env.env, monitors, env) if env.env.supports_lookahead else None
 
 
 @final
@@ -251,6 +346,8 @@ class Actor:
         self._noise: np.ndarray | None = None
         self._uploaded_noise: Tensor | None = None
         self._simulation: Simulation | None = None
+        self._restored_actions: np.ndarray | None = None  # simulated before the state was saved
+        self._restored_log_probs: Tensor | None = None
         self.log_probs: Tensor | None = None
         """`[B]`: log-probabilities of the actions sampled last, if `act` gives them."""
 
@@ -282,12 +379,43 @@ class Actor:
     def start_rollout(self, num_envs: int) -> None:
         """Draw the noise of a rollout."""
         self._noise, self._uploaded_noise = self.draw_noise(num_envs), None
+        self._restored_actions = None
         if self._simulation is not None:
             self._simulation.start_rollout()
 
     def draw_noise(self, num_envs: int) -> np.ndarray:
         """`[T, B, ...]`: the noise of the next rollout, for others that collect it in this actor's place."""
         return self._distribution.draw_noise(self._rng, self._n_steps, num_envs)
+
+    def simulated_actions(self, theta: Params, observations: Arrays, t: int) -> np.ndarray | None:
+        """Actions `[B]` of step t, if the environment is simulated; see `Simulation`.
+
+        Args:
+            theta: packed θ.
+            observations: `[B, *obs]`, as returned by the environment.
+            t: index of the step in the rollout.
+        """
+        simulation = self._simulation
+        if simulation is None:
+            return None
+        assert isinstance(observations, np.ndarray)  # simulated environments have no Dict observations
+        step = t % simulation.steps
+        if step == 0:
+            self._restored_actions = None
+            noise = self._noise_of_rollout[t : t + simulation.steps]
+            simulation.simulate(theta, noise, observations, self.is_compiled)
+        elif self._restored_actions is not None and simulation.env.has_lookahead:
+            self.log_probs = None if self._restored_log_probs is None else self._restored_log_probs[step]
+            return self._restored_actions[step]
+        self.log_probs = simulation.log_probs(step)
+        return simulation.actions(observations, step)
+
+    def step_within_episodes(self, t: int) -> VecEnvStepReturn | None:
+        """Step the environment, if `simulated_actions` simulated step t; see `Simulation`."""
+        simulation = self._simulation
+        if simulation is None or self._restored_actions is not None:
+            return None
+        return simulation.step_within_episodes(t % simulation.steps)
 
     def take_rollout(self, theta: Params, observations: Arrays) -> Step | None:
         """Act and step T times at once, if the environment is simulated; see `Simulation`."""
@@ -310,10 +438,12 @@ class Actor:
         self.start_rollout(simulation.env.num_envs)
         return simulation.take_part(theta, self._noise_of_rollout, self.is_compiled)[0]
 
-    def simulated_rollout(self, statistics: Params) -> Rollout:
-        """The rollout that `take_rollout` took; see `Simulation.rollout`."""
-        assert self._simulation is not None
-        return self._simulation.rollout(statistics)
+    def simulated_rollout(self, last_observations: Arrays, statistics: Params) -> Rollout | None:
+        """The rollout, if all of its steps were simulated; see `Simulation.rollout`."""
+        if self._simulation is None:
+            return None
+        assert isinstance(last_observations, np.ndarray)
+        return self._simulation.rollout(last_observations, statistics)
 
     def actions(self, theta: Params, observations: Observations, t: int) -> np.ndarray:
         """Actions `[B, ...]` of step t.
@@ -345,12 +475,24 @@ class Actor:
         return updates > 0 and self.compilation.active_at(updates)
 
     def get_state(self) -> dict[str, Any]:
-        """The noise generator, and the noise of the current rollout."""
-        return {"generator": self._rng, "noise": self._noise}
+        """The noise generator, and the noise, simulated actions and their log-probabilities of the current rollout."""
+        simulation = self._simulation
+        simulated, log_probs = self._restored_actions, self._restored_log_probs
+        if simulation is not None and simulation.current_actions is not None:
+            simulated, log_probs = simulation.current_actions, simulation.current_log_probs
+        return {
+            "generator": self._rng,
+            "noise": self._noise,
+            "simulated_actions": simulated,
+            "simulated_log_probs": log_probs,
+        }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Restore the state returned by `get_state`; only the generator between rollouts."""
         self._rng, self._noise, self._uploaded_noise = state["generator"], state.get("noise"), None
+        self._restored_actions, self._restored_log_probs = (
+            state.get(name) for name in ("simulated_actions", "simulated_log_probs")
+        )
 
 
 @final

@@ -21,7 +21,7 @@ from dgvf_envs.argument_checks import (
 )
 from dgvf_envs.functional.dynamics import Dynamics, State, with_rows
 from dgvf_envs.functional.random_streams import UniformStreams
-from dgvf_envs.functional.simulation import SimulatedRollout
+from dgvf_envs.functional.simulation import LookaheadCache, SimulatedRollout
 from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -95,6 +95,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self._elapsed_steps = np.zeros(num_envs, dtype=np.int64)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._snapshots: list[EpisodeSnapshot[State]] = []
+        self._lookahead = LookaheadCache()
 
     @property
     def overlay(self) -> OverlayHook | None:
@@ -129,6 +130,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         mask = checked_reset_mask(options, self.num_envs, was_reset=self._state is not None)
         seeds = checked_seeds(seed, self.num_envs)
         rows = np.flatnonzero(mask)
+        self._lookahead.clear()
         self._reseed(seeds, rows)
         initial = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
         if len(rows) == self.num_envs:
@@ -154,6 +156,8 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             InvalidAction: the actions have the wrong shape or type, or one is out of range.
             ResetNeeded: the environment has not been reset, or (only with `DISABLED`) an episode is over.
         """
+        if (simulated := self.simulated_step(actions)) is not None:
+            return _result(simulated)
         self._check_step_allowed()
         actions = checked_actions(actions, self.num_envs, int(self.dynamics.action_space.n))
         streams = self._seeded_streams()
@@ -188,11 +192,16 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         return observations, rewards, terminated, truncated, infos
 
     @property
-    def supports_simulation(self) -> bool:
+    def supports_lookahead(self) -> bool:
         """Whether simulated rollouts match this environment: the autoreset mode is `SAME_STEP`, without rendering."""
         return self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
 
-    def simulation_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
+    @property
+    def has_lookahead(self) -> bool:
+        """Whether the lookahead cache holds the next step."""
+        return bool(self._lookahead)
+
+    def lookahead_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
         """The arguments of `simulate_rollout` for the next `steps` steps; do not modify them.
 
         Returns:
@@ -202,25 +211,61 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             ResetNeeded: the environment has not been reset.
         """
         if self._state is None:
-            raise ResetNeeded("simulation_inputs() was called before reset(): call reset() first")
+            raise ResetNeeded("lookahead_inputs() was called before reset(): call reset() first")
         count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
         return self._state, self._elapsed_steps, *self._seeded_streams().prefetch(count)
 
+    def set_lookahead(self, rollout: SimulatedRollout) -> list[SimulatedRollout]:
+        """Fill the lookahead cache with a rollout simulated from the current `lookahead_inputs`.
+
+        `step` then returns the simulated steps instead of computing them. A reset, or actions other than the simulated
+        ones, clear the cache.
+
+        Args:
+            rollout: NumPy arrays; the environment takes ownership.
+
+        Returns:
+            the steps of the rollout, without the time axis.
+
+        Raises:
+            ValueError: the environment does not support lookahead.
+        """
+        self._check_lookahead_supported("set_lookahead")
+        return self._lookahead.fill(rollout)
+
     def take_steps(self, rollout: SimulatedRollout) -> None:
-        """Take all steps of a rollout simulated from the current `simulation_inputs` at once.
+        """Take all steps of a rollout simulated from the current `lookahead_inputs` at once.
 
         Args:
             rollout: NumPy arrays; the environment takes ownership.
 
         Raises:
-            ValueError: the environment does not support simulation.
+            ValueError: the environment does not support lookahead.
         """
-        if not self.supports_simulation:
-            given = f"{self.autoreset_mode} and {self.render_mode!r}"
-            raise ValueError(f"take_steps() needs autoreset_mode SAME_STEP and no render_mode, got {given}")
+        self._check_lookahead_supported("take_steps")
+        self._lookahead.clear()
         self._state = type(rollout.states)(*(field[-1] for field in rollout.states))
         self._elapsed_steps = rollout.elapsed_steps[-1]
         self._seeded_streams().advance(rollout.draws.sum(0))
+
+    def simulated_step(self, actions: np.ndarray) -> SimulatedRollout | None:
+        """`step`, if the lookahead cache holds its outcome, which is returned as it is.
+
+        Returns:
+            the step, without the time axis; `None`, and nothing has changed but that the cache is empty now, if it held
+            no step of these actions.
+        """
+        simulated = self._lookahead.pop(actions) if self._lookahead else None
+        if simulated is not None:
+            self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
+            at_most = self.dynamics.step_draws + self.dynamics.reset_draws
+            self._seeded_streams().advance(simulated.draws, at_most=at_most)
+        return simulated
+
+    def _check_lookahead_supported(self, method: str) -> None:
+        if not self.supports_lookahead:
+            given = f"{self.autoreset_mode} and {self.render_mode!r}"
+            raise ValueError(f"{method}() needs autoreset_mode SAME_STEP and no render_mode, got {given}")
 
     def _check_step_allowed(self) -> None:
         if self._state is None:
@@ -246,6 +291,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             "done": self._done.copy(),
             "streams": None if streams is None else streams.positions(),
             "seeds": list(self._seeds),
+            "expected": self._lookahead.arrays(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -269,15 +315,19 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._state = self.dynamics.state_from(state["state"])
             self._begin_episodes(np.arange(self.num_envs))
         self._elapsed_steps, self._done = np.array(state["steps"]), np.array(state["done"])
+        self._lookahead.restore(state["expected"], type(self._state))
 
     def _check_state(self, state: dict[str, Any]) -> None:
         """Check that all arrays have a row for each environment; their other axes belong to the dynamics."""
-        steps, done, streams = (state[name] for name in ("steps", "done", "streams"))
-        for array in (steps, done, *(state["state"] or ())):
-            if array.ndim == 0 or len(array) != self.num_envs:
-                raise TypeError(f"state must have arrays of {self.num_envs} environments, got {array.shape}")
-            if not np.isfinite(array).all():
-                raise TypeError("state must have finite numbers")
+        steps, done, streams, expected = (state[name] for name in ("steps", "done", "streams", "expected"))
+        rows: list[Any] = [steps, done, *(state["state"] or ())]
+        for axis, arrays in enumerate((rows, list(expected or ()))):
+            for array in arrays:
+                shape = array.shape
+                if len(shape) <= axis or shape[axis] != self.num_envs or shape[:axis] != arrays[0].shape[:axis]:
+                    raise TypeError(f"state must have arrays of {self.num_envs} environments, got {shape}")
+                if not np.isfinite(array).all():
+                    raise TypeError("state must have finite numbers")
         if (steps.dtype, done.dtype) != (np.int64, np.bool_) or (steps < 0).any():
             raise TypeError(f"steps and done must be counts and booleans, got {steps.dtype} and {done.dtype}")
         if streams is not None and len(streams) != self.num_envs:
@@ -347,6 +397,16 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
                 self._snapshots[row] = snapshot.after_step(self._state, row, float(rewards[row]))
 
 
+def _result(simulated: SimulatedRollout) -> StepResult:
+    """A simulated step as `DynamicsVectorEnv.step` returns it."""
+    terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
+    done = terminated | truncated
+    absent = done if done.any() else None
+    infos = {} if absent is None else final_infos(simulated.final_observations, _final_success(success, done), done)
+    infos |= success_info(success, absent)
+    return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
+
+
 def _rows(state: State, rows: np.ndarray) -> State:
     return type(state)(*(field[rows] for field in state))
 
@@ -384,10 +444,10 @@ def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
     It has no rendering, and shares nothing with them that changes. `split` lets them continue where it is.
 
     Args:
-        envs: at least one, each with N_i environments; all were reset.
+        envs: at least one, each with N_i environments; all were reset, and have no simulated steps left.
 
     Raises:
-        ValueError: they differ in dynamics, time limit or autoreset mode, or one was not reset.
+        ValueError: they differ in dynamics, time limit or autoreset mode, or one was not reset or has simulated steps.
     """
     first = envs[0]
     kinds = [(repr(env.dynamics), env.max_episode_steps, env.autoreset_mode) for env in envs]
@@ -396,6 +456,8 @@ def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
     states = [env.get_state() for env in envs]
     if any(state["state"] is None or state["streams"] is None for state in states):
         raise ValueError("envs must have been reset, got one that was not")
+    if any(env.has_lookahead for env in envs):
+        raise ValueError("envs must have no simulated steps left, got one in the middle of a simulated rollout")
     env = first.like(sum(other.num_envs for other in envs))
     env.set_state(
         {
@@ -405,6 +467,7 @@ def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
             "done": np.concatenate([state["done"] for state in states]),
             "streams": [position for state in states for position in state["streams"]],
             "seeds": [seed for state in states for seed in state["seeds"]],
+            "expected": None,
         }
     )
     return env
@@ -414,7 +477,7 @@ def split(env: DynamicsVectorEnv[Any], start: int, part: DynamicsVectorEnv[Any])
     """Let a vector environment continue where some environments of a joined one are.
 
     Args:
-        env: as `joined` returned it.
+        env: as `joined` returned it, with no simulated steps left.
         start: index of the first of these environments.
         part: one of the environments that were joined; set to the state of `part.num_envs` environments from `start`.
     """
@@ -427,5 +490,6 @@ def split(env: DynamicsVectorEnv[Any], start: int, part: DynamicsVectorEnv[Any])
             "done": state["done"][rows],
             "streams": state["streams"][rows],
             "seeds": state["seeds"][rows],
+            "expected": None,
         }
     )

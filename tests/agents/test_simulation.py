@@ -32,8 +32,8 @@ def act(theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
     return SampledActions(((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long(), seen + noise)
 
 
-def simulation_of(env: VecEnv, n_steps: int) -> Simulation:
-    """Simulated rollouts in which `act` acts."""
+def simulator_of(env: VecEnv, n_steps: int) -> Simulation:
+    """A simulator of rollouts in which `act` acts."""
     found = simulated_world(env)
     assert found is not None
     world, monitors, adapter = found
@@ -49,37 +49,38 @@ def without_time(info: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("n_steps", [1, 5, 11, 12])
 @pytest.mark.parametrize("env_id", ["PuddleWorld-v0", "CollectObjectsSmall-v0"])
-def test_rollouts_are_those_of_acting_step_by_step(env_id: str, n_steps: int) -> None:
+def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_steps: int) -> None:
     options = {"start": "random", "max_episode_steps": 6} if env_id.startswith("Puddle") else {"max_episode_steps": 6}
     env, twin = (make_vec(env_id, B, 1, env_kwargs=options) for _ in range(2))
-    observations = seen = env.reset()
+    observations = env.reset()
     assert_same(observations, twin.reset())
     theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    simulation, rng, ended = simulation_of(env, n_steps), np.random.default_rng(0), 0
+    simulator = simulator_of(env, n_steps)
+    assert n_steps % simulator.steps == 0
+    rng, ended = np.random.default_rng(0), 0
     for _ in range(12):
-        noise = torch.from_numpy(rng.random((n_steps, B)))
-        simulation.start_rollout()
-        taken = simulation.take_rollout(theta, noise, observations)
-        assert taken is not None
-        actions, observations, rewards, dones, infos, news = taken
-        rollout, own_news = simulation.rollout({}), []
-        for t in range(n_steps):
-            sampled = act(theta, torch.from_numpy(seen), noise[t])
-            assert_same(rollout.observations[t].numpy(), seen)  # type: ignore[index]
-            assert_same(rollout.actions[t].numpy(), sampled.actions.numpy())
-            torch.testing.assert_close(rollout.behavior_log_probs[t], sampled.log_probs)  # type: ignore[index]
-            seen, own_rewards, own_dones, own_infos = twin.step(sampled.actions.numpy())
-            assert_same(rollout.rewards[t].numpy(), own_rewards)
-            if own_dones.any():
-                own_news.append((own_infos, own_dones))
-        assert_same((actions, observations, rewards, dones), (sampled.actions.numpy(), seen, own_rewards, own_dones))
-        assert_same([without_time(info) for info in infos], [without_time(info) for info in own_infos])
-        for (ours, which), (theirs, others) in zip(news, own_news, strict=True):
-            assert_same([*map(without_time, ours), which], [*map(without_time, theirs), others])
-        for name in ("episode_returns", "episode_lengths", "episode_count", "reset_infos"):
-            assert_same(getattr(env, name), getattr(twin, name))
-        ended += len(news)
-    assert ended > 0
+        noise = torch.from_numpy(rng.random((simulator.steps, B)))
+        assert simulator.simulate(theta, noise, observations)
+        for t in range(simulator.steps):
+            actions = simulator.actions(observations, t)
+            assert actions is not None
+            sampled = act(theta, torch.from_numpy(observations), noise[t])
+            in_turn = sampled.actions.numpy()
+            np.testing.assert_array_equal(actions, in_turn)
+            torch.testing.assert_close(simulator.log_probs(t), sampled.log_probs)
+            within = simulator.step_within_episodes(t)
+            outcome = env.step(actions) if within is None else within
+            following, rewards, done, infos = twin.step(in_turn)
+            assert_same(outcome[:3], (following, rewards, done))
+            assert within is None or not done.any()
+            for name in ("episode_returns", "episode_lengths"):
+                assert_same(getattr(env, name), getattr(twin, name))
+            for info, other in zip(outcome[3], infos, strict=True):
+                assert_same(*(without_time(one) for one in (info, other)))
+            assert_same(env.reset_infos, twin.reset_infos)
+            observations = outcome[0]
+            ended += int(outcome[2].sum())
+    assert ended > 0 or simulator.steps == 1
 
 
 def test_an_episode_that_ends_at_its_time_limit_is_terminated_and_not_truncated() -> None:
@@ -102,25 +103,26 @@ def test_only_worlds_without_wrappers_are_simulated() -> None:
     assert simulated_world(VecMonitor(GymnasiumVecEnv(other))) is None
 
 
-class Meddling(RolloutCallback):
-    """Resets the environments after a rollout."""
+class Meddling(BaseCallback):
+    """Resets the environments in the middle of a rollout."""
 
-    def _on_rollout_end(self) -> None:
-        if self.num_timesteps // self.model.n_steps // B % 2:
+    def _on_step(self) -> bool:
+        if self.n_calls % 7 == 3:
             self.training_env.reset()
+        return True
 
 
 @pytest.mark.parametrize(
-    ("n_steps", "at_once"),
+    ("n_steps", "lookahead"),
     [
-        pytest.param(5, 5, id="one function a rollout"),
-        pytest.param(12, 6, id="two functions a rollout"),
+        pytest.param(5, 5, id="one lookahead a rollout"),
+        pytest.param(12, 6, id="two lookaheads a rollout"),
         pytest.param(11, 1, id="no divisor of a prime number of steps"),
     ],
 )
 @pytest.mark.parametrize("meddling", [False, True])
 def test_simulated_rollouts_train_the_same_agent(
-    meddling: bool, n_steps: int, at_once: int, monkeypatch: pytest.MonkeyPatch
+    meddling: bool, n_steps: int, lookahead: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A wrapper that changes nothing hides the world, which is then not simulated."""
     monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
@@ -142,7 +144,7 @@ def test_simulated_rollouts_train_the_same_agent(
 
     simulated, in_turn = model(False), model(True)
     assert simulated._collector.actor._simulation is not None
-    assert simulated._collector.actor._simulation.steps == at_once
+    assert simulated._collector.actor._simulation.steps == lookahead
     assert in_turn._collector.actor._simulation is None
     torch.testing.assert_close(simulated.policy.state_dict(), in_turn.policy.state_dict())
 
@@ -233,18 +235,34 @@ def test_an_observation_that_is_not_finite_ends_training(monkeypatch: pytest.Mon
         model.learn(30 * B)
 
 
-def test_rollouts_start_from_the_environments_state_only() -> None:
-    """Its observations are known after a rollout; others are compared."""
+def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
-    before, observations = env.reset(), env.reset()
-    simulation = simulation_of(env, 5)
-    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(5, B)
-    assert simulation.take_rollout(theta, noise, before) is None
+    before = env.reset()
+    simulator = simulator_of(env, 5)
+    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
+    after = env.reset()
+    assert not simulator.simulate(theta, noise, before)
+    assert simulator.actions(before, 0) is None
+    assert not simulator.env.has_lookahead
+    assert simulator.simulate(theta, noise, after)
+    planned = simulator.actions(after, 0)
+    np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).actions.numpy())
+
+
+def test_observations_that_are_not_the_environments_are_not_simulated_from() -> None:
+    """Those of the step simulated last are known to be; others are compared."""
+    env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
+    observations = env.reset()
+    simulator = simulator_of(env, 5)
+    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
     for copied in (False, True, False):
-        simulation.start_rollout()
-        taken = simulation.take_rollout(theta, noise, observations.copy() if copied else observations)
-        assert taken is not None
-        observations = taken[1]
-    assert simulation.take_rollout(theta, noise, observations + np.float32(0.125)) is None
-    simulation.env.reset(options={"reset_mask": np.arange(B) == 1})
-    assert simulation.take_rollout(theta, noise, observations) is None
+        assert simulator.simulate(theta, noise, observations)
+        for t in range(simulator.steps):
+            observations = simulator.step(t).observations
+        observations = observations.copy() if copied else observations
+    assert not simulator.simulate(theta, noise, observations + np.float32(0.125))
+    assert simulator.simulate(theta, noise, observations)
+    for t in range(simulator.steps):
+        observations = simulator.step(t).observations
+    simulator.env.reset(options={"reset_mask": np.arange(B) == 1})
+    assert not simulator.simulate(theta, noise, observations)

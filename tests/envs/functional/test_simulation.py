@@ -1,4 +1,4 @@
-"""Simulated steps against real steps, in NumPy and torch, one by one and all at once."""
+"""Simulated steps against real steps, in NumPy and torch, and environments with a lookahead cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from gymnasium.error import ResetNeeded
+from gymnasium.error import InvalidAction, ResetNeeded
 from gymnasium.vector import AutoresetMode
 
 from dgvf_envs.functional.random_streams import UniformStreams
@@ -31,7 +31,7 @@ def simulated(env: DynamicsVectorEnv, actions: np.ndarray, xp: Any = np) -> Simu
     def array(value: np.ndarray) -> Any:
         return xp.asarray(value.copy())
 
-    state, *rest = env.simulation_inputs(len(actions))
+    state, *rest = env.lookahead_inputs(len(actions))
     state = type(state)(*map(array, state))
     planned = array(actions)
     return simulate_rollout(
@@ -66,12 +66,77 @@ def test_simulated_steps_are_those_that_the_environment_takes(env_id: str, optio
                 assert ahead.success[t, i] == infos["final_info"]["is_success"][i]
 
 
+@pytest.mark.parametrize("name", ["puddle-random-start", "PuddleWorld-v0", "CollectObjectsSmall-v0"])
+def test_cached_steps_equal_computed_steps(name: str) -> None:
+    env_id, options = VARIANTS[name]
+    cached, twin = environment(env_id, options), environment(env_id, options)
+    ended = 0
+    for chunk in range(10):
+        actions = random_actions(cached, seed=chunk)
+        cached.set_lookahead(numpy(simulated(cached, actions)))
+        for t in range(T):
+            assert cached.has_lookahead
+            result = flat(cached.step(actions[t]))
+            assert_same(result, flat(twin.step(actions[t])), f"chunk {chunk}, step {t}")
+            ended += int((result[2] | result[3]).sum())
+            assert_same(
+                cached.dynamics.observe(cached.lookahead_inputs(1)[0]), result[0]
+            )  # its state belongs to this step
+        assert not cached.has_lookahead
+    assert ended > 0
+    last = random_actions(cached, steps=1, seed=99)[0]
+    assert_same(flat(cached.step(last)), flat(twin.step(last)), "after the cached steps")
+
+
+@pytest.mark.parametrize("name", ["puddle-random-start", "CollectObjectsSmall-v0"])
+def test_other_actions_and_resets_clear_the_cache(name: str) -> None:
+    env_id, options = VARIANTS[name]
+    cached, twin = environment(env_id, options), environment(env_id, options)
+    actions = random_actions(cached)
+    cached.set_lookahead(numpy(simulated(cached, actions)))
+    other = np.concatenate([actions[:3], (actions[3:] + 1) % cached.single_action_space.n])
+    for t in range(T):
+        assert_same(flat(cached.step(other[t])), flat(twin.step(other[t])), f"step {t}")
+        assert cached.has_lookahead == (t < 3)
+    cached.set_lookahead(numpy(simulated(cached, actions)))
+    for env in (cached, twin):
+        env.reset(options={"reset_mask": np.arange(N) < 2})
+    for t in range(T):
+        assert_same(flat(cached.step(actions[t])), flat(twin.step(actions[t])), f"after the reset, step {t}")
+
+
+@pytest.mark.parametrize("name", ["puddle-random-start", "CollectObjectsSmall-v0"])
+@pytest.mark.parametrize("taken", [0, 3, T - 1])
+def test_cached_steps_are_part_of_the_state(name: str, taken: int) -> None:
+    env_id, options = VARIANTS[name]
+    cached, twin = environment(env_id, options), environment(env_id, options)
+    actions = random_actions(cached)
+    cached.set_lookahead(numpy(simulated(cached, actions)))
+    for t in range(taken):
+        cached.step(actions[t])
+        twin.step(actions[t])
+    restored = environment(env_id, options, seed=99)
+    state = cached.get_state()
+    restored.set_state(state)
+    for t in range(taken, T):
+        assert restored.has_lookahead
+        assert_same(flat(restored.step(actions[t])), flat(twin.step(actions[t])), f"step {t}")
+    assert not restored.has_lookahead
+    for t in range(T):
+        assert_same(flat(restored.step(actions[t])), flat(twin.step(actions[t])), f"after them, step {t}")
+    again = environment(env_id, options, seed=98)
+    again.set_state(state)  # which the steps have not changed
+    assert_same(flat(again.step(actions[taken])), flat(cached.step(actions[taken])))
+
+
 @pytest.mark.parametrize("name", ["puddle-random-start", "CollectObjectsSmall-v0"])
 def test_steps_may_be_taken_all_at_once(name: str) -> None:
     env_id, options = VARIANTS[name]
     env, twin = environment(env_id, options), environment(env_id, options)
     actions = random_actions(env)
+    env.set_lookahead(numpy(simulated(env, actions)))  # which is dropped
     env.take_steps(numpy(simulated(env, actions)))
+    assert not env.has_lookahead
     for t in range(T):
         twin.step(actions[t])
     assert_same(env.get_state(), twin.get_state())
@@ -79,22 +144,30 @@ def test_steps_may_be_taken_all_at_once(name: str) -> None:
         assert_same(flat(env.step(actions[t])), flat(twin.step(actions[t])), f"after them, step {t}")
 
 
-def test_simulation_needs_a_reset() -> None:
+def test_lookahead_needs_a_reset() -> None:
     with pytest.raises(ResetNeeded, match="call reset"):
-        own_vector_env("PuddleWorld-v0", N, AutoresetMode.SAME_STEP).simulation_inputs(T)
+        own_vector_env("PuddleWorld-v0", N, AutoresetMode.SAME_STEP).lookahead_inputs(T)
 
 
-def test_simulation_needs_same_step_autoreset_and_no_rendering() -> None:
+def test_invalid_actions_are_refused_while_steps_are_cached() -> None:
+    env = environment("CollectObjectsSmall-v0", {})
+    env.set_lookahead(numpy(simulated(env, random_actions(env))))
+    with pytest.raises(InvalidAction, match="actions must lie in"):
+        env.step(np.full(N, 7))
+
+
+def test_lookahead_needs_same_step_autoreset_and_no_rendering() -> None:
     actions = np.zeros((1, N), np.int64)
     ahead = numpy(simulated(environment("CollectObjectsSmall-v0", {}), actions))
     env = own_vector_env("CollectObjectsSmall-v0", N, AutoresetMode.NEXT_STEP)
-    assert not env.supports_simulation
-    with pytest.raises(ValueError, match=r"take_steps\(\) needs autoreset_mode SAME_STEP"):
-        env.take_steps(ahead)
+    assert not env.supports_lookahead
+    for take in (env.set_lookahead, env.take_steps):
+        with pytest.raises(ValueError, match=rf"{take.__name__}\(\) needs autoreset_mode SAME_STEP"):
+            take(ahead)
     drawn = own_vector_env("CollectObjectsSmall-v0", N, AutoresetMode.SAME_STEP, render_mode="rgb_array")
-    assert not drawn.supports_simulation
+    assert not drawn.supports_lookahead
     with pytest.raises(ValueError, match="'rgb_array'"):
-        drawn.take_steps(ahead)
+        drawn.set_lookahead(ahead)
 
 
 def test_prefetching_more_than_the_buffer_is_refused() -> None:

@@ -17,7 +17,6 @@ LEVELS = {
     "dgvf_agents.hyperparameters": 0,
     "dgvf_agents.core": 0,
     "dgvf_agents.execution": 1,
-    "dgvf_agents.learner_state": 1,
     "dgvf_agents.learner": 2,
     "dgvf_agents.agents": 3,
     "dgvf_agents.storage": 2,

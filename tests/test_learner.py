@@ -21,8 +21,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, MetaSettings
-from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")

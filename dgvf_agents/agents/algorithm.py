@@ -65,8 +65,7 @@ from dgvf_agents.execution.devices import device_of_model, warn_of_slow_bfloat16
 from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, MetaSettings
-from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
 from dgvf_agents.options import EncoderMode, LossReduction, Mode, QuestionEncoder, RMSPropRule, Storage
 from dgvf_agents.storage.state import TrainingState
 from dgvf_envs.sb3_adapter import default_num_envs

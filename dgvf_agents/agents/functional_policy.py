@@ -18,7 +18,7 @@ from dgvf_agents.agents.extractors import PreprocessedEncoder
 from dgvf_agents.core.networks import encode_with, inside, linear, split_encoder
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 from dgvf_agents.execution.packing import KEY, Packing
-from dgvf_agents.learner_state import like
+from dgvf_agents.learner import like
 
 _ENCODERS = (("vf_features_extractor.", "encoder.second."), ("features_extractor.", "encoder.extractor."))
 """Beginnings of names in a policy, and in θ."""

@@ -16,8 +16,7 @@ from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import get_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner
-from dgvf_agents.learner_state import LearnerState, UnrollState
+from dgvf_agents.learner import DiscoveryLearner, LearnerState, UnrollState
 from dgvf_agents.population.meta_optimizer import MemberAdam
 from dgvf_agents.population.stacking import Tree, member_of, stacked, stacked_rollouts
 

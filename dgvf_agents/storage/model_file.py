@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.types import Params
-from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.learner import LearnerState
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, read_regular
 from dgvf_agents.storage.state import TrainingState, without_adam_settings
 from dgvf_agents.storage.template import described

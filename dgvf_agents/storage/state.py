@@ -17,7 +17,7 @@ from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.learner_state import LearnerState, UnrollState
+from dgvf_agents.learner import LearnerState, UnrollState
 from dgvf_agents.storage.template import Each, Leaf, Maybe, fitted
 
 

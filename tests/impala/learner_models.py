@@ -12,7 +12,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
 from dgvf_agents import DGVFImpala
 from dgvf_agents.core.types import Rollout
 from dgvf_agents.execution.learner_group import rank
-from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.learner import LearnerState
 from dgvf_envs.sb3_adapter import make_vec
 from tests.test_whole_runs import Noise
 

@@ -14,8 +14,7 @@ from dgvf_agents.core.types import Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.learner_group import LearnerGroup, rank
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, MetaSettings
-from dgvf_agents.learner_state import LearnerState
+from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
 from tests.core.metagradient_problem import ACTIONS, Case, problem_of, random_log_probs, rule_of, state_of
 from tests.random_rollouts import random_rollout, side_by_side
 

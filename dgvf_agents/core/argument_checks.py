@@ -119,7 +119,7 @@ def is_integer(value: Any) -> bool:
 
 def is_finite_number(value: Any) -> bool:
     """Whether it is a number of Python or NumPy that is finite in single precision; booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(value) <= _LARGEST
+    return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) <= _LARGEST
 
 
 def _kind(value: Any) -> str:

@@ -87,9 +87,11 @@ def test_an_episode_that_ends_at_its_time_limit_is_terminated_and_not_truncated(
     env = make_vec("PuddleWorld-v0", 300, 0, env_kwargs={"start": "random", "max_episode_steps": 1})
     observations = env.reset()
     theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    simulation = simulation_of(env, 5)
-    assert simulation.take_rollout(theta, torch.rand(5, 300), observations) is not None
-    rollout = simulation.rollout({})
+    simulation = simulator_of(env, 5)
+    step = simulation.take_rollout(theta, torch.rand(5, 300), observations)
+    assert step is not None
+    rollout = simulation.rollout(step[1], {})
+    assert rollout is not None
     assert rollout.terminated.any()
     assert torch.equal(rollout.truncated, ~rollout.terminated)
 

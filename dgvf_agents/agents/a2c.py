@@ -138,8 +138,8 @@ class DGVFA2C(DiscoveryAlgorithm):
             loss_reduction: losses that `max_grad_norm`, the maximum norms of meta-gradients, `meta_skip_norm` and the ε
                 of both optimizers refer to: `"mean"` over time and batch, or `"sum"` as in IMPALA. The learner's
                 losses, and those logged, are always means; values for sums are converted, and steps are equal.
-            auxiliary_task: a name in `dgvf_agents.options.Task`, or a function that returns the task for the model;
-                the model's policy is built by then.
+            auxiliary_task: a name in `dgvf_agents.options.Task`, or a function that returns the task for the model; the
+                model's policy is built by then.
             auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3
                 for reward prediction); a number, or a function of the remaining progress, which falls from 1 to 0.
             auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);

@@ -179,8 +179,8 @@ class DGVFImpala(DiscoveryAlgorithm):
             device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
                 available.
             _init_setup_model: whether to build the networks at once.
-            auxiliary_task: a name in `dgvf_agents.options.Task`, or a function that returns the task for the model;
-                the model's policy is built by then.
+            auxiliary_task: a name in `dgvf_agents.options.Task`, or a function that returns the task for the model; the
+                model's policy is built by then.
             auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3
                 for reward prediction); a number, or a function of the remaining progress, which falls from 1 to 0.
             auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);

@@ -211,8 +211,7 @@ def _checksum(key: str, folder: Path) -> str:
 def store(key: str, build: Callable[[Path], None]) -> Path:
     """Let a function fill the folder of a compiled function, which appears whole or not at all.
 
-    A damaged one, as after a loss of power, is replaced. The caller sees to it that nobody else stores this function
-    meanwhile.
+    A damaged one is replaced. The caller sees to it that nobody else stores this function meanwhile.
     """
     final = cache_folder() / key
     _delete_unused(final.parent)
@@ -220,11 +219,23 @@ def store(key: str, build: Callable[[Path], None]) -> Path:
     try:
         build(temporary)
         (temporary / CHECKSUM).write_text(_checksum(key, temporary))
+        for path in (*temporary.iterdir(), temporary):
+            _sync(path)
         shutil.rmtree(final, ignore_errors=True)
         temporary.rename(final)
+        _sync(final.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     return final
+
+
+def _sync(path: Path) -> None:
+    """Have the disk hold a file, or the names in a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def graph_of(task: str) -> str | None:

@@ -219,7 +219,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._sync_policy()
         self._source = self._collector = collector_of(
             self.policy,
-            update_functions.act,
+            update_functions.packed.act,
             self._distribution,
             self.compilation,
             lambda: self.learner.updates,
@@ -281,7 +281,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             **{name: getattr(self, name) for name in RULE_STRUCTURE},
         )
         self._applied_settings = [getattr(self, name, None) for name in RULE_SETTINGS]
-        return UpdateFunctions.of(rule, eta, self.compilation)
+        return UpdateFunctions(rule, eta, self.compilation)
 
     def _numbers(self) -> Numbers:
         """The numbers of updates, of the attributes as they are now."""
@@ -314,7 +314,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        if pathlib.Path(tb_log_name).is_absolute() or ".." in pathlib.Path(tb_log_name).parts:
+        log_folder = pathlib.Path(tb_log_name)
+        if log_folder.is_absolute() or ".." in log_folder.parts:
             raise ValueError(f"tb_log_name must name a folder inside tensorboard_log, got {tb_log_name!r}")
         last_obs = self._last_obs
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)

@@ -119,12 +119,16 @@ def is_integer(value: Any) -> bool:
 
 def is_finite_number(value: Any) -> bool:
     """Whether it is a number of Python or NumPy that is finite in single precision; booleans are not."""
-    return isinstance(value, Real) and not isinstance(value, bool) and abs(float(value)) <= _LARGEST
+    return _is_number(value) and abs(float(value)) <= _LARGEST
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _kind(value: Any) -> str:
     """Part of an error message: asks for a finite number if the value is not one."""
     if is_finite_number(value):
         return ""
-    overflows = isinstance(value, Real) and math.isfinite(value) and not isinstance(value, bool)
+    overflows = _is_number(value) and math.isfinite(value)
     return f"a finite number {'in single precision ' if overflows else ''}"

@@ -19,7 +19,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from dgvf_agents.core.argument_checks import check_counts, is_integer
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.types import Observations, Params, SampledActions, batch_shape, map_observations
 
@@ -74,8 +74,8 @@ class MLPEncoder(Encoder):
         """
         if not hidden:
             raise ValueError(f"hidden must name at least one layer, got {hidden!r}")
-        if not all(is_integer(width) and width >= 1 for width in hidden):
-            raise ValueError(f"hidden must be integers >= 1, got {hidden!r}")
+        for width in hidden:
+            check_counts(hidden=width)
         if (low is None) != (high is None):
             raise ValueError(f"low and high must be given together, got {low!r} and {high!r}")
         super().__init__()

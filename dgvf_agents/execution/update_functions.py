@@ -156,8 +156,6 @@ class UpdateFunctions:
         self.rule, self.compilation = rule, compilation
         self.packed = packed = PackedRule(rule, eta)
         """The eager functions of one learner."""
-        self.act = packed.act
-        """Samples actions of one learner: `PackedRule.act`."""
         new = next(iter(rule.network.params().values())).new_full
         self.numbers: Any = members or Numbers(**{name: new((), v) for name, v in rule.numbers.given().items()})
         """The rule's numbers as tensors."""
@@ -173,11 +171,6 @@ class UpdateFunctions:
         self.update_with_meta_loss: Compiled[tuple[tuple[InnerState, Tensor], Any]]
         self.update_with_meta_loss = made(packed.update_with_meta_loss, 2, 2)
         """`update`, and L^RL(θ_{k-1}) on the same batch, which is encoded once."""
-
-    @classmethod
-    def of(cls, rule: UpdateRule, eta: Params, compilation: Compilation) -> UpdateFunctions:
-        """The functions of one learner."""
-        return cls(rule, eta, compilation)
 
     def at(self, update: int) -> tuple[UpdateFunction, MetaLossFunction, UpdateWithMetaLossFunction]:
         """`update`, `meta_loss` and `update_with_meta_loss` as an update uses them, compiled or eager.

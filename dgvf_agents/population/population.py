@@ -66,7 +66,7 @@ class Population:
         self._learner = PopulationLearner([member.learner for member in members], first.compilation)
         envs = [member.get_env() for member in members]
         observations = [member._last_obs for member in members]
-        act = first.learner.functions.act
+        act = first.learner.functions.packed.act
         self._collector = PopulationCollector(act, envs, observations, first.n_steps, first.compilation)  # type: ignore[arg-type]
         self._fields: dict[str, Any] | None = None
 

@@ -21,7 +21,7 @@ QUICK := tests/test_architecture.py tests/mutation_selection.py tests/core/test_
   tests/envs/collect_objects tests/envs/puddle_world tests/envs/functional/test_vector_env.py \
   tests/agents/test_builder.py tests/test_learner.py tests/storage/test_files.py \
   tests/test_a2c.py::test_every_task_trains_and_moves_the_encoder \
-  tests/test_a2c.py::test_a_saved_model_acts_and_learns_on_like_the_original
+  tests/storage/test_resume.py::test_training_goes_on_from_a_file_as_if_never_stopped
 
 .DEFAULT_GOAL := help
 .PHONY: help install train quick test nightly coverage mutation lint signatures types docs linkcheck docs-data demo bench constraints wheel \

@@ -24,9 +24,9 @@ from tests.core.test_metagradient import (  # noqa: F401
     test_the_gradient_of_the_meta_loss_is_of_first_order,
 )
 from tests.core.test_vtrace import test_a_rollout_must_tell_the_behavior_policy  # noqa: F401
-from tests.test_a2c import (  # noqa: F401
-    test_an_exploding_meta_gradient_is_skipped_and_counted,
-    test_random_questions_stay_and_discovered_ones_move,
+from tests.test_learner import (  # noqa: F401
+    test_a_meta_gradient_that_is_too_large_is_skipped_and_counted,
+    test_only_discovered_questions_change,
 )
 from tests.test_whole_runs import test_two_unrolls_are_those_of_the_transcription
 

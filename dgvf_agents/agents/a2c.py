@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
-from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from stable_baselines3.common.type_aliases import GymEnv, Schedule
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.optimizers import Optimizer
@@ -187,19 +187,3 @@ class DGVFA2C(DiscoveryAlgorithm):
             ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
         """
         super().__init__({name: value for name, value in locals().items() if name not in ("self", "__class__")})
-
-    def learn(
-        self: Self,
-        total_timesteps: int,
-        callback: MaybeCallback = None,
-        log_interval: int = 100,
-        tb_log_name: str = "DGVFA2C",
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> Self:
-        """Train the model. Arguments, defaults and the returned value are the same as for Stable-Baselines3's A2C.
-
-        Raises:
-            NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
-        """
-        return super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)

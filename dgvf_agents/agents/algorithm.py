@@ -438,16 +438,17 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 100,
-        tb_log_name: str = "run",
+        tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:
-        """Train the model.
+        """Train the model, as Stable-Baselines3's algorithms do. TensorBoard shows the class as the run's name.
 
         Raises:
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
         """
-        super().learn(total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        name = type(self).__name__ if tb_log_name is None else tb_log_name
+        super().learn(total_timesteps, callback, log_interval, name, reset_num_timesteps, progress_bar)
         if self.metrics is not None:
             check_metrics(self.metrics, self._n_updates)
         self.learner.check_finite()  # the effect of the last update shows in no loss yet

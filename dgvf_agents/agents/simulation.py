@@ -98,7 +98,7 @@ class Simulation:
         self._rewards = simulated.rewards.astype(np.float32)
         self._episode_ends = (simulated.terminated | simulated.truncated).any(1).tolist()
         self._has_ends |= any(self._episode_ends)
-        self._log_probs = experience.behavior_log_probs
+        self._log_probs = experience.get("behavior_log_probs")
         if bool(finite):
             self.parts.append(experience)
         return True
@@ -135,7 +135,7 @@ class Simulation:
             simulated, finite = self.take_part(theta, noise[start : start + self.steps], compiled)
             if not finite:
                 check_finite_steps("observations", simulated.final_observations)
-                check_finite_steps("rewards", self._array(self.parts[-1].rewards))
+                check_finite_steps("rewards", self._array(self.parts[-1]["rewards"]))
             outcome = self._monitored(simulated, news)
         self._has_ends = bool(news)
         self._latest = self.env.lookahead_inputs(0)[0], outcome[0]
@@ -254,14 +254,13 @@ class Simulation:
             return None
         whole = joined(self.parts)
         index, slot = self._bootstrap_positions(whole)
-        given = {**whole._asdict(), "bootstrap_index": index, "bootstrap_slot": slot}
-        return Rollout(**given, statistics=statistics)
+        return Rollout(**whole, bootstrap_index=index, bootstrap_slot=slot, statistics=statistics)
 
     def _bootstrap_positions(self, whole: Experience) -> tuple[Tensor, Tensor]:
         """`bootstrap_positions` on the device; those without ends of episodes are always the same."""
         if not self._has_ends and self._usual_positions is not None:
             return self._usual_positions
-        ends = whole.truncated | whole.terminated if self._index_terminated else whole.truncated
+        ends = whole["truncated"] | whole["terminated"] if self._index_terminated else whole["truncated"]
         index, slot = bootstrap_positions(self._array(ends))
         positions = upload(index, self._device), upload(slot, self._device)
         if not self._has_ends:

@@ -41,8 +41,8 @@ class Averaging(ABC):
 
 
 def over_learners(
-    averaging: Averaging, gradient: Params, metrics: InnerMetrics, losses: tuple[Float[Tensor, ""], ...]
-) -> tuple[Params, InnerMetrics, tuple[Float[Tensor, ""], ...]]:
+    averaging: Averaging, gradient: Params, metrics: InnerMetrics, losses: Sequence[Float[Tensor, ""]]
+) -> tuple[Params, InnerMetrics, list[Float[Tensor, ""]]]:
     """The inner gradient, metrics before the step and differentiable losses of the batches of all learners together.
 
     The explained variance is the mean of the learners' explained variances. All else belongs to one batch.
@@ -54,4 +54,4 @@ def over_learners(
     whole = map_tensors(lambda _: next(means).detach(), squares)
     # The gradient of the mean over P batches is 1/P of a batch's own.
     roots = {name: root(getattr(whole, name) / averaging.learners) for name in norms}
-    return total, whole._replace(**roots, gradient_norm=global_norm(detach(total))), tuple(means)
+    return total, whole._replace(**roots, gradient_norm=global_norm(detach(total))), list(means)

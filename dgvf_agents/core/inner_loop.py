@@ -125,62 +125,45 @@ class InnerLoop(Generic[State, Eta]):
         """Replace the state; it must equal the recorded one up to rounding."""
         self._state = map_tensors(Tensor.detach, state)
 
-    def step(self, function: Callable[..., Any], *inputs: Any) -> Any:
-        """Take a step.
-
-        Args:
-            function: `(state, η, *inputs)` to the new state, or to a pair of the new state and an auxiliary result.
-            inputs: further arguments of the function.
-
-        Returns:
-            the auxiliary result, detached; `None` if there is none.
-
-        Raises:
-            ValueError: the function's result is a tuple of another length, or the state's tensors have other names
-                or shapes than before.
-        """
-        result, step = self._called(function, inputs)
-        after, auxiliary = _state_and_auxiliary(result)
-        self._add(step, after)
-        return auxiliary
-
-    def step_with_loss(self, function: Callable[..., Any], *inputs: Any) -> tuple[Any, Tensor]:
-        """Add a loss of the current state, and take a step, by a function that computes both at once.
+    def step(self, function: Callable[..., Any], *inputs: Any, with_loss: bool = False) -> Any:
+        """Take a step, and add a loss of the state before it if the function computes both.
 
         The loss of s_0 depends on η at most directly, not through a step.
 
         Args:
-            function: `(state, η, *inputs)` to `((new state, loss of the state before), auxiliary result)`.
+            function: `(state, η, *inputs)` to the new state, or to a pair of the new state and an auxiliary result. For
+                `with_loss`, to `((new state, loss of the state before), auxiliary result)`.
             inputs: further arguments of the function.
+            with_loss: whether the function returns a loss.
 
         Returns:
-            the auxiliary result and the loss, detached.
+            the auxiliary result, detached, `None` if there is none; for `with_loss`, a pair of that and the loss.
 
         Raises:
-            RuntimeError: the horizon is `"myopic"`, which needs the gradients of step and loss by themselves.
+            ValueError: the function's result is a tuple of another length, or the state's tensors have other names
+                or shapes than before.
+            RuntimeError: `with_loss`, and the horizon is `"myopic"`, which needs the gradients of step and loss by
+                themselves.
         """
-        if not self._unrolled:
-            raise RuntimeError("step_with_loss() needs the horizon 'unrolled': call add_loss() and step() instead")
-        ((after, loss), auxiliary), step = self._called(function, inputs)
-        step.weight = self._weight = torch.ones_like(loss) if self._weight is None else self._weight
-        self._add(step, after)
-        return auxiliary, loss
-
-    def _called(self, function: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Any, _Step]:
-        """A function's result at the current state, and the step, with a pull-back unless that is recomputed."""
+        if with_loss and not self._unrolled:
+            raise RuntimeError("with_loss=True needs the horizon 'unrolled': call add_loss() and step() instead")
         arguments = (self._state, self._eta, *inputs)
         if self._keep_graph:
             result, pull_back = vjp(function, arguments, 2)
-            return result, _Step(self._state, inputs, function, pull_back)
-        with torch.no_grad():
-            result = function(*arguments)
-        return result, _Step(self._buffer.copy(self._state), inputs, function, None)
-
-    def _add(self, step: _Step, after: State) -> None:
+            step = _Step(self._state, inputs, function, pull_back)
+        else:
+            with torch.no_grad():
+                result = function(*arguments)
+            step = _Step(self._buffer.copy(self._state), inputs, function, None)
+        after, auxiliary = _state_and_auxiliary(result)
+        if with_loss:
+            after, loss = after
+            step.weight = self._weight = torch.ones_like(loss) if self._weight is None else self._weight
         if not self._steps:
             _check_same_layout(step.before, after)
         self._steps.append(step)
         self._state = after
+        return (auxiliary, loss) if with_loss else auxiliary
 
     def add_loss(self, function: Callable[..., Any], *inputs: Any) -> Tensor:
         """Add a loss of the current state.

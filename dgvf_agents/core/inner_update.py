@@ -215,12 +215,42 @@ def _log_ratios(rule: UpdateRule, stopped: StopGradientInputs, rollout: Rollout)
 
 
 def inner_update(
-    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Float[Tensor, ""]
-) -> tuple[InnerState, InnerMetrics]:
-    """θ_{k-1} → θ_k, differentiable in θ_{k-1}, the optimizer's statistics and η."""
-    encoded = _encode(rule, state.theta, rollout)
-    after, metrics, _ = _update(rule, encoded, state, eta, rollout, learning_rate)
-    return after, metrics
+    rule: UpdateRule,
+    state: InnerState,
+    eta: Params,
+    rollout: Rollout,
+    learning_rate: Float[Tensor, ""],
+    scored: bool = False,
+) -> tuple[Any, InnerMetrics]:
+    """θ_{k-1} → θ_k, differentiable in θ_{k-1}, the optimizer's statistics and η.
+
+    Args:
+        rule: the update rule.
+        state: θ_{k-1} and the optimizer's statistics.
+        eta: η.
+        rollout: batch k.
+        learning_rate: α′.
+        scored: whether to compute the meta-loss L^RL(θ_{k-1}) too, on the same batch, which is encoded only once. Its
+            derivative is `meta_loss_gradient`'s. Both go backward through the encoder as one gradient in its features.
+
+    Returns:
+        θ_k and the statistics, an `InnerState`, and metrics. Where `scored`, a pair of that state and L^RL(θ_{k-1})
+        stands in place of the state.
+    """
+    numbers, encoded = rule.numbers, _encode(rule, state.theta, rollout)
+    losses = [_meta_loss(rule, _main_heads(rule, state.theta), encoded, rollout)] if scored else []
+    gradient = _inner_gradient(rule, encoded, state.theta, eta, rollout)
+    clipped, metrics = gradient.total, _metrics(gradient)
+    if rule.averaging is not None:
+        clipped, metrics, losses = over_learners(rule.averaging, clipped, metrics, losses)
+    if numbers.max_grad_norm is not None:
+        clipped = clip_by_global_norm(clipped, numbers.max_grad_norm)
+    own = {} if numbers.epsilon is None else {"epsilon": numbers.epsilon}
+    theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate, **own)
+    theta = _with_head_rate(rule, state.theta, theta)
+    encoder, _ = rule.network.split(state.theta)
+    after = InnerState(theta, optimizer)
+    return (after, *losses) if scored else after, metrics._replace(encoder_step=relative_step(encoder, theta))
 
 
 def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tuple[Params, Float[Tensor, ""]]:
@@ -242,20 +272,6 @@ def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tup
     (of_heads, of_features), total = gradient(_main_heads(rule, theta), encoded.features.detach())
     loss = total.detach() if rule.averaging is None else rule.averaging.means([total.detach()])[0]
     return detach({**encoded.pull_back(of_features)[0], **of_heads}), loss
-
-
-def update_with_meta_loss(
-    rule: UpdateRule, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Float[Tensor, ""]
-) -> tuple[tuple[InnerState, Float[Tensor, ""]], InnerMetrics]:
-    """θ_{k-1} → θ_k and L^RL(θ_{k-1}) on the same batch, which is encoded only once; then the update's metrics.
-
-    State and loss are differentiable. The derivative of the loss is `meta_loss_gradient`'s. Both go backward
-    through the encoder together, as one gradient in its features.
-    """
-    encoded = _encode(rule, state.theta, rollout)
-    loss = _meta_loss(rule, _main_heads(rule, state.theta), encoded, rollout)
-    after, metrics, (loss,) = _update(rule, encoded, state, eta, rollout, learning_rate, loss)
-    return (after, loss), metrics
 
 
 class _Encoded(NamedTuple):
@@ -310,31 +326,6 @@ class _InnerGradient(NamedTuple):
     """∂L^RL/∂x."""
     auxiliary: Float[Tensor, "T B F"]
     """w · ∂L^ans/∂x."""
-
-
-def _update(
-    rule: UpdateRule,
-    encoded: _Encoded,
-    state: InnerState,
-    eta: Params,
-    rollout: Rollout,
-    learning_rate: Tensor,
-    *losses: Tensor,
-) -> tuple[InnerState, InnerMetrics, tuple[Tensor, ...]]:
-    """The update and its metrics; then the losses, of several learners their means."""
-    gradient = _inner_gradient(rule, encoded, state.theta, eta, rollout)
-    clipped, metrics = gradient.total, _metrics(gradient)
-    if rule.averaging is not None:
-        clipped, metrics, losses = over_learners(rule.averaging, clipped, metrics, losses)
-    numbers = rule.numbers
-    if numbers.max_grad_norm is not None:
-        clipped = clip_by_global_norm(clipped, numbers.max_grad_norm)
-    own = {} if numbers.epsilon is None else {"epsilon": numbers.epsilon}
-    theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate, **own)
-    theta = _with_head_rate(rule, state.theta, theta)
-    encoder, _ = rule.network.split(state.theta)
-    metrics = metrics._replace(encoder_step=relative_step(encoder, theta))
-    return InnerState(theta, optimizer), metrics, losses
 
 
 def _with_head_rate(rule: UpdateRule, before: Params, after: Params) -> Params:

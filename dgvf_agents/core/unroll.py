@@ -66,7 +66,7 @@ class Unroll:
             meta_loss: `meta_loss_gradient` of a rule, compiled or not.
             state: θ_0 and the optimizer's statistics.
             eta: η.
-            update_with_meta_loss: a rule's, compiled or not; needed for the method of that name.
+            update_with_meta_loss: `inner_update` of a rule with `scored`; needed for the method of that name.
             horizon: `"unrolled"`: through all updates; `"myopic"`: only the direct effect of η on each update (paper,
                 appendix).
             storage: `"graph"` or `"recompute"`, see `InnerLoop`.
@@ -117,7 +117,9 @@ class Unroll:
         if self._update_with_meta_loss is None:
             raise RuntimeError("update_with_meta_loss() needs an unroll created with update_with_meta_loss=")
         if not self._myopic:
-            return self._loop.step_with_loss(self._update_with_meta_loss, rollout, learning_rate)
+            scored: tuple[Any, Tensor]
+            scored = self._loop.step(self._update_with_meta_loss, rollout, learning_rate, with_loss=True)
+            return scored
         loss = self.add_meta_loss(rollout) if self.updates else self._meta_loss(self.state, {}, rollout)
         return self.update(rollout, learning_rate), loss
 

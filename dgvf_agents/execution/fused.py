@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
-from jaxtyping import Bool, Float, Shaped
+from jaxtyping import Bool
 from torch import Tensor
 
 from dgvf_agents.core.networks import Act
@@ -15,30 +15,20 @@ from dgvf_agents.execution.devices import image_layout
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.functional.simulation import SimulatedRollout, simulate_rollout
 
-
-class Experience(NamedTuple):
-    """T steps of B environments: the fields of `Rollout` that do not depend on where episodes were truncated."""
-
-    observations: Shaped[Tensor, "T B *obs"]
-    actions: Shaped[Tensor, "T B"]
-    rewards: Float[Tensor, "T B"]
-    terminated: Bool[Tensor, "T B"]
-    truncated: Bool[Tensor, "T B"]
-    next_observations: Shaped[Tensor, "T B *obs"]
-    behavior_log_probs: Float[Tensor, "T B"] | None
+Experience = dict[str, Tensor]
+"""T steps of B environments: the fields of `Rollout` that do not depend on where episodes were truncated."""
 
 
 def joined(parts: Sequence[Experience], time_axis: int = 0) -> Experience:
     """Consecutive experience as one."""
     if len(parts) == 1:
         return parts[0]
-    fields = [None if field[0] is None else torch.cat(field, time_axis) for field in zip(*parts, strict=True)]
-    return Experience(*fields)  # type: ignore[arg-type]
+    return {name: torch.cat([part[name] for part in parts], time_axis) for name in parts[0]}
 
 
 def _finite(experience: Experience) -> Bool[Tensor, ""]:
     """Whether all rewards and observations are finite."""
-    floats = [values for values in experience if values is not None and values.is_floating_point()]
+    floats = [values for values in experience.values() if values.is_floating_point()]
     return torch.stack([torch.isfinite(values).all() for values in floats]).all()
 
 
@@ -80,15 +70,15 @@ class FusedSteps:
 
         environment = (state, elapsed_steps, uniforms, cursor, len(noise), self._limit)
         simulated = simulate_rollout(self._world, act, *environment)
-        experience = Experience(
-            _stacked([self._world.observe(state), *simulated.observations[:-1].unbind()]),
-            simulated.actions,
-            simulated.rewards.float(),
-            simulated.terminated,
-            simulated.truncated & ~simulated.terminated,
-            _stacked(simulated.final_observations.unbind()),
-            torch.stack(log_probs) if log_probs else None,
-        )
+        experience = {
+            "observations": _stacked([self._world.observe(state), *simulated.observations[:-1].unbind()]),
+            "actions": simulated.actions,
+            "rewards": simulated.rewards.float(),
+            "terminated": simulated.terminated,
+            "truncated": simulated.truncated & ~simulated.terminated,
+            "next_observations": _stacked(simulated.final_observations.unbind()),
+            **({"behavior_log_probs": torch.stack(log_probs)} if log_probs else {}),
+        }
         return simulated, experience, _finite(experience)
 
 
@@ -117,8 +107,7 @@ class PopulationSteps:
     def __call__(self, theta: Params, noise: Tensor, *environment: Any) -> tuple[SimulatedRollout, Experience, Tensor]:
         """`FusedSteps` with θ `[P, n]` and noise `[T, P·B, ...]`; experience is `[P, T, B, ...]`."""
         simulated, experience, finite = self._fused(theta, noise, *environment)
-        fields = [None if values is None else self._by_member(values) for values in experience]
-        return simulated, Experience(*fields), finite  # type: ignore[arg-type]
+        return simulated, {name: self._by_member(values) for name, values in experience.items()}, finite
 
     def _act(self, theta: Params, observations: Observations, noise: Tensor) -> SampledActions:
         assert isinstance(observations, Tensor)  # a simulated environment's

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -19,7 +20,6 @@ from dgvf_agents.core.inner_update import (
     UpdateRule,
     inner_update,
     meta_loss_gradient,
-    update_with_meta_loss,
 )
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.networks import sample_actions
@@ -49,20 +49,18 @@ class PackedRule:
         return dataclasses.replace(self._rule, numbers=numbers)
 
     def update(
-        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor, numbers: Numbers
-    ) -> tuple[InnerState, InnerMetrics]:
+        self,
+        state: InnerState,
+        eta: Params,
+        rollout: Rollout,
+        learning_rate: Tensor,
+        numbers: Numbers,
+        scored: bool = False,
+    ) -> tuple[Any, InnerMetrics]:
         """`inner_update`."""
-        named = self._named(state)
-        after, metrics = inner_update(self._at(numbers), named, self.eta.unpack(eta), rollout, learning_rate)
-        return self.packed(after), metrics
-
-    def update_with_meta_loss(
-        self, state: InnerState, eta: Params, rollout: Rollout, learning_rate: Tensor, numbers: Numbers
-    ) -> tuple[tuple[InnerState, Tensor], InnerMetrics]:
-        """`update_with_meta_loss`."""
         rule, named = self._at(numbers), self._named(state)
-        (after, loss), metrics = update_with_meta_loss(rule, named, self.eta.unpack(eta), rollout, learning_rate)
-        return (self.packed(after), loss), metrics
+        after, metrics = inner_update(rule, named, self.eta.unpack(eta), rollout, learning_rate, scored)
+        return (self.packed(after[0]), after[1]) if scored else self.packed(after), metrics
 
     def meta_loss_gradient(self, theta: Params, rollout: Rollout, numbers: Numbers) -> tuple[Params, Tensor]:
         """`meta_loss_gradient`, with zeros for parameters that the meta-loss does not depend on."""
@@ -169,7 +167,7 @@ class UpdateFunctions:
         self.meta_loss: Compiled[tuple[Params, Tensor]] = made(packed.meta_loss_gradient, 1, 0)
         """∂L^RL(θ_k)/∂θ_k and L^RL(θ_k) on batch k + 1."""
         self.update_with_meta_loss: Compiled[tuple[tuple[InnerState, Tensor], Any]]
-        self.update_with_meta_loss = made(packed.update_with_meta_loss, 2, 2)
+        self.update_with_meta_loss = made(partial(packed.update, scored=True), 2, 2)
         """`update`, and L^RL(θ_{k-1}) on the same batch, which is encoded once."""
 
     def at(self, update: int) -> tuple[UpdateFunction, MetaLossFunction, UpdateWithMetaLossFunction]:

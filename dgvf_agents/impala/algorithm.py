@@ -256,7 +256,7 @@ class DGVFImpala(DiscoveryAlgorithm):
         total_timesteps: int,
         callback: MaybeCallback = None,
         log_interval: int = 10,
-        tb_log_name: str = "DGVFImpala",
+        tb_log_name: str | None = None,
         reset_num_timesteps: bool = True,
         progress_bar: bool = False,
     ) -> Self:

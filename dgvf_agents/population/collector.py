@@ -86,9 +86,8 @@ class PopulationCollector:
 
     def _fields(self, parts: Sequence[Experience]) -> dict[str, Any]:
         whole = joined_parts(parts, time_axis=1)
-        index, slot = self._bootstrap_positions(whole.truncated.numpy(force=True))
-        given = {name: values for name, values in whole._asdict().items() if values is not None}
-        return {**given, "bootstrap_index": index, "bootstrap_slot": slot, "statistics": {}}
+        index, slot = self._bootstrap_positions(whole["truncated"].numpy(force=True))
+        return {**whole, "bootstrap_index": index, "bootstrap_slot": slot, "statistics": {}}
 
     def _bootstrap_positions(self, truncated: np.ndarray) -> tuple[Tensor, Tensor]:
         """`bootstrap_positions` of every member on the device; those without early ends are always the same."""

@@ -11,18 +11,16 @@ from torch import Tensor
 from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.compiling import Compilation
-from dgvf_agents.execution.devices import get_random_state
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, LearnerState, UnrollState
+from dgvf_agents.learner import DiscoveryLearner, Learner, LearnerState, UnrollState
 from dgvf_agents.population.meta_optimizer import MemberAdam
 from dgvf_agents.population.stacking import Tree, member_of, stacked, stacked_rollouts
 
 
 @final
-class PopulationLearner:
+class PopulationLearner(Learner):
     """The learners of P members as one. Every tensor of its state has a leading axis of members."""
 
     def __init__(self, learners: Sequence[DiscoveryLearner], compilation: Compilation) -> None:
@@ -33,88 +31,50 @@ class PopulationLearner:
             compilation: which updates run compiled.
         """
         first = learners[0]
-        self._settings, self._discovers, self._packed = first.settings, first.discovers, first.functions.packed
-        self._functions = UpdateFunctions(first.functions.rule, first.eta, compilation, _numbers_of(learners))
+        self._packed = first.functions.packed
+        functions = UpdateFunctions(first.functions.rule, first.eta, compilation, _numbers_of(learners))
+        state = stacked([learner.packed_state for learner in learners])
+        super().__init__(functions, state, first.discovers, first.settings, first.updates)
         states = [learner.get_state() for learner in learners]
-        self._state = stacked([learner.packed_state for learner in learners])
         self._eta = stacked([learner.packed_eta for learner in learners])
-        self._device = self._state.theta[KEY].device
-        self.updates = first.updates
         self._meta_updates = torch.tensor([state.meta_updates for state in states])
         self._meta_skipped = torch.tensor([state.meta_skipped for state in states])
         limits = [learner.settings for learner in learners]
-        self._max_norms = self._vector([own.meta_max_grad_norm for own in limits])
-        self._skip_norms = self._vector([own.meta_skip_norm for own in limits])
+        self._max_norms = self._on_device([own.meta_max_grad_norm for own in limits])
+        self._skip_norms = self._on_device([own.meta_skip_norm for own in limits])
         discounts = [own.meta_max_discount_grad_norm for own in limits]
-        self._max_discount_norms = None if discounts[0] is None else self._vector(discounts)
-        epsilon = self._vector([learner.meta_epsilon for learner in learners])
+        self._max_discount_norms = None if discounts[0] is None else self._on_device(discounts)  # type: ignore[arg-type]
+        epsilon = self._on_device([learner.meta_epsilon for learner in learners])
         moments = [state.meta_optimizer or {} for state in states]
         self._adam = MemberAdam(moments, self._eta[KEY].shape[1], epsilon) if self._eta else None
         metrics = [None if state.metrics is None else state.metrics._asdict() for state in states]
-        self._metrics: dict[str, Tensor] | None = _stacked_or_none(metrics)
-        self._meta_loss = _stacked_or_none([state.meta_loss for state in states])
-        self._meta_gradient_norm = _stacked_or_none([state.meta_gradient_norm for state in states])
-        self._unroll: Unroll | None = None
-        self._random_states: list[list[Tensor]] = []
+        self.metrics: dict[str, Tensor] | None = _stacked_or_none(metrics)
+        self.meta_loss = _stacked_or_none([state.meta_loss for state in states])
+        self.meta_gradient_norm = _stacked_or_none([state.meta_gradient_norm for state in states])
         if first.discovers and states[0].unroll is not None:
-            self._rebuild_unroll([state.unroll for state in states if state.unroll is not None])
+            self._stored_unroll = self._stacked([state.unroll for state in states if state.unroll is not None])
+            self._rebuild_unroll()
+
+    @property
+    def packed_eta(self) -> Params:
+        return self._eta
 
     @property
     def theta(self) -> Params:
         """Packed θ `[P, n]`."""
         return self._state.theta
 
-    def step(self, batch: dict[str, Any], learning_rates: Sequence[float], meta_rates: Sequence[float]) -> None:
-        """Perform one inner update of every member, after the meta-updates if they are due.
+    def _stacked(self, unrolls: Sequence[UnrollState]) -> UnrollState:
+        """The members' unrolls in progress as one."""
+        rates = [torch.stack(own) for own in zip(*(unroll.learning_rates for unroll in unrolls), strict=True)]
+        batches: Any = [stacked_rollouts(own) for own in zip(*(unroll.rollouts for unroll in unrolls), strict=True)]
+        start = stacked([self._packed.packed(unroll.start) for unroll in unrolls])
+        return UnrollState(start, batches, rates, unrolls[0].random_states)
 
-        Args:
-            batch: the fields of `Rollout`, each with a leading axis of members: the next batch of every member.
-            learning_rates: α′ of every member.
-            meta_rates: α of every member.
-        """
-        rates = self._vector(learning_rates)
-        if self._discovers:
-            if self._unroll is not None and self._unroll.updates >= self._settings.unroll_length:
-                self._meta_loss = self._unroll.add_meta_loss(batch)
-                self._meta_update(self._unroll.gradient(), self._vector(meta_rates))
-                self._unroll = None
-            self._unrolled_update(batch, rates)
-        else:
-            with torch.no_grad():
-                update, *_ = self._functions.at(self.updates)
-                self._state, self._metrics = update(self._state, self._eta, batch, rates)
-        self.updates += 1
-
-    def _unrolled_update(self, batch: dict[str, Any], rates: Tensor) -> None:
-        if self._unroll is None:
-            self._unroll, self._random_states = self._new_unroll(self.updates), []
-        self._random_states.append(get_random_state(self._device))
-        if self._settings.sums_meta_losses:
-            self._metrics, self._meta_loss = self._unroll.update_with_meta_loss(batch, rates)
-        else:
-            self._metrics = self._unroll.update(batch, rates)
-        self._state = self._unroll.state
-
-    def _new_unroll(self, update: int) -> Unroll:
-        return self._settings.new_unroll(self._functions, update, self._state, self._eta)
-
-    def _rebuild_unroll(self, unrolls: Sequence[UnrollState]) -> None:
-        """Repeat the updates of the members' unrolls in progress to rebuild their graphs."""
-        current = self._state
-        self._state = stacked([self._packed.packed(unroll.start) for unroll in unrolls])
-        metrics, meta_loss = self._metrics, self._meta_loss
-        self._unroll = self._new_unroll(self.updates - len(unrolls[0].rollouts))
-        for k in range(len(unrolls[0].rollouts)):
-            batch = stacked_rollouts([unroll.rollouts[k] for unroll in unrolls])
-            rates = torch.stack([unroll.learning_rates[k] for unroll in unrolls])
-            self._unrolled_update(batch, rates)
-        self._unroll.set_state(current)
-        self._state, self._metrics, self._meta_loss = current, metrics, meta_loss
-
-    def _meta_update(self, gradient: Params, rates: Tensor) -> None:
-        """η ← η - α Adam(gradient) of every member whose meta-gradient is neither too large nor not finite."""
+    def _meta_update(self, gradient: Params, learning_rate: Sequence[float]) -> None:
         assert self._adam is not None
-        norms = self._meta_gradient_norm = torch.linalg.vector_norm(gradient[KEY], dim=1)
+        rates = self._on_device(learning_rate)
+        norms = self.meta_gradient_norm = torch.linalg.vector_norm(gradient[KEY], dim=1)
         taken = (norms <= self._skip_norms) & norms.isfinite()
         self._eta = {KEY: self._adam.step(self._eta[KEY], self._clipped(gradient, norms), rates, taken)}
         counted = taken.cpu()
@@ -142,9 +102,9 @@ class PopulationLearner:
             updates=self.updates,
             meta_updates=int(self._meta_updates[member]),
             meta_skipped=int(self._meta_skipped[member]),
-            metrics=None if self._metrics is None else InnerMetrics(**member_of(self._metrics, member)),
-            meta_loss=None if self._meta_loss is None else self._meta_loss[member].clone(),
-            meta_gradient_norm=None if self._meta_gradient_norm is None else self._meta_gradient_norm[member].clone(),
+            metrics=None if self.metrics is None else InnerMetrics(**member_of(self.metrics, member)),
+            meta_loss=None if self.meta_loss is None else self.meta_loss[member].clone(),
+            meta_gradient_norm=None if self.meta_gradient_norm is None else self.meta_gradient_norm[member].clone(),
         )
 
     def _unroll_of(self, member: int) -> UnrollState | None:
@@ -158,9 +118,6 @@ class PopulationLearner:
     def _named(self, state: InnerState, member: int) -> InnerState:
         own = member_of(state, member)
         return InnerState(self._packed.theta.unpack(own.theta), self._packed.optimizer.unpack(own.optimizer[KEY]))
-
-    def _vector(self, values: Sequence[Any]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=self._device)
 
 
 def _numbers_of(learners: Sequence[DiscoveryLearner]) -> dict[str, Tensor]:

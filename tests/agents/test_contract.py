@@ -52,8 +52,15 @@ def test_arguments_stand_where_a2c_has_them() -> None:
     theirs, ours = (list(inspect.signature(kind.__init__).parameters.values()) for kind in (A2C, DGVFA2C))
     assert [p.name for p in ours[: len(theirs)]] == [p.name for p in theirs]
     assert all(p.kind is p.KEYWORD_ONLY for p in ours[len(theirs) :])
-    for kind in (A2C, DGVFA2C):
-        assert inspect.signature(kind.learn).parameters["tb_log_name"].default == kind.__name__
+
+
+def test_a_run_is_named_after_the_algorithm(tmp_path: Path) -> None:
+    class Mine(DGVFA2C):
+        pass
+
+    for kind in (DGVFA2C, Mine):
+        model = kind("MlpPolicy", "CartPole-v1", **{**SMALL, "tensorboard_log": str(tmp_path)}).learn(10)
+        assert Path(model.logger.dir).name == f"{kind.__name__}_1"
 
 
 def test_an_id_makes_one_monitored_copy() -> None:

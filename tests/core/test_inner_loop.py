@@ -104,7 +104,7 @@ def test_step_with_loss_is_add_loss_then_step(storage: Any, length: int) -> None
     for k, batch in enumerate(batches(L)):
         expected = apart.add_loss(loss, batch) if k else loss(start(), initial_eta(), batch)
         auxiliary = apart.step(step, batch)
-        found, value = together.step_with_loss(step_with_loss, batch)
+        found, value = together.step(step_with_loss, batch, with_loss=True)
         assert_equal((found, value, tuple(together.state)), (auxiliary, expected, tuple(apart.state)))
         assert not any(tensor.requires_grad for tensor in tree_leaves((found, value, tuple(together.state))))
     # the loss of s_0 depends on η directly: 0.1 Σ weights²
@@ -296,4 +296,4 @@ def test_calls_out_of_order() -> None:
         loop.step(step, batches(1)[0])
     myopic = InnerLoop(start(), initial_eta(), horizon="myopic")
     with pytest.raises(RuntimeError, match="needs the horizon 'unrolled'"):
-        myopic.step_with_loss(step_with_loss, batches(1)[0])
+        myopic.step(step_with_loss, batches(1)[0], with_loss=True)

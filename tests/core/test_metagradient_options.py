@@ -17,7 +17,6 @@ from dgvf_agents.core.inner_update import (
     UpdateRule,
     inner_update,
     meta_loss_gradient,
-    update_with_meta_loss,
 )
 from dgvf_agents.core.networks import AgentNetwork
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs
@@ -193,7 +192,8 @@ def test_update_with_meta_loss_equals_score_then_update(case: Case, storage: str
     """Under both storages, and for any number of states per block."""
     case = replace(case, horizon=horizon)
     rule, given = rule_of(case), problem_of(case)
-    update, meta_loss, both = (partial(f, rule) for f in (inner_update, meta_loss_gradient, update_with_meta_loss))
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    both = partial(inner_update, rule, scored=True)
     apart = Unroll(update, meta_loss, state_of(case), given.eta, horizon=horizon)  # type: ignore[arg-type]
     unused = no_meta_loss if horizon == "unrolled" else meta_loss
     options: Any = {"update_with_meta_loss": both, "storage": storage, "length": length, "horizon": horizon}

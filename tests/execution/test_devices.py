@@ -29,7 +29,7 @@ from dgvf_agents.cli import main
 from dgvf_agents.core.flat import map_tensors
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import meta_gradient
+from dgvf_agents.core.unroll import Unroll, meta_gradient
 from dgvf_agents.execution.devices import device_named, evaluation_device
 from dgvf_agents.options import Storage
 from dgvf_agents.storage.files import write_bytes
@@ -218,7 +218,8 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
     learner, functions = model.learner, model.learner.functions
     given = (learner.packed_state, learner.packed_eta, rollouts()[:3], torch.tensor(1e-3), torch.zeros(COPIES))
     state, eta, batches, rate, noise = map_tensors(lambda tensor: tensor.detach().to("meta"), given)
-    unroll = learner.settings.new_unroll(functions, 0, state, eta)
+    update, meta_loss, both = functions.at(0)
+    unroll = Unroll(update, meta_loss, state, eta, update_with_meta_loss=both, storage=storage)  # type: ignore[arg-type]
     for batch in batches[:2]:
         metrics, _ = unroll.update_with_meta_loss(batch, rate)
     unroll.add_meta_loss(batches[2])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,7 @@ def test_traced_updates_of_default_models(env_id: str) -> None:
     model = DGVFA2C("MlpPolicy", env_id, n_envs=2, questions=4, seed=0, device="cpu", compile=False).learn(20)
     learner, rollout = model.learner, model._rollout
     assert rollout is not None
-    function = learner.functions.packed.update_with_meta_loss
+    function = partial(learner.functions.packed.update, scored=True)
     arguments = (learner.packed_state, learner.packed_eta, rollout, torch.tensor(1e-2), learner.functions.numbers)
     graphs = trace(function, arguments, 2)
     leaves = flatten(arguments)

@@ -16,7 +16,7 @@ def main(
 ) -> float:
     """Train an encoder by discovered questions alone; returns the mean return."""
     model = DGVFA2C(
-        "CnnPolicy",
+        "PaperCnnPolicy",
         "CollectObjectsSmall-v0",
         n_envs=16,
         learning_rate=3e-3,

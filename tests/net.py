@@ -133,7 +133,7 @@ def impala(**options: Any) -> Setting:
 
     def run(compiled: bool, folder: Path) -> dict[str, Tensors]:
         model = DGVFImpala(
-            "CnnPolicy",
+            "PaperCnnPolicy",
             "CollectObjectsSmall-v0",
             **{"n_envs": 4, "n_steps": 6, "unroll_length": 4, "questions": 16, **options},
             policy_kwargs={"features_extractor_kwargs": {"features_dim": 16}},
@@ -249,7 +249,7 @@ def engine(compiled: bool, folder: Path) -> dict[str, Tensors]:
 
 ROOMS: dict[str, Any] = {
     "env": "CollectObjectsSmall-v0",
-    "policy": "CnnPolicy",
+    "policy": "PaperCnnPolicy",
     "policy_kwargs": {"features_extractor_kwargs": {"features_dim": 16}},
 }
 

@@ -63,8 +63,8 @@ def test_pixel_control_trains_on_images() -> None:
     env_kwargs = {"observation": "rgb", "layout": ["#" * 20, *["#" + " " * 18 + "#"] * 18, "#" * 20]}
     env = make_vec("CollectObjects-v0", 2, 0, env_kwargs={**env_kwargs, "objects": ((2, 10), (9, 10))})
     with pytest.raises(ValueError, match="observation_space must have planes"):
-        DGVFA2C("CnnPolicy", make_vec("PuddleWorld-v0", 2), **SMALL)
-    model = DGVFA2C("CnnPolicy", env, auxiliary_task="pixel-control", **SMALL)
+        DGVFA2C("PaperCnnPolicy", make_vec("PuddleWorld-v0", 2), **SMALL)
+    model = DGVFA2C("PaperCnnPolicy", env, auxiliary_task="pixel-control", **SMALL)
     before = {name: value.clone() for name, value in model.policy.features_extractor.state_dict().items()}
     model.learn(20)
     assert model.metrics is not None
@@ -75,7 +75,7 @@ def test_pixel_control_trains_on_images() -> None:
 
 
 def test_pixel_control_has_a_cell_for_every_pixel_of_a_binary_image() -> None:
-    model = DGVFA2C("CnnPolicy", make_vec("CollectObjects-v0", 2), auxiliary_task="pixel-control", **SMALL)
+    model = DGVFA2C("PaperCnnPolicy", make_vec("CollectObjects-v0", 2), auxiliary_task="pixel-control", **SMALL)
     assert isinstance(model.task, PixelControl)
     assert model.task.num_answers == 13 * 13 * 4
     before = torch.zeros(3, 1, 3, 13, 13, dtype=torch.int8)
@@ -360,7 +360,7 @@ def test_the_meta_learning_rate_may_be_annealed() -> None:
     ("env_id", "num_envs"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
 )
 def test_the_default_number_of_environments(env_id: str, num_envs: int) -> None:
-    policy = "CnnPolicy" if "Collect" in env_id else "MlpPolicy"
+    policy = "PaperCnnPolicy" if "Collect" in env_id else "MlpPolicy"
     assert DGVFA2C(policy, env_id, compile=False).n_envs == num_envs
     assert DGVFA2C(policy, env_id, compile=False, n_envs=3).n_envs == 3
 

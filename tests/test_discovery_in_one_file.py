@@ -101,7 +101,7 @@ def agent_of(settings: Any) -> DGVFA2C:
         "encoder_mode": settings.encoder,
         "compile": False,
     }
-    return DGVFA2C("CnnPolicy", settings.env, n_envs=settings.n_envs, **arguments)
+    return DGVFA2C("PaperCnnPolicy", settings.env, n_envs=settings.n_envs, **arguments)
 
 
 def initial(settings: Any, first: bool) -> tuple[Params, Params, Params]:

@@ -55,7 +55,7 @@ Model = TypeVar("Model")
 
 _CLASSES = (
     *(policies.CnnPolicy, policies.DGVFPolicy, policies.MlpPolicy, policies.MultiInputPolicy),
-    *(policies.PaperMlpPolicy, policies.ResNetPolicy),
+    *(policies.PaperCnnPolicy, policies.PaperMlpPolicy, policies.ResNetPolicy),
     *(theirs.ActorCriticPolicy, theirs.ActorCriticCnnPolicy, theirs.MultiInputActorCriticPolicy),
     *(extractors.AtariCNNExtractor, extractors.EncoderExtractor, extractors.GridCNNExtractor, extractors.MLPExtractor),
     *(extractors.MultiInputExtractor, extractors.ResNetExtractor, extractors.TanhExtractor),

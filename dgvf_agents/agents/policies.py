@@ -41,6 +41,7 @@ __all__ = [
     "MlpPolicy",
     "MultiInputExtractor",
     "MultiInputPolicy",
+    "PaperCnnPolicy",
     "PaperMlpPolicy",
     "ResNetExtractor",
     "ResNetPolicy",
@@ -276,6 +277,16 @@ class CnnPolicy(DGVFPolicy):
 
 
 @final
+class PaperCnnPolicy(DGVFPolicy):
+    """For planes and images: the paper's Collect-Objects or Atari network."""
+
+    @staticmethod
+    def default_extractor(observation_space: gym.Space) -> type[BaseFeaturesExtractor]:
+        """The Atari network for images large enough for it, the gridworld network otherwise."""
+        return default_cnn(observation_space)
+
+
+@final
 class ResNetPolicy(DGVFPolicy):
     """For planes and images: the deep residual network of IMPALA (paper: joint learning on Atari)."""
 
@@ -296,6 +307,7 @@ class MultiInputPolicy(DGVFPolicy):
 
 
 ALIASES: dict[str, type[BasePolicy]] = {
-    kind.__name__: kind for kind in (MlpPolicy, CnnPolicy, MultiInputPolicy, PaperMlpPolicy, ResNetPolicy)
+    kind.__name__: kind
+    for kind in (MlpPolicy, CnnPolicy, MultiInputPolicy, PaperMlpPolicy, PaperCnnPolicy, ResNetPolicy)
 }
 """Policies by name."""

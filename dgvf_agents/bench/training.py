@@ -30,7 +30,7 @@ from dgvf_agents.train.train import build
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.sb3_adapter import make_vec
 
-POLICIES = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "CnnPolicy"}
+POLICIES = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "PaperCnnPolicy"}
 """By environment."""
 PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
 """Settings of the gridworld presets that are not defaults."""

@@ -61,7 +61,7 @@ class DGVFImpala(DiscoveryAlgorithm):
     It is used like any Stable-Baselines3 algorithm:
 
     >>> from dgvf_agents import DGVFImpala
-    >>> model = DGVFImpala("CnnPolicy", "CollectObjectsSmall-v0").learn(1_000_000)  # doctest: +SKIP
+    >>> model = DGVFImpala("PaperCnnPolicy", "CollectObjectsSmall-v0").learn(1_000_000)  # doctest: +SKIP
 
     The defaults are the paper's hyperparameters of joint learning on Atari (appendix, table 1). They refer to losses
     that are summed over time and batch; see `loss_reduction`. The policy with the paper's network is `"ResNetPolicy"`.
@@ -139,7 +139,7 @@ class DGVFImpala(DiscoveryAlgorithm):
     ) -> None:
         """
         Args:
-            policy: `"ResNetPolicy"`, `"CnnPolicy"`, `"MlpPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an
+            policy: `"ResNetPolicy"`, `"PaperCnnPolicy"`, `"MlpPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an
                 actor-critic policy class.
             env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, a `VecEnv`, or a
                 function `(num_envs, seed) -> vector environment`. With actors: an id or a function, because actors make

@@ -35,9 +35,10 @@ class TrainConfig(Hyperparameters):
     """Keyword arguments of the evaluation environments."""
     atari: Annotated[AtariPreset | None, tyro.conf.Suppress] = None
     """Preprocessing and game rules on Atari; `None` elsewhere."""
-    policy: str = "CnnPolicy"
-    """`PaperMlpPolicy` (128, 128 ReLUs), `MlpPolicy` (Stable-Baselines3's), `CnnPolicy` (8 and 16 filters of 2x2,
-    then 512 units; on Atari frames the Atari network) or `ResNetPolicy` (the deep residual network of IMPALA)."""
+    policy: str = "PaperCnnPolicy"
+    """`PaperMlpPolicy` (128, 128 ReLUs), `PaperCnnPolicy` (8 and 16 filters of 2x2, then 512 units; on Atari frames the
+    Atari network), `ResNetPolicy` (the deep residual network of IMPALA), or Stable-Baselines3's `MlpPolicy` or
+    `CnnPolicy`."""
     task: str = "discovered"
     """Auxiliary task: discovered, random, reward-prediction, pixel-control or none."""
     steps: int = 1_000_000

@@ -64,7 +64,7 @@ TINY = TrainConfig(
 def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:
     env = make_vec("CollectObjectsSmall-v0", COPIES, 0)
     kwargs = {"features_extractor_kwargs": {"features_dim": 32}}
-    return DGVFA2C("CnnPolicy", env, device=device, policy_kwargs=kwargs, **{**SMALL, **changes})
+    return DGVFA2C("PaperCnnPolicy", env, device=device, policy_kwargs=kwargs, **{**SMALL, **changes})
 
 
 class Keep(BaseCallback):

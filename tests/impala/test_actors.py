@@ -39,7 +39,7 @@ def rooms(num_envs: int, seed: int | None) -> VecEnv:
     return make_vec("CollectObjects-v0", num_envs, seed, env_kwargs={"layout": TINY_MAP, "wrong_order": "terminate"})
 
 
-def _model(env: Any = rooms, policy: str = "CnnPolicy", **changes: Any) -> DGVFImpala:
+def _model(env: Any = rooms, policy: str = "PaperCnnPolicy", **changes: Any) -> DGVFImpala:
     kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
     return DGVFImpala(policy, env, **{**SMALL, "n_envs": 4, "actors": 2, **kwargs, **changes})
 
@@ -104,9 +104,9 @@ def dicts(num_envs: int, seed: int | None) -> VecEnv:
 @pytest.mark.parametrize(
     ("env", "policy", "changes"),
     [
-        (rooms, "CnnPolicy", {}),
-        (rooms, "CnnPolicy", {"question_encoder": "independent"}),
-        (stacked_pictures, "CnnPolicy", {}),
+        (rooms, "PaperCnnPolicy", {}),
+        (rooms, "PaperCnnPolicy", {"question_encoder": "independent"}),
+        (stacked_pictures, "PaperCnnPolicy", {}),
         (dicts, "MultiInputPolicy", {}),
         (dicts, "MultiInputPolicy", {"use_sde": True}),
     ],

@@ -55,7 +55,7 @@ def _connected() -> Any:
     return connect(None, 2)
 
 
-def _model(env: Any = small_rooms, policy: str = "CnnPolicy", **changes: Any) -> DGVFImpala:
+def _model(env: Any = small_rooms, policy: str = "PaperCnnPolicy", **changes: Any) -> DGVFImpala:
     kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
     given = {**SMALL, "n_envs": 4, "actors": 2, "actor_settings": QUICK, **kwargs, **changes}
     return DGVFImpala(policy, env, **given)

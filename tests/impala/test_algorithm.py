@@ -39,7 +39,7 @@ SMALL: dict[str, Any] = {
 BATCH = COPIES * SMALL["n_steps"]
 NETWORKS: dict[str, dict[str, Any]] = {
     "PaperMlpPolicy": {"features_extractor_kwargs": {"hidden": (16,)}},
-    "CnnPolicy": {"features_extractor_kwargs": {"features_dim": 16}},
+    "PaperCnnPolicy": {"features_extractor_kwargs": {"features_dim": 16}},
     "ResNetPolicy": {"features_extractor_kwargs": {"features_dim": 16}},
 }
 
@@ -153,13 +153,13 @@ def test_on_policy_it_is_a2c_with_the_same_settings(questions: str) -> None:
 
 def test_residual_networks_are_compiled_on_the_cpu_only_if_asked() -> None:
     """Eagerly they are faster there."""
-    policies = {"ResNetPolicy": False, "CnnPolicy": "auto"}
+    policies = {"ResNetPolicy": False, "PaperCnnPolicy": "auto"}
     for policy, expected in policies.items():
         assert _model("CollectObjectsSmall-v0", policy, compile="auto").compilation.mode == expected
     assert _model("CollectObjectsSmall-v0", "ResNetPolicy", compile=True).compilation.mode is True
 
 
-@pytest.mark.parametrize("policy", ["CnnPolicy", "ResNetPolicy"])
+@pytest.mark.parametrize("policy", ["PaperCnnPolicy", "ResNetPolicy"])
 @pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
 def test_every_task_trains_every_parameter(policy: str, task: str) -> None:
     model = _model("CollectObjectsSmall-v0", policy, auxiliary_task=task)
@@ -320,7 +320,7 @@ def test_training_goes_on_from_the_middle_of_an_unroll(
     assert_same_training(resumed, model)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("policy", ["CnnPolicy", "ResNetPolicy"])
+@pytest.mark.parametrize("policy", ["PaperCnnPolicy", "ResNetPolicy"])
 def test_a_model_is_loaded_as_it_was_saved(policy: str, tmp_path: Path) -> None:
     model = _model(rooms(), policy, rho_bar=2.0, rms_prop="pytorch", gamma=0.9).learn(4 * BATCH)
     model.save(tmp_path / "model")

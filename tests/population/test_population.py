@@ -40,7 +40,7 @@ def agent(seed: int, env_id: str = "PuddleWorld-v0", **options: Any) -> DGVFA2C:
         usual["policy_kwargs"] = {"features_extractor_kwargs": {"hidden": (8,)}}
     world = WORLD if env_id.startswith("Puddle") else {"max_episode_steps": 7}
     env = make_vec(env_id, B, seed, env_kwargs=world)
-    return DGVFA2C("MlpPolicy" if env_id.startswith("Puddle") else "CnnPolicy", env, **{**usual, **options})
+    return DGVFA2C("MlpPolicy" if env_id.startswith("Puddle") else "PaperCnnPolicy", env, **{**usual, **options})
 
 
 def together(members: Sequence[DGVFA2C], steps: int, reset: bool = True) -> None:

@@ -235,9 +235,9 @@ def test_training_goes_on_with_planes_and_schedules(tmp_path: Path) -> None:
         return model.learn(total - model.num_timesteps, reset_num_timesteps=False)
 
     total = 10 * BATCH
-    whole = learn(_model(rooms(), "CnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0)), total)
+    whole = learn(_model(rooms(), "PaperCnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0)), total)
     path = tmp_path / "model.zip"
-    again = _model(rooms(), "CnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0))
+    again = _model(rooms(), "PaperCnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0))
     again.learn(total, SaveAt(path, 4 * BATCH))
     assert_same_training(again, whole)
     assert_same_training(learn(DGVFA2C.load(path, rooms(), device="cpu"), total), whole)

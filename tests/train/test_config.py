@@ -108,7 +108,7 @@ def test_impala_has_the_table_and_the_networks_of_joint_learning() -> None:
     assert sorted(config.differences(atari, apart_from=["atari", "n_envs", "n_steps", "compile"])) == [
         "algorithm ('impala', not 'a2c')",
         "encoder_mode ('joint', not 'auxiliary')",
-        "policy ('ResNetPolicy', not 'CnnPolicy')",
+        "policy ('ResNetPolicy', not 'PaperCnnPolicy')",
         "question_encoder ('shared', not 'independent')",
     ]
     model = build(config)

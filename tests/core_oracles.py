@@ -290,6 +290,10 @@ class Algorithm:
     auxiliary_weighting: Literal["fixed", "gradient-norm"] = "fixed"
     shared_questions: bool = False
     head_rate: float = 1.0
+    gae_lambda: float = 1.0
+    normalize_advantage: bool = False
+    exploring: bool = False
+    """Whether the network is an `ExploringNetwork` of `tests/core/metagradient_problem.py`."""
 
     def coefficient(self, rollout: Rollout) -> Tensor | float:
         """C of a batch."""
@@ -298,6 +302,8 @@ class Algorithm:
     def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
         """The stop-gradient inputs at θ; without η for L^RL alone."""
         x, following = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
+        if self.exploring:
+            following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
         values, next_values = head(theta, "value", x)[..., 0], head(theta, "value", following)[..., 0]
         stopped = StopGradientInputs(x, values, next_values, head(theta, "answers", following))
         stopped = stopped._replace(ratios=self.ratios(theta, x, rollout), next_features=following)
@@ -332,21 +338,25 @@ class Algorithm:
 
     def targets(self, stopped: StopGradientInputs, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """G^v, and A = G^v - v(x)."""
-        returns = slow_returns(
-            rollout.rewards, self.discount * alive(rollout), stopped.next_values, rollout.segment_end
-        )
+        given = (rollout.rewards, self.discount * alive(rollout), stopped.values, stopped.next_values)
+        returns = slow_lambda_returns(*given, rollout.segment_end, self.gae_lambda)
         return returns, returns - stopped.values
 
     def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
         """L^RL: mean of -A log π(a|x) + c_v (G^v - v(x))² - c_H H(π), with A and G^v constant."""
         returns, advantages = self.targets(stopped, rollout)
+        if self.normalize_advantage:
+            advantages = (advantages - advantages.mean()) / advantages.std()
         logits = head(theta, "policy", x)
+        if self.exploring:
+            logits = logits * torch.exp(0.3 * stopped.values)[..., None]
         log_pi = logits - torch.logsumexp(logits, -1, keepdim=True)
         log_pi_of_a = torch.gather(log_pi, -1, rollout.actions[..., None])[..., 0]
         entropy = -(log_pi.exp() * log_pi).sum(-1)
         value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
         losses = -advantages * log_pi_of_a
-        return (losses + self.value_weight * value_error - self.entropy_weight * entropy).mean()
+        entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
+        return (losses + self.value_weight * value_error - entropy_weight * entropy).mean()
 
     def inner_loss(self, theta: Params, stopped: StopGradientInputs, eta: Params, rollout: Rollout) -> Tensor:
         """L^RL(θ) + w · L^ans(θ, η), to be differentiated in θ alone; w = c unless gradients' norms decide."""
@@ -466,7 +476,9 @@ class VTraceAlgorithm(Algorithm):
     def targets(self, stopped: StopGradientInputs, rollout: Rollout) -> tuple[Tensor, Tensor]:
         assert stopped.ratios is not None
         given = (rollout.rewards, self.discount * alive(rollout), stopped.values, stopped.next_values)
-        return slow_vtrace(stopped.ratios, *given, rollout.segment_end, self.rho_bar, self.c_bar)
+        return slow_vtrace(
+            stopped.ratios, *given, rollout.segment_end, self.rho_bar, self.c_bar, lambda_=self.gae_lambda
+        )
 
 
 def _detached(params: Params) -> Params:

@@ -204,7 +204,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize(tuple(OPTIONS), crossed(*OPTIONS.values(), many=16))
+@pytest.mark.parametrize(tuple(OPTIONS), crossed(*OPTIONS.values(), quick=16))
 def test_two_unrolls_are_those_of_the_transcription(
     objective: str, horizon: str, storage: str, mode: str, convention: str
 ) -> None:

@@ -32,15 +32,10 @@ from tests.core_oracles import (
     AnswerLoss,
     Rule,
     Statistics,
-    StopGradientInputs,
     VTraceAlgorithm,
-    alive,
-    encode,
     gvf_loss,
-    head,
     pixel_control_loss,
     reward_prediction_loss,
-    slow_lambda_returns,
 )
 from tests.random_rollouts import random_rollout
 
@@ -337,41 +332,6 @@ def unmoved(before: Params, after: Params) -> set[str]:
     """Parts of the network, by the first word of their names, that are bitwise where they were."""
     parts = {name.split(".")[0] for name in before}
     return parts - {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
-
-
-@dataclass(frozen=True)
-class AlgorithmWithOptions(Algorithm):
-    """The transcription with λ-returns, normalized advantages, and an `ExploringNetwork`'s ways."""
-
-    gae_lambda: float = 1.0
-    normalize: bool = False
-    exploring: bool = False
-
-    def stop_gradient_inputs(self, theta: Params, rollout: Rollout, eta: Params | None = None) -> StopGradientInputs:
-        stopped = super().stop_gradient_inputs(theta, rollout, eta)
-        if not self.exploring:
-            return stopped
-        following = -encode(theta, rollout.next_observations + rollout.statistics["encoder.shift"])
-        values = head(theta, "value", following)[..., 0]
-        return stopped._replace(next_values=values, next_answers=head(theta, "answers", following))
-
-    def rl_loss(self, theta: Params, x: Tensor, stopped: StopGradientInputs, rollout: Rollout) -> Tensor:
-        discounts = self.discount * alive(rollout)
-        returns = slow_lambda_returns(
-            rollout.rewards, discounts, stopped.values, stopped.next_values, rollout.segment_end, self.gae_lambda
-        )
-        advantages = returns - stopped.values
-        if self.normalize:
-            advantages = (advantages - advantages.mean()) / advantages.std()
-        logits = head(theta, "policy", x)
-        if self.exploring:
-            logits = logits * torch.exp(0.3 * stopped.values)[..., None]
-        log_pi = torch.log_softmax(logits, -1)
-        log_pi_of_a = log_pi.gather(-1, rollout.actions[..., None])[..., 0]
-        entropy_weight = self.entropy_weight if rollout.entropy_weight is None else rollout.entropy_weight
-        bonus = entropy_weight * -(log_pi.exp() * log_pi).sum(-1)
-        value_error = (returns - head(theta, "value", x)[..., 0]) ** 2
-        return (self.value_weight * value_error - advantages * log_pi_of_a - bonus).mean()
 
 
 class ExploringNetwork:

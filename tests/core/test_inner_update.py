@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     ACTIONS,
-    QUESTIONS,
     RULES,
     TASKS,
     Case,
@@ -38,7 +36,7 @@ from tests.core.metagradient_problem import (
     unmoved,
     with_numbers,
 )
-from tests.core_oracles import StopGradientInputs, encode, head, slow_returns
+from tests.core_oracles import encode, head, slow_returns
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -65,36 +63,6 @@ def plain_step(case: Case, **changes: Any) -> tuple[InnerState, InnerMetrics]:
     """One inner update by gradient descent with α′ = 1, so that parameters move by the negative gradient."""
     given, rule = problem(case.task), with_numbers(replace(rule_of(case), optimizer=SGD()), **changes)
     return inner_update(rule, InnerState(given.theta, {}), given.eta, given.rollouts[0], torch.tensor(1.0))
-
-
-@pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])
-def test_heads_move_by_the_updates_of_the_paper(encoder_mode: str) -> None:
-    """Section 3.4: (G^v - v) ∂v/∂θ^v, (G^v - v) ∂log π(a|x)/∂θ^π and (G^{y_i} - y_i) ∂y_i/∂θ^{y_i}, summed by hand.
-
-    Targets and bootstraps have no part in the derivatives.
-    """
-    case = Case(encoder_mode=encoder_mode)
-    given, rollout = problem(case.task), problem(case.task).rollouts[0]
-    theta, slow = given.theta, algorithm(case)
-    moved_to = plain_step(case, ent_coef=0.0)[0].theta
-    stopped: StopGradientInputs = slow.stop_gradient_inputs(theta, rollout)
-    x, alive = stopped.features, 1.0 - rollout.terminated.double()
-    returns = slow_returns(rollout.rewards, slow.discount * alive, stopped.next_values, rollout.segment_end)
-    u, _ = given.task.network.ask(given.eta, rollout.next_observations)
-    gamma = (TASKS[case.task].discount * alive)[..., None].expand_as(u)
-    answer_error = slow_returns(u, gamma, stopped.next_answers, rollout.segment_end) - head(theta, "answers", x)
-    error, pi = returns - stopped.values, torch.softmax(head(theta, "policy", x), -1)
-    expected = {name: torch.zeros_like(theta[name]) for name in ("value.weight", "policy.weight", "answers.weight")}
-    steps, num_envs = rollout.rewards.shape
-    for t, b in product(range(steps), range(num_envs)):
-        a = int(rollout.actions[t, b])
-        expected["value.weight"][0] += 2 * slow.value_weight * error[t, b] * x[t, b]
-        for other in range(ACTIONS):
-            expected["policy.weight"][other] += error[t, b] * (float(a == other) - pi[t, b, other]) * x[t, b]
-        for i in range(QUESTIONS):
-            expected["answers.weight"][i] += slow.auxiliary_coefficient * answer_error[t, b, i] * x[t, b]
-    for name, total in expected.items():
-        torch.testing.assert_close(moved_to[name] - theta[name], total / (steps * num_envs))
 
 
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])

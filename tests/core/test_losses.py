@@ -80,13 +80,6 @@ def test_parts_of_the_loss() -> None:
     torch.testing.assert_close(loss.total, loss.policy + 0.6 * loss.value - 0.02 * loss.entropy)
 
 
-def test_without_weights_only_the_policy_learns() -> None:
-    agent = LinearAgent()
-    of_policy, of_value = agent.negative_gradients(0.0, 0.0)
-    assert of_policy.any()
-    assert not of_value.any()
-
-
 def test_an_entropy_without_closed_form_is_estimated_from_the_actions() -> None:
     """-log π(a|x) over actions drawn from the policy: a squashed Gaussian's."""
     generator, distribution = torch.Generator().manual_seed(0), SquashedGaussian(2)

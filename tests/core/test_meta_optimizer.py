@@ -79,12 +79,6 @@ def test_exploded_meta_gradients_are_skipped(scale: float, limit: float) -> None
     torch.testing.assert_close(optimizer.eta, other.eta, rtol=0, atol=0)
 
 
-def test_the_learning_rate_is_that_of_the_step() -> None:
-    optimizer = MetaOptimizer(eta())
-    optimizer.step(gradient(), 0.0)
-    torch.testing.assert_close(optimizer.eta, eta(), rtol=0, atol=0)
-
-
 def test_training_continues_from_a_state() -> None:
     one, other = MetaOptimizer(eta()), MetaOptimizer(eta())
     one.step(gradient(), RATE)
@@ -106,9 +100,9 @@ def test_without_meta_parameters() -> None:
 
 
 def test_invalid_arguments() -> None:
-    with pytest.raises(TypeError, match=r"a tree must consist of tensors .*, got a float at 'rate'"):
+    with pytest.raises(TypeError, match="got a float at 'rate'"):
         MetaOptimizer({"rate": 0.1})
-    with pytest.raises(TypeError, match=r"eta must consist of floating-point tensors, got torch.int64 in 'count'"):
+    with pytest.raises(TypeError, match=r"got torch.int64 in 'count'"):
         MetaOptimizer({"count": torch.tensor(1)})
     optimizer = MetaOptimizer(eta())
     for name in ("max_norm", "skip_norm"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -262,14 +262,6 @@ def test_unrolls_free_every_byte(storage: str) -> None:
 # --- compiled ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def fresh_compiler() -> Iterator[None]:
-    torch.compiler.reset()
-    yield
-    torch.compiler.reset()
-
-
-@pytest.mark.usefixtures("fresh_compiler")
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch's own, on import
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -278,6 +270,7 @@ def test_compiled_functions_give_the_same_gradient(backend: str) -> None:
 
     `aot_eager` traces as `inductor` does, and leaves out the C++ compiler.
     """
+    torch.compiler.reset()
     case = Case()
     rule, given = rule_of(case), problem(case.task)
     batches = [batch for batch in map(random_rollout, range(20)) if len(batch.bootstrap_index) == 4][:3]

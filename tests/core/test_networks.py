@@ -17,6 +17,7 @@ from dgvf_agents.core.networks import (
     QuestionNetwork,
     linear,
 )
+from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from tests.core_oracles import encode, head
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -150,7 +151,7 @@ def agent_for(name: str, answers: int = 6) -> tuple[AgentNetwork, tuple[int, ...
 
 
 @every_encoder
-def test_encoding_equals_the_module(name: str) -> None:
+def test_batches_may_have_any_number_of_dimensions(name: str) -> None:
     network, shape = agent_for(name)
     observations = torch.rand(2, 3, *shape)
     features = network.encode(network.params(), observations)
@@ -228,24 +229,23 @@ def test_fresh_cumulants_vary_over_states() -> None:
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def test_an_encoder_needs_a_layer() -> None:
-    with pytest.raises(ValueError, match=r"hidden must name at least one layer, got \(\)"):
-        MLPEncoder(2, ())
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: MLPEncoder(2, ()), "hidden"),
+        (lambda: MLPEncoder(1, (6,), [0.0], None), "low and high"),
+        (lambda: MLPEncoder(1, (6,), None, [1.0]), "low and high"),
+        (lambda: GridCNNEncoder((3, 2, 9)), "shape"),
+        (lambda: GridCNNEncoder((3, 9, 2)), "shape"),
+        (lambda: AtariCNNEncoder(side=35), "side"),
+        (lambda: QuestionNetwork(MLPEncoder(5, (6,)), 6, 0, learned_discounts=False), "num_questions"),
+        (lambda: SharedQuestionNetwork(7, 0, True), "num_questions"),
+    ],
+)
+def test_invalid_networks(make: Callable[[], nn.Module], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        make()
 
 
-@pytest.mark.parametrize(("low", "high"), [([0.0], None), (None, [1.0])])
-def test_bounds_come_in_pairs(low: list[float] | None, high: list[float] | None) -> None:
-    with pytest.raises(ValueError, match=r"low and high must be given together, got"):
-        MLPEncoder(1, (6,), low, high)
-
-
-@pytest.mark.parametrize("shape", [(3, 2, 9), (3, 9, 2)])
-def test_images_must_not_be_smaller_than_the_filters(shape: tuple[int, int, int]) -> None:
-    with pytest.raises(ValueError, match=r"shape must have at least 3 rows and columns, got \(3, "):
-        GridCNNEncoder(shape)
-
-
-def test_frames_must_not_be_smaller_than_the_filters() -> None:
-    with pytest.raises(ValueError, match="side must be >= 36, got 35"):
-        AtariCNNEncoder(side=35)
+def test_the_smallest_frames() -> None:
     assert AtariCNNEncoder(side=36)(torch.rand(1, 4, 36, 36)).shape == (1, 512)

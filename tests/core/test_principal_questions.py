@@ -40,12 +40,6 @@ def test_components_are_those_of_the_singular_value_decomposition() -> None:
     assert variances.tolist() == sorted(variances.tolist(), reverse=True)
 
 
-def test_components_do_not_depend_on_the_signs_of_a_decomposition() -> None:
-    cumulants = torch.randn(40, QUESTIONS)
-    found, mirrored = (principal_components(values, 2) for values in (cumulants, cumulants.flip(0)))
-    torch.testing.assert_close(found.components, mirrored.components)
-
-
 def test_cumulants_are_combined() -> None:
     principal = principal_components(torch.randn(20, QUESTIONS), 2)
     own, windows = network(), torch.randn(STEPS, NUM_ENVS, 4)
@@ -91,5 +85,5 @@ def test_a_number_out_of_range_is_refused(count: int) -> None:
 
 
 def test_questions_with_discounts_of_their_own_cannot_be_combined() -> None:
-    with pytest.raises(ValueError, match="network must have no discount head"):
+    with pytest.raises(ValueError, match="network must"):
         PrincipalQuestions(network(learned=True), 2)

@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 
-from dgvf_agents.core.optimizers import clip_heads_separately, global_norm
 from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from dgvf_agents.core.tasks import DiscoveredGVFs, GVFTask
 from tests.core_oracles import mlp
@@ -51,15 +50,6 @@ def test_new_questions_differ_over_states() -> None:
     assert cumulants.abs().max() <= math.pi / 2
 
 
-def test_each_network_has_a_norm_of_its_own() -> None:
-    network = SharedQuestionNetwork(7, 5, True)
-    gradient = {name: torch.randn(value.shape) for name, value in network.params().items()}
-    clipped = clip_heads_separately(gradient, 0.1, 0.2)
-    for head, norm in (("cumulants.", 0.1), ("discounts.", 0.2)):
-        own = {name: value for name, value in clipped.items() if name.startswith(head)}
-        assert float(global_norm(own)) == pytest.approx(norm)
-
-
 def test_tasks_read_features_if_their_network_does() -> None:
     task = DiscoveredGVFs(SharedQuestionNetwork(2 * 6, 5, True), None, window=2)
     assert task.reads_features
@@ -68,8 +58,3 @@ def test_tasks_read_features_if_their_network_does() -> None:
     rollout = random_rollout(0, shape=(6,))
     cumulants, discounts = task.ask(task.initial_meta_params(), rollout)
     assert cumulants.shape == discounts.shape == (4, 3, 5)
-
-
-def test_there_must_be_questions() -> None:
-    with pytest.raises(ValueError, match="num_questions must be >= 1, got 0"):
-        SharedQuestionNetwork(7, 0, True)

@@ -83,20 +83,6 @@ def test_features_have_the_scale_of_inputs_and_tell_them_apart() -> None:
     assert float(features.flatten(0, 1).var(0).mean()) > 1e-3
 
 
-def test_is_twice_differentiable() -> None:
-    torch.manual_seed(2)
-    encoder = ResNetEncoder((1, 5, 5), channels=(2,), blocks=1, hidden=3)
-    x = torch.randn(1, 1, 5, 5)
-    names = [name for name, _ in encoder.named_parameters()]
-    leaves = [p.detach().clone().requires_grad_() for p in encoder.parameters()]
-
-    def features(*values: Tensor) -> Tensor:
-        return functional_call(encoder, dict(zip(names, values, strict=True)), (x,))
-
-    assert torch.autograd.gradcheck(features, leaves)
-    assert torch.autograd.gradgradcheck(features, leaves)
-
-
 def test_few_images_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     encoder = ResNetEncoder((2, 9, 7), channels=(3, 4), blocks=1, hidden=6)

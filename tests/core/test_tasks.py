@@ -66,21 +66,9 @@ def test_the_gvf_loss_and_its_gradients_equal_the_transcription(
     expected = gvf_loss(discount, window)(answers, bootstraps, eta, rollout)
     torch.testing.assert_close(loss, expected)
     assert loss.shape == ()
-    torch.testing.assert_close(torch.autograd.grad(loss, inputs), torch.autograd.grad(expected, inputs))
-
-
-@pytest.mark.parametrize("discount", [0.8, None])
-@pytest.mark.parametrize("window", [1, 3])
-def test_the_answer_loss_reaches_all_of_eta(discount: float | None, window: int) -> None:
-    """Through cumulants, and through learned discounts; without this nothing is ever discovered."""
-    task = discovered(discount, window)
-    eta, (answers, bootstraps) = shaken(task.initial_meta_params()), answers_and_bootstraps(QUESTIONS)
-    loss = task.loss(answers, bootstraps, eta, rollout_of())
-    gradients = dict(zip(eta, torch.autograd.grad(loss, list(eta.values())), strict=True))
-    assert all(gradient.any() for gradient in gradients.values())
-    assert {name.split(".")[0] for name in gradients} == {"encoder", "cumulants"} | (
-        {"discounts"} if discount is None else set()
-    )
+    gradients = torch.autograd.grad(loss, inputs)
+    torch.testing.assert_close(gradients, torch.autograd.grad(expected, inputs))
+    assert all(gradient.any() for gradient in gradients[2:])
 
 
 @pytest.mark.parametrize("shape", [(5,), (2, 3, 4)])
@@ -111,39 +99,25 @@ def test_gvf_tasks_differ_in_whether_they_discover(kind: type[GVFTask]) -> None:
 # --- reward prediction ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_reward_prediction_equals_the_transcription(seed: int) -> None:
-    task, rollout = RewardPrediction(), rollout_of(seed=seed)
+def test_reward_prediction_equals_the_transcription() -> None:
+    task, rollout = RewardPrediction(), rollout_of()
     answers, bootstraps = answers_and_bootstraps(task.num_answers)
     loss = task.loss(answers, torch.full_like(bootstraps, torch.nan), {}, rollout)
     torch.testing.assert_close(loss, reward_prediction_loss(answers, bootstraps, {}, rollout))
-    by_hand = (answers.detach()[..., 0] - rollout.rewards) ** 2
-    torch.testing.assert_close(loss, by_hand.sum() / (STEPS * NUM_ENVS))
 
 
 # --- pixel control ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("shape", "grid"), [((1, 4, 4), 2), ((3, 6, 4), 2), ((2, 6, 9), 3), ((3, 4, 4), 4), ((1, 5, 7), 1)]
+    ("shape", "grid", "border"),
+    [((3, 6, 4), 2, 0), ((2, 6, 9), 3, 0), ((3, 4, 4), 4, 0), ((1, 5, 7), 1, 0), ((1, 5, 5), 3, 1), ((3, 10, 8), 2, 2)],
 )
-def test_pixel_changes_equal_the_slow_loop(shape: tuple[int, int, int], grid: int) -> None:
+def test_pixel_changes_equal_the_slow_loop(shape: tuple[int, int, int], grid: int, border: int) -> None:
     rollout = rollout_of(shape)
-    changes = PixelControl(ACTIONS, grid, scale=0.5).cumulants(rollout)
+    changes = PixelControl(ACTIONS, grid, scale=0.5, border=border).cumulants(rollout)
     assert changes.shape == (STEPS, NUM_ENVS, grid * grid)
-    torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5))
-
-
-@pytest.mark.parametrize(("shape", "grid", "border"), [((2, 8, 8), 2, 2), ((1, 5, 5), 3, 1), ((3, 10, 6), 2, 1)])
-def test_pixels_of_the_border_belong_to_no_cell(shape: tuple[int, int, int], grid: int, border: int) -> None:
-    rollout = rollout_of(shape)
-    task = PixelControl(ACTIONS, grid, scale=0.5, border=border)
-    changes = task.cumulants(rollout)
     torch.testing.assert_close(changes, slow_pixel_changes(rollout, grid, 0.5, border))
-    following = rollout.next_observations.clone()
-    following[..., :border, :] = following[..., -border:, :] = torch.nan
-    following[..., :border] = following[..., -border:] = torch.nan
-    assert torch.equal(task.cumulants(rollout._replace(next_observations=following)), changes)
 
 
 def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
@@ -158,12 +132,6 @@ def test_atari_images_have_the_cells_of_jaderberg_et_al() -> None:
     torch.testing.assert_close(task.cumulants(rollout), expected.flatten(2))
 
 
-@pytest.mark.parametrize("shape", [(4, 83, 83), (4, 84, 80), (1, 4, 4)])
-def test_images_that_cells_do_not_fill_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=rf"square images of 4 n \+ 4 pixels a side .*, got {shape[1]} x {shape[2]}"):
-        PixelControl.over(shape, ACTIONS)
-
-
 def test_pixels_of_bytes_change_by_at_most_one() -> None:
     """Differences of bytes would wrap around if they were taken before the conversion."""
     black, white = (torch.full((STEPS, NUM_ENVS, 1, 4, 4), level, dtype=torch.uint8) for level in (0, 255))
@@ -175,7 +143,7 @@ def test_pixels_of_bytes_change_by_at_most_one() -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_pixel_control_and_its_gradients_equal_the_transcription(ends: bool, seed: int) -> None:
     task, rollout = PixelControl(ACTIONS, 2, discount=0.8, scale=0.5), rollout_of((3, 4, 6), seed, ends)
     assert task.num_answers == 4 * ACTIONS
@@ -202,58 +170,39 @@ def test_no_task() -> None:
 
 @pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
 @pytest.mark.parametrize(
-    ("discount", "window", "learned", "message"),
+    ("discount", "window", "learned", "name"),
     [
-        (0.9, 0, False, r"window must be >= 1, got 0"),
-        (1.0, 1, False, r"discount must lie in \[0, 1\), got 1\.0"),
-        (-0.1, 1, False, r"discount must lie in \[0, 1\), got -0\.1"),
-        (math.nan, 1, False, r"discount must lie in \[0, 1\), got nan"),
-        (None, 1, False, r"discount must be a number in \[0, 1\) if .* does not learn it, got None"),
-        (0.9, 1, True, r"discount must be None if the question network learns it, got 0\.9"),
+        (0.9, 0, False, "window"),
+        (1.0, 1, False, "discount"),
+        (-0.1, 1, False, "discount"),
+        (math.nan, 1, False, "discount"),
+        (None, 1, False, "discount"),
+        (0.9, 1, True, "discount"),
     ],
 )
-def test_invalid_questions(
-    kind: type[GVFTask], discount: float | None, window: int, learned: bool, message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_invalid_questions(kind: type[GVFTask], discount: float | None, window: int, learned: bool, name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must .*, got "):
         kind(question_network(learned=learned), discount, window)
 
 
-@pytest.mark.parametrize("questions", [0, -2])
-def test_there_must_be_questions(questions: int) -> None:
-    with pytest.raises(ValueError, match=f"num_questions must be >= 1, got {questions}"):
-        QuestionNetwork(MLPEncoder(5, (7, 6)), 6, questions, learned_discounts=False)
-
-
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "name"),
     [
-        (lambda: PixelControl(0), r"num_actions must be >= 1, got 0"),
-        (lambda: PixelControl(ACTIONS, grid=0), r"grid must be >= 1, got 0"),
-        (lambda: PixelControl(ACTIONS, border=-1), r"border must be >= 0, got -1"),
-        (lambda: PixelControl(ACTIONS, discount=1.0), r"discount must lie in \[0, 1\), got 1\.0"),
-        (lambda: PixelControl(ACTIONS, discount=math.nan), r"discount must lie in \[0, 1\), got nan"),
+        (lambda: PixelControl(0), "num_actions"),
+        (lambda: PixelControl(ACTIONS, grid=0), "grid"),
+        (lambda: PixelControl(ACTIONS, border=-1), "border"),
+        (lambda: PixelControl(ACTIONS, discount=1.0), "discount"),
+        (lambda: PixelControl(ACTIONS, discount=math.nan), "discount"),
+        (lambda: PixelControl(ACTIONS, 2).cumulants(rollout_of((1, 4, 5))), "grid"),
+        (lambda: PixelControl(ACTIONS, 2).cumulants(rollout_of((1, 5, 4))), "grid"),
+        (lambda: PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4))), "grid"),
+        (lambda: PixelControl(ACTIONS, 2).cumulants(rollout_of((4,))), "observations"),
+        (lambda: PixelControl(ACTIONS, 2).cumulants(rollout_of((4, 4))), "observations"),
+        (lambda: PixelControl.over((4, 83, 83), ACTIONS), ".*"),
+        (lambda: PixelControl.over((4, 84, 80), ACTIONS), ".*"),
+        (lambda: PixelControl.over((1, 4, 4), ACTIONS), ".*"),
     ],
 )
-def test_invalid_pixel_control(make: Callable[[], PixelControl], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_invalid_pixel_control(make: Callable[[], object], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must .*, got "):
         make()
-
-
-@pytest.mark.parametrize(
-    ("shape", "message"),
-    [
-        ((1, 4, 5), r"grid must divide the image of 4 x 5 pixels, got 2"),
-        ((1, 5, 4), r"grid must divide the image of 5 x 4 pixels, got 2"),
-        ((4,), r"observations must be images \(channels, height, width\) for pixel control, got \(4,\)"),
-        ((4, 4), r"observations must be images \(channels, height, width\) for pixel control, got \(4, 4\)"),
-    ],
-)
-def test_images_that_pixel_control_cannot_take(shape: tuple[int, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        PixelControl(ACTIONS, 2).cumulants(rollout_of(shape))
-
-
-def test_a_border_that_leaves_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="grid must divide the image of 4 x 4 pixels less a border of 2, got 1"):
-        PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dgvf_agents.core.inner_update import StopGradientInputs, main_loss, meta_loss_gradient
+from dgvf_agents.core.inner_update import meta_loss_gradient
 from dgvf_agents.core.returns import VTrace, bootstrapped_returns, lambda_returns, vtrace
 from dgvf_agents.core.targets import VTraceTargets
 from tests.core.metagradient_problem import Case, problem_of, rule_of
@@ -126,27 +125,6 @@ def test_huge_ratios_have_finite_derivatives() -> None:
 # --- the loss ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("normalize", [False, True])
-def test_the_gradient_of_the_loss_equals_finite_differences(normalize: bool) -> None:
-    case = Case(bounds=(1.6, 0.7))
-    rule, given = replace(rule_of(case), normalize_advantage=normalize), problem_of(case)
-    rollout = given.rollouts[0]
-    heads = {name: value for name, value in given.theta.items() if not name.startswith("encoder.")}
-    features = given.network.encode(given.theta, rollout.observations)
-    last = rollout.next_observations.flatten(0, 1)[rollout.bootstrap_index]
-    stopped = StopGradientInputs(heads, features, given.network.encode(given.theta, last, batch_dims=1))
-    leaves = [value.clone().requires_grad_() for value in (*heads.values(), features)]
-
-    def loss(*parts: Tensor) -> Tensor:
-        moved = dict(zip(heads, parts, strict=False))
-        return main_loss(rule, moved, parts[-1], stopped, rollout)[0].total
-
-    assert torch.autograd.gradcheck(loss, leaves)
-    gradients = torch.autograd.grad(loss(*leaves), leaves, allow_unused=True, materialize_grads=True)
-    moved = {name for name, gradient in zip((*heads, "features"), gradients, strict=True) if gradient.any()}
-    assert moved == {"policy.weight", "policy.bias", "value.weight", "value.bias", "features"}
-
-
 def test_a_rollout_must_tell_the_behavior_policy() -> None:
     case = Case(bounds=(1.0, 1.0))
     rollout = problem_of(case).rollouts[0]._replace(behavior_log_probs=None)
@@ -155,21 +133,9 @@ def test_a_rollout_must_tell_the_behavior_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "message"),
-    [
-        ((0.0, 1.0), "rho_bar must be > 0, got 0.0"),
-        ((1.0, -1.0), "c_bar must be > 0, got -1.0"),
-        ((1.0, 2.0), "c_bar must be <= rho_bar = 1.0, got 2.0"),
-        ((float("nan"), 1.0), "rho_bar must be a finite number > 0, got nan"),
-    ],
+    ("bounds", "name"),
+    [((0.0, 1.0), "rho_bar"), ((1.0, -1.0), "c_bar"), ((1.0, 2.0), "c_bar"), ((float("nan"), 1.0), "rho_bar")],
 )
-def test_bounds_are_checked(bounds: tuple[float, float], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bounds_are_checked(bounds: tuple[float, float], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must "):
         VTraceTargets(*bounds)
-
-
-@pytest.mark.parametrize(("rho_bar", "c_bar"), [(1.0, 3.0), (3.0, 1.0)])
-def test_both_bounds_have_a_place_of_their_own(rho_bar: float, c_bar: float) -> None:
-    batch = Batch(7, 5, 3)
-    batch.log_ratios = batch.log_ratios.abs() + 1.2  # above 3
-    assert_equal(vtrace(*batch.arguments, rho_bar, c_bar), batch.slowly(rho_bar=rho_bar, c_bar=c_bar))

@@ -199,6 +199,13 @@ class Traveller(gym.Env):
     def observation(self) -> dict[str, np.ndarray]:
         return {"place": self.place.copy(), "fuel": np.array([self.fuel])}
 
+    def get_state(self) -> dict[str, Any]:
+        return {"place": self.place.copy(), "fuel": self.fuel, "generator": self.np_random.bit_generator.state}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.place, self.fuel = state["place"].copy(), state["fuel"]
+        self.np_random.bit_generator.state = state["generator"]
+
     def refuel(self, amount: int, extra: int = 0) -> int:
         self.calls.append(amount + extra)
         return self.fuel + amount + extra

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dgvf_envs.collect_objects import CollectObjects
-from dgvf_envs.planning import expected_return, mean_return, plan_puddle_world, transition_table
+from dgvf_envs.planning import expected_return, mean_return, plan_puddle_world
 from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
 from tests.helpers import COLLECT_IDS, TINY_MAP, own_vector_env, random_policy, registered_world, rooms_of
 from tests.oracles import Room, Rooms
@@ -92,20 +92,6 @@ def test_the_reference_numbers_of_the_default_map() -> None:
     assert np.mean(lengths) == pytest.approx(18.1, abs=0.05)
     assert expected_return(world, "optimal", discount=0.99) == pytest.approx(2.610, abs=5e-4)
     assert expected_return(world, "random") == pytest.approx(0.156, abs=5e-4)
-
-
-def test_the_table_holds_every_transition() -> None:
-    world = CollectObjects(TINY_MAP, wrong_order="remove")
-    table, rules = transition_table(world), rooms_of(world)
-    states = list(rules.states())  # in the order of `state_index`: cell by cell, first, second
-    for index, state in enumerate(states):
-        for action in range(4):
-            target, reward, terminated, _ = rules.step(state, action)
-            assert states[table.next_state[index, action]] == target
-            assert table.reward[index, action] == reward
-            assert table.terminated[index, action] == terminated
-    starts = {states[index]: table.start[index] for index in np.flatnonzero(table.start)}
-    assert starts == dict.fromkeys(rules.starts(), 1 / len(rules.starts()))
 
 
 def test_an_unknown_policy_is_named() -> None:

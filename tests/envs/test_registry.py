@@ -128,34 +128,11 @@ def test_documented_arguments_and_defaults_are_the_codes(env_class: type[Dynamic
 @pytest.mark.parametrize("make", [gym.make, gym.make_vec], ids=["make", "make_vec"])
 def test_unknown_arguments_are_named_with_the_valid_ones(env_id: str, make: Callable[..., Any]) -> None:
     name, near = ("nois", "noise") if env_id.startswith("Puddle") else ("layouts", "layout")
-    with pytest.raises(
-        TypeError, match=rf"unexpected keyword argument {name}=0\.1; did you mean '{near}'\? Valid"
-    ) as caught:
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument {name}=0\.1; did you mean '{near}'\?") as caught:
         make(env_id, **{name: 0.1})
-    env = gym.make(env_id).unwrapped if make is gym.make else gym.make_vec(env_id)
-    listed = re.search(r"Valid arguments are: ([\w, ]+)", str(caught.value)).group(1).split(", ")
-    expected = {field.name for field in dataclasses.fields(env.dynamics) if field.init} | {"render_mode", "screen_size"}
-    if make is gym.make_vec:
-        expected |= {"num_envs", "max_episode_steps", "autoreset_mode"}
-    assert {name.split(" ")[0] for name in listed} == expected
-    with pytest.raises(TypeError, match=r"unexpected keyword argument zzz='q'\. Valid arguments are"):
-        make(env_id, zzz="q")
-
-
-@pytest.mark.parametrize(
-    ("env_class", "vector_class", "world"),
-    [
-        (PuddleWorldEnv, PuddleWorldVectorEnv, PuddleWorld),
-        (CollectObjectsEnv, CollectObjectsVectorEnv, CollectObjects),
-    ],
-)
-def test_constructors_spell_out_the_fields_of_the_dynamics(env_class: type, vector_class: type, world: type) -> None:
-    """With the same defaults and types, and passed on."""
-    fields = {field.name: (field.default, field.type) for field in dataclasses.fields(world) if field.init}
-    for class_ in (env_class, vector_class):
-        parameters = inspect.signature(class_).parameters
-        assert all(parameter.kind is not parameter.VAR_KEYWORD for parameter in parameters.values())
-        assert {name: (parameters[name].default, parameters[name].annotation) for name in fields} == fields
+    assert {field.name for field in dataclasses.fields(registered_world(env_id)) if field.init} <= set(
+        re.findall(r"\w+", str(caught.value))
+    )
 
 
 OTHER_VALUES: dict[type, dict[str, Any]] = {

@@ -194,37 +194,38 @@ class Foreign(VectorEnv):
         return self.inner.step(actions)
 
 
-class TestRefusals:
-    def test_what_would_give_wrong_data(self) -> None:
-        cart_pole = gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
-        with pytest.raises(ValueError, match=r"^env must autoreset .*CartPole.*NEXT_STEP.*vectorization_mode='sync'"):
-            GymnasiumVecEnv(cart_pole)
+def unsupported_vector_env() -> VectorEnv:
+    return gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="vector_entry_point")
 
-    def test_an_unknown_class_is_accepted_on_the_users_word(self) -> None:
-        with pytest.raises(ValueError, match="partial_reset=True"):
-            GymnasiumVecEnv(Foreign())
-        env = GymnasiumVecEnv(Foreign(), partial_reset=True)
-        assert_same_streams(env, dummy_vec_env(Traveller), random_actions(3, 30))
-        with pytest.raises(ValueError, match=r"AutoresetMode\.SAME_STEP"):
-            GymnasiumVecEnv(sync_vector_env("PuddleWorld-v0", 2), partial_reset=False)
 
-    @pytest.mark.parametrize("mode", [None, "NextStep"])
-    def test_an_environment_that_does_not_tell_its_mode(self, mode: str | None) -> None:
-        with pytest.raises(ValueError, match=rf"autoreset_mode'\] must be an AutoresetMode, got {mode!r}"):
-            GymnasiumVecEnv(Foreign(mode), partial_reset=True)
+@pytest.mark.parametrize(
+    ("make", "partial_reset", "message"),
+    [
+        (unsupported_vector_env, None, r"^env must autoreset .*CartPole.*NEXT_STEP.*vectorization_mode='sync'"),
+        (Foreign, None, "partial_reset=True"),
+        (lambda: sync_vector_env("PuddleWorld-v0", 2), False, r"AutoresetMode\.SAME_STEP"),
+        (lambda: Foreign(None), True, "must be an AutoresetMode, got None"),
+        (lambda: Foreign("NextStep"), True, "must be an AutoresetMode, got 'NextStep'"),
+        (lambda: gym.make("PuddleWorld-v0"), None, r"^env must be a gymnasium.vector.VectorEnv, got "),
+    ],
+)
+def test_what_would_give_wrong_data_is_refused(make: Callable, partial_reset: bool | None, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        GymnasiumVecEnv(make(), partial_reset=partial_reset)
 
-    def test_what_is_no_vector_environment(self) -> None:
-        with pytest.raises(TypeError, match=r"^env must be a gymnasium.vector.VectorEnv, got "):
-            GymnasiumVecEnv(gym.make("PuddleWorld-v0"))
 
-    def test_waiting_for_a_step_that_was_not_asked_for(self) -> None:
-        env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", 2))
-        env.reset()
+def test_an_unknown_class_is_accepted_on_the_users_word() -> None:
+    env = GymnasiumVecEnv(Foreign(), partial_reset=True)
+    assert_same_streams(env, dummy_vec_env(Traveller), random_actions(3, 30))
+
+
+def test_waiting_for_a_step_that_was_not_asked_for() -> None:
+    env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", 2))
+    env.reset()
+    for _ in range(2):
         with pytest.raises(RuntimeError, match=r"step_async"):
             env.step_wait()
         env.step(np.zeros(2, dtype=int))
-        with pytest.raises(RuntimeError, match=r"step_async"):
-            env.step_wait()
 
 
 class TestPerEnvironmentAccess:
@@ -283,12 +284,6 @@ class TestSeedsAndOptions:
             assert_same(flat(env.reset()), flat(reference.reset()))
         assert_same_streams(env, reference, random_actions(3, 12), seed=None)
 
-    def test_seeds_that_no_vector_environment_can_take_are_an_error(self) -> None:
-        env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", 2))
-        env._seeds = [3, 3]
-        with pytest.raises(ValueError, match=r"^seeds must be consecutive integers, got \[3, 3\]"):
-            env.reset()
-
     def test_options_are_used_once(self) -> None:
         env, reference = TestPerEnvironmentAccess.both()
         for both in (env, reference):
@@ -323,24 +318,6 @@ class TestPictures:
         env.reset()
         assert [image[0, 0, 0] for image in env.get_images()] == env.get_attr("fuel")
 
-    def test_need_a_render_mode(self) -> None:
-        env = GymnasiumVecEnv(own_vector_env("PuddleWorld-v0", N))
-        env.reset()
-        with pytest.warns(UserWarning, match="render_mode must be 'rgb_array'"):
-            assert env.get_images() == [None] * N
-
-    @pytest.mark.parametrize("env_id", WORLD_IDS)
-    def test_human_mode_is_one_window(self, env_id: str) -> None:
-        import pygame
-
-        env = GymnasiumVecEnv(own_vector_env(env_id, N, render_mode="human", screen_size=64))
-        env.reset()
-        assert pygame.display.get_surface().get_size() == (91, 64)
-        assert env.render() is None
-        env.step(np.zeros(N, dtype=int))
-        env.close()
-        assert not pygame.display.get_init()
-
 
 class TestMakeVec:
     @pytest.mark.parametrize("env_id", ENV_IDS)
@@ -360,9 +337,6 @@ class TestMakeVec:
         assert [one.action_space.sample() for _ in range(20)] == [same.action_space.sample() for _ in range(20)]
         assert (one.reset() != first).any()
 
-    def test_imports_the_module_of_an_id(self) -> None:
-        assert make_vec("dgvf_envs:CollectObjects-v0", 2).reset().shape == (2, 3, 13, 13)
-
     @pytest.mark.parametrize(
         ("env_id", "wrapper"),
         [("CartPole-v1", None), ("MountainCar-v0", None), ("PuddleWorld-v0", lambda env: TransformReward(env, abs))],
@@ -380,13 +354,10 @@ class TestMakeVec:
     def test_monitors_episodes(self, tmp_path: Path) -> None:
         folder = tmp_path / "new" / "folder"
         env = make_vec("PuddleWorld-v0", 2, env_kwargs={"max_episode_steps": 4}, monitor_dir=str(folder))
-        env.seed(0)
         env.reset()
         rewards, infos = zip(*[env.step(np.zeros(2, dtype=int))[1::2] for _ in range(4)], strict=True)
         env.close()
-        assert [path.name for path in folder.iterdir()] == ["monitor.csv"]
-        header, columns, *rows = (folder / "monitor.csv").read_text().splitlines()
-        assert header.startswith("#")
+        _, columns, *rows = (folder / "monitor.csv").read_text().splitlines()
         assert columns == "r,l,t"
         np.testing.assert_allclose([float(row.split(",")[0]) for row in rows], np.sum(rewards, axis=0), rtol=1e-5)
         assert [row.split(",")[1] for row in rows] == ["4", "4"]

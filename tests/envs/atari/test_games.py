@@ -45,15 +45,10 @@ def test_both_spellings(name: str, rom_id: str, title: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("Breakuot", "^game must be a single-player game of ale-py, got 'Breakuot'; did you mean Breakout"),
-        ("xxxxxx", "got 'xxxxxx'; examples are 'Breakout' and 'MsPacman'"),
-        ("combat", "^game must be a single-player game of ale-py, got 'combat'"),
-    ],
+    ("name", "hint"), [("Breakuot", "did you mean Breakout"), ("xxxxxx", "examples are"), ("combat", "")]
 )
-def test_unknown_games(name: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_unknown_games(name: str, hint: str) -> None:
+    with pytest.raises(ValueError, match=f"^game must be a single-player game of ale-py, got '{name}'.*{hint}"):
         rom_id_of(name)
 
 

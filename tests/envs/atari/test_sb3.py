@@ -10,8 +10,7 @@ import pytest
 from stable_baselines3 import A2C
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecMonitor
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_envs.atari import PAPER, make_atari, make_atari_vec
@@ -73,18 +72,6 @@ def test_what_stable_baselines_own_environment_gives(env: GymnasiumVecEnv) -> No
     reference.close()
 
 
-def test_one_game_needs_no_monitor_either() -> None:
-    """Stable-Baselines3 wraps a single environment by itself, unless it finds a Monitor inside."""
-    scores = Scores()
-    env = make_atari("Breakout", QUICK)
-    model = A2C("CnnPolicy", env, seed=0).learn(250, callback=scores)
-    assert scores.pieces > len(scores.told) > 0
-    assert [episode["r"] for episode in model.ep_info_buffer] == scores.told
-    _, lengths = evaluate_policy(model, env, 1, deterministic=False, return_episode_rewards=True)
-    assert 60 < lengths[0] <= QUICK.max_steps
-    env.close()
-
-
 def test_evaluation_is_of_whole_games(env: GymnasiumVecEnv) -> None:
     """Without a warning, which would say that lives were taken for games."""
     model = A2C("CnnPolicy", env, seed=0)
@@ -92,13 +79,6 @@ def test_evaluation_is_of_whole_games(env: GymnasiumVecEnv) -> None:
     assert len(scores) == 2
     assert min(lengths) > 60  # a life lasts about 30 steps
     assert max(lengths) <= QUICK.max_steps
-
-
-def test_a_monitor_that_would_take_lives_for_games_is_warned_of(env: GymnasiumVecEnv) -> None:
-    assert env.env_is_wrapped(Monitor) == [True, True]
-    assert env.env_is_wrapped(VecMonitor) == [False, False]
-    with pytest.warns(UserWarning, match="already wrapped with a `Monitor`"):
-        VecMonitor(env)
 
 
 def test_an_agent_given_the_vector_environment_itself_logs_whole_games() -> None:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from typing import Any
 
 import numpy as np
@@ -82,35 +82,19 @@ def test_observations_show_the_state(options: dict[str, Any], observation: str) 
     world = CollectObjects(**options, observation=observation)
     rules = rooms_of(world)
     states = list(rules.states())
-    observations = world.observe(state_of(world, states))
-    if observation == "rgb":
-        wall, floor = world_colors(world, rules)
-    for state, seen in zip(states, observations, strict=True):
+    scenes: dict[Any, set[bytes]] = defaultdict(set)
+    for state, seen in zip(states, world.observe(state_of(world, states)), strict=True):
         assert world.observation_space.contains(seen)
         cell, first, second = state
         if observation == "planes":
             np.testing.assert_array_equal(seen, drawn_planes(rules.lines, rules.first, rules.second, state))
         elif observation == "state":
             assert seen.tolist() == [*cell, first, second]
-        else:
-            colors = {"agent": tuple(seen[cell])}
-            for name, place, there in (("first", rules.first, first), ("second", rules.second, second)):
-                if place != cell:
-                    colors[name] = tuple(seen[place])
-                    assert (colors[name] != floor) == there
-            assert len({*colors.values(), wall, floor}) == len(colors) + 2 - sum(
-                color == floor for color in colors.values()
-            )
-
-
-def world_colors(world: CollectObjects, rules: Any) -> tuple[Any, Any]:
-    """The colors of walls and of the floor, seen where nothing else is."""
-    agent, *others = [cell for cell in rules.cells() if cell not in (rules.first, rules.second)]
-    seen = world.observe(state_of(world, [(agent, True, True)]))[0]
-    floors = {tuple(seen[cell]) for cell in others}
-    walls = {tuple(seen[cell]) for cell in np.ndindex(world.map.shape) if not rules.free(cell)}
-    assert len(floors) == len(walls) == 1
-    return walls.pop(), floors.pop()
+        else:  # the agent hides an object in its cell
+            scenes[cell, first and cell != rules.first, second and cell != rules.second].add(seen.tobytes())
+            assert (seen[cell] != seen[rules.cells()[0 if cell != rules.cells()[0] else 1]]).any()
+    pictures = [picture for seen in scenes.values() for picture in seen]
+    assert len(pictures) == len(scenes) == len(set(pictures))
 
 
 @pytest.mark.parametrize("options", WORLDS.values(), ids=WORLDS.keys())
@@ -151,22 +135,22 @@ def test_states_live_where_the_constants_live() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "name"),
     [
-        ({"objects": ((2.7, 10), (9, 10))}, r"objects .* \(\(2\.7, 10\), \(9, 10\)\)"),
-        ({"objects": ((0, 0), (9, 10))}, r"objects .* \(0, 0\), a wall"),
-        ({"objects": ((2, 10), (20, 1))}, r"objects .* map .*\(13, 13\).* \(20, 1\)"),
-        ({"objects": ((2, 10), (2, 10))}, r"objects .* different .* \(\(2, 10\), \(2, 10\)\)"),
-        ({"objects": ((2, 10),)}, r"objects .* two .* \(\(2, 10\),\)"),
-        ({"objects": "12"}, r"objects .* pairs, got '12'"),
-        ({"layout": ["1 #2"]}, r"objects .* reachable.* \(0, 1\) to \(0, 0\) .* \(0, 3\)"),
-        ({"layout": ["12"]}, "layout .* start"),
-        ({"layout": ["12#S"], "objects": ((0, 0), (0, 3))}, "layout .* start"),
-        ({"layout": ["1 2 1"]}, r"layout .* one '1' and one '2'.*\(0, 0\), \(0, 4\)"),
-        ({"observation": "pixels"}, "observation .*'planes'.* 'pixels'"),
-        ({"wrong_order": "punish"}, "wrong_order .*'ignore'.* 'punish'"),
+        ({"objects": ((2.7, 10), (9, 10))}, "objects"),
+        ({"objects": ((0, 0), (9, 10))}, "objects"),
+        ({"objects": ((2, 10), (20, 1))}, "objects"),
+        ({"objects": ((2, 10), (2, 10))}, "objects"),
+        ({"objects": ((2, 10),)}, "objects"),
+        ({"objects": "12"}, "objects"),
+        ({"layout": ["1 #2"]}, "objects"),
+        ({"layout": ["12"]}, "layout"),
+        ({"layout": ["12#S"], "objects": ((0, 0), (0, 3))}, "layout"),
+        ({"layout": ["1 2 1"]}, "layout"),
+        ({"observation": "pixels"}, "observation"),
+        ({"wrong_order": "punish"}, "wrong_order"),
     ],
 )
-def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+def test_bad_options_are_named(options: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must "):
         CollectObjects(**options)

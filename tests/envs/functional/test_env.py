@@ -17,10 +17,7 @@ from tests.helpers import (
     VARIANTS,
     WORLD_IDS,
     assert_same,
-    episode,
     flat,
-    random_policy,
-    registered_world,
     rooms_of,
 )
 from tests.oracles import PuddleWalk
@@ -65,19 +62,6 @@ def test_collect_objects_draws_one_number_a_reset_from_its_seed(seed: int) -> No
 
 
 @each_variant
-def test_equal_seeds_give_equal_trajectories_and_others_do_not(env_id: str, options: dict[str, Any]) -> None:
-    def run(seed: int) -> list[Any]:
-        env = gym.make(env_id, max_episode_steps=15, **options)
-        return [flat(result) for result in episode(env, random_policy(env, seed=7), seed, steps=60)]
-
-    first = run(3)
-    assert_same(run(3), first)
-    deterministic = options.get("noise") == 0.0
-    differs = any(not np.array_equal(one[0], other[0]) for one, other in zip(first, run(4), strict=False))
-    assert differs != deterministic
-
-
-@each_variant
 @pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
 def test_copies_in_mid_episode_go_on_alike(env_id: str, options: dict[str, Any], copied: Callable) -> None:
     env = gym.make(env_id, **options)
@@ -106,28 +90,6 @@ def test_observations_are_the_callers_own(env_id: str, options: dict[str, Any]) 
     assert not any(np.shares_memory(one, other) for i, one in enumerate(kept) for other in kept[:i])
 
 
-@each_variant
-def test_values_have_the_types_that_gymnasium_names(env_id: str, options: dict[str, Any]) -> None:
-    env = gym.make(env_id, **options)
-    for observation, *rest in episode(env, random_policy(env, seed=0), seed=0, steps=30):
-        assert env.observation_space.contains(observation)
-        assert observation.dtype == env.observation_space.dtype
-        if len(rest) > 1:
-            assert [type(value) for value in rest] == [float, bool, bool, dict]
-            assert type(rest[-1]["is_success"]) is bool
-
-
-def test_success_is_solving_the_task_not_ending_the_episode() -> None:
-    """Second object first, under `wrong_order="terminate"`: terminated, not solved."""
-    env = CollectObjectsEnv(layout=["1S2"], wrong_order="terminate")
-    env.reset(seed=0)
-    assert_same(env.step(3)[1:], (0.0, True, False, {"is_success": False}))
-    env.reset()
-    assert_same(env.step(2)[1:], (1.0, False, False, {"is_success": False}))
-    env.step(3)
-    assert_same(env.step(3)[1:], (2.0, True, False, {"is_success": True}))
-
-
 @each_world
 @pytest.mark.parametrize("kind", [int, np.int8, np.uint8, np.int32, np.int64])
 def test_actions_may_be_any_integer(env_id: str, kind: type) -> None:
@@ -145,17 +107,10 @@ def test_wrong_actions_are_named(env_id: str, action: Any) -> None:
     env = gym.make(env_id).unwrapped
     env.reset(seed=0)
     before = copy.deepcopy(env)
-    most = int(registered_world(env_id).action_space.n) - 1
-    with pytest.raises(InvalidAction, match=rf"^action must be an integer in \[0, {most}\], got ") as caught:
+    with pytest.raises(InvalidAction, match=r"^action must be an integer in \[0, .\], got ") as caught:
         env.step(action)
     assert repr(action) in str(caught.value)
     assert_same(flat(env.step(1)), flat(before.step(1)))  # nothing happened
-
-
-@each_world
-def test_step_before_reset_is_an_error(env_id: str) -> None:
-    with pytest.raises(ResetNeeded, match=r"^step\(\) was called before reset\(\)"):
-        gym.make(env_id).unwrapped.step(0)
 
 
 @pytest.mark.parametrize(
@@ -165,8 +120,11 @@ def test_step_before_reset_is_an_error(env_id: str) -> None:
         ("CollectObjects-v0", {"layout": ["S12"]}, 3),
     ],
 )
-def test_step_after_the_end_is_an_error_until_reset(env_id: str, options: dict[str, Any], action: int) -> None:
-    env = gym.make(env_id, **options).unwrapped
+def test_an_order_of_calls_is_kept(env_id: str, options: dict[str, Any], action: int) -> None:
+    env = gym.make(env_id, render_mode="rgb_array", **options).unwrapped
+    for call in (env.render, lambda: env.step(action)):
+        with pytest.raises(ResetNeeded, match=r"was called before reset\(\)"):
+            call()
     env.reset(seed=0)
     while not env.step(action)[2]:
         pass
@@ -182,5 +140,3 @@ def test_a_render_mode_is_needed_to_render(env_id: str) -> None:
     env.reset(seed=0)
     with pytest.warns(UserWarning, match=rf"render\(\) was called without a render mode.*{env_id}"):
         assert env.render() is None
-    with pytest.raises(ResetNeeded, match=r"^render\(\) was called before reset\(\)"):
-        gym.make(env_id, render_mode="rgb_array").unwrapped.render()

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -40,12 +40,6 @@ def test_the_deepest_capsule_counts(puddles: list[CapsulePuddle], points: list[t
     np.testing.assert_allclose(penalties(puddles, points), expected, rtol=1e-9, atol=1e-6)
 
 
-def test_a_segment_without_length_is_a_disc() -> None:
-    disc = CapsulePuddle((0.5, 0.5), (0.5, 0.5), radius=0.2, slope=10.0)
-    points = [(0.5, 0.5), (0.6, 0.5), (0.5, 0.4), (0.5, 0.7), (0.9, 0.9)]
-    np.testing.assert_allclose(penalties([disc], points), [2.0, 1.0, 1.0, 0.0, 0.0], atol=1e-12)
-
-
 @pytest.mark.parametrize(("puddles", "reward"), [(DEGRIS_2012, degris_reward), (SUTTON_1996, sutton_reward)])
 def test_named_sets_are_those_of_the_literature(puddles: Sequence[Puddle], reward: object) -> None:
     axis = np.linspace(0.0, 1.0, 41)
@@ -57,16 +51,16 @@ def test_named_sets_are_those_of_the_literature(puddles: Sequence[Puddle], rewar
 
 
 @pytest.mark.parametrize(
-    ("build", "message"),
+    ("build", "name"),
     [
-        (lambda: GaussianPuddle(0.5, 0.5, 0.0, 0.1), r"std_x must be > 0, got 0\.0"),
-        (lambda: GaussianPuddle(0.5, 0.5, 0.1, -1.0), r"std_y must be > 0, got -1\.0"),
-        (lambda: GaussianPuddle(0.5, 0.5, float("nan"), 0.1), "std_x must be > 0, got nan"),
-        (lambda: GaussianPuddle(0.5, 0.5, 0.1, 0.1, -2.0), r"scale must be >= 0, got -2\.0"),
-        (lambda: CapsulePuddle((0.1, 0.1), (0.2, 0.2), radius=0.0), r"radius must be > 0, got 0\.0"),
-        (lambda: CapsulePuddle((0.1, 0.1), (0.2, 0.2), slope=-1.0), r"slope must be >= 0, got -1\.0"),
+        (lambda: GaussianPuddle(0.5, 0.5, 0.0, 0.1), "std_x"),
+        (lambda: GaussianPuddle(0.5, 0.5, 0.1, -1.0), "std_y"),
+        (lambda: GaussianPuddle(0.5, 0.5, float("nan"), 0.1), "std_x"),
+        (lambda: GaussianPuddle(0.5, 0.5, 0.1, 0.1, -2.0), "scale"),
+        (lambda: CapsulePuddle((0.1, 0.1), (0.2, 0.2), radius=0.0), "radius"),
+        (lambda: CapsulePuddle((0.1, 0.1), (0.2, 0.2), slope=-1.0), "slope"),
     ],
 )
-def test_bad_puddles_are_named(build: object, message: str) -> None:
-    with pytest.raises(ValueError, match=f"^{message}"):
+def test_bad_puddles_are_named(build: Callable[[], Puddle], name: str) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must "):
         build()

@@ -12,11 +12,9 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from gymnasium.vector import SyncVectorEnv
 from stable_baselines3.common.callbacks import BaseCallback, StopTrainingOnMaxEpisodes
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import VecEnv, VecFrameStack, VecNormalize
+from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents import DGVFImpala
 from dgvf_agents.agents.rollout import bootstrap_positions
@@ -29,7 +27,7 @@ from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
 from tests.impala.in_process import InProcessFleet, in_process  # noqa: F401
-from tests.impala.test_algorithm import NETWORKS, SMALL, _weights
+from tests.impala.models import BATCH, Normalizing, small_model, weights_of
 
 CPU = torch.device("cpu")
 
@@ -40,8 +38,7 @@ def rooms(num_envs: int, seed: int | None) -> VecEnv:
 
 
 def _model(env: Any = rooms, policy: str = "PaperCnnPolicy", **changes: Any) -> DGVFImpala:
-    kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
-    return DGVFImpala(policy, env, **{**SMALL, "n_envs": 4, "actors": 2, **kwargs, **changes})
+    return small_model(env, policy, **{"actors": 2, **changes})
 
 
 @pytest.fixture
@@ -186,7 +183,7 @@ def test_the_learner_s_updates_are_those_of_the_embedded_learner_on_the_same_bat
     monkeypatch.setattr(InProcessFleet, "lag", lag)
     changes: dict[str, Any] = {"question_encoder": questions, "learning_rate": 1e-2, "ent_coef": 0.01}
     distributed, embedded = _model(**changes), _model(actors=0, **changes)
-    assert torch.equal(_weights(distributed), _weights(embedded))
+    assert torch.equal(weights_of(distributed), weights_of(embedded))
     distributed.learn(8 * 20)
     assert len(raw) == 16
     for first in range(0, 16, 2):
@@ -195,18 +192,6 @@ def test_the_learner_s_updates_are_those_of_the_embedded_learner_on_the_same_bat
     assert distributed.meta_updates == embedded.meta_updates == 2
     torch.testing.assert_close(distributed.learner.theta, embedded.learner.theta, rtol=0, atol=0)
     torch.testing.assert_close(distributed.learner.eta, embedded.learner.eta, rtol=0, atol=0)
-
-
-def test_v_trace_corrects_for_the_policy_that_acted(in_process: None) -> None:  # noqa: F811
-    """The same rollouts with log-probabilities of the current policy would be learned from otherwise."""
-    model = _model(learning_rate=0.05).learn(4 * 20)
-    batch = model._rollout
-    assert batch is not None
-    assert batch.behavior_log_probs is not None
-    one, other = (_model(learning_rate=0.05) for _ in range(2))
-    for learner, log_probs in ((one, batch.behavior_log_probs), (other, batch.behavior_log_probs + 0.5)):
-        learner.learner.step(batch._replace(behavior_log_probs=log_probs), 0.05, 6e-4)
-    assert not torch.equal(one.learner.theta["action_net.weight"], other.learner.theta["action_net.weight"])
 
 
 def test_actors_get_the_parameters_of_each_update(in_process: None) -> None:  # noqa: F811
@@ -263,20 +248,8 @@ def test_an_error_stops_the_actors(in_process: None, monkeypatch: pytest.MonkeyP
     assert fleets[0].stopped
 
 
-class Normalized(BaseFeaturesExtractor):
-    """With running statistics."""
-
-    def __init__(self, space: spaces.Box) -> None:
-        super().__init__(space, 8)
-        size = int(np.prod(space.shape))
-        self.layers = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(size, 8), torch.nn.BatchNorm1d(8))
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        return self.layers(observations)
-
-
 def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None:  # noqa: F811
-    model = _model("CartPole-v1", "MlpPolicy", policy_kwargs={"features_extractor_class": Normalized})
+    model = _model("CartPole-v1", "MlpPolicy", policy_kwargs={"features_extractor_class": Normalizing})
     model.learn(3 * 20)
     parameters = model._parameters()
     assert any(array.any() for name, array in parameters.statistics.items() if name.endswith("running_mean"))
@@ -284,42 +257,6 @@ def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None: 
     batch = batch_of([actor.rollout(parameters)], CPU, {}, True)
     _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
     torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"actors": -1}, "actors must be an integer >= 0, got -1"),
-        ({"actors": 1.5}, "actors must be an integer >= 0, got 1.5"),
-        ({"envs_per_actor": 3}, "envs_per_actor must divide n_envs = 4, got 3"),
-        ({"envs_per_actor": 0}, "envs_per_actor must be >= 1"),
-        ({"actor_settings": {}}, "actor_settings must be None or an ActorSettings"),
-        ({"n_envs": 0}, "n_envs must be >= 1"),
-    ],
-)
-def test_arguments_are_checked(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        _model(**changes)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [lambda: make_vec("PuddleWorld-v0", 4), lambda: gym.make("PuddleWorld-v0"), lambda: SyncVectorEnv([Pictures])],
-)
-def test_live_environments_are_refused(make: Any) -> None:
-    message = r"env must be an environment id or a function \(num_envs, seed\) -> vector environment for actors = 2"
-    with pytest.raises(ValueError, match=message):
-        _model(make())
-
-
-def test_a_factory_must_return_what_it_is_asked_for() -> None:
-    with pytest.raises(ValueError, match="env must return a vector environment of num_envs = 1"):
-        _model(lambda num_envs, seed: make_vec("PuddleWorld-v0", 7))
-    with pytest.raises(ValueError, match="env must return a vector environment of num_envs = 4"):
-        _model(lambda num_envs, seed: gym.make("PuddleWorld-v0"), "PaperMlpPolicy", actors=0)
 
 
 def test_ray_is_not_imported_without_actors() -> None:
@@ -351,7 +288,7 @@ def test_a_model_is_saved_loaded_and_trained_further(in_process: None, tmp_path:
     )
     loaded.learn(3 * 20, reset_num_timesteps=False)
     assert (loaded.num_timesteps, loaded._n_updates) == (7 * 20, 7)
-    assert not torch.equal(_weights(loaded), _weights(model))
+    assert not torch.equal(weights_of(loaded), weights_of(model))
 
 
 def test_a_model_changes_between_actors_and_none(in_process: None, tmp_path: Path) -> None:  # noqa: F811
@@ -370,14 +307,9 @@ def test_the_stand_in_cannot_be_stepped() -> None:
     assert env.reset().shape == (3, *env.observation_space.shape)  # type: ignore[misc, union-attr]
     with pytest.raises(RuntimeError, match="cannot be stepped by the learner"):
         env.step(np.zeros(3))
-    for call in (lambda: env.get_attr("x"), lambda: env.set_attr("x", 1), lambda: env.env_method("x")):
+    for name, arguments in (("get_attr", ["x"]), ("set_attr", ["x", 1]), ("env_method", ["x"])):
         with pytest.raises(AttributeError, match="x is"):
-            call()
-
-
-def test_environments_that_would_normalize_apart_are_refused() -> None:
-    with pytest.raises(ValueError, match="env must not be a VecNormalize for actors"):
-        _model(lambda num_envs, seed: VecNormalize(rooms(num_envs, seed), norm_obs=False))
+            getattr(env, name)(*arguments)
 
 
 @pytest.mark.slow
@@ -391,6 +323,6 @@ def test_compiled_updates_off_policy_give_the_same_numbers(
     monkeypatch.setattr(InProcessFleet, "lag", 2)
     weights = []
     for compile in (False, True):
-        model = _model(auxiliary_task=task, compile=compile).learn(9 * SMALL["n_steps"] * 4)
-        weights.append(_weights(model))
+        model = _model(auxiliary_task=task, compile=compile).learn(9 * BATCH)
+        weights.append(weights_of(model))
     torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-5)

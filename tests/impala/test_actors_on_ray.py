@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import random
 import signal
@@ -24,16 +23,14 @@ pytest.importorskip("ray")
 
 from dgvf_agents import DGVFImpala
 from dgvf_agents.impala.cluster import connect
-from dgvf_agents.impala.fleet import ActorFailedError, ActorFleet
+from dgvf_agents.impala.fleet import ActorFleet
 from dgvf_agents.impala.settings import ActorSettings
 from tests.impala import faulty_worlds
 from tests.impala.faulty_worlds import FaultyWorld, NumberedWorld, small_rooms
-from tests.impala.test_algorithm import NETWORKS, SMALL, _weights
+from tests.impala.models import BATCH, STEPS, small_model, weights_of
 
 register_pickle_by_value(faulty_worlds)  # actors need not find the tests
-BATCH = 4 * SMALL["n_steps"]
 QUICK = ActorSettings(timeout=60.0, first_delay=0.0, cpus_per_actor=0.1)
-TINY = {"features_extractor_kwargs": {"features_dim": 16}}
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -56,9 +53,7 @@ def _connected() -> Any:
 
 
 def _model(env: Any = small_rooms, policy: str = "PaperCnnPolicy", **changes: Any) -> DGVFImpala:
-    kwargs = {"policy_kwargs": NETWORKS[policy]} if policy in NETWORKS else {}
-    given = {**SMALL, "n_envs": 4, "actors": 2, "actor_settings": QUICK, **kwargs, **changes}
-    return DGVFImpala(policy, env, **given)
+    return small_model(env, policy, **{"actors": 2, "actor_settings": QUICK, **changes})
 
 
 class Watch(BaseCallback):
@@ -106,10 +101,10 @@ def test_training_goes_on_while_actors_are_ended(ray: Any) -> None:
 
     watch = Watch({25: end(0), 60: end(1), 61: end(0)})
     model = _model(seed=3)
-    before = _weights(model)
+    before = weights_of(model)
     model.learn(200 * BATCH, watch)
     assert (model._n_updates, model.num_timesteps) == (200, 200 * BATCH)
-    assert not (_weights(model) == before).all()
+    assert not (weights_of(model) == before).all()
     counts = watch.fleet.counts
     assert counts["deaths"] >= 2
     assert counts["restarts"] >= 1  # the last one may still be due
@@ -135,7 +130,7 @@ def test_each_rollout_is_used_once_although_actors_die_after_they_answered(ray: 
                     os.kill(process, signal.SIGKILL)
     finally:
         fleet.stop()
-    assert len(numbers) == len(set(numbers)) == 20 * 2 * SMALL["n_steps"] * 2
+    assert len(numbers) == len(set(numbers)) == 20 * 2 * STEPS * 2
     assert fleet.counts["deaths"] >= 2
     assert fleet.counts["restarts"] >= 1  # the last one may still be due
 
@@ -148,27 +143,11 @@ def test_parameters_lag_no_more_than_calls_in_flight_allow(ray: Any) -> None:
     assert watch.logs[-1]["actors/policy_lag_max"] == 0
 
 
-def test_an_environment_that_raises_is_replaced(ray: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    env, watch = FaultyWorld("raise", 12, tmp_path / "raised"), Watch()
-    with caplog.at_level(logging.WARNING, "dgvf_agents.impala"):
-        model = _model(env, "MlpPolicy", actors=1).learn(30 * BATCH, watch)
-    assert model._n_updates == 30
-    assert watch.fleet.counts["errors"] == watch.fleet.counts["restarts"] == 1
-    assert "actor 0: its environment raised ValueError('the lamp is broken'); it is called again" in caplog.text
-
-
-def test_an_environment_that_always_raises_ends_training(ray: Any) -> None:
-    settings = ActorSettings(max_failures=2, first_delay=0.0, namespace="always")
-    message = r"actor 0 failed 2 times in a row, and max_failures is 2; the last time: its environment raised ValueErr"
-    with pytest.raises(ActorFailedError, match=message):
-        _model(FaultyWorld("raise", 3), "MlpPolicy", actors=1, actor_settings=settings).learn(BATCH)
-    assert _named(ray, "always") == []
-
-
 @pytest.mark.parametrize(
-    ("kind", "count"), [pytest.param("hang", "timeouts", marks=pytest.mark.slow), ("exit", "deaths")]
+    ("kind", "count"),
+    [("raise", "errors"), ("exit", "deaths"), pytest.param("hang", "timeouts", marks=pytest.mark.slow)],
 )
-def test_an_environment_that_does_not_answer_is_replaced(ray: Any, tmp_path: Path, kind: str, count: str) -> None:
+def test_an_environment_that_fails_is_replaced(ray: Any, tmp_path: Path, kind: str, count: str) -> None:
     settings = ActorSettings(timeout=8.0, first_delay=0.0)
     watch = Watch()
     env = FaultyWorld(kind, 12, tmp_path / "failed")

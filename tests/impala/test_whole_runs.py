@@ -108,5 +108,5 @@ def test_rollouts_hold_the_log_probabilities_of_the_policy_that_acted() -> None:
     assert rollout is not None
     expected = acted(theta, env.rollouts()[0]).behavior_log_probs
     torch.testing.assert_close(rollout.behavior_log_probs, expected)
-    (later,) = (acted(state_of(model).theta, env.rollouts()[0]).behavior_log_probs,)
+    later = acted(state_of(model).theta, env.rollouts()[0]).behavior_log_probs
     assert not torch.allclose(later, expected)

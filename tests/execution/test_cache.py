@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 import torch
@@ -75,7 +75,8 @@ def test_a_function_that_is_found_counts_as_used(folder: Path) -> None:
 
 
 def test_leftovers_of_killed_processes_are_deleted_and_other_files_kept(folder: Path) -> None:
-    folder.mkdir(mode=0o700)
+    assert cache_folder() == folder
+    assert folder.stat().st_mode & 0o777 == 0o700
     kept = [folder / name for name in ("notes.txt", "results", ".slot-0.lock", COMPILER)]
     leftovers = [folder / name for name in (".building-abc", f".{OLD}.lock")]
     for path in (*kept, *leftovers):
@@ -132,32 +133,17 @@ def test_a_folder_that_others_can_write_is_refused(
             find(OLD)
 
 
-def test_the_folder_is_its_owners_alone(folder: Path) -> None:
-    assert cache_folder() == folder
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def no_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in (FOLDER, "XDG_CACHE_HOME", "HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-
-
-def no_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv(FOLDER, str(tmp_path / "file" / "compiled"))
-
-
-def open_to_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    tmp_path.chmod(0o777)
-
-
-@pytest.mark.parametrize("hinder", [no_home, no_folder, open_to_all])
+@pytest.mark.parametrize("hindrance", ["no home", "no folder", "open to all"])
 def test_without_a_folder_updates_run_eagerly_after_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hinder: Callable[..., None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindrance: str
 ) -> None:
-    hinder(monkeypatch, tmp_path)
+    (tmp_path / "file").touch()
+    tmp_path.chmod(0o777)
+    monkeypatch.setenv(FOLDER, str(tmp_path if hindrance == "open to all" else tmp_path / "file" / "compiled"))
+    if hindrance == "no home":
+        for name in (FOLDER, "XDG_CACHE_HOME", "HOME"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setattr(Compilation, "_warned", False)
     compiled = Compiled(lambda x: 13 * x, Compilation(True))
     compiled.prepare(torch.ones(2))
@@ -190,16 +176,18 @@ class Pair(NamedTuple):
 def test_results_keep_their_classes_in_a_file_without_pickle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.ones(2)
     result = (Pair(x, {"a": [x, None], "b": (x,)}), SampledActions(x, None))
-    written = Interface(template(result), [("input", 1), ("output", 0)], 2)
-    for graph in ("build_library", "load_library"):
-        monkeypatch.setattr(cache, graph, lambda *arguments: None)
-    build(SimpleNamespace(forward=None, backward=None, interface=written), tmp_path)  # type: ignore[arg-type]
+    graphs: Any = SimpleNamespace(
+        forward=None, backward=None, interface=Interface(template(result), [("input", 1), ("output", 0)], 2)
+    )
+    monkeypatch.setattr(cache, "load_libraries", lambda folder: (None, None))
+    monkeypatch.setattr(cache, "Passes", lambda forward, backward, interface: interface)
     monkeypatch.setattr(pickle, "loads", None)
-    read = cache._decoded((tmp_path / INTERFACE).read_bytes())
-    assert read == written
+    build(graphs, tmp_path)
+    read = cast(Interface, load(tmp_path))
+    assert read == graphs.interface
     assert [type(part) for part in read.result] == [Pair, SampledActions]
+    whole = (tmp_path / INTERFACE).read_bytes()
     for old, new in ((b'"Pair"', b'"Missing"'), (b'"others"', b'"more"'), (b'"Pair"', b'"Path"')):
-        (tmp_path / INTERFACE).write_bytes((tmp_path / INTERFACE).read_bytes().replace(old, new))
+        (tmp_path / INTERFACE).write_bytes(whole.replace(old, new))
         with pytest.raises(ValueError, match="not here"):
             load(tmp_path)
-        build(SimpleNamespace(forward=None, backward=None, interface=written), tmp_path)  # type: ignore[arg-type]

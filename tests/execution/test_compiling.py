@@ -19,7 +19,7 @@ from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution import jobs
 from dgvf_agents.execution.cache import FORWARD, cache_folder
-from dgvf_agents.execution.compiling import FIRST_COMPILED_UPDATE, LONG_ENOUGH, Compilation, Compiled
+from dgvf_agents.execution.compiling import LONG_ENOUGH, Compilation, Compiled
 from dgvf_agents.execution.jobs import CompilationError
 from dgvf_agents.execution.task import Task, pickled
 from dgvf_agents.execution.trace import Graphs
@@ -131,11 +131,6 @@ class Frozen(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_parameter_that_is_no_argument_is_a_constant() -> None:
-    assert Compiled(Frozen().scaled)(torch.ones(2)).tolist() == [3.0, 3.0]
-
-
-@pytest.mark.slow
 def test_a_function_that_cannot_be_pickled_is_compiled_in_this_process() -> None:
     lock = threading.Lock()
 
@@ -162,17 +157,6 @@ def test_a_process_of_other_code_compiles_nothing(tmp_path: Path, monkeypatch: p
     with pytest.raises(RuntimeError, match="source code has changed"):
         jobs.compile_into_cache("0" * 32, parcel)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_an_error_of_the_function_is_not_taken_for_a_missing_compiler() -> None:
-    def broken(x: Tensor) -> Tensor:
-        raise ValueError("the compiler is fine")
-
-    with pytest.raises(CompilationError, match="the compiler is fine"):
-        Compiled(broken)(torch.ones(2))
-    with pytest.raises(ValueError, match="the compiler is fine"):
-        Compiled(broken, Compilation(False))(torch.ones(2))
 
 
 def test_a_crash_of_the_compiling_process_does_not_reach_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,13 +221,3 @@ def test_an_environment_variable_disables_compilation(monkeypatch: pytest.Monkey
     before = set(cache_folder().glob("*"))
     assert Compiled(lambda x: 5 * x, Compilation(True))(torch.ones(2)).tolist() == [5.0, 5.0]
     assert set(cache_folder().glob("*")) == before
-
-
-def test_auto_compiles_in_long_training_from_a_fixed_update_on() -> None:
-    compilation = Compilation("auto")
-    compilation.last_update = LONG_ENOUGH - 1
-    assert not compilation.planned
-    assert not compilation.active_at(LONG_ENOUGH)
-    compilation.last_update = LONG_ENOUGH
-    assert compilation.planned
-    assert [compilation.active_at(FIRST_COMPILED_UPDATE + i) for i in (-1, 0)] == [False, True]

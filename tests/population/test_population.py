@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.core.optimizers import RMSProp
+from dgvf_agents.core.optimizers import SGD, RMSProp
 from dgvf_agents.core.types import Params
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY
@@ -85,12 +85,14 @@ CASES: dict[str, dict[str, Any]] = {
     "none": {"auxiliary_task": "none"},
     "Adam": {"use_rms_prop": False},
     "annealed coefficient, head rate": {"head_rate": 0.5, "auxiliary_coefficient": lambda progress: 0.2 * progress},
+    "SGD": {"inner_optimizer": SGD(), "encoder_mode": "joint"},
+    "pixel control": {"env_id": "CollectObjectsSmall-v0", "auxiliary_task": "pixel-control"},
     "images": {"env_id": "CollectObjectsSmall-v0", "meta_epsilon": 1e-4},  # rounding moves tiny meta-gradients
 }
 
 OWN: list[dict[str, Any]] = [
-    {"learning_rate": 2e-3, "gamma": 0.9, "meta_max_grad_norm": 0.01},
-    {"ent_coef": lambda progress: 0.1 * progress, "vf_coef": 0.1, "auxiliary_coefficient": 0.1},
+    {"learning_rate": 2e-3, "gamma": 0.9, "meta_max_grad_norm": 0.01, "max_grad_norm": 0.1},
+    {"ent_coef": lambda progress: 0.1 * progress, "vf_coef": 0.1, "auxiliary_coefficient": 0.1, "rms_prop_eps": 1e-3},
     {"meta_learning_rate": lambda progress: 1e-2 * progress, "meta_skip_norm": 1e-6},
 ]
 """Settings of the members."""

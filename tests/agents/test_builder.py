@@ -55,23 +55,6 @@ def test_a_rollout_holds_final_observations() -> None:
     assert rollout.segment_end.tolist()[-1] == [True] * 3
 
 
-@pytest.mark.parametrize("given", [{}, {"index_terminated": False}, {"index_terminated": True}])
-def test_terminated_episodes_are_indexed_where_asked_for(given: dict[str, bool]) -> None:
-    builder = RolloutBuilder(3, 2, gym.spaces.Box(0, 9, (1,), np.float32), **given)
-    ends = np.array([[True, True], [False, True], [False, False]])
-    for t in range(3):
-        infos = [
-            {"terminal_observation": np.zeros(1), "TimeLimit.truncated": i == 0} if ends[t, i] else {} for i in (0, 1)
-        ]
-        builder.observe(np.zeros((2, 1)))
-        _add(builder, np.zeros(2), np.zeros(2), ends[t], np.zeros((2, 1)), infos)
-    rollout = builder.build()
-    assert torch.argwhere(rollout.truncated).tolist() == [[0, 0]]
-    index, slot = bootstrap_positions(ends if given.get("index_terminated") else ends * [True, False])
-    assert rollout.bootstrap_index.tolist() == index.tolist()
-    assert rollout.bootstrap_slot.tolist() == slot.tolist()
-
-
 @given(st.integers(1, 6), st.integers(1, 5), st.data())
 def test_every_step_that_bootstraps_finds_its_own_observation(steps: int, num_envs: int, data: st.DataObject) -> None:
     flags = data.draw(st.lists(st.booleans(), min_size=steps * num_envs, max_size=steps * num_envs))
@@ -172,41 +155,6 @@ def test_images_are_channels_last_on_the_cpu() -> None:
         assert observations.flatten(0, 1).is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize("off_policy", [False, True])
-def test_a_half_filled_builder_continues_in_another(off_policy: bool) -> None:
-    seen, rewards = np.random.default_rng(0).random((4, 2, 3)), np.arange(6.0).reshape(3, 2)
-    space, over = gym.spaces.Box(0, 1, (3,), np.float32), {"terminal_observation": np.full(3, 0.5)}
-    builders = [RolloutBuilder(3, 2, space, off_policy=off_policy) for _ in range(2)]
-    log_probs = -torch.rand(3, 2)
-    for t in range(3):
-        if t == 2:
-            builders[1].set_state(builders[0].get_state())
-        for builder in builders if t == 2 else builders[:1]:
-            builder.observe(seen[t])
-            infos = [over if t == 1 else {}, {}]
-            _add(builder, np.full(2, t), rewards[t], np.array([t == 1, False]), seen[t + 1], infos, log_probs[t])
-    one, other = (builder.build() for builder in builders)
-    for name in one.given().keys() - {"statistics"}:
-        assert torch.equal(getattr(one, name), getattr(other, name)), name
-    assert one.behavior_log_probs is None or torch.equal(one.behavior_log_probs, log_probs)
-    assert (one.behavior_log_probs is not None) == off_policy
-    assert one.next_observations[1, 0].tolist() == [0.5] * 3  # type: ignore[index]
-    assert one.terminated.sum() == 1
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_rewards_and_observations_must_be_finite(bad: float) -> None:
-    rewards, seen = np.ones((4, 3)), np.zeros((5, 3, 2), dtype=np.float32)
-    rewards[2, 1] = bad
-    with pytest.raises(ValueError, match=f"^rewards must be finite, got {bad} from environment 1$"):
-        _filled(rewards, seen)
-    for t in (0, 2, 4):
-        wrong = seen.copy()
-        wrong[t, 2, 0] = bad
-        with pytest.raises(ValueError, match=f"^observations must be finite, got {bad} from environment 2$"):
-            _filled(np.ones((4, 3)), wrong)
-
-
 @pytest.mark.parametrize("is_dict", [False, True])
 def test_final_observations_must_be_finite(is_dict: bool) -> None:
     space: gym.Space = gym.spaces.Box(0, 1, (3,), np.float32)
@@ -219,60 +167,9 @@ def test_final_observations_must_be_finite(is_dict: bool) -> None:
         builder.build()
 
 
-@pytest.mark.parametrize(
-    ("by_time", "needed", "why"),
-    [
-        (True, True, "returns of a truncated episode are bootstrapped from it"),
-        (True, False, "returns of a truncated episode are bootstrapped from it"),
-        (False, True, "the auxiliary task reads it"),
-    ],
-)
-def test_a_missing_final_observation_is_reported_if_needed(by_time: bool, needed: bool, why: str) -> None:
-    builder = RolloutBuilder(1, 2, gym.spaces.Box(0, 1, (1,), np.float32), needs_final_observation=needed)
-    builder.observe(np.zeros((2, 1)))
-    with pytest.raises(ValueError, match=f"^infos must hold terminal_observation .* from environment 1: {why}"):
-        _add(
-            builder, np.zeros(2), np.zeros(2), np.array([False, True]), np.zeros((2, 1)),
-            [{}, {"TimeLimit.truncated": by_time}],
-        )  # fmt: skip
-
-
-def test_a_final_observation_that_is_not_needed_may_be_missing() -> None:
-    builder = RolloutBuilder(2, 2, gym.spaces.Box(0, 9, (1,), np.float32), needs_final_observation=False)
-    for t, infos in enumerate([[{}, {}], [{"terminal_observation": np.array([7.0])}, {}]]):
-        builder.observe(np.full((2, 1), t))
-        _add(builder, np.zeros(2), np.ones(2), np.array([t == 1, True]), np.full((2, 1), t + 1.0), infos)
-    rollout = builder.build()
-    assert rollout.terminated.tolist() == [[False, True], [True, True]]
-    assert rollout.next_observations.flatten().tolist() == [1.0, 1.0, 7.0, 2.0]  # type: ignore[union-attr]
-
-
 def test_observations_are_contiguous_whatever_the_layout_of_the_environments() -> None:
     seen = np.asfortranarray(np.arange(12.0).reshape(2, 2, 3))
     observed = RolloutBuilder(1, 2, gym.spaces.Box(0, 99, (2, 3), np.float64)).observe(seen)
     assert isinstance(observed, torch.Tensor)
     assert observed.is_contiguous()
     assert np.array_equal(observed.numpy(), seen)
-
-
-def test_dict_observations_and_actions_with_several_parts() -> None:
-    space = gym.spaces.Dict({"place": gym.spaces.Box(-9, 9, (2,), np.float64), "level": gym.spaces.Discrete(5)})
-    builder = RolloutBuilder(2, 2, space, (3,), np.float32)
-
-    def observed(t: int) -> dict[str, np.ndarray]:
-        return {"place": np.full((2, 2), t, np.float64), "level": np.full(2, t)}
-
-    over = {"terminal_observation": {"place": np.array([7.0, 8.0]), "level": 4}}
-    for t, infos in enumerate([[{}, over], [{}, {}]]):
-        done = np.array([False, bool(infos[1])])
-        builder.observe(observed(t))
-        _add(builder, np.full((2, 3), 0.5 + t), np.ones(2), done, observed(t + 1), infos)
-    rollout = builder.build({"encoder.mean": torch.ones(1)})
-    assert isinstance(rollout.observations, dict)
-    assert isinstance(rollout.next_observations, dict)
-    assert rollout.next_observations["place"][0].tolist() == [[1.0, 1.0], [7.0, 8.0]]
-    assert rollout.next_observations["level"].tolist() == [[1, 4], [2, 2]]
-    assert rollout.observations["level"].tolist() == [[0, 0], [1, 1]]
-    assert rollout.actions.shape == (2, 2, 3)
-    assert rollout.actions[1].unique().tolist() == [1.5]
-    assert rollout.statistics.keys() == {"encoder.mean"}

@@ -172,18 +172,6 @@ def test_a_worker_that_is_killed_while_another_works_is_named() -> None:
         _close(env)
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_living_workers_step_as_usual() -> None:
-    env = _subprocesses(("none", "none"), "fork")
-    try:
-        env.reset()
-        for _ in range(20):
-            observations, rewards, _, _ = step_watched(VecMonitor(env), np.zeros(2, np.int64))
-            assert (observations.shape, rewards.tolist()) == ((2, 2), [1.0, 1.0])
-    finally:
-        env.close()
-
-
 RUN_STEPS = 1600
 TRAIN = ["train", "puddle-world", "discovered", "--compile", "False", "--questions", "4", "--n-envs", "4"]
 TRAIN += ["--log-every", "200", "--steps", f"{RUN_STEPS}"]

@@ -28,8 +28,6 @@ from torch import nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
-from dgvf_agents.agents.rollout import bootstrap_positions, fill_buffer
-from dgvf_agents.core.types import Rollout
 from tests.agents.test_updates import BOX, Samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
@@ -161,13 +159,6 @@ def test_actions_follow_a_seed_that_is_set_later(tmp_path: Path) -> None:
     assert not torch.equal(runs[0], runs[2])
 
 
-def test_parameters_set_in_the_policy_itself_are_trained_on() -> None:
-    model = _model(auxiliary_task="none", learning_rate=1e-9)
-    model.policy.load_state_dict({name: torch.ones_like(v) for name, v in model.policy.state_dict().items()})
-    model.learn(10)
-    assert all((p - 1).abs().max() < 1e-6 for p in model.policy.parameters())
-
-
 class Noisy(BaseFeaturesExtractor):
     """Normalizes over the batch and drops units."""
 
@@ -280,18 +271,6 @@ def test_rollout_buffer_classes() -> None:
         _model(**kwargs, rollout_buffer_kwargs={"wrong": 1})
     with pytest.raises(AssertionError, match="DictRolloutBuffer must be used with Dict"):
         _model("Pendulum-v1", rollout_buffer_class=DictRolloutBuffer)
-
-
-def test_truncated_steps_are_shown_with_their_bootstrap() -> None:
-    model = _model(Samples(BOX, spaces.Discrete(2)), gamma=0.5, n_steps=1)
-    seen = torch.ones(1, 1, 3)
-    no, yes = torch.zeros(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.bool)
-    where = (torch.from_numpy(part) for part in bootstrap_positions(yes.numpy()))
-    rollout = Rollout(seen, torch.zeros(1, 1, dtype=torch.long), torch.full((1, 1), 3.0), no, yes, 2 * seen, *where)
-    buffer = RolloutBuffer(1, BOX, spaces.Discrete(2), gamma=0.5)
-    fill_buffer(buffer, model.policy, rollout, np.ones(1, bool))
-    expected = 3.0 + 0.5 * model.policy.predict_values(2 * seen[0]).item()
-    assert buffer.returns.item() == pytest.approx(expected)
 
 
 def test_a_policy_s_actions_reach_the_environment_within_its_space() -> None:

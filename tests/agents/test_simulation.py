@@ -13,7 +13,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecCheckNan, VecEnv, VecFrameStack, VecMonitor
 from torch import Tensor
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFImpala
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.simulation import Simulation, simulated_world
 from dgvf_agents.core.types import Params, SampledActions
@@ -24,6 +24,13 @@ from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 from tests.helpers import assert_same, own_vector_env
 
 B = 4
+
+
+@pytest.fixture(autouse=True)
+def simulated_and_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rollouts are simulated as in long training, and nothing runs compiled."""
+    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
 
 
 def act(theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
@@ -105,6 +112,19 @@ def test_only_worlds_without_wrappers_are_simulated() -> None:
     assert simulated_world(VecMonitor(GymnasiumVecEnv(other))) is None
 
 
+def world() -> VecEnv:
+    """Short episodes."""
+    return make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
+
+
+SMALL: dict[str, Any] = {
+    "questions": 2,
+    "unroll_length": 2,
+    "device": "cpu",
+    "policy_kwargs": {"features_extractor_kwargs": {"hidden": (8,)}},
+}
+
+
 class Meddling(BaseCallback):
     """Resets the environments in the middle of a rollout."""
 
@@ -115,39 +135,30 @@ class Meddling(BaseCallback):
 
 
 @pytest.mark.parametrize(
-    ("n_steps", "lookahead"),
+    ("agent", "n_steps", "lookahead", "meddling"),
     [
-        pytest.param(5, 5, id="one lookahead a rollout"),
-        pytest.param(12, 6, id="two lookaheads a rollout"),
-        pytest.param(11, 1, id="no divisor of a prime number of steps"),
+        pytest.param(DGVFA2C, 5, 5, True, id="one lookahead a rollout"),
+        pytest.param(DGVFA2C, 12, 6, True, id="two lookaheads a rollout"),
+        pytest.param(DGVFA2C, 12, 6, False, id="without resets"),
+        pytest.param(DGVFA2C, 11, 1, False, id="no divisor of a prime number of steps"),
+        pytest.param(DGVFImpala, 12, 6, False, id="with log-probabilities"),
     ],
 )
-@pytest.mark.parametrize("meddling", [False, True])
-def test_simulated_rollouts_train_the_same_agent(
-    meddling: bool, n_steps: int, lookahead: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_simulated_rollouts_train_the_same_agent(agent: Any, n_steps: int, lookahead: int, meddling: bool) -> None:
     """A wrapper that changes nothing hides the world, which is then not simulated."""
-    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
-    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
 
-    def model(wrap: bool) -> DGVFA2C:
-        env: VecEnv = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
-        agent = DGVFA2C(
-            "MlpPolicy",
-            VecCheckNan(env) if wrap else env,
-            n_steps=n_steps,
-            questions=2,
-            unroll_length=2,
-            seed=0,
-            device="cpu",
-            policy_kwargs={"features_extractor_kwargs": {"hidden": (8,)}},
+    def trained(wrap: bool) -> Any:
+        env = world()
+        model = agent(
+            "PaperMlpPolicy", VecCheckNan(env) if wrap else env, n_steps=n_steps, seed=0, **SMALL, learning_rate=1e-2
         )
-        return agent.learn(6 * n_steps * B, Meddling() if meddling else None)
+        return model.learn(6 * n_steps * B, Meddling() if meddling else None)
 
-    simulated, in_turn = model(False), model(True)
+    simulated, in_turn = trained(False), trained(True)
     assert simulated._collector.actor._simulation is not None
     assert simulated._collector.actor._simulation.steps == lookahead
     assert in_turn._collector.actor._simulation is None
+    torch.testing.assert_close(simulated._rollout.given(), in_turn._rollout.given())
     torch.testing.assert_close(simulated.policy.state_dict(), in_turn.policy.state_dict())
 
 
@@ -185,15 +196,12 @@ def assert_equal_learners(one: DGVFA2C, other: DGVFA2C) -> None:
 def test_rollouts_that_are_simulated_at_once_are_those_taken_step_by_step(
     n_steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
-    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
     taken: list[int] = []
     take_part = Simulation.take_part
     monkeypatch.setattr(Simulation, "take_part", lambda *given: taken.append(1) or take_part(*given))
 
     def trained(stepwise: bool) -> tuple[DGVFA2C, list[Any], int]:
-        env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
-        model = DGVFA2C("MlpPolicy", env, n_steps=n_steps, questions=2, unroll_length=2, seed=0, device="cpu")
+        model = DGVFA2C("MlpPolicy", world(), n_steps=n_steps, seed=0, **SMALL)
         ends, before = Ends(), len(taken)
         model.learn(6 * n_steps * B, [ends, EveryStep()] if stepwise else ends)
         return model, ends.seen, len(taken) - before
@@ -208,29 +216,19 @@ def test_rollouts_that_are_simulated_at_once_are_those_taken_step_by_step(
     assert_same(one.env.reset_infos, other.env.reset_infos)
 
 
-def test_training_goes_on_from_the_end_of_a_rollout_that_was_simulated_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
-    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)  # nothing is to run compiled
-
+def test_training_goes_on_from_the_end_of_a_rollout_that_was_simulated_at_once(tmp_path: Path) -> None:
     class Save(RolloutCallback):
         def _on_rollout_end(self) -> None:
             if self.num_timesteps == 3 * 5 * B:
                 self.model.save(tmp_path / "model")
 
-    def world() -> VecEnv:
-        return make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
-
-    model = DGVFA2C("MlpPolicy", world(), questions=2, unroll_length=2, seed=0, device="cpu").learn(30 * B, Save())
+    model = DGVFA2C("MlpPolicy", world(), seed=0, **SMALL).learn(30 * B, Save())
     resumed = DGVFA2C.load(tmp_path / "model", world(), device="cpu")
     resumed.learn(15 * B, reset_num_timesteps=False)
     assert_equal_learners(resumed, model)
 
 
-def test_an_observation_that_is_not_finite_ends_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
-    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
+def test_a_reward_that_is_not_finite_ends_training() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"reward_scale": 1e38})
     model = DGVFA2C("MlpPolicy", env, questions=2, seed=0, device="cpu")
     with pytest.raises(ValueError, match=r"rewards must be finite, got -inf from environment \d"):

@@ -74,12 +74,14 @@ class GymnasiumVecEnv(VecEnv):
         self._same_step = mode is AutoresetMode.SAME_STEP
         self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's copy=False
         self._actions: np.ndarray | None = None
+        self._reset_keys: set[str] = set()  # of the infos of resets
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self.metadata = {**(env.metadata or {}), **self.metadata}
 
     def reset(self) -> VecEnvObs:
         observations, infos = self.env.reset(seed=self._common_seed(), options=self._common_options())
         self.reset_infos = _unbatch(infos, self.num_envs)
+        self._reset_keys.update(infos)
         self._reset_seeds()
         self._reset_options()
         return self._owned(observations)
@@ -100,14 +102,20 @@ class GymnasiumVecEnv(VecEnv):
         infos = _unbatch({k: v for k, v in batched.items() if k not in ("_final_obs", "_final_info")}, self.num_envs)
         ended = np.flatnonzero(done).tolist()
         if self._same_step:
+            if ended and final_obs is None:
+                raise ValueError(
+                    "infos must hold final_obs when an episode ends with AutoresetMode.SAME_STEP, as Gymnasium's vector "
+                    f"environments do, got {sorted(batched)} from {self.env!r}"
+                )
             final_infos = _unbatch(final_info or {}, self.num_envs) if ended else []
             for i in ended:
-                self.reset_infos[i] = infos[i]
-                infos[i] = {**final_infos[i], "terminal_observation": _item(final_obs, i)}
+                self.reset_infos[i] = infos[i]  # but for what wrappers have added to the last step's
+                added = {key: value for key, value in infos[i].items() if key not in self._reset_keys}
+                infos[i] = {**added, **final_infos[i], "terminal_observation": _item(final_obs, i)}
         elif ended:
             for i in ended:
                 infos[i]["terminal_observation"] = _item(observations, i)
-            initial, reset_batched = self.env.reset(options={"reset_mask": done.copy()})
+            initial, reset_batched = self._reset_in_part(done)
             observations = _merged(observations, initial, done)
             reset_infos = _unbatch(reset_batched, self.num_envs)
             for i in ended:
@@ -115,6 +123,21 @@ class GymnasiumVecEnv(VecEnv):
         for info, timed_out in zip(infos, (truncated & ~terminated).tolist(), strict=True):
             info["TimeLimit.truncated"] = timed_out
         return observations, rewards.astype(np.float32), done, infos
+
+    def _reset_in_part(self, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
+        """Reset the environments where the mask is true; what wrappers keep for each of the others stays."""
+        kept, env = [], self.env
+        while isinstance(env, VectorWrapper):
+            parts = {name: value for name, value in vars(env).items() if _has_rows(value, self.num_envs)}
+            kept.append((env, copy.deepcopy(parts)))
+            env = env.env
+        initial, infos = self.env.reset(options={"reset_mask": mask.copy()})
+        for wrapper, before in kept:
+            for name, rows in before.items():
+                if _has_rows(after := getattr(wrapper, name), self.num_envs):
+                    for i in np.flatnonzero(~mask).tolist():
+                        after[i] = rows[i]
+        return initial, infos
 
     def outcome_of(self, simulated: SimulatedRollout) -> VecEnvStepReturn:
         """A step that was simulated ahead. As `step_wait`, but without infos of the vector environment in between."""
@@ -352,7 +375,10 @@ def _nested_attr(env: VectorEnv, name: str) -> Any:
 
 
 def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
-    """Split Gymnasium's dict of arrays with masks into one dict per environment."""
+    """Split Gymnasium's dict of arrays with masks into one dict per environment.
+
+    What is no array or list of a value for each environment, such as one number, is the same for all.
+    """
     infos: list[dict[str, Any]] = [{} for _ in range(count)]
     for key, values in batched.items():
         if key.startswith("_") and key[1:] in batched:
@@ -360,12 +386,21 @@ def _unbatch(batched: dict[str, Any], count: int) -> list[dict[str, Any]]:
         mask = batched.get(f"_{key}")
         if isinstance(values, dict):
             values = _unbatch(values, count)
+        elif not _has_rows(values, count):
+            values = [values] * count
         elif isinstance(values, np.ndarray) and values.dtype != object and values.ndim == 1:
             values = values.tolist()  # Python scalars, as in a single environment's info
         for info, value, given in zip(infos, values, [True] * count if mask is None else mask.tolist(), strict=True):
             if given:
                 info[key] = value
     return infos
+
+
+def _has_rows(values: Any, count: int) -> bool:
+    """Whether these are values of `count` environments."""
+    if isinstance(values, list | tuple):
+        return len(values) == count
+    return not isinstance(values, str | bytes) and np.shape(values)[:1] == (count,)
 
 
 def _item(batch: Any, i: int) -> Any:

@@ -399,10 +399,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         source.start(env, self._last_episode_starts, stepwise=looks_at_steps(callback))
         try:
             while source.steps < n_rollout_steps:
-                before = source.steps
+                n_steps = source.steps  # as Stable-Baselines3's callbacks know it
                 step = source.advance(self._policy_theta, self._last_obs, env)  # type: ignore[arg-type]
                 actions, new_obs, rewards, dones, infos, news = step
-                self.num_timesteps += (source.steps - before) * self.n_envs * self.learners
+                self.num_timesteps += (source.steps - n_steps) * self.n_envs * self.learners
                 for ended in news:
                     self._update_info_buffer(*ended)
                 if new_obs is not None:

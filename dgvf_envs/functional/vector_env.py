@@ -96,6 +96,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._snapshots: list[EpisodeSnapshot[State]] = []
         self._lookahead = LookaheadCache()
+        self._simulated: tuple[Dynamics[State], int | None] | None = None  # what steps were simulated with
 
     @property
     def overlay(self) -> OverlayHook | None:
@@ -193,13 +194,20 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
 
     @property
     def supports_lookahead(self) -> bool:
-        """Whether simulated rollouts match this environment: the autoreset mode is `SAME_STEP`, without rendering."""
-        return self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
+        """Whether simulated rollouts match this environment.
+
+        They do if the autoreset mode is `SAME_STEP`, nothing is rendered, `step` and `reset` are not a subclass's own,
+        and neither dynamics nor time limit were changed since steps were simulated.
+        """
+        own = all(getattr(getattr(self, f.__name__), "__func__", None) is f for f in _SIMULATED)
+        dynamics, limit = self._simulated or (self.dynamics, self.max_episode_steps)
+        unchanged = dynamics is self.dynamics and limit == self.max_episode_steps
+        return own and unchanged and self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
 
     @property
     def has_lookahead(self) -> bool:
         """Whether the lookahead cache holds the next step."""
-        return bool(self._lookahead)
+        return bool(self._lookahead) and self.supports_lookahead
 
     def lookahead_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
         """The arguments of `simulate_rollout` for the next `steps` steps; do not modify them.
@@ -231,6 +239,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             ValueError: the environment does not support lookahead.
         """
         self._check_lookahead_supported("set_lookahead")
+        self._simulated = self.dynamics, self.max_episode_steps
         return self._lookahead.fill(rollout)
 
     def take_steps(self, rollout: SimulatedRollout) -> None:
@@ -243,6 +252,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             ValueError: the environment does not support lookahead.
         """
         self._check_lookahead_supported("take_steps")
+        self._simulated = self.dynamics, self.max_episode_steps
         self._lookahead.clear()
         self._state = type(rollout.states)(*(field[-1] for field in rollout.states))
         self._elapsed_steps = rollout.elapsed_steps[-1]
@@ -255,7 +265,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             the step, without the time axis; `None`, and nothing has changed but that the cache is empty now, if it held
             no step of these actions.
         """
-        simulated = self._lookahead.pop(actions) if self._lookahead else None
+        simulated = self._lookahead.pop(actions) if self.has_lookahead else None
         if simulated is not None:
             self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
             at_most = self.dynamics.step_draws + self.dynamics.reset_draws
@@ -316,6 +326,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._begin_episodes(np.arange(self.num_envs))
         self._elapsed_steps, self._done = np.array(state["steps"]), np.array(state["done"])
         self._lookahead.restore(state["expected"], type(self._state))
+        self._simulated = (self.dynamics, self.max_episode_steps) if self._lookahead else None
 
     def _check_state(self, state: dict[str, Any]) -> None:
         """Check that all arrays have a row for each environment; their other axes belong to the dynamics."""
@@ -395,6 +406,10 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         for row, snapshot in enumerate(self._snapshots):
             if resetting is None or not resetting[row]:
                 self._snapshots[row] = snapshot.after_step(self._state, row, float(rewards[row]))
+
+
+_SIMULATED = (DynamicsVectorEnv.reset, DynamicsVectorEnv.step)
+"""What a simulation stands for."""
 
 
 def _result(simulated: SimulatedRollout) -> StepResult:

@@ -1,0 +1,115 @@
+"""Wrapped vector environments under the adapter: what wrappers keep and report, in all autoreset modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.vector.utils import batch_space
+from gymnasium.wrappers.vector import NormalizeReward, RecordEpisodeStatistics
+
+from dgvf_envs.sb3_adapter import GymnasiumVecEnv
+from tests.helpers import each_mode
+
+
+class Fixed(gym.Env[np.ndarray, int]):
+    """Episodes of a fixed length with reward 1."""
+
+    observation_space, action_space = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        self.t = 0
+        return np.zeros(1, np.float32), {"level": 1}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.t += 1
+        return np.ones(1, np.float32), 1.0, self.t == self.length, False, {}
+
+
+class Counting(VectorWrapper[Any, Any, Any, Any, Any]):
+    """Counts every environment's steps since its reset, in an array and in a list."""
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        self.counts, self.listed = np.zeros(self.num_envs, int), [0] * self.num_envs
+        return super().reset(**kwargs)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+        observations, rewards, terminated, truncated, infos = super().step(actions)
+        self.counts += 1
+        self.listed = [count + 1 for count in self.listed]
+        return observations, rewards, terminated, truncated, infos | {"counts": self.counts.copy(), "mean": 0.5}
+
+
+LENGTHS = (2, 3, 5)
+
+
+def fixed(mode: AutoresetMode) -> SyncVectorEnv:
+    return SyncVectorEnv([lambda length=length: Fixed(length) for length in LENGTHS], autoreset_mode=mode)
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
+def test_wrappers_keep_what_belongs_to_other_environments(mode: AutoresetMode) -> None:
+    wrapper = Counting(fixed(mode))
+    env = GymnasiumVecEnv(wrapper)
+    env.reset()
+    for t in range(1, 31):
+        infos = env.step(np.zeros(3, int))[3]
+        expected = [(t - 1) % length + 1 for length in LENGTHS]
+        assert [info["counts"] for info in infos] == expected
+        assert [info["mean"] for info in infos] == [0.5] * 3
+        assert wrapper.listed == [count % length for count, length in zip(expected, LENGTHS, strict=True)]
+
+
+@each_mode
+def test_normalized_rewards_are_those_of_a_plain_loop(mode: AutoresetMode) -> None:
+    """Partial resets leave the returns of the other environments as they are."""
+    adapted, plain = NormalizeReward(fixed(mode)), NormalizeReward(fixed(AutoresetMode.SAME_STEP))
+    env = GymnasiumVecEnv(adapted)
+    env.reset()
+    plain.reset()
+    for _ in range(200):
+        rewards = env.step(np.zeros(3, int))[1]
+        np.testing.assert_allclose(rewards, plain.step(np.zeros(3, int))[1], rtol=1e-5)
+
+
+@each_mode
+def test_infos_of_the_last_step_have_what_wrappers_add(mode: AutoresetMode) -> None:
+    env = GymnasiumVecEnv(RecordEpisodeStatistics(fixed(mode)))
+    env.reset()
+    for t in range(1, 31):
+        _, _, dones, infos = env.step(np.zeros(3, int))
+        for length, done, info in zip(LENGTHS, dones, infos, strict=True):
+            assert done == (t % length == 0) == ("episode" in info)
+            assert "level" not in info  # of the reset
+            if done:
+                assert (info["episode"]["l"], info["episode"]["r"]) == (length, length)
+        assert env.reset_infos == [{"level": 1}] * 3 or mode is AutoresetMode.SAME_STEP
+    assert all(info["level"] == 1 for info in env.reset_infos)
+
+
+def test_a_final_observation_that_is_missing() -> None:
+    class Own(VectorEnv[Any, Any, Any]):
+        metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+        num_envs, single_observation_space, single_action_space = 2, Fixed.observation_space, Fixed.action_space
+        observation_space, action_space = (
+            batch_space(Fixed.observation_space, 2),
+            batch_space(Fixed.action_space, 2),
+        )
+
+        def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+            return np.zeros((2, 1), np.float32), {}
+
+        def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+            ended = np.ones(2, bool)
+            return np.zeros((2, 1), np.float32), np.zeros(2), ended, ~ended, {"final_observation": np.ones((2, 1))}
+
+    env = GymnasiumVecEnv(Own())
+    env.reset()
+    with pytest.raises(ValueError, match=r"infos must hold final_obs .* got \['final_observation'\]"):
+        env.step(np.zeros(2, int))

@@ -190,9 +190,7 @@ class Collector(ExperienceSource):
             squashed = self._policy.squash_output
             bounded = self._policy.unscale_action(actions) if squashed else np.clip(actions, space.low, space.high)
             return bounded.astype(space.dtype, copy=False)
-        if isinstance(space, gym.spaces.MultiDiscrete | gym.spaces.MultiBinary):
-            return actions.astype(space.dtype)
-        return actions
+        return actions.astype(space.dtype, copy=False)
 
     def _build_simulated_steps(self) -> None:
         """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""

@@ -14,7 +14,7 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
 from dgvf_agents.core.types import Observations, Params, Rollout
-from dgvf_agents.execution.devices import CPU, image_layout, upload
+from dgvf_agents.execution.devices import CPU, image_layout, tensor_dtype, upload
 
 Arrays = np.ndarray | dict[str, np.ndarray]
 """Observations; by name for a Dict space."""
@@ -257,7 +257,7 @@ def _uploaded(
             name: _uploaded(observations[name], inner, device, env_indices) for name, inner in space.spaces.items()
         }
         return cast(dict[str, Tensor], parts)
-    array = np.array(observations, space.dtype, order="C")
+    array = np.array(observations, tensor_dtype(space), order="C")
     if np.issubdtype(array.dtype, np.floating) and not np.isfinite(array).all():
         index = tuple(np.argwhere(~np.isfinite(array))[0])
         env_index = index[0] if env_indices is None else env_indices[index[0]]

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, final
 
+import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
@@ -115,6 +116,15 @@ def image_layout(observations: Tensor) -> Tensor:
     if observations.device.type == "cpu" and observations.dtype == torch.uint8 and observations.dim() == 4:  # images
         return observations.contiguous(memory_format=torch.channels_last)  # the CPU's fast convolution layout
     return observations
+
+
+_WIDER = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.float64}
+
+
+def tensor_dtype(space: gym.Space) -> np.dtype[Any]:
+    """The dtype of tensors of observations: the space's, or a wider one where PyTorch has few operations on it."""
+    dtype = np.dtype(space.dtype)
+    return np.dtype(_WIDER.get(dtype, dtype))
 
 
 def upload(array: np.ndarray, device: torch.device) -> Tensor:

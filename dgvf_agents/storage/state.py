@@ -17,6 +17,7 @@ from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.execution.devices import tensor_dtype
 from dgvf_agents.learner import LearnerState, UnrollState
 from dgvf_agents.storage.template import Each, Leaf, Maybe, fitted
 
@@ -258,7 +259,9 @@ def _observations(space: gym.Space, *batch: int | str, tensor: bool = True, exac
     if isinstance(space, gym.spaces.Dict):
         parts = space.spaces.items()
         return {name: _observations(inner, *batch, tensor=tensor, exact=exact) for name, inner in parts}
-    dtype: Any = (_torch_dtype(space.dtype) if tensor else np.dtype(space.dtype or np.float32)) if exact else None
+    dtype: Any = (
+        (_torch_dtype(tensor_dtype(space)) if tensor else np.dtype(space.dtype or np.float32)) if exact else None
+    )
     leaf = Leaf((*batch, *(space.shape or ())), dtype, *_choices(space))
     return leaf._replace(finite=exact)
 

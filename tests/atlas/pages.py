@@ -13,9 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import pygame
-import pytest
-
-from dgvf_agents.cli import main
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -36,7 +33,6 @@ class Reader(HTMLParser):
         self.addresses: list[str] = []
         self.pictures: list[str] = []
         self.attributes: list[dict[str, str | None]] = []
-        self.tags: list[str] = []
         self.text = ""
         self.feed(text)
         self.close()
@@ -45,7 +41,6 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         found = dict(attrs)
         self.attributes.append(found)
-        self.tags.append(tag)
         self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "action", "data")]
         if tag == "img" and "src" in found:
             self.pictures.append(found["src"] or "")
@@ -54,7 +49,6 @@ class Reader(HTMLParser):
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.attributes.append(dict(attrs))
-        self.tags.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
@@ -73,30 +67,6 @@ def self_contained(page: Path) -> Reader:
     return reader
 
 
-def usable(reader: Reader) -> None:
-    """Check what keyboards, screen readers and small screens need of a page."""
-    elements = list(zip(reader.tags, reader.attributes, strict=True))
-    ids = [found["id"] for found in reader.attributes if found.get("id")]
-    assert len(ids) == len(set(ids))
-    links = [found["href"] or "" for tag, found in elements if tag == "a"]
-    assert all(link[1:] in ids for link in links)
-    assert links[0] == "#main"  # the first thing that the keyboard reaches skips the header
-    assert ("html", {"lang": "en"}) in elements
-    assert any(found.get("content") == "width=device-width, initial-scale=1" for found in reader.attributes)
-    assert all(found.get("alt") for tag, found in elements if tag == "img")
-    assert all(found.get("scope") in ("col", "row") for tag, found in elements if tag == "th")
-    for found in reader.attributes:
-        if found.get("class") in ("map", "strip", "card table"):
-            assert found["tabindex"] == "0"
-        if "tabindex" in found and found.get("id") != "main":
-            assert found["role"] == "group"
-            assert found["aria-label"]
-        if (found.get("class") or "").startswith("chart"):
-            assert found["aria-label"]
-    explained = {found["href"] for found in reader.attributes if found.get("class") == "term" and found.get("title")}
-    assert {f"#term-{key}" for key in ("policy", "value", "variation", "kind", "effective")} <= explained
-
-
 def record_of(page: Path) -> dict:
     """The data of a page's script."""
     found = re.search(r'<script type="application/json" id="record">(.*?)</script>', page.read_text(), re.DOTALL)
@@ -108,14 +78,6 @@ def picture(address: str) -> np.ndarray:
     """The pixels of a picture inside a page."""
     assert address.startswith("data:image/png;base64,")
     return decoded(base64.b64decode(address.removeprefix("data:image/png;base64,")))
-
-
-def refusal(arguments: list[str], runs: dict[str, Path], capsys: pytest.CaptureFixture[str]) -> str:
-    """What `dgvf atlas` says to arguments that it cannot use; names of runs stand for their folders."""
-    with pytest.raises(SystemExit) as stop:
-        main(["atlas", *(str(runs.get(word, word)) for word in arguments)])
-    assert stop.value.code == 2
-    return capsys.readouterr().err.replace("\n", " ")
 
 
 def opened(address: str, profile: Path) -> str:

@@ -141,20 +141,20 @@ def test_domains_that_fit_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("attributes", "message"),
+    ("attributes", "name"),
     [
-        ({"observations": np.zeros((LENGTH, 1))}, r"CorridorDomain\.observations must have the shape \(N, .*got \(\d"),
-        ({"observations": np.zeros(())}, r"observations must have the shape \(N, .*got \(\)"),
-        ({"acting": np.ones(LENGTH - 1, dtype=bool)}, r"acting must be boolean of the shape .*, got bool \("),
-        ({"acting": np.ones(LENGTH)}, r"acting must be boolean .*, got float64 \("),
-        ({"distance": np.zeros(3)}, r"distance must have \d+ rows, as observations, got \(3,\)"),
-        ({"landmarks": (Landmark(np.zeros(2), "a", "b"),)}, r"landmarks\[0\]\.values must have \d+ rows"),
-        ({"targets": (Target("a", "a", np.zeros(2)),)}, r"targets\[0\]\.values must have \d+ rows"),
-        ({"layout": layout(*range(LENGTH - 1))}, rf"layout must have every state from 0 to {LENGTH - 1} on exactly"),
-        ({"layout": layout(0, *range(LENGTH))}, r"layout must have every state .* on exactly one panel"),
-        ({"layout": layout(*range(LENGTH + 1))}, r"layout must have every state .* on exactly one panel"),
+        ({"observations": np.zeros((LENGTH, 1))}, "observations"),
+        ({"observations": np.zeros(())}, "observations"),
+        ({"acting": np.ones(LENGTH - 1, dtype=bool)}, "acting"),
+        ({"acting": np.ones(LENGTH)}, "acting"),
+        ({"distance": np.zeros(3)}, "distance"),
+        ({"landmarks": (Landmark(np.zeros(2), "a", "b"),)}, r"landmarks\[0\].values"),
+        ({"targets": (Target("a", "a", np.zeros(2)),)}, r"targets\[0\].values"),
+        ({"layout": layout(*range(LENGTH - 1))}, "layout"),
+        ({"layout": layout(0, *range(LENGTH))}, "layout"),
+        ({"layout": layout(*range(LENGTH + 1))}, "layout"),
     ],
 )
-def test_what_does_not_fit_is_named(attributes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_does_not_fit_is_named(attributes: dict[str, Any], name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{name} must (have|be) "):
         check_domain(corridor(**attributes), SPACE)

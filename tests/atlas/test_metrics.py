@@ -52,17 +52,6 @@ def test_first_is_what_varies_most_and_is_relied_on_most() -> None:
 
 
 class TestPrincipalQuestions:
-    def test_are_what_the_questions_have_in_common(self) -> None:
-        a, b, c = waves(3).T
-        maps = np.stack([-3.0 * a, 2.0 * a + 7.0, 2.0 * b, 0.1 * c], axis=1)
-        found = principal_questions(maps, count=2)
-        np.testing.assert_allclose(found.shares, np.array([13.0, 4.0]) / 17.01)
-        np.testing.assert_allclose(found.values[:, 1], b, atol=1e-9)
-        assert np.abs(found.values[:, 0]) == pytest.approx(np.abs(a))
-        assert found.nearest.tolist() in ([0, 2], [1, 2])
-        assert correlations(maps, found.values)[found.nearest, [0, 1]] == pytest.approx([1.0, 1.0])
-        np.testing.assert_allclose(found.correlations, 1.0)
-
     def test_are_those_of_the_covariance(self) -> None:
         maps = np.random.default_rng(0).normal(size=(30, 6)) @ np.random.default_rng(1).normal(size=(6, 6))
         found = principal_questions(maps, count=6, least=0.0)

@@ -45,12 +45,6 @@ def test_equal_settings_share_their_folder() -> None:
                 assert folders.setdefault(one.folder_name, config) == config
 
 
-def test_what_is_varied_is_not_the_scales() -> None:
-    varied = setting("puddle-world", "discovered", compile="auto", evaluate_every=1_234)
-    config = varied.config(Scale(evaluate_every=8_000, compiled=False), 0)
-    assert (config.compile, config.evaluate_every) == ("auto", 1_234)
-
-
 @pytest.mark.parametrize("world", GRIDS)
 def test_experiments_ask_for_what_the_paper_varies(world: str) -> None:
     def varied(name: str, field: str) -> list[object]:
@@ -75,35 +69,10 @@ def test_experiments_ask_for_what_the_paper_varies(world: str) -> None:
             assert set(varied(name, "final_learning_rate")) == {None}
 
 
-def test_own_tasks_are_beside_stable_baselines3() -> None:
-    tasks = EXPERIMENTS["own-tasks"].settings("CartPole-v1")
-    assert [one.method for one in tasks] == ["sb3-a2c", "discovered", "none", "random", "reward-prediction"]
-    assert {(one.config(FULL, 2).env, one.config(FULL, 2).seed) for one in tasks} == {("CartPole-v1", 2)}
-
-
-def test_studies_share_runs() -> None:
-    runs = {
-        (name, world): {(one.setting.name, one.seed) for one in EXPERIMENTS[name].wanted(world, NONE)}
-        for name in ("figure-2", "figure-4", "figure-5", "convention")
-        for world in GRIDS
-    }
-    for seed in range(200, 210):
-        assert all(("discovered", seed) in runs[name, "puddle-world"] for name in ("figure-2", "figure-4", "figure-5"))
-    assert {len(runs["figure-4", world] & runs["figure-5", world]) for world in GRIDS} == {20, 5}
-    assert len(runs["convention", "collect-objects"] & runs["figure-4", "collect-objects"]) == 10
-
-
 def test_no_run_that_gives_a_verdict_has_a_seed_of_earlier_runs() -> None:
     for name, experiment in EXPERIMENTS.items():
         for world in experiment.worlds or ("atari/Pong",):
             assert min(one.seed for one in experiment.wanted(world, NONE)) == 200, name
-
-
-def test_a_lost_seed_is_not_minus_5000() -> None:
-    for experiment in EXPERIMENTS.values():
-        if "puddle-world" in experiment.worlds:
-            settings = experiment.settings("puddle-world")
-            assert all(one.preset.evaluation_kwargs == {"max_episode_steps": 1_000} for one in settings)
 
 
 @pytest.mark.parametrize("world", WORLDS)
@@ -169,25 +138,25 @@ def test_references_are_the_documentation_s() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "name"),
     [
-        ({"jobs": 0}, "jobs must be >= 1, got 0"),
-        ({"device": "gpu"}, "device must be 'auto', 'cpu', 'cuda'"),
-        ({"worlds": ()}, "worlds must name a world"),
-        ({"worlds": ("CartPole-v1",)}, "worlds of figure-2 must be among collect-objects, .* got CartPole-v1"),
-        ({"game": ("Pong",)}, "game must be left out for figure-2, which is not on Atari"),
-        ({"address": "auto"}, "address must be left out without actors"),
-        ({"experiment": "atari"}, "game must name a game for atari, as --game Breakout"),
-        ({"experiment": "atari", "games": 58}, r"games must be in 1 \.\.\. 57, got 58"),
-        ({"experiment": "atari", "game": ("Pong",), "worlds": ("puddle-world",)}, "worlds must be left out for atari"),
+        ({"jobs": 0}, "jobs"),
+        ({"device": "gpu"}, "device"),
+        ({"worlds": ()}, "worlds"),
+        ({"worlds": ("CartPole-v1",)}, "worlds of figure-2"),
+        ({"game": ("Pong",)}, "game"),
+        ({"address": "auto"}, "address"),
+        ({"experiment": "atari"}, "game"),
+        ({"experiment": "atari", "games": 58}, "games"),
+        ({"experiment": "atari", "game": ("Pong",), "worlds": ("puddle-world",)}, "worlds"),
     ],
 )
-def test_bad_options_are_named(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_options_are_named(arguments: dict[str, object], name: str) -> None:
+    with pytest.raises(ValueError, match=f"{name} must "):
         Reproduction(**{"experiment": "figure-2", **arguments})  # type: ignore[arg-type]
-    for name in ("steps", "seeds"):
-        with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
-            Scale(**{name: 0})
+    for scale in ("steps", "seeds"):
+        with pytest.raises(ValueError, match=f"{scale} must be >= 1, got 0"):
+            Scale(**{scale: 0})
 
 
 def test_only_declared_runs_go_to_the_committed_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

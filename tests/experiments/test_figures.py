@@ -84,17 +84,6 @@ def test_studies_have_a_panel_for_each_parameter_and_myopic_as_a_level(drawn: li
     assert "final, myopic" not in counts
 
 
-def test_settings_of_one_kind_share_a_panel_and_colors(drawn: list[Figure]) -> None:
-    labels = ("discovered", "a2c", "discovered, paper's choice", "a2c, paper's choice")
-    draw("figure-2", {"collect-objects": {label: [1.0] for label in labels}})
-    first, second = drawn[0].axes
-    assert second.get_title() == "CollectObjects-v0, 1 seed, paper's choice"
-    colors = [{line.get_color() for line in axes.lines if line.get_linewidth() == 1.9} for axes in (first, second)]
-    assert colors[0] == colors[1] == {figures.COLORS["discovered"], figures.COLORS["a2c"]}
-    draw("atari", {"atari/Pong": {"joint: impala": [1.0], "laptop: impala": [1.0]}})
-    assert [lines(drawn[1], i).keys() for i in (0, 1)] == [{"IMPALA (main task)"}] * 2
-
-
 def test_equal_records_give_equal_files(tmp_path: Path) -> None:
     found = table({"collect-objects": {"discovered": [1.0, 2.0]}})
     for name in ("a.png", "b.png"):

@@ -41,40 +41,42 @@ def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_p
     with pytest.raises(SystemExit):  # nothing has run
         main([*TINY, "--out", str(tmp_path), "--device", "auto"])
     assert {cell.config.device for cell in ran} == {"auto"}
-    with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda'"):
-        Grid("puddle-world", "a2c", device="gpu")
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    "given",
     [
-        (("speed=1",), r"among .*learning_rate.*got 'speed=1'"),
-        (("seed=1,2",), "got 'seed=1,2'"),
-        (("gamma=",), "must give values, as gamma=VALUE,VALUE, got 'gamma='"),
-        (("gamma=0.9,,0.99",), "must give values"),
-        (("gamma=0.9", "gamma=0.99"), "every field once"),
-        (("learning-rate=1e-3,3e-3,0.001",), "vary must give every value once, got 'learning-rate=1e-3,3e-3,0.001'"),
+        ("speed=1",),
+        ("seed=1,2",),
+        ("gamma=",),
+        ("gamma=0.9,,0.99",),
+        ("gamma=0.9", "gamma=0.99"),
+        ("learning-rate=1e-3,3e-3,0.001",),
     ],
 )
-def test_what_cannot_be_varied_is_named(given: tuple[str, ...], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_what_cannot_be_varied_is_named(given: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"vary must .*got "):
         Grid("puddle-world", "a2c", given)
+    for name, value in (("device", "gpu"), ("seeds", 0), ("jobs", 0), ("steps", 0)):
+        with pytest.raises(ValueError, match=f"{name} must be .*got {value!r}"):
+            Grid("puddle-world", "a2c", **{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "name"),
     [
-        ("n-steps=abc", "n_steps must be an integer >= 1, got 'abc'"),
-        ("ent-coef=a", "ent_coef must be a finite number >= 0, got 'a'"),
-        ("final-learning-rate=-1e-5", "final_learning_rate must be >= 0 or be None, got -1e-05"),
-        ("final-meta-learning-rate=-1", "final_meta_learning_rate must be >= 0 or be None, got -1"),
-        ("env-kwargs=3", "env_kwargs must be a dict, got 3"),
+        ("n-steps=abc", "n_steps"),
+        ("n-steps=0", "n_steps"),
+        ("ent-coef=a", "ent_coef"),
+        ("final-learning-rate=-1e-5", "final_learning_rate"),
+        ("final-meta-learning-rate=-1", "final_meta_learning_rate"),
+        ("env-kwargs=3", "env_kwargs"),
     ],
 )
 @pytest.mark.parametrize("scale", ["full", "tiny"])
-def test_values_of_the_wrong_kind_are_named(given: str, message: str, scale: Any, tmp_path: Path) -> None:
+def test_values_of_the_wrong_kind_are_named(given: str, name: str, scale: Any, tmp_path: Path) -> None:
     grid = Grid("puddle-world", "a2c", (given,), scale=scale)
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ValueError, match=f"{name} must be"):
         Cell.of(grid.settings()[0], 0, SCALES[scale], tmp_path)
 
 
@@ -87,18 +89,3 @@ def test_as_many_processes_as_cores_or_one_on_a_gpu(monkeypatch: pytest.MonkeyPa
     experiments = [Reproduction("figure-2", jobs=jobs, device=device) for jobs, device in given]
     assert [each.processes for each in (*grids, *experiments)] == [5, 1, 3, 3] * 2
     assert Reproduction("atari", game=("Pong",)).processes == 5
-
-
-@pytest.mark.parametrize("name", ["seeds", "jobs", "steps"])
-def test_counts_are_checked(name: str) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be >= 1, got 0"):
-        Grid("puddle-world", "a2c", **{name: 0})  # type: ignore[arg-type]
-
-
-def test_a_value_out_of_range_is_refused_before_anything_runs(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        main([*TINY, "--out", str(tmp_path), "--vary", "n_steps=0,5"])
-    assert "n_steps must be >= 1, got 0" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

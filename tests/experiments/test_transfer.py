@@ -18,18 +18,8 @@ from dgvf_agents.train.folder import RunFolder
 from tests.kill_harness import differences
 
 TRANSFER = EXPERIMENTS["question-transfer"]
-COMMAND = [
-    "reproduce",
-    "question-transfer",
-    "--scale",
-    "tiny",
-    "--worlds",
-    "puddle-world",
-    "--seeds",
-    "1",
-    "--jobs",
-    "2",
-]
+TINY = ["--scale", "tiny", "--worlds", "puddle-world", "--seeds", "1", "--jobs", "2"]
+COMMAND = ["reproduce", "question-transfer", *TINY]
 
 
 @pytest.fixture(scope="module")

@@ -118,6 +118,11 @@ def test_extreme_draws_keep_the_point_in_the_square(distribution: str, u: float,
     assert np.isfinite(after.reward).all()
 
 
+@pytest.mark.parametrize(("stay", "actions"), [(True, 5), (False, 4)])
+def test_staying_is_optional(stay: bool, actions: int) -> None:
+    assert PuddleWorld(stay=stay).action_space.n == actions
+
+
 def test_the_goal_is_open() -> None:
     """At a distance equal to the threshold the episode continues. Binary fractions: nothing is rounded."""
     world = PuddleWorld(goal=(1.0, 1.0), goal_threshold=0.25)

@@ -32,14 +32,7 @@ from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.rendering import DIVERGING, INK, SEQUENTIAL, Canvas
-from tests.atlas.pages import (
-    CHROMIUM,
-    Reader,
-    decoded,
-    opened,
-    record_of,
-    self_contained,
-)
+from tests.atlas.pages import CHROMIUM, Reader, decoded, opened, record_of, self_contained
 from tests.atlas.runs import QUESTIONS, domain, model_of, tiny_run
 
 SMALL, SQUARE = "CollectObjectsSmall-v0", "PuddleWorld-v0"

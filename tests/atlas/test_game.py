@@ -15,15 +15,7 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import explain
 from dgvf_agents.atlas.domains import Game
 from dgvf_agents.atlas.episode import Episode, first_full_moment, record, recorded_env
-from dgvf_agents.atlas.figures import (
-    HEAT_COLORS,
-    HEIGHT,
-    chart,
-    cumulant_saliency,
-    heat_levels,
-    peak_of,
-    saliency,
-)
+from dgvf_agents.atlas.figures import HEAT_COLORS, HEIGHT, chart, cumulant_saliency, heat_levels, peak_of, saliency
 from dgvf_agents.atlas.maps import png_of
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import question_values
@@ -33,12 +25,7 @@ from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.atari import PAPER, make_atari, make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.atlas.games import LENGTH, QUESTIONS, tiny_config, trained_run, untrained_run
-from tests.atlas.pages import (
-    decoded,
-    picture,
-    record_of,
-    self_contained,
-)
+from tests.atlas.pages import decoded, picture, record_of, self_contained
 from tests.atlas.runs import model_of
 
 
@@ -76,11 +63,7 @@ class TestEpisode:
         for t, action in enumerate(episode.actions.tolist()):
             observation, reward, terminated, truncated, _ = env.step(action)
             seen.append(observation)
-            assert (reward, terminated, truncated) == (
-                episode.rewards[t],
-                episode.terminated[t],
-                episode.truncated[t],
-            )
+            assert (reward, terminated, truncated) == (episode.rewards[t], episode.terminated[t], episode.truncated[t])
         assert terminated or truncated
         assert episode.over
         np.testing.assert_array_equal(episode.frames, np.stack(seen))

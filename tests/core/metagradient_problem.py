@@ -18,12 +18,7 @@ from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
 from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from dgvf_agents.core.targets import OnPolicyTargets, VTraceTargets
-from dgvf_agents.core.tasks import (
-    AuxiliaryTask,
-    DiscoveredGVFs,
-    PixelControl,
-    RewardPrediction,
-)
+from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
 from tests import covering
@@ -212,12 +207,7 @@ def _problem(task: str, ends: bool, off_policy: bool, dtype: torch.dtype) -> Pro
         eta = {k: p + 0.3 * torch.randn(p.shape) for k, p in made.initial_meta_params().items()}
     rollouts = tuple(
         random_rollout(
-            10 + k,
-            shape=case.shape,
-            actions=ACTIONS,
-            ends=ends,
-            num_unused=k % 2,
-            index_terminated=made.reads_features,
+            10 + k, shape=case.shape, actions=ACTIONS, ends=ends, num_unused=k % 2, index_terminated=made.reads_features
         )
         for k in range(6)
     )

@@ -13,15 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from dgvf_agents.core.flat import map_tensors
 from dgvf_agents.engine import InnerLoop, LossGradient, MetaGradient, meta_gradient
-from tests.core.inner_loop_problem import (
-    Training,
-    batches,
-    initial_eta,
-    loss,
-    start,
-    step,
-    step_with_loss,
-)
+from tests.core.inner_loop_problem import Training, batches, initial_eta, loss, start, step, step_with_loss
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 

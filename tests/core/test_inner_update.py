@@ -12,12 +12,7 @@ import torch
 from dgvf_agents.core.inner_update import InnerMetrics, InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder
 from dgvf_agents.core.optimizers import SGD
-from dgvf_agents.core.tasks import (
-    AuxiliaryTask,
-    NoTask,
-    PixelControl,
-    RewardPrediction,
-)
+from dgvf_agents.core.tasks import AuxiliaryTask, NoTask, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from dgvf_agents.core.inner_update import (
-    InnerState,
-    UpdateRule,
-    inner_update,
-    meta_loss_gradient,
-)
+from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
 from dgvf_agents.core.networks import AgentNetwork
 from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params, Rollout

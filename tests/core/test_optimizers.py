@@ -9,13 +9,7 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from dgvf_agents.core.optimizers import (
-    SGD,
-    Adam,
-    Optimizer,
-    OptimizerState,
-    RMSProp,
-)
+from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
 from dgvf_agents.core.types import Params
 from tests.core_oracles import Rule, Statistics, optimizer_step
 

@@ -9,14 +9,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
-from dgvf_agents.core.tasks import (
-    DiscoveredGVFs,
-    GVFTask,
-    NoTask,
-    PixelControl,
-    RandomGVFs,
-    RewardPrediction,
-)
+from dgvf_agents.core.tasks import DiscoveredGVFs, GVFTask, NoTask, PixelControl, RandomGVFs, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
 from tests.core_oracles import gvf_loss, pixel_control_loss, reward_prediction_loss, slow_pixel_changes, slow_window
 from tests.random_rollouts import random_rollout

@@ -218,8 +218,7 @@ def test_some_games_may_be_reset() -> None:
 
 
 @pytest.mark.parametrize(
-    "actions",
-    [np.array([0, 4]), np.array([-1, 0]), np.zeros(3, dtype=int), np.zeros(2), np.zeros((2, 1), dtype=int)],
+    "actions", [np.array([0, 4]), np.array([-1, 0]), np.zeros(3, dtype=int), np.zeros(2), np.zeros((2, 1), dtype=int)]
 )
 def test_wrong_actions_are_refused(actions: np.ndarray, running: GamesVectorEnv) -> None:
     """The emulators would wait forever."""

@@ -61,11 +61,7 @@ def test_step_is_the_literal_transcription_on_any_map(data: st.DataObject) -> No
     assert_follows_the_rules(CollectObjects(["".join(line) for line in lines], objects, wrong_order=wrong_order))
 
 
-WORLDS = {
-    "classic": {},
-    "tiny": {"layout": TINY_MAP},
-    "small": {"layout": "four-rooms-9", "objects": ((2, 6), (6, 2))},
-}
+WORLDS = {"classic": {}, "tiny": {"layout": TINY_MAP}, "small": {"layout": "four-rooms-9", "objects": ((2, 6), (6, 2))}}
 
 
 def drawn_planes(lines: Any, first: Any, second: Any, state: Room) -> np.ndarray:

@@ -43,10 +43,7 @@ def test_cells_moves_and_distances_are_those_of_a_walk_over_the_text(lines: tupl
 
 @pytest.mark.parametrize(
     ("name", "side", "doors"),
-    [
-        ("four-rooms-13", 13, [(3, 6), (6, 2), (7, 9), (10, 6)]),
-        ("four-rooms-9", 9, [(2, 4), (4, 2), (4, 6), (6, 4)]),
-    ],
+    [("four-rooms-13", 13, [(3, 6), (6, 2), (7, 9), (10, 6)]), ("four-rooms-9", 9, [(2, 4), (4, 2), (4, 6), (6, 4)])],
 )
 def test_the_maps(name: str, side: int, doors: list[tuple[int, int]]) -> None:
     """Sutton, Precup & Singh (1999): four rooms, four doors, 104 cells; two cells are 20 moves apart at most."""

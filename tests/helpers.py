@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -165,6 +169,16 @@ def flat(result: Any) -> Any:
     if isinstance(result, list | tuple):
         return tuple(flat(value) for value in result)
     return np.array(result) if isinstance(result, np.ndarray) else result
+
+
+def example_module(name: str) -> ModuleType:
+    """The module of an example."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "examples" / f"{name}.py")
+    assert spec is not None and spec.loader is not None  # noqa: PT018
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # where a dataclass looks its annotations up
+    spec.loader.exec_module(module)
+    return module
 
 
 class Traveller(gym.Env):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import subprocess
@@ -10,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from dgvf_agents.core.types import Rollout
 from dgvf_envs.functional.simulation import simulate_rollout
 from dgvf_envs.puddle_world import PuddleWorld
 from dgvf_envs.sb3_adapter import make_vec
-from tests.helpers import WORLD_IDS, registered_world
+from tests.helpers import WORLD_IDS, example_module, registered_world
 from tests.random_rollouts import random_rollout
 
 jax = pytest.importorskip("jax")
@@ -43,17 +42,7 @@ pytestmark = pytest.mark.slow  # JAX compiles
 each_world = pytest.mark.parametrize("world", WORLD_IDS)
 
 
-def _loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(FILE.stem, FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[FILE.stem] = module  # where a dataclass looks its annotations up
-    spec.loader.exec_module(module)
-    return module
-
-
-example = _loaded()
+example = example_module("discovery_in_jax")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -101,14 +90,8 @@ def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: st
     model, rollouts = _model(world), _rollouts(world, 2 * L + 1)
     batches = [example.Batch(*(jax.numpy.asarray(field.numpy()) for field in rollout[:6])) for rollout in rollouts]
     stacked = jax.tree.map(lambda *fields: jax.numpy.stack(fields), *batches)
-    s = example.Settings(
-        learning_rate=0.002,
-        meta_learning_rate=0.05,
-        meta_max_norm=NORM,
-        meta_skip_norm=math.inf,
-        unroll_length=L,
-        questions=QUESTIONS,
-    )
+    rates = {"learning_rate": 0.002, "meta_learning_rate": 0.05, "meta_max_norm": NORM, "meta_skip_norm": math.inf}
+    s = example.Settings(**rates, unroll_length=L, questions=QUESTIONS)
     learner = model.learner
     learner.settings = learner.settings.__class__(unroll_length=L, meta_max_grad_norm=NORM, meta_skip_norm=math.inf)
 

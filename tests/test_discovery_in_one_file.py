@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import importlib.util
-import sys
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import gymnasium as gym
@@ -23,6 +20,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.train.config import preset
 from dgvf_agents.train.train import arguments_of
+from tests.helpers import example_module
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -33,21 +31,7 @@ META_NORM = 1e-3
 """Small enough to clip every meta-gradient here."""
 
 
-def loaded() -> ModuleType:
-    spec = importlib.util.spec_from_file_location(FILE.stem, FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[FILE.stem] = module  # where a dataclass looks its annotations up
-    spec.loader.exec_module(module)
-    return module
-
-
-example = loaded()
-
-
-def test_it_is_short() -> None:
-    assert len(FILE.read_text(encoding="utf-8").splitlines()) <= 250
+example = example_module("discovery_in_one_file")
 
 
 def test_it_imports_nothing_of_the_agents() -> None:
@@ -92,15 +76,10 @@ def settings_of(**changes: Any) -> Any:
 
 def agent_of(settings: Any) -> DGVFA2C:
     """The agent of the preset, apart from the settings that make it small."""
-    arguments = {
-        **arguments_of(preset("collect-objects-small", "discovered")),
-        "questions": settings.questions,
-        "n_steps": settings.n_steps,
-        "unroll_length": settings.unroll_length,
-        "meta_max_grad_norm": settings.meta_max_norm,
-        "encoder_mode": settings.encoder,
-        "compile": False,
-    }
+    names = ("questions", "n_steps", "unroll_length")
+    own = {name: getattr(settings, name) for name in names}
+    own |= {"meta_max_grad_norm": settings.meta_max_norm, "encoder_mode": settings.encoder, "compile": False}
+    arguments = {**arguments_of(preset("collect-objects-small", "discovered")), **own}
     return DGVFA2C("PaperCnnPolicy", settings.env, n_envs=settings.n_envs, **arguments)
 
 
@@ -129,15 +108,9 @@ def rollouts(count: int) -> list[Rollout]:
 
 
 def batch_of(rollout: Rollout) -> Any:
-    return example.Batch(
-        observations=rollout.observations,
-        actions=rollout.actions,
-        rewards=rollout.rewards,
-        next_observations=rollout.next_observations,
-        terminated=rollout.terminated,
-        segment_end=rollout.segment_end,
-        entropy_coef=float(rollout.entropy_weight),
-    )
+    names = ("observations", "actions", "rewards", "next_observations", "terminated", "segment_end")
+    fields = {name: getattr(rollout, name) for name in names}
+    return example.Batch(**fields, entropy_coef=float(rollout.entropy_weight))
 
 
 def assert_close(actual: Params, expected: Params, tolerance: float) -> None:
@@ -158,14 +131,9 @@ def test_meta_gradient_is_that_of_dgvfa2c(encoder: str, first: bool) -> None:
     *_, gradient = example.unroll(theta, moments, eta, batch_of(batches[0]), lambda theta: next(coming), settings)
     rule, learner = model.learner.functions.rule, model.learner
     state = InnerState(like(theta, learner.theta), {"second_moment": like(moments, learner.theta)})
-    expected = meta_gradient(
-        partial(inner_update, rule),
-        partial(meta_loss_gradient, rule),
-        state,
-        like(eta, learner.eta),
-        batches,
-        torch.tensor(settings.learning_rate),
-    )
+    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
+    rate = torch.tensor(settings.learning_rate)
+    expected = meta_gradient(update, meta_loss, state, like(eta, learner.eta), batches, rate)
     assert_close(like(gradient, expected), expected, 1e-9 if first else 1e-11)
 
 

@@ -104,8 +104,8 @@ class GymnasiumVecEnv(VecEnv):
         if self._same_step:
             if ended and final_obs is None:
                 raise ValueError(
-                    "infos must hold final_obs when an episode ends with AutoresetMode.SAME_STEP, as Gymnasium's vector "
-                    f"environments do, got {sorted(batched)} from {self.env!r}"
+                    "infos must hold final_obs when an episode ends with AutoresetMode.SAME_STEP, as Gymnasium's "
+                    f"vector environments do, got {sorted(batched)} from {self.env!r}"
                 )
             final_infos = _unbatch(final_info or {}, self.num_envs) if ended else []
             for i in ended:

@@ -173,3 +173,18 @@ def test_observations_are_contiguous_whatever_the_layout_of_the_environments() -
     assert isinstance(observed, torch.Tensor)
     assert observed.is_contiguous()
     assert np.array_equal(observed.numpy(), seen)
+
+
+def test_dict_observations_and_actions_with_several_parts() -> None:
+    space = gym.spaces.Dict({"place": gym.spaces.Box(-9, 9, (2,), np.float64), "level": gym.spaces.Discrete(5)})
+    builder = RolloutBuilder(2, 2, space, (3,), np.float32)
+    over = {"terminal_observation": {"place": np.array([7.0, 8.0]), "level": 4}}
+    for t, infos in enumerate([[{}, over], [{}, {}]]):
+        now, following = ({"place": np.full((2, 2), float(k)), "level": np.full(2, k)} for k in (t, t + 1))
+        builder.observe(now)
+        _add(builder, np.full((2, 3), 0.5 + t), np.ones(2), np.array([False, bool(infos[1])]), following, infos)
+    rollout: Any = builder.build()
+    assert rollout.next_observations["place"][0].tolist() == [[1.0, 1.0], [7.0, 8.0]]
+    assert rollout.next_observations["level"].tolist() == [[1, 4], [2, 2]]
+    assert rollout.observations["level"].tolist() == [[0, 0], [1, 1]]
+    assert rollout.actions[:, 0].tolist() == [[0.5] * 3, [1.5] * 3]

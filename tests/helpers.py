@@ -181,6 +181,16 @@ def example_module(name: str) -> ModuleType:
     return module
 
 
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    """The message, on one line, of a command that `dgvf` refuses."""
+    from dgvf_agents.cli import main
+
+    with pytest.raises(SystemExit) as stop:
+        main(list(arguments))
+    assert stop.value.code == 2
+    return " ".join(capsys.readouterr().err.replace("\u2502", " ").split())
+
+
 class Traveller(gym.Env):
     """A small environment with everything that infos and observations may hold."""
 

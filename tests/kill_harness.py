@@ -1,6 +1,6 @@
 """Kills training runs with SIGKILL again and again and resumes them; a script, since it forks.
 
-python -m tests.kill_harness FOLDER KILLS SEED [--compile]
+python -m tests.kill_harness FOLDER KILLS SEED
 
 One run is left alone. Others with the same configuration are killed after random times, and, every other time, while a
 checkpoint is being written: with half of it written, before it reaches the disk, before and after it takes its name.
@@ -37,28 +37,27 @@ OWN = {"start_time", "seconds"}
 """Attributes that differ between any two runs."""
 
 
-def config(compile: bool) -> TrainConfig:
-    return TrainConfig(
-        env="PuddleWorld-v0",
-        env_kwargs={"start": "random", "max_episode_steps": 40, "reward_scale": 0.1},
-        evaluation_kwargs={"max_episode_steps": 20},
-        policy="MlpPolicy",
-        steps=1000,
-        n_envs=4,
-        questions=4,
-        unroll_length=3,
-        learning_rate=1e-3,
-        final_learning_rate=1e-4,
-        compile=compile,
-        checkpoint_every=100,
-        checkpoints_kept=2,
-        log_every=160,
-        evaluate_every=260,
-        evaluation_episodes=2,
-    )
+CONFIG = TrainConfig(
+    env="PuddleWorld-v0",
+    env_kwargs={"start": "random", "max_episode_steps": 40, "reward_scale": 0.1},
+    evaluation_kwargs={"max_episode_steps": 20},
+    policy="MlpPolicy",
+    steps=1000,
+    n_envs=4,
+    questions=4,
+    unroll_length=3,
+    learning_rate=1e-3,
+    final_learning_rate=1e-4,
+    compile=False,
+    checkpoint_every=100,
+    checkpoints_kept=2,
+    log_every=160,
+    evaluate_every=260,
+    evaluation_episodes=2,
+)
 
 
-def child(run: Path, compile: bool, stage: str | None, tell: int) -> int:
+def child(run: Path, stage: str | None, tell: int) -> int:
     """Fork a process that trains, and says on the pipe `tell` when it is at `stage` of writing a checkpoint."""
     pid = os.fork()
     if pid:
@@ -68,7 +67,7 @@ def child(run: Path, compile: bool, stage: str | None, tell: int) -> int:
             _stop_at(stage, tell)
         warnings.simplefilter("error", UserWarning)
         training.plot_learning_curve = lambda *arguments, **options: None  # most of the time of so short a run
-        training.train(config(compile), run, show_progress=False, resume=True)
+        training.train(CONFIG, run, show_progress=False, resume=True)
         os._exit(0)
     except BaseException as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
@@ -103,10 +102,10 @@ def _stop_at(stage: str, tell: int) -> None:
     Path.write_bytes = slow_write_bytes  # type: ignore[method-assign]
 
 
-def attack(run: Path, compile: bool, stage: str | None, seconds: float) -> str | None:
+def attack(run: Path, stage: str | None, seconds: float) -> str | None:
     """Train in another process and kill it; says where, or None where it finished first."""
     ours, theirs = os.pipe()
-    pid = child(run, compile, stage, theirs)
+    pid = child(run, stage, theirs)
     os.close(theirs)
     try:
         said = select.select([ours], [], [], 600 if stage is not None else seconds)[0]
@@ -122,9 +121,9 @@ def attack(run: Path, compile: bool, stage: str | None, seconds: float) -> str |
     return None
 
 
-def finish(run: Path, compile: bool) -> float:
+def finish(run: Path) -> float:
     start = time.perf_counter()
-    _, status = os.waitpid(child(run, compile, None, 1), 0)
+    _, status = os.waitpid(child(run, None, 1), 0)
     if status:
         raise SystemExit(f"a run failed with status {status}")
     return time.perf_counter() - start
@@ -167,24 +166,22 @@ def _comparable(document: dict[str, Any]) -> dict[str, Any]:
     return {**document, "attributes": attributes}
 
 
-def main(folder: Path, kills: int, seed: int, compile: bool) -> None:
+def main(folder: Path, kills: int, seed: int) -> None:
     torch.set_num_threads(1)
     rng = random.Random(seed)
-    if compile:
-        finish(folder / "first", compile)  # later runs find compiled code in PyTorch's cache
-    seconds = finish(folder / "alone", compile)
+    seconds = finish(folder / "alone")
     places: Counter[str] = Counter()
-    runs, different = 0, differences(folder / "first", folder / "alone") if compile else []
+    runs, different = 0, []
     while sum(places.values()) < kills:
         run, runs = folder / f"victim-{runs}", runs + 1
         for _ in range(5):  # more would only begin the same steps again and again
             stage = rng.choice(STAGES) if sum(places.values()) % 2 else None
-            where = attack(run, compile, stage, rng.uniform(0.0, seconds))
+            where = attack(run, stage, rng.uniform(0.0, seconds))
             if where is None or sum(places.values()) + 1 >= kills:
                 places.update([] if where is None else [where])
                 break
             places[where] += 1
-        finish(run, compile)
+        finish(run)
         different += [f"{run.name}: {found}" for found in differences(folder / "alone", run)]
         left = [str(file) for file in run.rglob("*.tmp*")]
         different += [f"{run.name}: {left} left"] if left else []
@@ -197,4 +194,4 @@ def main(folder: Path, kills: int, seed: int, compile: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), "--compile" in sys.argv)
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

@@ -126,14 +126,6 @@ def test_training_continues_bitwise_from_a_state(task: str, updates: int) -> Non
     assert one.meta_updates == ((len(ROLLOUTS) - 1) // L if task == "discovered" else 0)
 
 
-def test_a_state_is_not_changed_by_later_steps() -> None:
-    one = run(learner(settings=MetaSettings(L, storage="recompute")), ROLLOUTS[:5])
-    state = one.get_state()
-    kept = tree_map_only(Tensor, torch.clone, state)
-    run(one, ROLLOUTS[5:])
-    assert_same(state, kept)
-
-
 def test_only_discovered_questions_change() -> None:
     for task, moves in (("discovered", True), ("random", False)):
         one = learner(task)

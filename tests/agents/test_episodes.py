@@ -90,18 +90,6 @@ def test_evaluations_do_not_disturb_training(updates: int) -> None:
     assert_same(generators(model), before)
 
 
-def test_the_simulation_is_compiled_in_the_background_from_the_first_evaluation_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    model, evaluator, prepared = trained(1), Evaluator(world(), 4, SEED), []
-    monkeypatch.setattr(Compiled, "prepare", lambda self, *arguments, **kwargs: prepared.append(len(arguments)))
-    evaluator.episodes_of(model)
-    assert prepared
-    before = len(prepared)
-    evaluator.episodes_of(model)
-    assert len(prepared) == before  # once is enough
-
-
 @pytest.mark.parametrize("updates", [1, 4])
 def test_evaluations_are_simulated_once_updates_are_compiled(updates: int) -> None:
     model = trained(updates)

@@ -163,26 +163,12 @@ def test_any_invalid_argument_is_refused_by_its_name(data: st.DataObject) -> Non
         DGVFA2C("MlpPolicy", Samples(VECTORS[0], ACTIONS[0]), **{**SMALL, name: value})
 
 
-def _samples(observed: spaces.Space, actions: spaces.Space = ACTIONS[0]) -> Samples:
-    return Samples(observed, actions)
-
-
 DISCRETE, CONTINUOUS = ACTIONS[:2]
 VECTOR = VECTORS[0]
 COMBINATIONS: list[tuple[str, spaces.Space, spaces.Space, dict[str, Any], str]] = [
     ("MlpPolicy", VECTOR, DISCRETE, {"auxiliary_task": "pixel-control"}, "observations must be images"),
-    (
-        "MlpPolicy",
-        VECTOR,
-        CONTINUOUS,
-        {"auxiliary_task": "pixel-control"},
-        "auxiliary_task must not be 'pixel-control'",
-    ),
+    ("MlpPolicy", VECTOR, CONTINUOUS, {"auxiliary_task": "pixel-control"}, "auxiliary_task must not be"),
     ("MlpPolicy", VECTOR, DISCRETE, {"n_steps": 1, "normalize_advantage": True}, "normalize_advantage must be False"),
-    (
-        *("MlpPolicy", VECTOR, DISCRETE, {"policy_kwargs": {"optimizer_class": torch.optim.Adagrad}}),
-        "optimizer_class must be .* got Adagrad",
-    ),
     (
         *("MlpPolicy", VECTOR, DISCRETE),
         {"inner_optimizer": SGD(), "policy_kwargs": {"optimizer_class": torch.optim.SGD}},
@@ -191,7 +177,6 @@ COMBINATIONS: list[tuple[str, spaces.Space, spaces.Space, dict[str, Any], str]] 
     ("MlpPolicy", VECTOR, DISCRETE, {"use_sde": True}, "gSDE"),
     ("MlpPolicy", spaces.Dict({"a": VECTOR}), DISCRETE, {}, "MultiInputPolicy"),
     ("MultiInputPolicy", VECTOR, DISCRETE, {}, "observation_space must be a Dict"),
-    ("MlpPolicy", spaces.Discrete(3, start=1), DISCRETE, {}, "observation_space must count from 0"),
     ("MlpPolicy", VECTOR, spaces.Discrete(3, start=1), {}, "action_space must count from 0"),
     ("CnnPolicy", VECTOR, DISCRETE, {}, "observation_space must have planes"),
 ]

@@ -21,7 +21,7 @@ from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.fused import FusedSteps
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
-from tests.helpers import assert_same, own_vector_env
+from tests.helpers import TINY_MAP, assert_same, own_vector_env
 
 B = 4
 
@@ -117,6 +117,11 @@ def world() -> VecEnv:
     return make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
 
 
+def rooms() -> VecEnv:
+    """Episodes that terminate early."""
+    return make_vec("CollectObjects-v0", B, 1, env_kwargs={"layout": TINY_MAP, "wrong_order": "terminate"})
+
+
 SMALL: dict[str, Any] = {
     "questions": 2,
     "unroll_length": 2,
@@ -141,14 +146,14 @@ class Meddling(BaseCallback):
         pytest.param(DGVFA2C, 12, 6, True, id="two lookaheads a rollout"),
         pytest.param(DGVFA2C, 12, 6, False, id="without resets"),
         pytest.param(DGVFA2C, 11, 1, False, id="no divisor of a prime number of steps"),
-        pytest.param(DGVFImpala, 12, 6, False, id="with log-probabilities"),
+        pytest.param(DGVFImpala, 12, 6, False, id="with log-probabilities and features"),
     ],
 )
 def test_simulated_rollouts_train_the_same_agent(agent: Any, n_steps: int, lookahead: int, meddling: bool) -> None:
     """A wrapper that changes nothing hides the world, which is then not simulated."""
 
     def trained(wrap: bool) -> Any:
-        env = world()
+        env = world() if agent is DGVFA2C else rooms()
         model = agent(
             "PaperMlpPolicy", VecCheckNan(env) if wrap else env, n_steps=n_steps, seed=0, **SMALL, learning_rate=1e-2
         )

@@ -42,6 +42,7 @@ from dgvf_agents.train.stability import probe
 from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
 from tests.devices import needs_cuda
+from tests.helpers import refused
 
 COPIES, STEPS = 4, 5
 BATCH = COPIES * STEPS
@@ -132,21 +133,11 @@ def test_unavailable_devices_are_named(
     model.save(tmp_path / "model")
     with pytest.warns(UserWarning, match=message):
         assert DGVFA2C.load(tmp_path / "model", device="cuda:0").device == torch.device("cpu")
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "puddle-world", "a2c", "--device", "cuda", "--out", str(tmp_path / "run")])
-    assert stop.value.code == 2
-    assert "device must be available" in " ".join(capsys.readouterr().err.split())
+    refusal = refused(capsys, "train", "puddle-world", "a2c", "--device", "cuda", "--out", str(tmp_path / "run"))
+    assert "device must be available" in refusal
     assert not (tmp_path / "run").exists()
     with pytest.raises(ValueError, match="device must be a device name such as 'auto', 'cpu' or 'cuda', got 'gpu'"):
         device_named("gpu")
-
-
-def test_names_in_configurations() -> None:
-    for known in ("auto", "cpu", "cuda", "cuda:3"):
-        assert TrainConfig(device=known).device == known
-    for name in ("gpu", "cuda:", "cuda:x", "CPU", "meta", ""):
-        with pytest.raises(ValueError, match="device must be 'auto', 'cpu', 'cuda' or 'cuda:<index>', got"):
-            TrainConfig(device=name)
 
 
 # --- runs that continue on another device --------------------------------------------------------------------------
@@ -179,9 +170,7 @@ def test_a_run_continues_on_another_device_with_a_warning(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     run = as_if_from_cuda(finished, tmp_path / "run")
     evaluate(run.path, 2)  # evaluates on the CPU without a warning
-    with pytest.raises(SystemExit):
-        main(["train", "--resume", str(run.path)])
-    assert "device must be available" in " ".join(capsys.readouterr().err.split())
+    assert "device must be available" in refused(capsys, "train", "--resume", str(run.path))
     with pytest.warns(UserWarning, match=r"device was 'cuda' up to step 60 of the run, which continues on 'cpu'"):
         main(["train", "--resume", str(run.path), "--device", "cpu"])
     assert run.is_finished()

@@ -64,7 +64,7 @@ def learn(folder: Path, steps: int, address: str) -> None:
             used = collect(self, rollouts, parameters)
             for one in used:
                 content = pickle.dumps((one.observed, one.actions, one.behavior_log_probs))
-                journal.write(json.dumps([os.getpid(), sha256(content).hexdigest(), dict(self.counts)]) + "\n")
+                journal.write(json.dumps([os.getpid(), sha256(content).hexdigest()]) + "\n")
             return used
 
         ActorFleet.collect = noted  # type: ignore[method-assign]
@@ -131,7 +131,19 @@ def soak(folder: Path, actor_kills: int, learner_kills: int, seed: int) -> dict[
     _wait_for_rollouts(folder, learner, len(_rollouts(folder)) + 20)
     learner.send_signal(signal.SIGINT)  # finishes the update and writes a checkpoint
     learner.wait()
-    return _report(folder, actor_kills, learner_kills, lost, time.monotonic() - began)
+    saved, losses = 0, []
+    for mine, checkpoint in lost:
+        losses.append(saved + mine - checkpoint)
+        saved = checkpoint
+    identities = [one[1] for one in _rollouts(folder)]
+    return {
+        "rollouts_used": len(identities),
+        "rollouts_used_twice": len(identities) - len(set(identities)),
+        "steps_lost": losses,
+        "most_steps_between_checkpoints": EVERY + BATCH,
+        "final_steps": _saved(folder),
+        "seconds": round(time.monotonic() - began),
+    }
 
 
 def _wait_for_rollouts(folder: Path, learner: subprocess.Popen[bytes], count: int) -> None:
@@ -140,35 +152,6 @@ def _wait_for_rollouts(folder: Path, learner: subprocess.Popen[bytes], count: in
         if learner.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError(f"training stands still: exit status {learner.poll()}")
         time.sleep(0.05)
-
-
-def _report(
-    folder: Path, actor_kills: int, learner_kills: int, lost: list[tuple[int, int]], seconds: float
-) -> dict[str, Any]:
-    rollouts = _rollouts(folder)
-    identities = [one[1] for one in rollouts]
-    per_learner: dict[int, Counter[str]] = {}
-    for pid, *_, counts in rollouts:
-        per_learner[pid] = Counter(counts)
-    totals = sum(per_learner.values(), Counter())
-    saved, losses = 0, []
-    for mine, checkpoint in lost:
-        losses.append(saved + mine - checkpoint)
-        saved = checkpoint
-    return {
-        "actor_kills": actor_kills,
-        "learner_kills": learner_kills,
-        "rollouts_used": len(rollouts),
-        "rollouts_used_twice": len(identities) - len(set(identities)),
-        "deaths": totals["deaths"],
-        "restarts": totals["restarts"],
-        "errors": totals["errors"],
-        "timeouts": totals["timeouts"],
-        "steps_lost": losses,
-        "most_steps_between_checkpoints": EVERY + BATCH,
-        "final_steps": _saved(folder),
-        "seconds": round(seconds),
-    }
 
 
 def main() -> None:

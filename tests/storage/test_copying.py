@@ -92,29 +92,3 @@ def test_a_copy_made_in_the_middle_of_a_rollout_ends_it_likewise(env_id: str) ->
     assert callback.copy.num_timesteps == 108
     twin = _on(callback.copy, 12 * 20 - 108)
     assert_same_training(twin, model)
-
-
-def _written(model: DGVFA2C, how: str) -> None:
-    ones = {name: torch.ones_like(value) for name, value in model.policy.state_dict().items()}
-    if how == "in place":
-        with torch.no_grad():
-            for parameter in model.policy.parameters():
-                parameter.fill_(1.0)
-    elif how == "load_state_dict":
-        model.policy.load_state_dict(ones)
-    else:
-        model.set_parameters({"policy": ones}, exact_match=False)
-
-
-@pytest.mark.parametrize("how", ["in place", "load_state_dict", "set_parameters"])
-def test_weights_written_in_the_middle_of_an_unroll_restart_it_and_are_trained_on(how: str) -> None:
-    model = _model(puddle(), learning_rate=1e-12).learn(5 * BATCH)
-    assert (model.learner.unroll_updates, model.meta_updates) == (2, 1)
-    _written(model, how)
-    _on(model, BATCH)
-    assert model.learner.unroll_updates == 1
-    assert all((parameter - 1.0).abs().max() < 1e-6 for parameter in model.policy.parameters())
-    _on(model, 2 * BATCH)
-    assert (model.learner.unroll_updates, model.meta_updates) == (3, 1)  # a whole unroll leads to the next meta-update
-    _on(model, BATCH)
-    assert (model.learner.unroll_updates, model.meta_updates + model.meta_skipped) == (1, 2)

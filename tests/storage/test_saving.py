@@ -29,7 +29,6 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C, DGVFImpala
-from dgvf_agents.agents.extractors import window_space
 from dgvf_agents.agents.policies import MlpPolicy
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
@@ -96,8 +95,6 @@ def test_parts_of_observations_that_are_not_in_order_of_their_names_keep_theirs(
         loaded = DGVFA2C.load(tmp_path / "model", given, device="cpu")
         assert list(loaded.observation_space.spaces) == ["b", "a"]  # type: ignore[attr-defined]
         assert torch.equal(loaded.policy.predict_values(loaded.policy.obs_to_tensor(observations)[0]), values)
-    joined = window_space(model.observation_space, 2)
-    assert list(joined.spaces) == ["b", "a"]  # type: ignore[attr-defined]
 
 
 def test_other_inner_optimizers_and_weights_of_a_custom_path_come_back(tmp_path: Path, no_warnings: None) -> None:
@@ -146,21 +143,8 @@ def test_only_attributes_of_ones_own_are_included(name: str, tmp_path: Path) -> 
             DGVFA2C.load(io.BytesIO(ModelFile(document, file.tensors).to_bytes()), device="cpu")
 
 
-def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(tmp_path: Path) -> None:
-    model = _model(learning_rate=lambda remaining: 1e-3 * remaining).learn(2 * BATCH)
-    model.save(tmp_path / "model")
-    with pytest.warns(
-        UserWarning, match=r"learning_rate was a function.* its last value.* custom_objects=.* trusted=T"
-    ):
-        loaded = DGVFA2C.load(tmp_path / "model", device="cpu")
-    assert loaded.lr_schedule(1.0) == model.lr_schedule(model._current_progress_remaining)
-    assert DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True).lr_schedule(0.5) == 5e-4
-    given = {"learning_rate": lambda remaining: remaining}
-    assert DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given).lr_schedule(0.5) == 0.5
-
-
-@pytest.mark.parametrize("name", ["ent_coef", "meta_learning_rate"])
-def test_other_schedules_become_their_last_value_too(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
+def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(name: str, tmp_path: Path) -> None:
     def schedule(remaining: float) -> float:
         return 0.25 + 0.5 * remaining
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gymnasium.wrappers import RecordEpisodeStatistics
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.atlas.live import live_questions
@@ -16,12 +17,13 @@ from dgvf_agents.cli import main
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train import watch as watching
-from dgvf_agents.train.config import TrainConfig, atari_config
-from dgvf_agents.train.environments import evaluation_environments, training_environments, window
+from dgvf_agents.train.config import atari_config
+from dgvf_agents.train.environments import evaluation_environments, training_environments
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
-from dgvf_envs.atari import MODERN, PAPER
+from dgvf_envs.atari import MODERN, PAPER, AtariPreset, make_atari
+from tests.helpers import refused
 
 TINY = [
     *("--n-envs", "4", "--n-steps", "10", "--unroll-length", "2", "--questions", "4", "--steps", "240"),
@@ -85,10 +87,7 @@ def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch
     ],
 )
 def test_bad_commands_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as stop:
-        main(["train", "atari", *arguments])
-    assert stop.value.code == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+    assert message in refused(capsys, "train", "atari", *arguments)
 
 
 # --- scores and resuming, in games that are cut off after 40 steps ----------------------------------------------------
@@ -174,42 +173,19 @@ def test_scores_are_unclipped_and_lives_are_no_games(training: bool) -> None:
     env.close()
 
 
-def test_an_episode_in_a_window_is_a_whole_game(monkeypatch: pytest.MonkeyPatch, short_run: Path) -> None:
-    made: dict[str, object] = {}
+def test_watching_plays_whole_games(
+    monkeypatch: pytest.MonkeyPatch, short_run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shown: list[RecordEpisodeStatistics] = []
 
-    def make(game: str, preset: object, render_mode: str) -> str:
-        made.update(game=game, preset=preset, render_mode=render_mode)
-        return "env"
+    def make(game: str, preset: AtariPreset, render_mode: str) -> RecordEpisodeStatistics:
+        assert (game, preset.life_loss_ends, render_mode) == ("Breakout", False, "human")
+        shown.append(RecordEpisodeStatistics(make_atari(game, preset)))  # ALE's window plays in real time
+        return shown[-1]
 
     monkeypatch.setattr("dgvf_agents.train.environments.make_atari", make)
-    config = RunFolder(short_run).read_config()
-    assert window(config) == "env"
-    assert config.atari is not None
-    whole = dataclasses.replace(config.atari, life_loss_ends=False)
-    assert made == {"game": "Breakout", "preset": whole, "render_mode": "human"}
-
-
-def test_a_run_is_watched(monkeypatch: pytest.MonkeyPatch, short_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from dgvf_envs.atari import make_atari
-
-    games: list[float] = []
-
-    def silent(config: TrainConfig) -> object:
-        assert config.atari is not None
-        env = make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False))
-        step = env.step
-
-        def recorded(action: int) -> object:
-            result = step(action)
-            games.extend([result[-1]["episode"]["l"]] if "episode" in result[-1] else [])
-            return result
-
-        monkeypatch.setattr(env, "step", recorded)
-        return env
-
-    monkeypatch.setattr(watching, "window", silent)  # ALE's window plays in real time
     main(["watch", str(short_run), "--episodes", "2"])
-    assert games == [GAME_STEPS] * 2
+    assert list(shown[0].length_queue) == [GAME_STEPS] * 2
     assert "Atari preset" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"overlay must be drawn .* with a map, got a run on the game Breakout"):
         watching.watch(short_run, make_overlay=live_questions)

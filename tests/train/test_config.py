@@ -71,26 +71,6 @@ def test_a_configuration_with_other_fields_is_refused_by_their_names() -> None:
         TrainConfig.from_fields({"speed": 1})
 
 
-def test_numbers_for_summed_losses_become_those_for_means() -> None:
-    small = dataclasses.replace(PAPER, frame_size=36)
-    config = dataclasses.replace(
-        atari_config("Breakout", "discovered"), atari=small, n_envs=2, n_steps=3, questions=2, compile=False
-    )
-    model = build(config)
-    rule, settings = model.learner.functions.rule, model.learner.settings
-    assert rule.optimizer == RMSProp(0.99, epsilon=0.1 / 36, initial_moment=1 / 36)
-    norms = (rule.numbers.max_grad_norm, settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm)
-    assert norms == pytest.approx((40 / 6, 1 / 6, 10 / 6))
-    assert (model.vf_coef, model.auxiliary_coefficient, model.meta_learning_rate) == (0.25, 1e-4, 6e-4)
-    assert {name.split(".")[0] for name in model.learner.eta} == {"encoder", "cumulants", "discounts"}
-    plain = build(dataclasses.replace(config, loss_reduction="mean", max_grad_norm=None))
-    assert (plain.max_grad_norm, plain.meta_max_grad_norm) == (None, 1.0)
-    assert plain.learner.functions.rule.optimizer == RMSProp.tensorflow(0.1)
-    pytorch = build(dataclasses.replace(config, rms_prop="pytorch")).learner.functions.rule.optimizer
-    assert isinstance(pytorch, RMSProp)
-    assert (pytorch.epsilon, pytorch.initial_moment) == (pytest.approx((0.1 / 6) ** 2), 0.0)
-
-
 def test_bad_settings_are_named() -> None:
     with pytest.raises(
         ValueError, match=r"game must be a single-player game of ale-py, got 'Breakuot'; did you mean Breakout"

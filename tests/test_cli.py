@@ -17,14 +17,12 @@ import pygame
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
-from dgvf_agents.atlas import page
-from dgvf_agents.atlas.page import GAME_STEPS
 from dgvf_agents.cli import PIPE_CLOSED, main
 from dgvf_agents.cli.train import INTERRUPTED
 from dgvf_agents.cli.words import COMMANDS
 from dgvf_agents.train import recorder, train
 from dgvf_agents.train import watch as watching
-from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig, preset
+from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
@@ -198,16 +196,6 @@ def test_help_ends_quietly_where_nobody_reads_it() -> None:
     os.close(writer)
     assert done.stderr == ""
     assert done.returncode == PIPE_CLOSED
-
-
-def test_the_atlas_takes_another_game_and_another_length(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    given = []
-    RunFolder(tmp_path).write_config(preset("puddle-world", "discovered"))
-    monkeypatch.setattr(page, "write_atlas", lambda *arguments: given.append(arguments) or tmp_path)
-    main(["atlas", str(tmp_path)])
-    main(["atlas", str(tmp_path), "--game-seed", "3", "--game-steps", "7"])
-    usual = (tmp_path, (), None, 8, 8)
-    assert given == [(*usual, 0, GAME_STEPS), (*usual, 3, 7)]
 
 
 # --- training ---------------------------------------------------------------------------------------------------------

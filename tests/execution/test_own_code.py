@@ -120,15 +120,6 @@ def test_an_edit_of_own_code_gives_another_function(
     assert graph(fresh().Own().forward) != before
 
 
-def test_an_edit_that_computes_the_same_gives_the_same_function(tmp_path: Path, fresh: Own, graph: Key) -> None:
-    before = graph(fresh().Own().forward)
-    edit(tmp_path, "own.py", "A docstring.", "Another.")
-    edit(tmp_path, "own_helper.py", "x + 1.0", "x + 3.0 - 2.0")
-    assert graph(fresh().Own().forward) != before
-    edit(tmp_path, "own_helper.py", "x + 3.0 - 2.0", "x + (3.0 - 2.0)")
-    assert graph(fresh().Own().forward) == before
-
-
 def test_what_was_imported_counts_not_what_the_file_says_now(tmp_path: Path, fresh: Own, graph: Key) -> None:
     own = fresh()
     before = graph(own.Own().forward)
@@ -225,19 +216,3 @@ def test_a_function_that_imports_own_code_when_it_is_called_is_not_compiled_else
     with pytest.raises(RuntimeError, match="imports 'own_helper'"):
         compile_into_cache(sent.key, sent)
     assert builds == []
-
-
-def test_sources_that_take_no_part_are_not_in_the_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("dgvf_agents/core/a.py", "dgvf_agents/atlas/b.py", "dgvf_envs/c.py", "dgvf_agents/execution/d.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("1")
-    monkeypatch.setattr(task, "__file__", str(tmp_path / "dgvf_agents" / "execution" / "d.py"))
-
-    def digest() -> bytes:
-        return task.surroundings.__wrapped__()
-
-    before = digest()
-    (tmp_path / "dgvf_agents/atlas/b.py").write_text("2")
-    assert digest() == before
-    (tmp_path / "dgvf_agents/core/a.py").write_text("2")
-    assert digest() != before

@@ -24,9 +24,9 @@ class Faulty(gym.Env):
     """Episodes of 8 steps with reward 1; raises, hangs or exits at a step, once per file or always."""
 
     action_space = spaces.Discrete(2)
+    observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
 
-    def __init__(self, kind: str, at: int, once: str | None, shape: tuple[int, ...]) -> None:
-        self.observation_space = spaces.Box(0.0, 1.0, shape, np.float32)
+    def __init__(self, kind: str, at: int, once: str | None) -> None:
         self._kind, self._at, self._once, self._steps = kind, at, once, 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
@@ -61,8 +61,8 @@ class Faulty(gym.Env):
 class FaultyWorld:
     """Makes them; can be sent to actors."""
 
-    def __init__(self, kind: str, at: int, once: Path | None = None, shape: tuple[int, ...] = (4,)) -> None:
-        self._arguments: tuple[Any, ...] = (kind, at, None if once is None else str(once), shape)
+    def __init__(self, kind: str, at: int, once: Path | None = None) -> None:
+        self._arguments: tuple[Any, ...] = (kind, at, None if once is None else str(once))
 
     def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
         return DummyVecEnv([lambda: Faulty(*self._arguments)] * num_envs)

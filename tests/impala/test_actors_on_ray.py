@@ -27,7 +27,7 @@ from dgvf_agents.impala.fleet import ActorFleet
 from dgvf_agents.impala.settings import ActorSettings
 from tests.impala import faulty_worlds
 from tests.impala.faulty_worlds import FaultyWorld, NumberedWorld, small_rooms
-from tests.impala.models import BATCH, STEPS, small_model, weights_of
+from tests.impala.models import BATCH, STEPS, small_model
 
 register_pickle_by_value(faulty_worlds)  # actors need not find the tests
 QUICK = ActorSettings(timeout=60.0, first_delay=0.0, cpus_per_actor=0.1)
@@ -90,29 +90,6 @@ def test_ray_is_started_on_the_loopback_interface_without_a_dashboard(ray: Any) 
     context = ray.get_runtime_context()
     assert context.gcs_address.startswith("127.0.0.1:")
     assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
-
-
-@pytest.mark.slow
-def test_training_goes_on_while_actors_are_ended(ray: Any) -> None:
-    """And the log tells policy lag and restarts."""
-
-    def end(actor: int) -> Any:
-        return lambda fleet: ray.kill(fleet._actors[actor].handle)
-
-    watch = Watch({25: end(0), 60: end(1), 61: end(0)})
-    model = _model(seed=3)
-    before = weights_of(model)
-    model.learn(200 * BATCH, watch)
-    assert (model._n_updates, model.num_timesteps) == (200, 200 * BATCH)
-    assert not (weights_of(model) == before).all()
-    counts = watch.fleet.counts
-    assert counts["deaths"] >= 2
-    assert counts["restarts"] >= 1  # the last one may still be due
-    assert counts["errors"] == counts["timeouts"] == counts["store_full"] == 0
-    assert max(log["actors/policy_lag_mean"] for log in watch.logs) > 0
-    assert max(log["actors/policy_lag_max"] for log in watch.logs) <= 100
-    assert len(model.ep_info_buffer or ()) > 50
-    assert _named(ray, watch.fleet._namespace) == []  # the actors ended with training
 
 
 def test_each_rollout_is_used_once_although_actors_die_after_they_answered(ray: Any, tmp_path: Path) -> None:
@@ -193,27 +170,6 @@ def test_an_actor_without_calls_ends_for_good(ray: Any) -> None:
 
 
 # --- longer ones ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_a_store_without_room_for_all_calls(ray: Any) -> None:
-    """Rollouts of about 8 MB in a store of 80 MB: no more calls are made than half of it has room for."""
-    code = """
-import ray
-from tests.impala.test_actors_on_ray import _model, FaultyWorld, Watch, ActorSettings
-ray.init(address="local", num_cpus=4, object_store_memory=80_000_000, include_dashboard=False)
-settings = ActorSettings(calls_in_flight=4, cpus_per_actor=0.1)
-world = FaultyWorld("none", 0, shape=(3, 100, 100))
-watch = Watch()
-model = _model(world, "MlpPolicy", n_envs=8, n_steps=14, envs_per_actor=4, actor_settings=settings, questions=2,
-               policy_kwargs={"net_arch": [8]})
-model.learn(30 * 8 * 14, watch)
-print(model._n_updates, watch.fleet._max_calls, watch.fleet.counts["restarts"])
-"""
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
-    updates, calls, restarts = map(int, result.stdout.split()[-3:])
-    assert (updates, restarts) == (30, 0), result.stderr
-    assert calls in (4, 5)  # of 8
 
 
 @pytest.mark.slow

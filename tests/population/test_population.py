@@ -107,20 +107,6 @@ def test_members_are_what_they_are_alone(case: str) -> None:
         assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
 
 
-def test_members_environments_continue_where_they_were() -> None:
-    steps = ITERATIONS * B * T
-    group = [agent(p) for p in range(2)]
-    together(group, steps)
-    for p, member in enumerate(group):
-        alone = agent(p).learn(steps)
-        for _ in range(2 * WORLD["max_episode_steps"]):
-            ours, theirs = (model.env.step(np.zeros(B, np.int64)) for model in (member, alone))  # type: ignore[union-attr]
-            np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-5)  # type: ignore[arg-type]
-            assert ours[2].tolist() == theirs[2].tolist()
-            episodes = [[info.get("episode", {}).get("r", 0.0) for info in infos] for infos in (ours[3], theirs[3])]
-            assert episodes[0] == pytest.approx(episodes[1], rel=1e-5)
-
-
 @needs_cuda
 def test_compiled_members_on_cuda_are_what_they_are_alone() -> None:
     """Alone, in the ordinary loop: the fused loop and CUDA graphs are checked, too."""
@@ -146,15 +132,6 @@ def test_populations_that_differ_in_numbers_share_compiled_functions(monkeypatch
     assert not keys([{}, {}]) & expected
 
 
-@pytest.mark.slow
-def test_a_hundred_iterations_stay_equal() -> None:
-    steps = 100 * B * T
-    group = [agent(p, learning_rate=own) for p, own in enumerate((1e-4, 7e-4))]
-    together(group, steps)
-    for p, own in enumerate((1e-4, 7e-4)):
-        assert_equal(group[p], agent(p, learning_rate=own).learn(steps))
-
-
 def test_a_member_goes_on_alone_and_back_in_a_population() -> None:
     """From a file that was saved in the middle of an unroll."""
     steps = 5 * B * T
@@ -172,17 +149,6 @@ def test_a_member_goes_on_alone_and_back_in_a_population() -> None:
     together(loaded, steps, reset=False)
     assert_equal(loaded[0], group[0])
     assert_equal(loaded[1], agent(1).learn(2 * steps))
-
-
-def test_a_member_that_diverges_leaves_the_others_alone() -> None:
-    steps = 8 * B * T
-    group = [agent(0), agent(1, learning_rate=1e30, max_grad_norm=None, encoder_mode="auxiliary")]
-    with pytest.raises(ValueError, match="agree in max_grad_norm"):
-        together(group, steps)
-    group = [agent(p, learning_rate=own, max_grad_norm=None) for p, own in enumerate((1e-3, 1e30))]
-    together(group, steps)
-    assert not all(bool(torch.isfinite(value).all()) for value in group[1].learner.theta.values())
-    assert_equal(group[0], agent(0, max_grad_norm=None).learn(steps))
 
 
 def test_an_infinite_meta_gradient_is_skipped_where_no_norm_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:

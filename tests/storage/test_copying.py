@@ -12,13 +12,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecNormalize
 
 from dgvf_agents import DGVFA2C
-from tests.storage.test_resume import BATCH, TINY_NETWORK, assert_same_training, everything, puddle
-
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
-
-
-def _model(env: Any, **changes: Any) -> DGVFA2C:
-    return DGVFA2C("MlpPolicy", env, **{**SMALL, "policy_kwargs": TINY_NETWORK, **changes})
+from tests.storage.test_resume import BATCH, SMALL, assert_same_training, everything, puddle, small_model
 
 
 def _on(model: DGVFA2C, steps: int) -> DGVFA2C:
@@ -27,7 +21,7 @@ def _on(model: DGVFA2C, steps: int) -> DGVFA2C:
 
 @pytest.mark.parametrize("updates", [1, 4, 5, 6])
 def test_a_copy_learns_on_bitwise_like_the_original_in_its_own_environment(updates: int) -> None:
-    model = _model(puddle()).learn(updates * BATCH)
+    model = small_model(puddle()).learn(updates * BATCH)
     random_state = torch.get_rng_state()
     twin = copy.deepcopy(model)
     assert twin.learner.unroll_updates == model.learner.unroll_updates == (updates - 1) % 3 + 1
@@ -44,7 +38,7 @@ def test_a_copy_learns_on_bitwise_like_the_original_in_its_own_environment(updat
 
 
 def test_copies_of_copies_and_of_models_without_environment() -> None:
-    model = _model(puddle()).learn(5 * BATCH)
+    model = small_model(puddle()).learn(5 * BATCH)
     twins = [copy.deepcopy(copy.deepcopy(model)), copy.deepcopy({"model": model})["model"]]
     for twin in twins:
         _on(twin, 4 * BATCH)

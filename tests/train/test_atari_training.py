@@ -7,9 +7,9 @@ import dataclasses
 import shutil
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.wrappers import RecordEpisodeStatistics
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.atlas.live import live_questions
@@ -176,16 +176,16 @@ def test_scores_are_unclipped_and_lives_are_no_games(training: bool) -> None:
 def test_watching_plays_whole_games(
     monkeypatch: pytest.MonkeyPatch, short_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    shown: list[RecordEpisodeStatistics] = []
+    shown: list[gym.Env] = []
 
-    def make(game: str, preset: AtariPreset, render_mode: str) -> RecordEpisodeStatistics:
+    def make(game: str, preset: AtariPreset, render_mode: str) -> gym.Env:
         assert (game, preset.life_loss_ends, render_mode) == ("Breakout", False, "human")
-        shown.append(RecordEpisodeStatistics(make_atari(game, preset)))  # ALE's window plays in real time
+        shown.append(make_atari(game, preset))  # ALE's window plays in real time
         return shown[-1]
 
     monkeypatch.setattr("dgvf_agents.train.environments.make_atari", make)
     main(["watch", str(short_run), "--episodes", "2"])
-    assert list(shown[0].length_queue) == [GAME_STEPS] * 2
+    assert shown[0].get_wrapper_attr("get_episode_lengths")() == [GAME_STEPS] * 2
     assert "Atari preset" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"overlay must be drawn .* with a map, got a run on the game Breakout"):
         watching.watch(short_run, make_overlay=live_questions)

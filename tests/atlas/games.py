@@ -50,21 +50,10 @@ def register() -> str:
 
 def tiny_config(task: str = "discovered", **changes: Any) -> TrainConfig:
     """Two checkpoints of a moment's training, uncompiled."""
-    settings: dict[str, Any] = {
-        "env": register(),
-        "task": task,
-        "steps": 80,
-        "questions": QUESTIONS,
-        "question_discount": None,
-        "n_envs": 4,
-        "unroll_length": 2,
-        "meta_learning_rate": 0.01,
-        "compile": False,
-        "log_every": 80,
-        "checkpoint_every": 40,
-        "evaluate_every": 1000,
-    }
-    return TrainConfig(**{**settings, **changes})
+    small = {"questions": QUESTIONS, "n_envs": 4, "unroll_length": 2, "meta_learning_rate": 0.01, "compile": False}
+    learning = {"question_discount": None, "steps": 80, **small}
+    intervals = {"log_every": 80, "checkpoint_every": 40, "evaluate_every": 1000}
+    return TrainConfig(**{"env": register(), "task": task, **learning, **intervals, **changes})
 
 
 def trained_run(path: Path, config: TrainConfig) -> Path:

@@ -87,23 +87,8 @@ def opened(address: str, profile: Path) -> str:
         address: of the page.
         profile: an empty folder.
     """
-    shown = subprocess.run(
-        [
-            str(CHROMIUM),
-            "--headless=new",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-dev-shm-usage",
-            f"--user-data-dir={profile}",
-            "--enable-logging=stderr",
-            "--virtual-time-budget=5000",
-            "--dump-dom",
-            address,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
+    options = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--enable-logging=stderr")
+    command = [str(CHROMIUM), *options, f"--user-data-dir={profile}", "--virtual-time-budget=5000", "--dump-dom"]
+    shown = subprocess.run([*command, address], capture_output=True, text=True, timeout=120, check=True)
     assert "CONSOLE" not in shown.stderr
     return shown.stdout

@@ -20,18 +20,9 @@ QUESTIONS = 5
 
 def tiny_run(path: Path, world: World, method: Method, steps: int = 240) -> Path:
     """Train for a moment, uncompiled; three checkpoints."""
-    config = dataclasses.replace(
-        preset(world, method),
-        steps=steps,
-        questions=QUESTIONS,
-        n_envs=8,
-        unroll_length=2,
-        meta_learning_rate=0.01,
-        compile=False,
-        log_every=steps,
-        checkpoint_every=steps // 3,
-        evaluate_every=10 * steps,
-    )
+    intervals = {"log_every": steps, "checkpoint_every": steps // 3, "evaluate_every": 10 * steps}
+    small = {"questions": QUESTIONS, "n_envs": 8, "unroll_length": 2, "meta_learning_rate": 0.01, "compile": False}
+    config = dataclasses.replace(preset(world, method), steps=steps, **small, **intervals)
     train(config, path, show_progress=False)
     return path
 

@@ -203,29 +203,6 @@ def test_questions_equal_their_formulas(learned: bool) -> None:
         assert discounts is None
 
 
-def cumulant_variance(network: QuestionNetwork) -> float:
-    """Over the 81 places of the agent in a 9 x 9 gridworld of binary planes, mean over questions."""
-    planes = torch.zeros(81, 1, 3, 9, 9)
-    for place in range(81):
-        planes[place, 0, 0, place // 9, place % 9] = 1
-    planes[:, :, 1, 2, 6] = planes[:, :, 2, 6, 2] = 1
-    cumulants, _ = network.ask(network.params(), planes)
-    return float(cumulants.flatten(0, 1).var(0).mean())
-
-
-def test_fresh_cumulants_vary_over_states() -> None:
-    """The meta-gradient needs something to work on; with PyTorch's default initial values it has next to nothing."""
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        network = QuestionNetwork(GridCNNEncoder((3, 9, 9)), 512, 128, learned_discounts=False)
-        variance = cumulant_variance(network)
-        for module in network.modules():
-            if isinstance(module, nn.Linear | nn.Conv2d):
-                module.reset_parameters()
-        assert variance > 1e-3
-        assert variance > 100 * cumulant_variance(network)
-
-
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 

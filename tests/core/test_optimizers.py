@@ -116,12 +116,6 @@ def after_training(optimizer: Optimizer) -> OptimizerState:
     return state
 
 
-@pytest.mark.parametrize("optimizer", [SGD(), RMSProp(0.7, 1e-3), Adam(0.8, 0.7, 1e-2)], ids=str)
-def test_gradients_through_steps(optimizer: Optimizer) -> None:
-    tensors, two_steps = flattened(optimizer, after_training(optimizer))
-    assert torch.autograd.gradcheck(two_steps, tensors)
-
-
 @every_optimizer
 def test_finite_at_zero_gradients_and_zero_statistics(optimizer: Optimizer) -> None:
     tensors, two_steps = flattened(optimizer, tree_map(torch.zeros_like, after_training(optimizer)))

@@ -50,14 +50,6 @@ def test_the_return_of_ones_is_a_geometric_series() -> None:
     torch.testing.assert_close(bootstrapped_returns(ones, torch.tensor(0.9), forever, segment_end), forever)
 
 
-def test_gradients_of_returns() -> None:
-    generator = torch.Generator().manual_seed(0)
-    segment_end = random_segment_end(4, 3, generator)
-    arguments = [torch.rand(4, 3, 2, generator=generator).requires_grad_() for _ in range(3)]
-    assert torch.autograd.gradcheck(lambda *tensors: bootstrapped_returns(*tensors, segment_end), arguments)
-    assert torch.autograd.gradgradcheck(lambda *tensors: bootstrapped_returns(*tensors, segment_end), arguments)
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("discount", [0.0, 0.9, 1.0, torch.tensor(0.9)])
 def test_discounts_are_zero_on_terminated_steps(dtype: torch.dtype, discount: Tensor | float) -> None:
@@ -97,12 +89,3 @@ def test_lambda_returns_mix_the_returns_of_every_length(
     torch.testing.assert_close(returns, expected, rtol=0, atol=1e-12)
     if gae_lambda == 1.0:
         torch.testing.assert_close(returns, bootstrapped_returns(rewards, discounts, bootstraps, segment_end))
-
-
-def test_lambda_returns_are_differentiable() -> None:
-    generator, shape = torch.Generator().manual_seed(0), (4, 2)
-    rewards, discounts, values, bootstraps = (torch.rand(shape, generator=generator).requires_grad_() for _ in range(4))
-    segment_end = random_segment_end(4, 2, generator)
-    assert torch.autograd.gradcheck(
-        lambda *given: lambda_returns(*given, segment_end, 0.7), (rewards, discounts, values, bootstraps)
-    )

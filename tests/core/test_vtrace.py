@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given
@@ -86,17 +84,6 @@ def test_of_actions_that_the_target_policy_never_takes_only_the_value_is_left() 
     targets, advantages = vtrace(torch.full((5, 3), -torch.inf), *batch.arguments[1:])
     torch.testing.assert_close(targets, batch.values, rtol=0, atol=0)
     torch.testing.assert_close(advantages, torch.zeros(5, 3), rtol=0, atol=0)
-
-
-def test_is_differentiable_in_all_that_the_meta_gradient_passes_through() -> None:
-    batch = Batch(2, 4, 3)
-    leaves = [part.clone().requires_grad_() for part in batch.arguments[:-1]]
-
-    def outputs(*parts: Tensor) -> Any:
-        return tuple(vtrace(*parts, batch.segment_end, rho_bar=1.3, c_bar=0.8, lambda_=0.9))
-
-    assert torch.autograd.gradcheck(outputs, leaves)
-    assert torch.autograd.gradgradcheck(outputs, leaves)
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-7, -1e-7])

@@ -33,7 +33,7 @@ from dgvf_agents.options import (
     Objective,
     QuestionEncoder,
     RMSPropRule,
-    Storage,
+    StorageChoice,
 )
 
 Kind = Literal["number", "structure"]
@@ -162,8 +162,9 @@ class Hyperparameters:
     """What the meta-gradient passes through: `"exact"` or `"surrogate"`; see `dgvf_agents.core.inner_update`."""
     head_rate: float = _structure(1.0, check_not_negative)
     """Learning rate of the policy and value heads, as a multiple of `learning_rate`."""
-    storage: Storage = _structure("graph", _one_of(Storage))
-    """`"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory."""
+    storage: StorageChoice = _structure("auto", _one_of(StorageChoice))
+    """`"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory; `"auto"`: the first of
+    them that fits in the memory that is free when training begins."""
     meta_learning_rate: float = _number(3e-4, check_positive, impala=6e-4, schedule="linear")
     """α, learning rate of Adam on η (paper, Atari: 6e-4)."""
     final_meta_learning_rate: float | None = _number(None, _optional(check_not_negative))

@@ -12,6 +12,7 @@ The learner does not depend on environments, files or Stable-Baselines3.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,9 +30,10 @@ from dgvf_agents.core.optimizers import OptimizerState
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
+from dgvf_agents.execution.memory import free_bytes
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.options import Horizon, Objective, Storage
+from dgvf_agents.options import Horizon, Objective, Storage, StorageChoice
 
 
 class UnrollState(NamedTuple):
@@ -85,8 +87,8 @@ class MetaSettings:
     """Meta-loss: the `"sum"` over the unroll, or its last term, `"end"`."""
     horizon: Horizon = "unrolled"
     """See `Unroll`."""
-    storage: Storage = "graph"
-    """See `Unroll`."""
+    storage: StorageChoice = "graph"
+    """See `Unroll`; `"auto"`: the first that fits in memory."""
     meta_max_grad_norm: float = 1.0
     """Maximum norm of the meta-gradient; may be infinite."""
     meta_max_discount_grad_norm: float | None = None
@@ -123,6 +125,7 @@ class Learner(ABC):
         """
         self.settings, self.discovers, self.updates = settings, discovers, updates
         self._functions, self._state, self._prepared = functions, state, False
+        self._fitting: Storage = "graph"
         self._device = state.theta[KEY].device
         self._unroll: Unroll | None = None
         self._random_states: list[list[Tensor]] = []  # before each update of the unroll
@@ -178,19 +181,62 @@ class Learner(ABC):
             return torch.tensor(rate, dtype=torch.float32, device=self._device)
         return torch.full((), rate, device=self._device)  # created on the device: no transfer
 
+    @property
+    def storage(self) -> Storage:
+        """How unrolls are stored."""
+        return self._fitting if self.settings.storage == "auto" else self.settings.storage
+
     def _prepare(self, rollout: Any, learning_rate: Tensor) -> None:
-        """Compile all that is needed at the same time, not one function after the other."""
-        if self._prepared or not self._functions.compilation.planned:
+        """Choose a storage that fits, and compile all that is needed at one time, not function after function."""
+        if self._prepared:
             return
-        functions, recomputes = self._functions, self.settings.storage == "recompute"
+        self._prepared, functions = True, self._functions
         arguments = (self._state, self.packed_eta, rollout, learning_rate)
         scored = self.discovers and self.settings.sums_meta_losses and self.settings.horizon == "unrolled"
         update = functions.update_with_meta_loss if scored else functions.update
+        if self.discovers:
+            self._fitting = self._storage_that_fits(update, arguments)
+        if not functions.compilation.planned:
+            return
+        recomputes = self.storage == "recompute"
         for gradients in {False, True} if self.discovers and recomputes else {self.discovers}:
             update.prepare(*arguments, gradients=gradients)
         if self.discovers:
             functions.meta_loss.prepare(self._state.theta, rollout)
-        self._prepared = True
+
+    def _storage_that_fits(self, update: Any, arguments: tuple[Any, ...]) -> Storage:
+        """`"graph"` if the graphs of an unroll fit in the memory that is free, otherwise `"recompute"`.
+
+        Raises:
+            ValueError: neither fits.
+        """
+        length, free = self.settings.unroll_length, free_bytes(self._device)
+        sizes = [tensor.numel() for tensor in tree_leaves(arguments) if isinstance(tensor, Tensor)]
+        if free is None or 4 * length * (100 * sum(sizes)) < free / 10:  # small for any network
+            return "graph"
+        try:
+            graph = update.graph_bytes(*arguments)
+        except Exception:  # a network of the user's that reads values
+            return "graph"
+        state = sum(tensor.nbytes for tensor in tree_leaves(arguments) if isinstance(tensor, Tensor))
+        needed = {"graph": (length + 1) * graph + state, "recompute": 2 * graph + (length + 1) * state}
+        told = {name: f"{size / 1e9:.1f} GB" for name, size in {**needed, "free": free}.items()}
+        if needed["graph"] <= free:
+            return "graph"
+        if self.settings.storage == "graph":
+            warnings.warn(f"storage='graph' needs about {told['graph']}, and {told['free']} are free", stacklevel=2)
+        elif needed["recompute"] > free:
+            raise ValueError(
+                "n_steps x n_envs must be so small that an inner update fits in memory: with storage='recompute' it "
+                f"takes about {told['recompute']}, with 'graph' {told['graph']}; {told['free']} are free"
+            )
+        elif self.settings.storage == "auto":
+            warnings.warn(
+                f"storage='recompute' is chosen, which takes about {told['recompute']}: the graphs of {length} updates "
+                f"would take {told['graph']}, and {told['free']} are free",
+                stacklevel=2,
+            )
+        return "recompute"
 
     def _new_unroll(self) -> Unroll:
         settings, (update, meta_loss, update_with_meta_loss) = self.settings, self._functions.at(self.updates)
@@ -201,7 +247,7 @@ class Learner(ABC):
             self.packed_eta,
             update_with_meta_loss=update_with_meta_loss,
             horizon=settings.horizon,
-            storage=settings.storage,
+            storage=self.storage,
             length=settings.unroll_length,
         )
 

@@ -32,6 +32,9 @@ Convention = Literal["exact", "surrogate"]
 Storage = Literal["graph", "recompute"]
 """Whether the graph of an unroll is stored, or recomputed in the backward pass."""
 
+StorageChoice = Literal["auto", "graph", "recompute"]
+"""A storage, or the first that fits in the memory that is free when training begins."""
+
 LossReduction = Literal["mean", "sum"]
 """Losses that gradient norms and the optimizers' ε refer to: means over time and batch, or sums as in IMPALA."""
 

@@ -66,7 +66,7 @@ from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
-from dgvf_agents.options import EncoderMode, LossReduction, Mode, QuestionEncoder, RMSPropRule, Storage
+from dgvf_agents.options import EncoderMode, LossReduction, Mode, QuestionEncoder, RMSPropRule, StorageChoice
 from dgvf_agents.storage.state import TrainingState
 from dgvf_envs.sb3_adapter import default_num_envs
 
@@ -104,7 +104,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     question_window: int
     question_encoder: QuestionEncoder
     unroll_length: int
-    storage: Storage
+    storage: StorageChoice
     meta_learning_rate: float | Schedule
     meta_epsilon: float
     inner_optimizer: Optimizer | None
@@ -332,8 +332,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     def _meta_settings(self) -> MetaSettings:
         given: dict[str, Any] = {name: getattr(self, name) for name in MetaSettings.__dataclass_fields__}
-        norms = {name: self._norm(norm) for name, norm in given.items() if name.endswith("_norm")}
-        return MetaSettings(**given | norms)
+        given |= {name: self._norm(norm) for name, norm in given.items() if name.endswith("_norm")}
+        if self.storage == "auto" and self._functions.random_in_training:
+            given["storage"] = "graph"  # dropout cannot be repeated
+        return MetaSettings(**given)
 
     def _apply_settings(self) -> None:
         if [getattr(self, name, None) for name in RULE_SETTINGS] != self._applied_settings:
@@ -473,15 +475,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
             check_metrics(self.metrics, self._n_updates)
-            asked = None if self._rollout is None else self._asked(self.task, self._rollout)
-            guidance = self._guidance
-            settings, updates, joint = self.annealed_settings(), self._n_updates, self.encoder_mode == "joint"
-            record(self.logger, self.policy, self.learner, self.task, asked, settings, guidance, updates, joint)
+            record(self, self._guidance)
         super().dump_logs(iteration)
-
-    def _asked(self, task: AuxiliaryTask, rollout: Rollout) -> Rollout:
-        """The rollout with what questions are asked of: observations, or the agent's features of them."""
-        return self._functions.with_features(rollout) if task.reads_features else rollout
 
     def set_random_seed(self, seed: int | None = None) -> None:
         """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""

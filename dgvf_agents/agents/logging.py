@@ -10,9 +10,8 @@ from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.agents.schedules import AnnealedSettings
 from dgvf_agents.core.metrics import InnerMetrics
-from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
+from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.learner import DiscoveryLearner
 
@@ -121,38 +120,17 @@ class Guidance:
             warnings.warn(message, kind, stacklevel=4)
 
 
-def record(
-    logger: Logger,
-    policy: ActorCriticPolicy,
-    learner: DiscoveryLearner,
-    task: AuxiliaryTask,
-    asked: Rollout | None,
-    settings: AnnealedSettings,
-    guidance: Guidance,
-    updates: int,
-    joint: bool,
-) -> None:
-    """Record the last update of a learner.
-
-    Args:
-        logger: takes the metrics.
-        policy: in sync with the learner.
-        learner: after at least one update.
-        task: the auxiliary task.
-        asked: the last rollout, with what questions are asked of; `None` if there was none.
-        settings: the schedules' values.
-        guidance: sees what it warns of.
-        updates: number of updates so far.
-        joint: whether both losses train the encoder.
-    """
-    metrics = learner.metrics
-    assert metrics is not None
-    record_update(logger, metrics, policy, updates)
+def record(model: Any, guidance: Guidance) -> None:
+    """Record the last update of a `DiscoveryAlgorithm`; `guidance` sees what it warns of."""
+    logger, learner, task, updates = model.logger, model.learner, model.task, model.learner.updates
+    settings, rollout = model.annealed_settings(), model._rollout
+    record_update(logger, learner.metrics, model.policy, updates)
     logger.record("train/learning_rate", settings.learning_rate)
     logger.record("train/entropy_weight", settings.entropy_weight)
     if task.num_answers:
-        record_answers(logger, metrics, guidance if joint else None, updates)
-    if isinstance(task, GVFTask) and asked is not None:
+        record_answers(logger, learner.metrics, guidance if model.encoder_mode == "joint" else None, updates)
+    if isinstance(task, GVFTask) and rollout is not None:
+        asked = model._functions.with_features(rollout) if task.reads_features else rollout
         record_questions(logger, task, learner.eta, asked, guidance, updates)
     if task.discovers:
         record_meta_updates(logger, learner, settings.meta_learning_rate)

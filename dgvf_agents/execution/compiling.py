@@ -16,6 +16,7 @@ from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution.cache import CacheError
 from dgvf_agents.execution.devices import CPU
 from dgvf_agents.execution.jobs import CompilationError, Job, NoCompilerError, failure, job
+from dgvf_agents.execution.memory import graph_bytes
 from dgvf_agents.execution.task import Task
 from dgvf_agents.execution.trace import Passes
 from dgvf_agents.options import Mode
@@ -127,6 +128,10 @@ class Compiled(Generic[Result]):
         if self._compilation.planned and self._compilation.device.type == "cpu":
             arguments = (*arguments, *self._last)
             self._job(_layout(flatten(arguments), gradients and self._differentiable > 0), arguments)
+
+    def graph_bytes(self, *arguments: Any) -> int:
+        """Bytes that the graph of a call keeps; see `dgvf_agents.execution.memory.graph_bytes`."""
+        return graph_bytes(self._function, (*arguments, *self._last), self._differentiable)
 
     def __call__(self, *arguments: Any) -> Result:
         """The compiled function's result; waits for its compilation. Eager if it cannot be compiled."""

@@ -90,6 +90,13 @@ def compiler_options() -> str:
         return repr(sorted(torch._inductor.config.save_config_portable().items()))
 
 
+def without_memory() -> Any:
+    """A context in which operations give tensors that take no memory; its `from_tensor` makes one of another tensor."""
+    from torch._subclasses import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
 def build_library(graph: GraphModule, examples: Sequence[Tensor], folder: Path) -> Path:
     """Compile a graph for the CPU and return the shared library.
 

@@ -43,7 +43,7 @@ from dgvf_agents.options import (
     Objective,
     QuestionEncoder,
     RMSPropRule,
-    Storage,
+    StorageChoice,
 )
 
 Self = TypeVar("Self", bound="DGVFImpala")
@@ -121,7 +121,7 @@ class DGVFImpala(DiscoveryAlgorithm):
         horizon: Horizon = "unrolled",
         convention: Convention = "exact",
         head_rate: float = 1.0,
-        storage: Storage = "graph",
+        storage: StorageChoice = "auto",
         meta_learning_rate: float | Schedule = 6e-4,
         meta_epsilon: float = 1e-8,
         meta_max_grad_norm: float = 1.0,
@@ -202,7 +202,8 @@ class DGVFImpala(DiscoveryAlgorithm):
             convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
                 `dgvf_agents.core.inner_update`.
             head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
-            storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory.
+            storage: `"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory; `"auto"`:
+                the first of them that fits in the memory that is free when training begins.
             meta_learning_rate: α, learning rate of Adam on η (paper, Atari: 6e-4); a number, or a function of the
                 remaining progress, which falls from 1 to 0.
             meta_epsilon: ε of Adam on η.

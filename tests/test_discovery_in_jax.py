@@ -210,12 +210,3 @@ def test_agents_train_side_by_side_from_the_command_line() -> None:
     assert found["steps"] % (2 * 2 * 5 * 3) == 0
     assert found["steps_per_s"] == pytest.approx(found["steps"] / found["seconds"])
     assert found["mean_reward"] < -1.0
-
-
-def test_agents_have_parameters_and_experience_of_their_own() -> None:
-    world = example.WORLDS["PuddleWorld-v0"]()
-    keys = jax.random.split(jax.random.PRNGKey(0), 2)
-    agents = jax.vmap(partial(example.new_agent, example.Settings(questions=4), world))(keys)
-    for values in (agents.inner.theta["policy.weight"], agents.eta["cumulants.weight"], agents.batch.observations):
-        first, second = np.asarray(values)
-        assert not np.array_equal(first, second)

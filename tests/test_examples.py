@@ -94,14 +94,11 @@ def test_key_room(tmp_path):
     names = runpy.run_path(str(ROOT / "examples" / "key_room.py"))
     tiny = {"steps": 1_600, "questions": 4, "compile": False, "evaluation_episodes": 4}
     page = names["main"](tmp_path / "run", **tiny)
-    record = json.loads((page.parent / "atlas.json").read_text())
-    assert len(record["questions"]) == 4
+    assert len(json.loads((page.parent / "atlas.json").read_text())["questions"]) == 4
     domain = domain_of(names["KeyRoom"]())
-    assert domain.observations.shape == (49, 26)
-    terminal = np.flatnonzero(~domain.acting)
-    assert [domain.name(state) for state in terminal] == ["row 4, column 0, with the key"]
+    (terminal,) = np.flatnonzero(~domain.acting)
+    assert domain.name(terminal) == "row 4, column 0, with the key"
     assert [(panel.layout >= 0).sum() for panel in domain.layout.panels] == [24, 25]
-
     env = gym.make("KeyRoom-v0", render_mode="rgb_array")
     check_env(env.unwrapped, skip_render_check=True)
     env.reset(seed=0)

@@ -299,17 +299,6 @@ class TestPage:
             if found.get("class") == "map":
                 assert len(data["values"][found["data-quantity"]][int(found["data-row"])]) == len(states.acting)
 
-    def test_follows_its_first_question_along_an_episode(self, page: Path, runs: dict[str, Path]) -> None:
-        model, states = model_of(runs["discovered"]), domain(SMALL)
-        found, data = follow(model, RunFolder(runs["discovered"]).read_config(), states), record_of(page)
-        first = json.loads((page.parent / "atlas.json").read_text())["kinds"][0]["leader"]
-        assert data["points"] == found.points.tolist()
-        expected = [None, *found.values.cumulants[1:, first]]
-        assert data["lines"]["u"][0] is None
-        assert data["lines"]["u"][1:] == pytest.approx(expected[1:], rel=6e-3)
-        assert data["lines"]["came"][:-1] == pytest.approx(found.values.outcomes[:-1, first], rel=6e-3)
-        assert f'd="{states.layout.path(found.points.tolist())}"' in page.read_text()
-
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [

@@ -1,14 +1,22 @@
-"""The shared question network."""
+"""The shared question network against its formulas; principal questions against a singular value decomposition."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from dgvf_agents.core.question_networks import SharedQuestionNetwork
-from dgvf_agents.core.tasks import DiscoveredGVFs, GVFTask
+from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
+from dgvf_agents.core.question_networks import (
+    PrincipalComponents,
+    PrincipalQuestions,
+    SharedQuestionNetwork,
+    principal_components,
+    principal_eta,
+)
+from dgvf_agents.core.tasks import DiscoveredGVFs, GVFTask, RandomGVFs
 from tests.core_oracles import mlp
 from tests.random_rollouts import random_rollout
 
@@ -58,3 +66,76 @@ def test_tasks_read_features_if_their_network_does() -> None:
     rollout = random_rollout(0, shape=(6,))
     cumulants, discounts = task.ask(task.initial_meta_params(), rollout)
     assert cumulants.shape == discounts.shape == (4, 3, 5)
+
+
+QUESTIONS, STEPS, NUM_ENVS = 5, 6, 3
+
+
+def network(learned: bool = False) -> QuestionNetwork:
+    return QuestionNetwork(MLPEncoder(4, (7, 6)), 6, QUESTIONS, learned)
+
+
+def test_components_are_those_of_the_singular_value_decomposition() -> None:
+    scales = torch.tensor([0.1, 5.0, 2.0, 0.5, 1.0])
+    cumulants = (torch.randn(40, QUESTIONS) * scales) @ torch.linalg.qr(torch.randn(QUESTIONS, QUESTIONS))[0] + 3.0
+    found = principal_components(cumulants, 3)
+    values = cumulants.numpy()
+    _, _, rows = np.linalg.svd(values - values.mean(axis=0))
+    torch.testing.assert_close(found.center, cumulants.mean(0))
+    for component, row in zip(found.components.numpy(), rows, strict=False):
+        assert abs(component @ row) == pytest.approx(1.0)
+    torch.testing.assert_close(found.components @ found.components.T, torch.eye(3))
+    variances = ((cumulants - found.center) @ found.components.T).var(0)
+    assert variances.tolist() == sorted(variances.tolist(), reverse=True)
+    for values in torch.randn(8, 40, QUESTIONS):  # of both signs, the one with a positive largest entry
+        components = principal_components(values, QUESTIONS).components
+        assert (components.gather(1, components.abs().argmax(1, keepdim=True)) > 0).all()
+
+
+def test_cumulants_are_combined() -> None:
+    principal = principal_components(torch.randn(20, QUESTIONS), 2)
+    own, windows = network(), torch.randn(STEPS, NUM_ENVS, 4)
+    eta = own.params()
+    asked, discounts = PrincipalQuestions(own, 2).ask(principal_eta(eta, principal), windows)
+    assert discounts is None
+    expected = (own.ask(eta, windows)[0] - principal.center) @ principal.components.T
+    torch.testing.assert_close(asked, expected)
+
+
+def test_all_principal_questions_have_the_loss_of_the_questions_that_they_combine() -> None:
+    rollout = random_rollout(0, steps=STEPS, num_envs=NUM_ENVS, shape=(4,), actions=3, ends=True)
+    answers, bootstraps = torch.randn(2, STEPS, NUM_ENVS, QUESTIONS)
+    own = network()
+    whole = RandomGVFs(own, 0.9).loss(answers, bootstraps, own.params(), rollout)
+    components = principal_components(torch.randn(20, QUESTIONS), QUESTIONS).components
+    eta = principal_eta(own.params(), PrincipalComponents(torch.zeros(QUESTIONS), components))
+    turned = (answers @ components.T, bootstraps @ components.T)
+    found = RandomGVFs(PrincipalQuestions(own, QUESTIONS), 0.9).loss(*turned, eta, rollout)
+    torch.testing.assert_close(found, whole)
+    fewer = PrincipalQuestions(own, 2)
+    part = RandomGVFs(fewer, 0.9).loss(
+        turned[0][..., :2], turned[1][..., :2], {**eta, "components": components[:2]}, rollout
+    )
+    assert 0.0 < part < whole
+
+
+def test_at_first_they_are_the_first_questions() -> None:
+    own, windows = network(), torch.randn(STEPS, NUM_ENVS, 4)
+    principal = PrincipalQuestions(own, 3)
+    assert principal.num_questions == RandomGVFs(principal, 0.9).num_answers == 3
+    torch.testing.assert_close(
+        principal.ask(principal.params(), windows)[0], own.ask(own.params(), windows)[0][..., :3]
+    )
+
+
+@pytest.mark.parametrize("count", [0, QUESTIONS + 1])
+def test_a_number_out_of_range_is_refused(count: int) -> None:
+    with pytest.raises(ValueError, match=f"count must be .*got {count}"):
+        principal_components(torch.randn(20, QUESTIONS), count)
+    with pytest.raises(ValueError, match=f"count must be .*got {count}"):
+        PrincipalQuestions(network(), count)
+
+
+def test_questions_with_discounts_of_their_own_cannot_be_combined() -> None:
+    with pytest.raises(ValueError, match="network must"):
+        PrincipalQuestions(network(learned=True), 2)

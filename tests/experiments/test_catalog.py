@@ -69,12 +69,6 @@ def test_experiments_ask_for_what_the_paper_varies(world: str) -> None:
             assert set(varied(name, "final_learning_rate")) == {None}
 
 
-def test_no_run_that_gives_a_verdict_has_a_seed_of_earlier_runs() -> None:
-    for name, experiment in EXPERIMENTS.items():
-        for world in experiment.worlds or ("atari/Pong",):
-            assert min(one.seed for one in experiment.wanted(world, NONE)) == 200, name
-
-
 @pytest.mark.parametrize("world", WORLDS)
 def test_agents_take_the_questions_of_the_run_with_their_seed(world: str) -> None:
     settings = EXPERIMENTS["question-transfer"].settings(world)

@@ -67,13 +67,6 @@ def test_the_center_is_a_seed_where_returns_are_logarithmic(drawn: list[Figure])
     assert lines(drawn[0], 1)["Discovered GVFs"][-1] == 3.0
 
 
-def test_intervals_are_drawn_from_ten_seeds_on(drawn: list[Figure]) -> None:
-    for seeds in (9, 10):
-        draw("figure-4", {"collect-objects": {"sum": list(range(seeds))}})
-    nine, ten = (figure.axes[0].collections[0].get_paths() for figure in drawn)
-    assert (len(nine), len(ten)) == (0, 1)
-
-
 def test_studies_have_a_panel_for_each_parameter_and_myopic_as_a_level(drawn: list[Figure]) -> None:
     of = {"k = 10": [3.0, 2.0], "k = 1": [1.0], "myopic": [2.5], "d = 2": [0.5], "d = 128": [3.0, 2.0]}
     draw("figure-5", {"collect-objects": of})

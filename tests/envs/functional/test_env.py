@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from collections.abc import Callable
 from typing import Any
 
 import gymnasium as gym
@@ -18,14 +16,6 @@ from tests.oracles import PuddleWalk
 
 each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
 each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
-COPIES: dict[str, Callable[[Any], Any]] = {
-    "deepcopy": copy.deepcopy,
-    "pickle": lambda env: pickle.loads(pickle.dumps(env)),
-}
-
-
-def trajectory(env: gym.Env, actions: list[int]) -> list[Any]:
-    return [flat(env.step(action)) for action in actions]
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])
@@ -53,35 +43,6 @@ def test_collect_objects_draws_one_number_a_reset_from_its_seed(seed: int) -> No
             state, reward, terminated, success = rules.step(state, action)
             observation, *rest = env.step(action)
             assert_same(rest, [reward, terminated, False, {"is_success": success}])
-
-
-@each_variant
-@pytest.mark.parametrize("copied", COPIES.values(), ids=COPIES.keys())
-def test_copies_in_mid_episode_go_on_alike(env_id: str, options: dict[str, Any], copied: Callable) -> None:
-    env = gym.make(env_id, **options)
-    env.reset(seed=0)
-    actions = [0, 1, 1, 3, 2, 3, 3, 0]
-    trajectory(env, actions[:3])
-    twin = copied(env)
-    expected = trajectory(env, actions)
-    assert_same(trajectory(twin, actions), expected)
-    assert_same(flat(twin.reset()), flat(env.reset()))  # the random streams go on alike too
-
-
-@each_variant
-def test_observations_are_the_callers_own(env_id: str, options: dict[str, Any]) -> None:
-    """Keeping what was returned is safe, and so is writing into it."""
-    env, twin = (gym.make(env_id, **options).unwrapped for _ in range(2))
-    kept = [env.reset(seed=0)[0]]
-    expected = [twin.reset(seed=0)[0].copy()]
-    for action in (1, 3, 1, 3, 0, 0, 2):
-        kept.append(env.step(action)[0])
-        expected.append(twin.step(action)[0].copy())
-    assert_same(kept, expected)
-    kept[-1][...] = 0
-    assert_same(kept[:-1], expected[:-1])
-    assert_same(env.step(1)[0], twin.step(1)[0])
-    assert not any(np.shares_memory(one, other) for i, one in enumerate(kept) for other in kept[:i])
 
 
 @each_world

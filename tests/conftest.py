@@ -45,9 +45,9 @@ LONG_FILES = (
     "impala/test_actors_on_ray.py",
     "execution/test_compiling.py",
     "core/test_metagradient.py",
-    "runs/test_checkpoint.py",
+    "train/test_checkpoint.py",
     "experiments/test_sweep.py",
-    "runs/test_restarts.py",
+    "train/test_learners.py",
     "storage/test_resume.py",
     "learning/test_discovery_learns.py",
 )

@@ -166,18 +166,13 @@ def test_a_stored_unroll_of_another_rule_restarts() -> None:
     assert one.unroll_updates == 1
 
 
-def test_theta_that_is_set_drops_a_stored_unroll() -> None:
-    one = learner()
-    one.set_state(run(learner(), ROLLOUTS[:2]).get_state())
-    one.set_theta(one.theta)
-    assert one.unroll_updates == 0
-    one.step(ROLLOUTS[2], RATE, META_RATE)
-    assert one.unroll_updates == 1
-
-
+@pytest.mark.parametrize("stored", [False, True])
 @pytest.mark.parametrize("change", ["theta", "statistics", "eta", "functions"])
-def test_an_unroll_restarts_where_its_parts_are_replaced(change: str) -> None:
+def test_an_unroll_restarts_where_its_parts_are_replaced(change: str, stored: bool) -> None:
     one = run(learner(), ROLLOUTS[:2])
+    if stored:
+        state, one = one.get_state(), learner()
+        one.set_state(state)
     assert one.unroll_updates == 2
     if change == "functions":
         rule, _ = parts(numbers=Numbers(gamma=0.5))

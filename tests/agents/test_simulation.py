@@ -240,20 +240,6 @@ def test_a_reward_that_is_not_finite_ends_training() -> None:
         model.learn(30 * B)
 
 
-def test_an_environment_reset_by_someone_else_is_not_simulated() -> None:
-    env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
-    before = env.reset()
-    simulator = simulator_of(env, 5)
-    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
-    after = env.reset()
-    assert not simulator.simulate(theta, noise, before)
-    assert simulator.actions(before, 0) is None
-    assert not simulator.env.has_lookahead
-    assert simulator.simulate(theta, noise, after)
-    planned = simulator.actions(after, 0)
-    np.testing.assert_array_equal(planned, act(theta, torch.from_numpy(after), noise[0]).actions.numpy())
-
-
 def test_observations_that_are_not_the_environments_are_not_simulated_from() -> None:
     """Those of the step simulated last are known to be; others are compared."""
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})

@@ -35,7 +35,7 @@ TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
 BATCH = 4 * 5
 
 
-def _model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
+def small_model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
     kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "MlpPolicy" else {}
     num_envs = {"n_envs": 4} if isinstance(env, str) else {}
     return DGVFA2C(policy, env, **{**SMALL, **num_envs, **kwargs, **changes})
@@ -47,7 +47,7 @@ def _weights(model: DGVFA2C) -> np.ndarray:
 
 @pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
 def test_every_task_trains_and_moves_the_encoder(task: str) -> None:
-    model = _model(auxiliary_task=task)
+    model = small_model(auxiliary_task=task)
     before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
     model.learn(20 * BATCH)
     assert model.num_timesteps == 20 * BATCH
@@ -81,7 +81,7 @@ def test_pixel_control_trains_on_images(options: dict[str, Any], answers: int | 
 
 
 def test_the_same_seed_is_bitwise_the_same_run_and_another_is_not() -> None:
-    runs = [_weights(_model(seed=seed).learn(15 * BATCH)) for seed in (3, 3, 4)]
+    runs = [_weights(small_model(seed=seed).learn(15 * BATCH)) for seed in (3, 3, 4)]
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
 
@@ -102,7 +102,7 @@ def _envs() -> dict[str, Any]:
 @pytest.mark.parametrize("kind", list(_envs()))
 def test_any_kind_of_environment_can_be_learned_in(kind: str) -> None:
     env = _envs()[kind]
-    model = _model(env).learn(60)
+    model = small_model(env).learn(60)
     assert model.num_timesteps >= 60
     assert model.n_envs == {"id": 4, "gymnasium env": 1, "DummyVecEnv": 1}.get(kind, 3)
 
@@ -126,7 +126,7 @@ def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -
             seen.append(self.num_timesteps)
             return True
 
-    model = _model(learning_rate=lambda remaining: 1e-3 * remaining)
+    model = small_model(learning_rate=lambda remaining: 1e-3 * remaining)
     model.set_logger(configure(str(tmp_path), ["csv"]))
     evaluation = EvalCallback(
         make_vec("PuddleWorld-v0", 1, env_kwargs={"max_episode_steps": 20}), eval_freq=10, n_eval_episodes=1, verbose=0
@@ -146,21 +146,21 @@ def test_a_callback_can_stop_training() -> None:
         def _on_step(self) -> bool:
             return self.num_timesteps < 3 * BATCH
 
-    model = _model().learn(100 * BATCH, Stop())
+    model = small_model().learn(100 * BATCH, Stop())
     assert model.num_timesteps == 3 * BATCH
 
 
 def test_users_bring_their_own_task_and_network() -> None:
-    model = _model(auxiliary_task=lambda model: RewardPrediction())
+    model = small_model(auxiliary_task=lambda model: RewardPrediction())
     assert isinstance(model.task, RewardPrediction)
-    wide = _model(policy_kwargs={"features_extractor_class": MLPExtractor, "head_arch": [8]}, question_window=2)
+    wide = small_model(policy_kwargs={"features_extractor_class": MLPExtractor, "head_arch": [8]}, question_window=2)
     assert isinstance(wide.task, DiscoveredGVFs)
     wide.learn(5 * BATCH)
 
 
 @pytest.mark.slow
 def test_compiled_updates_give_the_same_numbers() -> None:
-    eager, compiled = (_weights(_model(compile=compile).learn(5 * BATCH)) for compile in (False, True))
+    eager, compiled = (_weights(small_model(compile=compile).learn(5 * BATCH)) for compile in (False, True))
     np.testing.assert_allclose(eager, compiled, atol=1e-4)
 
 
@@ -207,7 +207,7 @@ def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it
     total = 14 * batch
 
     def learned(compile: str | bool, steps: int, callback: BaseCallback | None = None) -> np.ndarray:
-        return _weights(_model(compile=compile, n_steps=2).learn(steps, callback))
+        return _weights(small_model(compile=compile, n_steps=2).learn(steps, callback))
 
     eager = learned(False, total)
     saved = (3, 6, 8, 9, 11)
@@ -241,7 +241,7 @@ def test_models_that_differ_in_numbers_share_compiled_functions(monkeypatch: pyt
 
     def keys(**changes: Any) -> set[str]:
         asked.clear()
-        _model(compile="auto", **changes).learn(8 * BATCH)
+        small_model(compile="auto", **changes).learn(8 * BATCH)
         return set(asked)
 
     expected = keys()
@@ -254,7 +254,7 @@ def test_models_that_differ_in_numbers_share_compiled_functions(monkeypatch: pyt
 def test_numpy_numbers_and_the_matching_n_envs_are_accepted() -> None:
     whole = {"questions": np.int64(4), "unroll_length": np.int32(2), "n_steps": np.int64(5), "n_envs": np.int64(4)}
     broken = {"gamma": np.float32(0.9), "vf_coef": np.float64(0.5), "learning_rate": np.float32(1e-3)}
-    model = _model(make_vec("PuddleWorld-v0", 4, 0), **whole, **broken).learn(3 * BATCH)
+    model = small_model(make_vec("PuddleWorld-v0", 4, 0), **whole, **broken).learn(3 * BATCH)
     assert model.meta_updates + model.meta_skipped == 1
 
 
@@ -279,7 +279,7 @@ def test_numbers_may_be_annealed(name: str, start: float, end: float, tmp_path: 
             setattr(self.model, name, schedule(1.0 - self.num_timesteps / steps))
 
     def trained(value: Any, callback: BaseCallback | None = None) -> DGVFA2C:
-        model = _model(auxiliary_task=task, encoder_mode="auxiliary", unroll_length=2, **{name: value})
+        model = small_model(auxiliary_task=task, encoder_mode="auxiliary", unroll_length=2, **{name: value})
         return model.learn(steps, callback)
 
     constant, annealed = _weights(trained(start)), trained(schedule)
@@ -293,7 +293,7 @@ def test_numbers_may_be_annealed(name: str, start: float, end: float, tmp_path: 
 
 def test_heads_may_learn_at_a_rate_of_their_own() -> None:
     """At a rate of 0 the policy and value heads stay, and encoder and answers move."""
-    model = _model(head_rate=0.0, encoder_mode="joint", questions=2, seed=0)
+    model = small_model(head_rate=0.0, encoder_mode="joint", questions=2, seed=0)
     before = {name: value.clone() for name, value in model.learner.theta.items()}
     model.learn(4 * BATCH)
     moved = {name for name, value in model.learner.theta.items() if not torch.equal(value, before[name])}
@@ -311,7 +311,7 @@ def test_the_default_number_of_environments(env_id: str, num_envs: int) -> None:
 
 def test_observations_outside_their_space_are_named() -> None:
     env = make_vec("PuddleWorld-v0", 4)
-    model = _model(env)
+    model = small_model(env)
     env.observation_space = gym.spaces.Box(0.0, 1.0, (3,))
     model.observation_space = env.observation_space
     with pytest.raises(ValueError, match=r"observations must have shape \(3,\), got \(2,\) from the environment"):

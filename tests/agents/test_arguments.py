@@ -18,18 +18,8 @@ from dgvf_agents.agents.arguments import inner_optimizer_for
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_envs.sb3_adapter import make_vec
-from tests.agents.test_updates import Samples
-
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
-BATCH = 4 * 5
-BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
-
-
-def _model(env: Any = "PuddleWorld-v0", policy: Any = "MlpPolicy", **changes: Any) -> DGVFA2C:
-    copies = {"n_envs": 4} if isinstance(env, str) else {}
-    kwargs = {"policy_kwargs": {"features_extractor_kwargs": {"hidden": (16,)}}} if policy == "MlpPolicy" else {}
-    return DGVFA2C(policy, env, **{**SMALL, **copies, **kwargs, **changes})
-
+from tests.agents.test_updates import BOX, Samples
+from tests.test_a2c import BATCH, SMALL, small_model
 
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
@@ -66,18 +56,18 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("env", ["PuddleWorld-v0", "CartPole-v1"])
 def test_a_seed_of_numpy_is_one_of_python(env: str) -> None:
-    weights = [_model(env, "MlpPolicy", seed=seed).learner.theta for seed in (np.int64(3), 3)]
+    weights = [small_model(env, "MlpPolicy", seed=seed).learner.theta for seed in (np.int64(3), 3)]
     torch.testing.assert_close(*weights, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS)
 def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        _model(**changes)
+        small_model(**changes)
 
 
 def test_logs_stay_in_their_folder(tmp_path: Path) -> None:
-    model = _model(tensorboard_log=str(tmp_path / "logs"))
+    model = small_model(tensorboard_log=str(tmp_path / "logs"))
     with pytest.raises(ValueError, match=r"tb_log_name must name a folder inside tensorboard_log, got '\.\./x'"):
         model.learn(1, tb_log_name="../x")
 
@@ -85,7 +75,7 @@ def test_logs_stay_in_their_folder(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("saved") / "model.zip"
-    _model().save(path)
+    small_model().save(path)
     return path
 
 
@@ -104,7 +94,7 @@ def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], m
 
 @pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
 def test_a_schedule_that_gives_no_number_on_the_way_is_named(name: str) -> None:
-    model = _model(**{name: lambda remaining: float("nan") if 0.0 < remaining < 0.5 else 1e-3})
+    model = small_model(**{name: lambda remaining: float("nan") if 0.0 < remaining < 0.5 else 1e-3})
     with pytest.raises(ValueError, match=f"^{name} must give finite numbers >= 0, got nan where 0"):
         model.learn(12 * BATCH)
 
@@ -121,7 +111,7 @@ class Still(BasePolicy):
 
 def test_what_is_no_actor_critic_policy_is_refused() -> None:
     with pytest.raises(ValueError, match="policy must be an ActorCriticPolicy, got Still"):
-        _model(policy=Still)
+        small_model(policy=Still)
 
 
 NUMBER = spaces.Box(-1.0, 1.0, (), np.float32)
@@ -145,14 +135,14 @@ OTHER_SPACES: list[tuple[spaces.Space, str]] = [
 def test_observations_of_other_spaces_are_refused(space: spaces.Space, message: str) -> None:
     policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
     with pytest.raises(ValueError, match=f"observation_space {message}"):
-        _model(Samples(space, spaces.Discrete(2)), policy)
+        small_model(Samples(space, spaces.Discrete(2)), policy)
 
 
 @pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
 def test_actions_of_other_spaces_are_refused() -> None:
     for space in (spaces.Text(3), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])):
         with pytest.raises(ValueError, match=f"action_space must be Discrete, .* got {type(space).__name__}"):
-            _model(Samples(BOX, space))
+            small_model(Samples(BOX, space))
 
 
 @pytest.mark.parametrize("name", ["net_arch", "head_arch"])
@@ -161,12 +151,12 @@ def test_actions_of_other_spaces_are_refused() -> None:
 )
 def test_layers_that_are_none_are_refused(name: str, layers: Any) -> None:
     with pytest.raises(ValueError, match=rf"{name} must be a list of integers >= 1, a dict .* got "):
-        _model(policy_kwargs={name: layers})
+        small_model(policy_kwargs={name: layers})
 
 
 @pytest.mark.parametrize("layers", [None, [], [8], (8, 4), [np.int64(8)], {"pi": [8], "vf": []}, {"vf": [8]}, {}])
 def test_layers_of_heads_may_be_given_in_several_ways(layers: Any) -> None:
-    heads = _model(policy_kwargs={"head_arch": layers}).policy.mlp_extractor
+    heads = small_model(policy_kwargs={"head_arch": layers}).policy.mlp_extractor
     given = layers if isinstance(layers, dict) else {"pi": layers or [], "vf": layers or []}
     for part, modules in (("pi", heads.policy_net), ("vf", heads.value_net)):
         widths = [module.out_features for module in modules if isinstance(module, torch.nn.Linear)]

@@ -68,14 +68,6 @@ def test_a_rollout_of_one_environment_is_a_third_as_large() -> None:
     assert sum(array.nbytes for array in stacks) < 170_000
 
 
-def test_an_episode_end_costs_one_stack() -> None:
-    done = np.zeros((20, 1), bool)
-    done[7] = True
-    stacks = encode(*_episodes(np.random.default_rng(0), 20, done, 4, 84, "zeros"))
-    assert stacks is not None
-    assert len(stacks.frames) == 24 + 4  # and the final observation one frame: the one that would have followed
-
-
 def test_images_that_are_no_stacks_are_left_alone() -> None:
     observations = np.random.default_rng(0).integers(0, 256, (6, 2, 3, 5, 5), np.uint8)
     none = np.zeros(0, np.int64)

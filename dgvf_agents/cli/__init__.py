@@ -29,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(PIPE_CLOSED)
     except Exception as error:
         from gymnasium.error import Error
-        from rich.console import Console
 
         if not isinstance(error, ValueError | OSError | Error | FloatingPointError):
             raise
-        Console(stderr=True).print(f"dgvf: {error}", markup=False)
+        line = "".join(sign if sign.isprintable() else " " for sign in f"dgvf: {error}")
+        print(line, file=sys.stderr)
         sys.exit(2)
 
 

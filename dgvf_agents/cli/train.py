@@ -140,6 +140,7 @@ def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = Non
 
 
 def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> None:
+    from dgvf_agents.storage.files import DamagedFileError
     from dgvf_agents.train.checkpoint import NothingToResumeError
     from dgvf_agents.train.folder import RunFolder
     from dgvf_agents.train.learners import train_in_processes
@@ -160,7 +161,7 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
         Console(stderr=True).print(f"Interrupted, with a checkpoint. To go on: {how}", markup=False, soft_wrap=True)
         sys.exit(INTERRUPTED)
     except Exception as error:
-        if not isinstance(error, FileExistsError | NothingToResumeError) and folder.checkpoints():
+        if not isinstance(error, FileExistsError | NothingToResumeError | DamagedFileError) and folder.checkpoints():
             Console(stderr=True).print(f"To go on from the last checkpoint: {how}", markup=False, soft_wrap=True)
         raise
     if finished:

@@ -5,7 +5,6 @@ A sweep marks a finished run with `finished.json`, written last and atomically.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import enum
 import json
@@ -28,10 +27,10 @@ from stable_baselines3.common.logger import Logger
 
 from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
-from dgvf_agents.storage.files import replacing
+from dgvf_agents.storage.files import contents_of, replacing
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
-from dgvf_agents.train.folder import Origin, ProgressLog, RunFolder, record_origin
+from dgvf_agents.train.folder import STEPS, Origin, ProgressLog, RunFolder, record_origin
 from dgvf_agents.train.train import train
 from dgvf_agents.train.train_population import train_population
 
@@ -100,9 +99,10 @@ class Cell:
 
     def record(self) -> Record:
         """The record of the finished run."""
-        mark = json.loads(mark_file(self.folder).read_text())
+        with contents_of(mark_file(self.folder), 1 << 20) as contents:
+            mark = json.loads(contents)
+            origin = (str(mark["processor"]), str(mark["code"] or ""), float(mark["core_seconds"]))
         steps, returns = learning_curve(self.folder)
-        origin = (mark["processor"], mark["code"] or "", mark["core_seconds"])
         return Record(self.setting.world, self.setting.name, self.seed, *origin, tuple(steps), tuple(returns))
 
 
@@ -141,19 +141,12 @@ def state_of(folder: Path, wanted: TrainConfig) -> CellState:
     """
     if not RunFolder(folder).config_file.is_file():
         return CellState.MISSING
-    if differences := _read_config(folder).differences(wanted, apart_from=RECORDING_FIELDS):
+    if differences := RunFolder(folder).read_config().differences(wanted, apart_from=RECORDING_FIELDS):
         raise ValueError(
             f"the run in {folder} must have the configuration of its cell, got another {', '.join(differences)}; "
             "choose another --out or remove the folder"
         )
     return CellState.FINISHED if mark_file(folder).is_file() else CellState.UNFINISHED
-
-
-def _read_config(folder: Path) -> TrainConfig:
-    try:
-        return RunFolder(folder).read_config()
-    except ValueError as error:
-        raise ValueError(f"the run in {folder} must have a configuration of this version: {error}") from error
 
 
 def learning_curve(folder: Path) -> tuple[list[int], list[float]]:
@@ -179,12 +172,11 @@ def learning_curve(folder: Path) -> tuple[list[int], list[float]]:
 def progress(folder: Path) -> tuple[int, float | None]:
     """Steps so far and the latest return; 0 and `None` before the first row."""
     try:
-        with RunFolder(folder).progress_file.open() as file:
-            rows = list(csv.DictReader(file))
-        found = [row[m] for m in ("eval/mean_reward", "rollout/ep_rew_mean") for row in reversed(rows) if row.get(m)]
-        return int(float(rows[-1]["time/total_timesteps"])), float(found[0]) if found else None
-    except (OSError, ValueError, KeyError, TypeError, IndexError):  # the file is being replaced
+        curves = [RunFolder(folder).learning_curve(m) for m in (STEPS, "rollout/ep_rew_mean", "eval/mean_reward")]
+    except FileNotFoundError:
         return 0, None
+    latest = [returns[-1] for _, returns in curves if returns]  # the number of steps is a metric itself
+    return (int(latest[0]), latest[-1] if len(latest) > 1 else None) if latest else (0, None)
 
 
 def run_cells(configs: Sequence[TrainConfig], folders: Sequence[Path], lock_seconds: float = LOCK_SECONDS) -> None:
@@ -215,7 +207,8 @@ def run_cells(configs: Sequence[TrainConfig], folders: Sequence[Path], lock_seco
                 _log_failure(folder, error)
                 continue
             if state is CellState.UNFINISHED:  # which may have been recorded in another way
-                config = dataclasses.replace(_read_config(folder), actors=config.actors, address=config.address)
+                found = RunFolder(folder).read_config()
+                config = dataclasses.replace(found, actors=config.actors, address=config.address)
             if state is not CellState.FINISHED:
                 left.append((config, folder))
         if left:
@@ -260,7 +253,7 @@ def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
     A file beside each unfinished run keeps its share for the process that resumes it.
     """
     files = [folder.with_name(f"{folder.name}.spent") for folder in folders]
-    earlier = sum(float(file.read_text()) for file in files if file.is_file())
+    earlier = sum(_seconds(file) for file in files if file.exists())
     start = sum(os.times()[:4])
 
     def share() -> float:
@@ -272,6 +265,11 @@ def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
         for file in files:
             with replacing(file) as unfinished:
                 unfinished.write_text(f"{share():.1f}\n")
+
+
+def _seconds(file: Path) -> float:
+    with contents_of(file, 1 << 10) as contents:
+        return float(contents)
 
 
 def _log_failure(folder: Path, error: Exception) -> None:

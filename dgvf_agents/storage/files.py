@@ -20,32 +20,36 @@ class DamagedFileError(ValueError):
     """A file is not what was written: cut short, altered, or something else altogether."""
 
 
-_MALFORMED = (
-    ValueError,
-    TypeError,
-    LookupError,
-    AttributeError,
-    RuntimeError,  # of PyTorch, and of recursion that is too deep
-    ArithmeticError,
-    AssertionError,  # of Gymnasium's spaces
-    MemoryError,  # sizes that no machine has
-)
-
-
 @contextmanager
 def damage_in(member: str) -> Iterator[None]:
     """Name the member of a file whose contents turn out to be malformed.
 
     Raises:
-        DamagedFileError: in place of what malformed contents raise.
+        DamagedFileError: in place of whatever malformed contents raise.
     """
     try:
         yield
     except DamagedFileError:
         raise
-    except _MALFORMED as error:
+    except Exception as error:  # of JSON, zlib, PyTorch, Gymnasium's spaces, recursion: there is no list of them
         reason = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise DamagedFileError(f"{member} in the file is malformed: {reason}") from error
+        raise DamagedFileError(f"{member} is malformed: {reason:.500}") from error
+
+
+@contextmanager
+def contents_of(path: Path, max_bytes: int) -> Iterator[bytes]:
+    """The contents of a file, to be parsed within this context.
+
+    Raises:
+        DamagedFileError: see `read_regular`, or in place of whatever parsing raises. The message names the file.
+        FileNotFoundError: there is no such file.
+    """
+    try:
+        contents = read_regular(path, max_bytes)
+        with damage_in("its content"):
+            yield contents
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{path} cannot be read: {error}") from error
 
 
 @contextmanager

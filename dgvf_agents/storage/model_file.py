@@ -16,10 +16,8 @@ import hashlib
 import io
 import json
 import platform
-import struct
 import warnings
 import zipfile
-import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,7 +26,6 @@ from typing import Any, final
 
 import cloudpickle
 import numpy as np
-import safetensors
 import safetensors.torch
 import stable_baselines3
 import torch
@@ -122,20 +119,6 @@ class ModelFile:
         return self.document.get("training") is not None
 
 
-_READ_ERRORS = (
-    zipfile.BadZipFile,
-    struct.error,
-    zlib.error,
-    EOFError,
-    KeyError,
-    ValueError,  # of JSON or of Unicode
-    OverflowError,
-    RuntimeError,  # of nested JSON, of members with unknown flags, of encrypted ones
-    safetensors.SafetensorError,
-)
-"""Exceptions of reading a damaged archive or its members."""
-
-
 @contextmanager
 def _archive(contents: bytes) -> Iterator[zipfile.ZipFile]:
     """
@@ -144,13 +127,8 @@ def _archive(contents: bytes) -> Iterator[zipfile.ZipFile]:
     """
     if contents.count(b"PK\1\2") > MAX_MEMBERS:  # each entry of the directory has this signature
         raise DamagedFileError(f"it must have at most {MAX_MEMBERS} members")
-    try:
-        with zipfile.ZipFile(io.BytesIO(contents)) as archive:
-            yield archive
-    except DamagedFileError:
-        raise
-    except _READ_ERRORS as error:
-        raise DamagedFileError(f"it is not a model file: {error or type(error).__name__}") from error
+    with damage_in("its archive"), zipfile.ZipFile(io.BytesIO(contents)) as archive:
+        yield archive
 
 
 def _parsed(text: bytes) -> Any:
@@ -356,10 +334,8 @@ def _state_dict(name: str, contents: bytes) -> Any:
     if zipfile.is_zipfile(io.BytesIO(contents)):
         with _expandable(contents):
             pass
-    try:
+    with damage_in(name):
         return torch.load(io.BytesIO(contents), map_location="cpu", weights_only=True)
-    except Exception as error:  # of its unpickler, of all kinds
-        raise DamagedFileError(f"{name} in the file is malformed: {error}") from error
 
 
 @contextmanager

@@ -94,7 +94,7 @@ def _plain(name: str, value: Any, like: Any) -> Any:
     else:
         try:
             return like(value)
-        except (ValueError, TypeError, LookupError, ArithmeticError, RuntimeError, AttributeError) as error:
+        except Exception as error:
             raise DamagedFileError(f"{name} is malformed: {error}") from error
     return value
 

@@ -10,12 +10,20 @@ from typing import Annotated, Any, final, get_args
 
 import tyro
 
-from dgvf_agents.core.argument_checks import check_counts
+from dgvf_agents.core.argument_checks import check_choice, check_counts
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.hyperparameters import Hyperparameters, check_hyperparameters, record
 from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, Mode, World
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.presets import PRESETS, AtariPreset
+
+_TYPES = {
+    **dict.fromkeys(("env", "policy", "task"), str),
+    **dict.fromkeys(("env_wrapper", "questions_from", "address"), str | None),
+    **dict.fromkeys(("env_kwargs", "evaluation_kwargs"), dict),
+    "seed": int,
+}
+"""Of the fields that any value of the type is allowed in."""
 
 
 @final
@@ -85,6 +93,10 @@ class TrainConfig(Hyperparameters):
         counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
         names = (*counts, "checkpoints_kept", "n_envs", "learners")
         check_counts(**{name: getattr(self, name) for name in names})
+        check_choice("algorithm", self.algorithm, Algorithm)
+        for name, kind in _TYPES.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise ValueError(f"{name} must be of the type {getattr(kind, '__name__', kind)}, got {value!r}")
         check_hyperparameters(vars(self))
         known = record(self.algorithm)
         for name, one in record().items():
@@ -92,9 +104,6 @@ class TrainConfig(Hyperparameters):
                 raise ValueError(
                     f"{name} must be left out for the algorithm {self.algorithm}, got {getattr(self, name)!r}"
                 )
-        for name in ("env_kwargs", "evaluation_kwargs"):
-            if not isinstance(getattr(self, name), dict):
-                raise ValueError(f"{name} must be a dict, got {getattr(self, name)!r}")
         check_device_name(self.device)
         if self.actors < 0:
             raise ValueError(f"actors must be >= 0, got {self.actors!r}")
@@ -152,7 +161,9 @@ class TrainConfig(Hyperparameters):
         if unknown := [name for name in fields if name not in names]:
             raise ValueError(f"a configuration must have fields of this version, got {', '.join(unknown)}")
         rules = fields.get("atari")
-        return cls(**{**fields, "atari": None if rules is None else AtariPreset(**rules)})
+        if rules is not None:
+            fields = {**fields, "atari": AtariPreset(**rules), "env": title_of(fields["env"])}
+        return cls(**fields)
 
     def differences(self, wanted: TrainConfig, apart_from: Collection[str] = ()) -> list[str]:
         """`name (value, not wanted value)` of each field that differs, with values as in JSON.

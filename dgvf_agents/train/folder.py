@@ -17,9 +17,11 @@ from __future__ import annotations
 import csv
 import dataclasses
 import gzip
+import io
 import json
 import subprocess
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from itertools import groupby
@@ -30,7 +32,7 @@ import numpy as np
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
 from dgvf_agents.execution.devices import device_named, hardware, versions
-from dgvf_agents.storage.files import read_regular, replacing, write_whole
+from dgvf_agents.storage.files import contents_of, replacing, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig
 
@@ -130,7 +132,7 @@ class RunFolder:
 
     def checkpoints(self) -> list[Path]:
         """The checkpoints, by number of environment steps."""
-        return sorted((self.path / "checkpoints").glob("[0-9]*.zip"))
+        return sorted(file for file in (self.path / "checkpoints").glob("*.zip") if file.stem.isdecimal())
 
     def latest_checkpoint(self) -> Path:
         """The checkpoint with the most steps; damaged ones are skipped with a warning.
@@ -162,13 +164,25 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """Read the configuration."""
-        return TrainConfig.from_fields(json.loads(read_regular(self.config_file, 1 << 20)))
+        with contents_of(self.config_file, _MAX_SETTINGS) as contents:
+            return TrainConfig.from_fields(json.loads(contents))
 
     def learning_curve(self, metric: str = "rollout/ep_rew_mean") -> tuple[list[int], list[float]]:
         """Environment steps, and a metric at each of them: the mean return of the last 100 training episodes."""
-        with self.progress_file.open() as file:
-            rows = [row for row in csv.DictReader(file) if row.get(metric)]
-        return [int(float(row[STEPS])) for row in rows], [float(row[metric]) for row in rows]
+        with contents_of(self.progress_file, _MAX_TABLE) as contents:
+            rows = [row for row in _rows(contents) if row.get(metric)]
+            return [int(float(row[STEPS])) for row in rows], [float(row[metric]) for row in rows]
+
+
+_MAX_SETTINGS, _MAX_TABLE = 1 << 20, 1 << 25
+"""Bytes of JSON, and of a table when it is not compressed, at most."""
+
+
+def _rows(contents: bytes) -> Iterator[dict[str, str]]:
+    """The rows of a CSV file, which all have its columns."""
+    table = csv.reader(io.StringIO(contents.decode(), newline=""))
+    columns = next(table, [])
+    return (dict(zip(columns, row, strict=True)) for row in table if row)
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -198,10 +212,10 @@ class ProgressLog(KVWriter):
         """
         self._path = path
         self._rows: list[dict[str, str]] = []
-        if path.is_file():
-            with path.open(newline="") as file:
-                rows = [{name: value for name, value in row.items() if value} for row in csv.DictReader(file)]
-            self._rows = [row for row in rows if int(row[STEPS]) <= steps]
+        if path.exists():
+            with contents_of(path, _MAX_TABLE) as contents:
+                rows = [{name: value for name, value in row.items() if value} for row in _rows(contents)]
+                self._rows = [row for row in rows if int(row[STEPS]) <= steps]
         self._replace()
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
@@ -268,16 +282,19 @@ class EvaluationLog:
 
 def read_evaluations(path: Path) -> list[Evaluation]:
     """The evaluations in a file, in their order; none if it does not exist."""
-    if not path.is_file():
+    if not path.exists():
         return []
-    with gzip.open(path, "rt", newline="") as file:
-        by_steps = [(steps, [*rows]) for steps, rows in groupby(csv.DictReader(file), lambda row: int(row["steps"]))]
-    return [
-        Evaluation(
-            steps, np.array([float(row["return"]) for row in rows]), np.array([int(row["length"]) for row in rows])
-        )
-        for steps, rows in by_steps
-    ]
+    with contents_of(path, _MAX_TABLE) as contents:
+        text = gzip.GzipFile(fileobj=io.BytesIO(contents)).read(_MAX_TABLE + 1)
+        if len(text) > _MAX_TABLE:
+            raise ValueError(f"it must take at most {_MAX_TABLE} bytes when it is not compressed")
+        by_steps = [(steps, [*rows]) for steps, rows in groupby(_rows(text), lambda row: int(row["steps"]))]
+        return [
+            Evaluation(
+                steps, np.array([float(row["return"]) for row in rows]), np.array([int(row["length"]) for row in rows])
+            )
+            for steps, rows in by_steps
+        ]
 
 
 # --- origin -----------------------------------------------------------------------------------------------------------
@@ -325,9 +342,10 @@ def record_origin(folder: RunFolder, device: str, steps: int) -> None:
 
 def read_origins(folder: RunFolder) -> list[Origin]:
     """The origins of all processes that trained a run, in their order."""
-    if not folder.origin_file.is_file():
+    if not folder.origin_file.exists():
         return []
-    return [Origin(**origin) for origin in json.loads(read_regular(folder.origin_file, 1 << 24))]
+    with contents_of(folder.origin_file, _MAX_SETTINGS) as contents:
+        return [Origin(**origin) for origin in json.loads(contents)]
 
 
 @cache

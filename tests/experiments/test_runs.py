@@ -82,7 +82,7 @@ def test_a_run_of_another_configuration_is_an_error_that_says_what_differs(tmp_p
     with pytest.raises(ValueError, match=r"got another gamma \(0\.5, not 0\.99\);"):
         run([cell])
     RunFolder(cell.folder).config_file.write_text(json.dumps({"no_such_setting": 1}))
-    with pytest.raises(ValueError, match=r"must have a configuration of this version: .*no_such_setting"):
+    with pytest.raises(ValueError, match=r"config.json cannot be read: .*no_such_setting"):
         state_of(cell.folder, cell.config)
 
 

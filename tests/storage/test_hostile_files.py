@@ -202,7 +202,7 @@ RANGES: dict[str, tuple[tuple[Any, ...], Any, str]] = {
     "a state of NumPy's": ((*RANDOM, "numpy", "items", 2), 10**6, "random.numpy"),
     "a state of Python's": ((*RANDOM, "python", "items", 1, "items", 0), -1, "random.python"),
     "another generator": (("training", "generator", "state", "bit_generator"), "MT19937", "PCG64"),
-    "a huge state": (("training", "generator", "state", "state", "state"), 2**200, "training in the file"),
+    "a huge state": (("training", "generator", "state", "state", "state"), 2**200, "training is malformed"),
     "a tensor that is not there": ((*ROLLOUT, "rewards"), {"kind": "tensor", "name": "nothing"}, "nothing"),
     "a kind that is not there": ((*ROLLOUT, "rewards"), {"kind": "eval"}, "kind must be one of"),
 }
@@ -284,7 +284,7 @@ def _environments(file: ModelFile) -> dict[str, tuple[tuple[Any, ...], Any]]:
 
 def test_a_malformed_state_of_the_environment_is_refused(file: ModelFile) -> None:
     for path, change in _environments(file).values():
-        _refused(io.BytesIO(_changed(file, path, change)), "training.environment in the file is malformed")
+        _refused(io.BytesIO(_changed(file, path, change)), "training.environment is malformed")
 
 
 # Malformed archives.
@@ -339,20 +339,23 @@ ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
     "unknown compression": (lambda: _sealed(_of_unknown_compression()), "must not be compressed"),
     "overlapping members": (lambda: _sealed(_with_entries(1000)), "its members overlap"),
     "many members": (lambda: _sealed(_with_entries(20_000)), "it must have at most 10000 members"),
-    "no members": (lambda: _sealed(_archive({})), "it is not a model file"),
+    "no members": (lambda: _sealed(_archive({})), "its archive is malformed"),
     "an earlier format": (lambda: _sealed(_archive(_members(b'{"format": 4}'))), "its format must be 5, .* got 4"),
     "nothing else": (lambda: _sealed(_archive(_members())), "attributes must be an object"),
-    "no JSON": (lambda: _sealed(_archive(_members(b"{"))), "it is not a model file"),
-    "nested lists": (lambda: _sealed(_archive(_members(b"[" * NESTED + b"]" * NESTED))), "not a model file"),
-    "nested objects": (lambda: _sealed(_archive(_members(b'{"a":' * NESTED + b"1" + b"}" * NESTED))), "not a model"),
+    "no JSON": (lambda: _sealed(_archive(_members(b"{"))), "its archive is malformed"),
+    "nested lists": (lambda: _sealed(_archive(_members(b"[" * NESTED + b"]" * NESTED))), "archive is malformed"),
+    "nested objects": (lambda: _sealed(_archive(_members(b'{"a":' * NESTED + b"1" + b"}" * NESTED))), "archive is mal"),
     "many values": (lambda: _sealed(_archive(_members(b"[" + b"0," * 2**22 + b"0]"))), "at most 1048576 values"),
-    "a number of many digits": (lambda: _sealed(_archive(_members(b'{"a": ' + b"9" * 10**6 + b"}"))), "not a model"),
-    "a header of any length": (lambda: _sealed(_archive(_members(tensors=b"\xff" * 64))), "not a model file"),
+    "a number of many digits": (
+        lambda: _sealed(_archive(_members(b'{"a": ' + b"9" * 10**6 + b"}"))),
+        "archive is mal",
+    ),
+    "a header of any length": (lambda: _sealed(_archive(_members(tensors=b"\xff" * 64))), "its archive is malformed"),
     "tensors without numbers": (
         lambda: _sealed(
             _archive(_members(tensors=_header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]})))
         ),
-        "it is not a model file",
+        "its archive is malformed",
     ),
 }
 
@@ -423,7 +426,7 @@ def _their_bombs(a2c: dict[str, bytes]) -> dict[str, tuple[bytes, str]]:
         "data": (_archive({**a2c, "data": bytes(2**26)}, zipfile.ZIP_DEFLATED), large),
         "another member": (_archive({**a2c, "policy.optimizer.pth": bytes(2**26)}, zipfile.ZIP_DEFLATED), large),
         "weights": (_archive({**a2c, "policy.pth": bomb}), large),
-        "no weights": (_archive({**a2c, "policy.pth": b"x"}), "policy.pth in the file is malformed"),
+        "no weights": (_archive({**a2c, "policy.pth": b"x"}), "policy.pth is malformed"),
     }
 
 
@@ -436,4 +439,4 @@ def test_bombs_and_malformed_weights_of_stable_baselines3_are_refused(a2c: dict[
 
 @pytest.mark.parametrize("data", [b"[", b"[]", b'{"a": {":serialized:": 5}}', b"\xff"])
 def test_malformed_attributes_of_stable_baselines3_are_refused(data: bytes, a2c: dict[str, bytes]) -> None:
-    _refused(io.BytesIO(_archive({**a2c, "data": data})), "data in the file is malformed|not a model file")
+    _refused(io.BytesIO(_archive({**a2c, "data": data})), "data is malformed|its archive is malformed")

@@ -1,0 +1,85 @@
+"""What `docs/files.md` promises of run folders from strangers."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dgvf_agents.cli import main
+from dgvf_agents.train.train import train
+from tests.train.test_checkpoint import CONFIG
+
+RUN = dataclasses.replace(CONFIG, steps=160, log_every=20, evaluate_every=80)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_curves() -> Iterator[None]:
+    """Plotting would take most of the time of these short runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments, **options: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "good"
+    train(RUN, path, show_progress=False)
+    return path
+
+
+@pytest.fixture
+def run(good: Path, tmp_path: Path) -> Path:
+    """A run that is not finished."""
+    shutil.copytree(good, tmp_path / "run")
+    change(tmp_path / "run", steps=240)
+    return tmp_path / "run"
+
+
+def change(run: Path, **fields: object) -> None:
+    file = run / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | fields))
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line that a command ends with."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    assert stop.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    return line
+
+
+BOMB = gzip.compress(b"steps,episode,return,length\n" + b"1,1,1,1\n" * 2**23)
+ROW = b"time/total_timesteps,b\n"
+MALFORMED = {
+    "config.json": [
+        b"[" * 100_000,
+        b"\xff",
+        b"[]",
+        b'{"env": []}',
+        b'{"algorithm": null}',
+        b'{"seed": "x"}',
+        b"{" * 2**21,
+    ],
+    "origin.json": [b"[1]", b'[{"steps": 1}]', b"["],
+    "progress.csv": [ROW + b"1\n", ROW + b"x,1\n", b"b\n1\n", ROW + b'1,"' + b"x" * 2**18, b"\xff", b"x" * 2**26],
+    "evaluations.csv.gz": [b"x", BOMB, BOMB[:1000], gzip.compress(b"steps\n1\n"), gzip.compress(b"\xff")],
+}
+
+
+@pytest.mark.parametrize("name", MALFORMED)
+def test_a_malformed_file_of_a_run_gets_one_line(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for contents in MALFORMED[name]:
+        (run / name).write_bytes(contents)
+        assert name in refusal(capsys, "train", "--resume", run)
+    (run / name).unlink()
+    os.mkfifo(run / name)
+    assert name.split(".")[0] in refusal(capsys, "train", "--resume", run)

@@ -126,17 +126,22 @@ def _on_game(
     return command
 
 
-def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = None) -> None:
+def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = None, address: str | None = None) -> None:
     """
     Args:
         run: The run folder.
         device: Where to go on; where the run was so far when left out.
+        address: Of the Ray cluster for the run's actors, or auto; this machine when left out. Folders hold none.
     """
     from dgvf_agents.train.folder import RunFolder
 
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    _train(config if device is None else dataclasses.replace(config, device=device), folder.path, resume=True)
+    config = dataclasses.replace(config, device=device or config.device, address=address)
+    if config.actors and address is None:
+        told = f"{config.actors} actors are on this machine; --address names a cluster, which a run folder does not"
+        Console(stderr=True).print(told, soft_wrap=True)
+    _train(config, folder.path, resume=True)
 
 
 def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> None:
@@ -148,6 +153,7 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
     from dgvf_agents.train.train import train
 
     how = f"dgvf train --resume {shlex.quote(str(path))}"
+    how += f" --address {shlex.quote(config.address)}" if config.address else ""
     _check_out(path)
     print_rules(config)
     folder = RunFolder(path)

@@ -159,13 +159,13 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
     def write_config(self, config: TrainConfig) -> None:
-        """Write the configuration atomically."""
-        _write_json(self.config_file, dataclasses.asdict(config))
+        """Write the configuration atomically, without the address: a folder does not decide what is connected to."""
+        _write_json(self.config_file, dataclasses.asdict(dataclasses.replace(config, address=None)))
 
     def read_config(self) -> TrainConfig:
         """Read the configuration."""
         with contents_of(self.config_file, _MAX_SETTINGS) as contents:
-            return TrainConfig.from_fields(json.loads(contents))
+            return TrainConfig.from_fields(json.loads(contents) | {"address": None})
 
     def learning_curve(self, metric: str = "rollout/ep_rew_mean") -> tuple[list[int], list[float]]:
         """Environment steps, and a metric at each of them: the mean return of the last 100 training episodes."""

@@ -83,3 +83,26 @@ def test_a_malformed_file_of_a_run_gets_one_line(name: str, run: Path, capsys: p
     (run / name).unlink()
     os.mkfifo(run / name)
     assert name.split(".")[0] in refusal(capsys, "train", "--resume", run)
+
+
+def test_a_run_does_not_decide_what_is_connected_to(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def connect(address: str | None, actors: int) -> None:
+        asked.append(address)
+        raise ConnectionError("there is no cluster")
+
+    monkeypatch.setattr("dgvf_agents.impala.fleet.connect", connect)
+    path = run.with_name("distributed")
+    config = dataclasses.replace(RUN, algorithm="impala", actors=2, address="10.0.0.1:6379")
+    with pytest.raises(ConnectionError):
+        train(config, path, show_progress=False)
+    assert "10.0.0.1" not in (path / "config.json").read_text()
+    change(path, address="10.0.0.2:6379")
+    for given in ([], ["--address", "10.0.0.3:6379"]):
+        with pytest.raises(SystemExit):
+            main(["train", "--resume", str(path), *given])
+        assert ("--address names a cluster" in capsys.readouterr().err) == (not given)
+    assert asked == ["10.0.0.1:6379", None, "10.0.0.3:6379"]

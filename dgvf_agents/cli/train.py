@@ -133,11 +133,18 @@ def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = Non
         device: Where to go on; where the run was so far when left out.
         address: Of the Ray cluster for the run's actors, or auto; this machine when left out. Folders hold none.
     """
-    from dgvf_agents.train.folder import RunFolder
+    from dgvf_agents.train.folder import RunFolder, located, shipped_name
 
     folder = RunFolder.existing(run)
     config = folder.read_config()
     config = dataclasses.replace(config, device=device or config.device, address=address)
+    if config.questions_from and not folder.checkpoints():  # otherwise they are in the checkpoint
+        source = located(Path(config.questions_from), folder.path)
+        if not (shipped_name(source) or source.resolve().is_relative_to(folder.path.resolve())):
+            raise ValueError(
+                f"{folder.config_file} must not choose what is read outside its folder, got questions_from "
+                f"{config.questions_from}: start the run again, with --questions-from, --out and --resume"
+            )
     if config.actors and address is None:
         told = f"{config.actors} actors are on this machine; --address names a cluster, which a run folder does not"
         Console(stderr=True).print(told, soft_wrap=True)
@@ -157,6 +164,7 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
     _check_out(path)
     print_rules(config)
     folder = RunFolder(path)
+    folder.check_links()
     finished = resume and folder.config_file.exists() and folder.is_finished()
     try:
         if config.learners > 1 or restarts:

@@ -19,6 +19,7 @@ import dataclasses
 import gzip
 import io
 import json
+import os
 import subprocess
 import warnings
 from collections.abc import Iterator
@@ -82,6 +83,7 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: there is no run.
+            ValueError: see `check_links`.
         """
         folder = cls(located(path))
         if not folder.config_file.is_file():
@@ -89,7 +91,19 @@ class RunFolder:
                 f"run must be a folder that `dgvf train` wrote, or a shipped run ({', '.join(SHIPPED)}), got {path} "
                 "without a config.json"
             )
+        folder.check_links()
         return folder
+
+    def check_links(self) -> None:
+        """Refuse links to other places, whose files would be read, replaced or thinned as this run's.
+
+        Raises:
+            ValueError: a link in the folder leads out of it. The folder itself may be one.
+        """
+        root = os.path.realpath(self.path)
+        for path in () if shipped_name(self.path) else self.path.rglob("*"):
+            if path.is_symlink() and not Path(target := os.path.realpath(path)).is_relative_to(root):
+                raise ValueError(f"{path} must not lead out of its run folder, got a link to {target}: link the folder")
 
     @property
     def config_file(self) -> Path:

@@ -136,6 +136,7 @@ def open_run(
     """
     _check_own(path)
     folder, device = RunFolder(path), device_named(config.device)
+    folder.check_links()
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.lock_file)

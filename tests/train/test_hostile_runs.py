@@ -106,3 +106,23 @@ def test_a_run_does_not_decide_what_is_connected_to(
             main(["train", "--resume", str(path), *given])
         assert ("--address names a cluster" in capsys.readouterr().err) == (not given)
     assert asked == ["10.0.0.1:6379", None, "10.0.0.3:6379"]
+
+
+def test_a_run_does_not_lead_elsewhere(good: Path, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = run.with_name("other")
+    shutil.copytree(good, other)
+    before = {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    for name in ("checkpoints", "config.json", "progress.csv", "atlas", ".lock"):
+        hostile = run.with_name(f"linked-{name}")
+        shutil.copytree(run, hostile, ignore=shutil.ignore_patterns(name, ".lock"))
+        (hostile / name).symlink_to(other / name)
+        commands = (("train", "--resume", hostile), ("evaluate", hostile), ("atlas", hostile), ("probe", hostile))
+        training = ("train", "puddle-world", "discovered", "--resume", "--out", hostile)
+        for command in (*commands, training):
+            assert f"{hostile / name} must not lead out of its run folder" in refusal(capsys, *command)
+    shutil.rmtree(run / "checkpoints")
+    change(run, task="random", questions_from="../other")
+    assert "questions_from ../other" in refusal(capsys, "train", "--resume", run)
+    assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
+    (run.parent / "link").symlink_to(good)
+    main(["evaluate", str(run.parent / "link"), "--episodes", "1"])

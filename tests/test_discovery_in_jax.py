@@ -18,7 +18,7 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.rollout import bootstrap_positions
-from dgvf_agents.bench.training import PAPER, POLICIES, grid_agent
+from dgvf_agents.bench.training import PAPER, POLICIES
 from dgvf_agents.core.types import Rollout
 from dgvf_envs.functional.simulation import simulate_rollout
 from dgvf_envs.puddle_world import PuddleWorld
@@ -126,29 +126,6 @@ def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: st
         for name, value in expected.items():
             atol = 1e-9 * float(abs(value).max())
             np.testing.assert_allclose(found[name], value, rtol=1e-8, atol=atol, err_msg=name)
-
-
-@each_world
-def test_settings_and_initial_parameters_are_those_of_our_agent(world: str) -> None:
-    model, s = grid_agent("discovered", {"world": world}), example.Settings(world=world)
-    names = {
-        **{name: name for name in ("gamma", "learning_rate", "n_envs", "n_steps", "questions", "question_discount")},
-        **{name: name for name in ("unroll_length", "meta_learning_rate", "meta_skip_norm")},
-        "value_coef": "vf_coef",
-        "entropy_coef": "ent_coef",
-        "answer_coef": "auxiliary_coefficient",
-        "meta_max_norm": "meta_max_grad_norm",
-    }
-    assert {name: getattr(s, name) for name in names} == {name: getattr(model, ours) for name, ours in names.items()}
-    assert (model.rms_prop_decay, model.rms_prop_eps, model.meta_epsilon) == (0.99, 1e-5, 1e-8)
-    assert (model.rms_prop, model.loss_reduction, model.max_grad_norm) == ("pytorch", "mean", None)
-    agent = example.new_agent(s, example.WORLDS[world](), jax.random.PRNGKey(0))
-    for found, expected in ((agent.inner.theta, model.learner.theta), (agent.eta, model.learner.eta)):
-        ours = _in_jax(expected)
-        assert {name: value.shape for name, value in found.items()} == {n: value.shape for n, value in ours.items()}
-        for name, value in found.items():  # orthogonal matrices with equal gains have equal norms
-            norms = [float((abs(one) ** 2).mean()) for one in (value, ours[name])]
-            assert norms == pytest.approx([norms[1]] * 2, rel=0.3 if name == "layer1.bias" else 1e-4), name
 
 
 def test_a_meta_gradient_that_is_too_large_or_not_finite_is_skipped() -> None:

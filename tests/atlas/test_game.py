@@ -198,14 +198,8 @@ class TestPage:
             assert question["headline"] in reader.text
             assert question["cumulants"][1:] == pytest.approx(found.cumulants[1:, question["question"]], rel=1e-4)
             assert question["answers"][:-1] == pytest.approx(found.answers[:-1, question["question"]], rel=1e-4)
-        assert [(look["label"], look["steps"]) for look in record["looks"]] == [
-            ("this run", 40),
-            ("this run", 80),
-            ("random, seed 0", 0),
-            ("reward-prediction, seed 0", 0),
-        ]
-        assert record["looks"][1]["likeness"] == pytest.approx(1.0)
-        assert record["looks"][0]["likeness"] < 1.0
+        own = [look["likeness"] for look in record["looks"] if look["label"] == "this run"]
+        assert own[0] < own[1] == pytest.approx(1.0)
         assert record["game"]["score"] == episode.score
 
     def test_is_written_by_the_command_for_an_atari_run(self, tmp_path: Path) -> None:

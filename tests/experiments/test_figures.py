@@ -67,16 +67,6 @@ def test_the_center_is_a_seed_where_returns_are_logarithmic(drawn: list[Figure])
     assert lines(drawn[0], 1)["Discovered GVFs"][-1] == 3.0
 
 
-def test_studies_have_a_panel_for_each_parameter_and_myopic_as_a_level(drawn: list[Figure]) -> None:
-    of = {"k = 10": [3.0, 2.0], "k = 1": [1.0], "myopic": [2.5], "d = 2": [0.5], "d = 128": [3.0, 2.0]}
-    draw("figure-5", {"collect-objects": of})
-    lengths, counts = lines(drawn[0]), lines(drawn[0], 1)
-    assert list(lengths["final"]) == pytest.approx([0.8, 2.0])
-    assert lengths["final, myopic"][0] == pytest.approx(2.0)
-    assert list(counts["final"]) == pytest.approx([0.4, 2.0])
-    assert "final, myopic" not in counts
-
-
 def test_equal_records_give_equal_files(tmp_path: Path) -> None:
     found = table({"collect-objects": {"discovered": [1.0, 2.0]}})
     for name in ("a.png", "b.png"):

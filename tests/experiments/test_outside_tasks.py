@@ -14,6 +14,7 @@ from stable_baselines3 import A2C
 from dgvf_agents import DGVFA2C
 from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task_config
 from dgvf_agents.experiments.runs import CellState, run_cells, state_of
+from dgvf_agents.hyperparameters import arguments
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
 
@@ -31,13 +32,7 @@ def test_the_agent_has_the_defaults_of_the_class(method: str) -> None:
     config = own_task_config("CartPole-v1", method)
     built = build(config)
     usual = DGVFA2C("MlpPolicy", training_environments(config), auxiliary_task=method, seed=config.seed)
-    for name in (
-        "learning_rate", "ent_coef", "n_steps", "gamma", "gae_lambda", "vf_coef", "max_grad_norm", "encoder_mode",
-        "auxiliary_coefficient", "auxiliary_weighting", "questions", "question_discount", "question_window",
-        "unroll_length", "objective", "horizon", "convention", "storage", "meta_learning_rate", "meta_epsilon",
-        "meta_max_grad_norm", "meta_max_discount_grad_norm", "meta_skip_norm", "mixed_precision", "compile",
-        "normalize_advantage", "policy_class", "_optimizer", "n_envs",
-    ):  # fmt: skip
+    for name in (*arguments("a2c"), "policy_class", "_optimizer", "n_envs"):
         assert getattr(built, name) == getattr(usual, name), name
     assert [p.shape for p in built.policy.parameters()] == [p.shape for p in usual.policy.parameters()]
 

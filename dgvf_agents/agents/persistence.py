@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_map_only
 from dgvf_agents.agents import extractors, policies
 from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.agents.logging import get_log
-from dgvf_agents.agents.schedules import GeometricSchedule, value_at
+from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED
 from dgvf_agents.learner import DiscoveryLearner
@@ -64,7 +64,7 @@ _CLASSES = (
     *(buffers.RolloutBuffer, buffers.DictRolloutBuffer, RMSpropTFLike),
 )
 _RECORDS = (
-    *(ConstantSchedule, FloatSchedule, LinearSchedule, GeometricSchedule),
+    *(ConstantSchedule, FloatSchedule, LinearSchedule, GeometricSchedule, TabulatedSchedule),
     *(optimizers.SGD, optimizers.RMSProp, optimizers.Adam),
 )
 VOCABULARY = Vocabulary(*({kind.__name__: kind for kind in kinds} for kinds in (_CLASSES, _RECORDS)))
@@ -103,12 +103,12 @@ def save_model(model: Any, path: Any, exclude: Iterable[str] | None, include: It
     names = saved_names(type(model)) - {*(exclude or ())} | {*(include or ())}
     attributes = {name: vars(model)[name] for name in sorted(names) if name in vars(model)}
     schedules = {name: model.lr_schedule if name == "learning_rate" else getattr(model, name) for name in SCHEDULED}
-    last_values = {name: value_at(given, model._current_progress_remaining) for name, given in schedules.items()}
+    tables = {name: TabulatedSchedule.of(given) for name, given in schedules.items() if callable(given)}
     training, learner = _training_state(model), model.learner.get_state()
     if training.environment is None:  # episodes restart, and the unroll with them
         learner = learner._replace(unroll=None)
     statistics = model._functions.statistics()
-    file = model_file(attributes, learner, statistics, training, last_values, VOCABULARY)
+    file = model_file(attributes, learner, statistics, training, tables, VOCABULARY)
     write_bytes(path, file.to_bytes())
 
 

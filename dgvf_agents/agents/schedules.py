@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple, final
 
+import numpy as np
 from stable_baselines3.common.type_aliases import Schedule
 from stable_baselines3.common.utils import LinearSchedule
 
@@ -43,6 +44,38 @@ class GeometricSchedule:
 
     def __repr__(self) -> str:
         return f"GeometricSchedule(start={self.start}, end={self.end})"
+
+
+@final
+class TabulatedSchedule:
+    """A schedule by its values at equally spaced points, linear between them: what files hold of functions."""
+
+    POINTS = 1001
+    """Number of points of `of`."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        """
+        Args:
+            values: `[N]`, from the end of training to its beginning, N ≥ 2.
+
+        Raises:
+            ValueError: they are no such vector of numbers.
+        """
+        self.values = np.asarray(values, float)
+        if self.values.ndim != 1 or len(self.values) < 2:
+            raise ValueError(f"values must be a vector of at least 2, got the shape {self.values.shape}")
+
+    @classmethod
+    def of(cls, schedule: Schedule) -> TabulatedSchedule:
+        """The values of a schedule."""
+        return cls(np.array([float(schedule(float(x))) for x in np.linspace(0.0, 1.0, cls.POINTS)]))
+
+    def __call__(self, progress_remaining: float) -> float:
+        """The value."""
+        return float(np.interp(progress_remaining, np.linspace(0.0, 1.0, len(self.values)), self.values))
+
+    def __repr__(self) -> str:
+        return f"TabulatedSchedule of {len(self.values)} points"
 
 
 def scheduled(name: str, start: float, end: float | None) -> float | LinearSchedule | GeometricSchedule:

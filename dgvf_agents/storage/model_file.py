@@ -161,7 +161,7 @@ def model_file(
     learner: LearnerState,
     statistics: Params,
     training: TrainingState,
-    last_values: dict[str, float],
+    tables: dict[str, Any],
     vocabulary: Vocabulary,
 ) -> ModelFile:
     """The file of a model.
@@ -171,7 +171,7 @@ def model_file(
         learner: what `DiscoveryLearner.get_state` returned.
         statistics: running statistics of the encoder, by name.
         training: where training stands, apart from the learner.
-        last_values: of schedules, which stand in for those that only pickle can hold.
+        tables: of schedules, which stand in for those that only pickle can hold.
         vocabulary: the classes that files have names for.
 
     Raises:
@@ -186,7 +186,7 @@ def model_file(
             encoded[name] = encoder.encode(value, name)
         except CannotEncodeError:
             pickled[name], kinds[name] = _pickled(name, value), path_of(type(value))
-    encoded |= {name: value for name, value in last_values.items() if name in pickled}
+    encoded |= {name: encoder.encode(table, name) for name, table in tables.items() if name in pickled}
     document = {
         "versions": _versions(),
         "attributes": encoded,
@@ -248,7 +248,7 @@ class Restoring:
     needed: Collection[str] = ()
     """Attributes that a model cannot be built without."""
     schedules: Collection[str] = ()
-    """Attributes whose last value stands in for a pickled function."""
+    """Attributes that have a table of their values in place of a pickled function."""
     custom: dict[str, Any] = field(default_factory=dict)
     """Attributes to take in place of those stored."""
     trusted: bool = False
@@ -376,8 +376,8 @@ def _unpickled(
     schedules = [name for name in missing if name in how.schedules and name in known]
     for name in schedules:
         warnings.warn(
-            f"{name} was a function, which the file holds as a pickle that is not loaded: it is its last value, "
-            f"{known[name]!r:.40}, from here on; custom_objects={{{name!r}: ...}} can replace it, and {_ADVICE}",
+            f"{name} was a function, which the file holds as a pickle that is not loaded: it is a "
+            f"{known[name]!r:.60} from here on; custom_objects={{{name!r}: ...}} can replace it, and {_ADVICE}",
             stacklevel=6,
         )
     others = [name for name in missing if name not in schedules]

@@ -144,16 +144,18 @@ def test_only_attributes_of_ones_own_are_included(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("name", ["learning_rate", "ent_coef", "meta_learning_rate"])
-def test_a_schedule_of_the_users_becomes_its_last_value_without_trust(name: str, tmp_path: Path) -> None:
+def test_a_schedule_of_the_users_becomes_a_table_without_trust(name: str, tmp_path: Path) -> None:
     def schedule(remaining: float) -> float:
-        return 0.25 + 0.5 * remaining
+        return 0.75 * remaining**2
 
     model = _model(**{name: schedule}).learn(2 * BATCH)
     model.save(tmp_path / "model")
-    with pytest.warns(UserWarning, match=rf"{name} was a function.* its last value, 0\.25,.*custom_objects=.*'{name}'"):
+    with pytest.warns(UserWarning, match=rf"{name} was a function.*TabulatedSchedule.*custom_objects=.*'{name}'"):
         loaded = DGVFA2C.load(tmp_path / "model", _env(), device="cpu")
-    assert getattr(loaded, name) == 0.25
-    loaded.learn(2 * BATCH, reset_num_timesteps=False)
+    for remaining in (0.0, 1e-3, 0.1234, 1.0):
+        assert getattr(loaded, name)(remaining) == pytest.approx(schedule(remaining), abs=1e-6)
+    loaded.learn(2 * BATCH, reset_num_timesteps=False).save(tmp_path / "again")
+    assert getattr(DGVFA2C.load(tmp_path / "again", device="cpu"), name)(1.0) == 0.75
     assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", trusted=True), name)(1.0) == 0.75
     given = {name: schedule}
     assert getattr(DGVFA2C.load(tmp_path / "model", device="cpu", custom_objects=given), name) is schedule

@@ -22,6 +22,7 @@ from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
+from dgvf_agents.population.learner import PopulationLearner
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -124,6 +125,23 @@ def test_training_continues_bitwise_from_a_state(task: str, updates: int) -> Non
     assert_same(other.get_state(), one.get_state())
     assert_same(state, kept)
     assert one.meta_updates == ((len(ROLLOUTS) - 1) // L if task == "discovered" else 0)
+
+
+@pytest.mark.parametrize("population", [False, True], ids=["alone", "population"])
+def test_a_rebuilt_unroll_has_the_functions_that_it_began_with(
+    population: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether they are compiled is decided by the number of updates where an unroll starts."""
+    asked, at = [], UpdateFunctions.at
+    monkeypatch.setattr(UpdateFunctions, "at", lambda functions, update: asked.append(update) or at(functions, update))
+    resumed = learner()
+    resumed.set_state(run(learner(), ROLLOUTS[: L + 2]).get_state())
+    asked.clear()
+    if population:
+        PopulationLearner([resumed, resumed], Compilation(False))
+    else:
+        run(resumed, ROLLOUTS[L + 2 : L + 3])
+    assert asked == [L]
 
 
 def test_only_discovered_questions_change() -> None:

@@ -104,8 +104,6 @@ class ActorSpec:
     mixed_precision: bool
     needs_final_observation: bool
     """See `RolloutBuilder`."""
-    index_terminated: bool
-    """See `RolloutBuilder`."""
 
     def policy(self) -> ActorCriticPolicy:
         """A new policy on the CPU."""
@@ -190,7 +188,7 @@ class EnvironmentActor:
             sde_sample_freq=spec.sde_sample_freq,
             off_policy=True,
             needs_final_observation=spec.needs_final_observation,
-            index_terminated=spec.index_terminated,
+            index_terminated=False,  # the learner's batch has positions of its own
         )
 
 

@@ -325,7 +325,6 @@ class DGVFImpala(DiscoveryAlgorithm):
             num_answers=self.task.num_answers,
             mixed_precision=self.mixed_precision,
             needs_final_observation=self.task.needs_final_observation,
-            index_terminated=self.task.reads_features,
         )
 
     @classmethod

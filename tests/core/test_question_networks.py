@@ -46,6 +46,10 @@ def test_the_network_of_the_paper() -> None:
     shapes = {name: tuple(value.shape) for name, value in network.params().items() if name.endswith("weight")}
     layers = {"0.weight": (256, 256), "1.weight": (128, 256), "2.weight": (128, 128)}
     assert shapes == {f"{head}.{name}": shape for head in ("cumulants", "discounts") for name, shape in layers.items()}
+    for name, value in network.params().items():  # orthogonal, with gain √2 under ReLUs and 1 at the output
+        if name.endswith("weight"):
+            gain = 1.0 if name.endswith("2.weight") else 2.0
+            torch.testing.assert_close(value @ value.T, gain * torch.eye(len(value)))
 
 
 def test_new_questions_differ_over_states() -> None:

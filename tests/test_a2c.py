@@ -35,8 +35,8 @@ TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
 BATCH = 4 * 5
 
 
-def small_model(env: Any = "PuddleWorld-v0", policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
-    kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "MlpPolicy" else {}
+def small_model(env: Any = "PuddleWorld-v0", policy: str = "PaperMlpPolicy", **changes: Any) -> DGVFA2C:
+    kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "PaperMlpPolicy" else {}
     num_envs = {"n_envs": 4} if isinstance(env, str) else {}
     return DGVFA2C(policy, env, **{**SMALL, **num_envs, **kwargs, **changes})
 
@@ -69,7 +69,7 @@ ROOM = ("#" * 20, *["#" + " " * 18 + "#"] * 18, "#" * 20)
 )
 def test_pixel_control_trains_on_images(options: dict[str, Any], answers: int | None) -> None:
     env = make_vec("CollectObjects-v0", 2, 0, env_kwargs=options)
-    model = DGVFA2C("CnnPolicy", env, auxiliary_task="pixel-control", **SMALL)
+    model = DGVFA2C("PaperCnnPolicy", env, auxiliary_task="pixel-control", **SMALL)
     before = {name: value.clone() for name, value in model.policy.features_extractor.state_dict().items()}
     model.learn(20)
     assert answers in (None, model.task.num_answers)
@@ -110,12 +110,12 @@ def test_any_kind_of_environment_can_be_learned_in(kind: str) -> None:
 def test_a_vector_env_that_cannot_reset_in_part_is_made_anew_with_its_arguments() -> None:
     envs = gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point", max_episode_steps=8)
     with pytest.warns(UserWarning, match=r"^CartPoleVectorEnv cannot reset .* SyncVectorEnv is used for CartPole-v1$"):
-        model = DGVFA2C("MlpPolicy", envs, questions=4, compile=False, seed=0)
+        model = DGVFA2C("PaperMlpPolicy", envs, questions=4, compile=False, seed=0)
     model.learn(4 * 5 * 8)
     assert model.n_envs == 4
     assert max(info["l"] for info in model.ep_info_buffer) == 8
     with pytest.raises(ValueError, match=r"^env must autoreset"):
-        DGVFA2C("MlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4), -1.0, 1.0))
+        DGVFA2C("PaperMlpPolicy", ClipReward(gym.make_vec("CartPole-v1", 4), -1.0, 1.0))
 
 
 def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_callback_can_stop_training() -> None:
 def test_users_bring_their_own_task_and_network() -> None:
     model = small_model(auxiliary_task=lambda model: RewardPrediction())
     assert isinstance(model.task, RewardPrediction)
-    wide = small_model(policy_kwargs={"features_extractor_class": MLPExtractor, "head_arch": [8]}, question_window=2)
+    wide = small_model(policy_kwargs={"features_extractor_class": MLPExtractor, "net_arch": [8]}, question_window=2)
     assert isinstance(wide.task, DiscoveredGVFs)
     wide.learn(5 * BATCH)
 
@@ -304,7 +304,7 @@ def test_heads_may_learn_at_a_rate_of_their_own() -> None:
     ("env_id", "num_envs"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
 )
 def test_the_default_number_of_environments(env_id: str, num_envs: int) -> None:
-    policy = "PaperCnnPolicy" if "Collect" in env_id else "MlpPolicy"
+    policy = "PaperCnnPolicy" if "Collect" in env_id else "PaperMlpPolicy"
     assert DGVFA2C(policy, env_id, compile=False).n_envs == num_envs
     assert DGVFA2C(policy, env_id, compile=False, n_envs=3).n_envs == 3
 

@@ -142,7 +142,7 @@ def test_the_zoos_own_command_trains_and_enjoys(rl_zoo3: Any, capsys: pytest.Cap
 @needs_zoo
 def test_the_zoos_own_settings_work(rl_zoo3: Any) -> None:
     wrapper = "env_wrapper:'gymnasium.wrappers.FlattenObservation'"
-    settings = [*TINY_MLP, "policy:'MlpPolicy'", "n_envs:2", "normalize:True", "frame_stack:2", wrapper]
+    settings = [*TINY_MLP, "policy:'PaperMlpPolicy'", "n_envs:2", "normalize:True", "frame_stack:2", wrapper]
     evaluated = ("--eval-freq", "20", "--eval-episodes", "1")
     run = train(SMALL, 40, *evaluated, settings=settings)
     model = DGVFA2C.load(run / f"{SMALL}.zip")
@@ -189,7 +189,7 @@ def test_a_search_tries_questions_unroll_lengths_and_meta_learning_rates(
 def test_a_search_prunes_a_run_that_diverges() -> None:
     small = {"features_extractor_kwargs": {"hidden": (8,)}}
     settings = {"ent_coef": 0.01, "questions": 2, "unroll_length": 2, "compile": False, "device": "cpu"}
-    model = zoo.ZooDGVFA2C("MlpPolicy", PUDDLE, learning_rate=1e30, policy_kwargs=small, seed=0, **settings)
+    model = zoo.ZooDGVFA2C("PaperMlpPolicy", PUDDLE, learning_rate=1e30, policy_kwargs=small, seed=0, **settings)
     with pytest.raises(ValueError, match="must be finite"):
         model.learn(800, log_interval=1)
 

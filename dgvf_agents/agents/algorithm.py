@@ -9,6 +9,7 @@ from abc import ABC
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
 from stable_baselines3.common.buffers import RolloutBuffer
@@ -152,6 +153,14 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         if set_up:
             self._setup_model()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "policy" and "learner" in vars(self):
+            raise ValueError(
+                "policy must not be assigned once the model is made, since the learner trains the model's own: load "
+                "weights into it, with model.policy.load_state_dict(policy.state_dict())"
+            )
+        super().__setattr__(name, value)
+
     @staticmethod
     def _default_num_envs(env_id: str) -> int:
         """Number of environments if only an id is given."""
@@ -195,14 +204,13 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         if self.mixed_precision:
             warn_of_slow_bfloat16(self.device)
         self._setup_lr_schedule()
-        self._distribution: ActionDistribution = distribution_for(
-            self.action_space, bool(self.policy_kwargs.get("squash_output", False))
-        )
+        distribution_for(self.action_space)  # before Stable-Baselines3's message about other spaces
         self.set_random_seed(self.seed)
         self._setup_policy()
+        self._distribution: ActionDistribution = distribution_for(self.action_space, self.policy.squash_output)
         self.task = build_task(self)
-        recomputes = self.storage == "recompute" and self.task.discovers
-        parts = (self.policy, self.task.num_answers, self.mixed_precision, recomputes, self.learners)
+        recomputes, discovers = self.storage == "recompute", self.task.discovers
+        parts = (self.policy, self.task.num_answers, self.mixed_precision, discovers, recomputes, self.learners)
         self._functions, self.answer_net = functional_policy(*parts)
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
         self.compilation = self._new_compilation()
@@ -280,7 +288,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             averaging=self._group,
             **{name: getattr(self, name) for name in RULE_STRUCTURE},
         )
-        self._applied_settings = [getattr(self, name, None) for name in RULE_SETTINGS]
+        self._applied_settings = self._rule_settings()
         return UpdateFunctions(rule, eta, self.compilation)
 
     def _numbers(self) -> Numbers:
@@ -337,8 +345,12 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             given["storage"] = "graph"  # dropout cannot be repeated
         return MetaSettings(**given)
 
+    def _rule_settings(self) -> list[Any]:
+        """What the update rule is built from, and which parameters are frozen."""
+        return [getattr(self, name, None) for name in RULE_SETTINGS] + [self._functions.frozen]
+
     def _apply_settings(self) -> None:
-        if [getattr(self, name, None) for name in RULE_SETTINGS] != self._applied_settings:
+        if self._rule_settings() != self._applied_settings:
             check_rule_settings(vars(self))
             self.learner.set_functions(self._update_functions(self.learner.eta))
         self.learner.settings = self._meta_settings()
@@ -455,6 +467,17 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             check_metrics(self.metrics, self._n_updates)
         self.learner.check_finite()  # the effect of the last update shows in no loss yet
         return self
+
+    def predict(
+        self,
+        observation: np.ndarray | dict[str, np.ndarray],
+        state: tuple[np.ndarray, ...] | None = None,
+        episode_start: np.ndarray | None = None,
+        deterministic: bool = False,
+    ) -> tuple[np.ndarray, tuple[np.ndarray, ...] | None]:
+        """Actions as environments get them in training: within the action space, and of its data type."""
+        actions, state = super().predict(observation, state, episode_start, deterministic)
+        return actions.astype(self.action_space.dtype, copy=False), state
 
     def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
         """The inner update that the last rollout leads to, for analysis.
@@ -583,6 +606,12 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _excluded_save_params(self) -> list[str]:
         return sorted(set(vars(self)) - saved_names(type(self)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A pickle is the file of `save`, and the environment."""
+        buffer = io.BytesIO()
+        self.save(buffer)
+        return _unpickled, (type(self), buffer.getvalue(), self.env, str(self.device))
+
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         """A model that learns on by itself, in a copy of the environment."""
         copy: Self = copied_model(self, memo)
@@ -592,3 +621,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         answers = ["answer_net"] if self.answer_net is not None else []
         questions = ["question_net"] if self.learner.eta else []
         return ["policy", *answers, *questions, "optimizers"], []
+
+
+def _unpickled(cls: type[DiscoveryAlgorithm], saved: bytes, env: VecEnv | None, device: str) -> DiscoveryAlgorithm:
+    return cls.load(io.BytesIO(saved), env, device, trusted=True)  # whoever unpickles trusts

@@ -10,9 +10,9 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
-from dgvf_agents.agents.extractors import PreprocessedEncoder, window_space
-from dgvf_agents.agents.functional_policy import encoder_widths
-from dgvf_agents.agents.policies import DGVFPolicy
+from dgvf_agents.agents.extractors import window_space
+from dgvf_agents.agents.functional_policy import encoder_like, encoder_widths
+from dgvf_agents.agents.policies import check_observations, check_policy_kwargs
 from dgvf_agents.agents.rollout import check_rollout_buffer_class
 from dgvf_agents.agents.schedules import checked_value_at
 from dgvf_agents.core.argument_checks import check_counts, check_flags, checked_seed, is_integer
@@ -145,12 +145,7 @@ def question_network(
     policy: ActorCriticPolicy, questions: int, learns_discounts: bool, window: int = 1, mixed_precision: bool = False
 ) -> QuestionNetwork:
     """A question network with an encoder like the policy's own, on windows of future observations."""
-    space = window_space(policy.observation_space, window)
-    if isinstance(policy, DGVFPolicy):
-        extractor = policy.make_encoder(space)
-    else:
-        extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
-    encoder = PreprocessedEncoder(extractor, space, policy.normalize_images, mixed_precision=mixed_precision).eval()
+    encoder = encoder_like(policy, window_space(policy.observation_space, window), mixed_precision)
     return QuestionNetwork(encoder, encoder.features, questions, learns_discounts).to(policy.device)
 
 
@@ -164,9 +159,12 @@ def policy_arguments(model: Any) -> dict[str, Any]:
     """A model's `policy_kwargs` with RMSProp, or with A2C's Adam, unless they name another optimizer.
 
     Raises:
-        ValueError: there is an inner optimizer beside the one that they name.
+        ValueError: one is out of its range, the policy does not take the observations, or there is an inner optimizer
+            beside the one that they name.
     """
     kwargs = dict(model.policy_kwargs)
+    check_policy_kwargs(kwargs)
+    check_observations(model.policy_class, model.observation_space, kwargs)
     if "optimizer_class" in kwargs:
         if model.inner_optimizer is not None:
             raise ValueError(

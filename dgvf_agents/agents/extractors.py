@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from itertools import chain
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim, is_image_space
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
 from dgvf_agents.core.distributions import one_hot
 from dgvf_agents.core.networks import AtariCNNEncoder, Encoder, GridCNNEncoder, MLPEncoder
 from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Observations
+
+Self = TypeVar("Self", bound="EncoderExtractor")
+
+SMALLEST_IMAGE = 36
+"""Smallest side of images in pixels for the Atari network, and for Stable-Baselines3's `NatureCNN`."""
 
 
 class EncoderExtractor(BaseFeaturesExtractor):
@@ -31,6 +39,10 @@ class EncoderExtractor(BaseFeaturesExtractor):
 
     def forward(self, observations: Tensor) -> Tensor:
         return self.encoder(observations)
+
+    def apply(self: Self, fn: Callable[[nn.Module], Any]) -> Self:
+        """`nn.Module.apply`, but not of the initialization that policies apply to their features extractor."""
+        return self if getattr(fn, "func", None) is BasePolicy.init_weights else super().apply(fn)
 
 
 @final
@@ -53,20 +65,6 @@ class MLPExtractor(EncoderExtractor):
 
 
 @final
-class TanhExtractor(EncoderExtractor):
-    """Two layers of 64 tanh units on the flattened observation, each network of Stable-Baselines3's `MlpPolicy`."""
-
-    def __init__(
-        self,
-        observation_space: gym.Space,
-        hidden: tuple[int, ...] = (64, 64),
-        activation_fn: type[nn.Module] = nn.Tanh,
-    ) -> None:
-        inputs = get_flattened_obs_dim(observation_space)
-        super().__init__(observation_space, MLPEncoder(inputs, hidden, bias_spread=0.0, activation=activation_fn))
-
-
-@final
 class GridCNNExtractor(EncoderExtractor):
     """Two 2x2 convolutions of 8 and 16 filters, then 512 ReLUs (paper: Collect-Objects)."""
 
@@ -74,8 +72,8 @@ class GridCNNExtractor(EncoderExtractor):
         shape = observation_space.shape
         if shape is None or len(shape) != 3:
             raise UnsupportedSpaceError(
-                f"observation_space must have planes (channels, rows, columns), got {observation_space}: use MlpPolicy "
-                "for vectors"
+                f"observation_space must have planes (channels, rows, columns), got {observation_space}: use "
+                "PaperMlpPolicy for vectors"
             )
         super().__init__(observation_space, GridCNNEncoder(shape, hidden=features_dim))
 
@@ -100,8 +98,10 @@ class AtariCNNExtractor(EncoderExtractor):
                 f"observation_space must have images, uint8 in [0, 255], got {observation_space}: pass "
                 "policy_kwargs={'normalize_images': False} where they are scaled already"
             )
-        if shape is None or min(shape[1:]) < 36:
-            raise UnsupportedSpaceError(f"observation_space must have images of side >= 36, got {observation_space}")
+        if shape is None or min(shape[1:]) < SMALLEST_IMAGE:
+            raise UnsupportedSpaceError(
+                f"observation_space must have images of side >= {SMALLEST_IMAGE}, got {observation_space}"
+            )
         super().__init__(observation_space, AtariCNNEncoder(shape[0], (shape[1], shape[2]), features_dim))
 
 
@@ -175,42 +175,10 @@ class MultiInputExtractor(BaseFeaturesExtractor):
         return torch.cat(parts, 1)
 
 
-@final
-class ExtendedExtractor(BaseFeaturesExtractor):
-    """A features extractor and fully connected layers after it, which are a part of the encoder.
-
-    Attributes of the features extractor are its own too: scripts read them from `policy.features_extractor`.
-    """
-
-    def __init__(
-        self, extractor: BaseFeaturesExtractor, layers: Sequence[int], activation_fn: type[nn.Module] = nn.ReLU
-    ) -> None:
-        """
-        Args:
-            extractor: the first part.
-            layers: widths of the layers, at least one; their weights are orthogonal at first.
-            activation_fn: of these layers.
-        """
-        super().__init__(extractor._observation_space, layers[-1])
-        self.extractor = extractor
-        self.layers = MLPEncoder(extractor.features_dim, tuple(layers), bias_spread=0.0, activation=activation_fn)
-
-    def forward(self, observations: Any) -> Tensor:
-        return self.layers(self.extractor(observations))
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            if name == "extractor" or name.startswith("__"):  # not set yet, or asked for by copy and pickle
-                raise
-            return getattr(self.extractor, name)
-
-
 def default_cnn(space: gym.Space) -> type[BaseFeaturesExtractor]:
     """The Atari network for images large enough for it, the gridworld network otherwise."""
     shape = space.shape or ()
-    return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= 36 else GridCNNExtractor
+    return AtariCNNExtractor if len(shape) == 3 and min(shape[1:]) >= SMALLEST_IMAGE else GridCNNExtractor
 
 
 def _bounds(space: gym.Space) -> tuple[list[float], list[float]]:
@@ -226,10 +194,14 @@ def _bounds(space: gym.Space) -> tuple[list[float], list[float]]:
 
 @final
 class PreprocessedEncoder(Encoder):
-    """Features extractors behind Stable-Baselines3's preprocessing, as a function of raw observations.
+    """All of an agent before its linear heads, as a function of raw observations.
 
-    With two extractors, for policy and value, the features are the policy's, then the value's.
+    These are Stable-Baselines3's preprocessing, one features extractor or two, and the layers after it. With two
+    extractors, or layers, the features are the policy's, then the value's.
     """
+
+    is_own: bool
+    """Whether it has modules that neither this package, PyTorch nor Stable-Baselines3 define."""
 
     def __init__(
         self,
@@ -238,50 +210,99 @@ class PreprocessedEncoder(Encoder):
         normalize_images: bool,
         second: BaseFeaturesExtractor | None = None,
         mixed_precision: bool = False,
+        layers: Any = None,
+        of_policy_only: bool = False,
     ) -> None:
         """
         Args:
             extractor: a features extractor.
             space: of observations.
             normalize_images: whether pixels are divided by 255.
-            second: another one, whose features follow.
+            second: the value's extractor, if it has one of its own.
             mixed_precision: whether products and convolutions are of bfloat16 numbers. Parameters, their gradients and
                 the features that come out are float32 all the same.
+            layers: a policy's `mlp_extractor`; `None` for none.
+            of_policy_only: whether the value's features are left out.
         """
         super().__init__()
         self.extractor = extractor
         self.second = second
-        self._mixed_precision = mixed_precision
-        self.features = extractor.features_dim + (second.features_dim if second is not None else 0)
+        self.layers = layers
+        self._mixed_precision, self._of_policy_only = mixed_precision, of_policy_only
+        self.features = sum(widths_of(extractor, second, layers)[: 1 if of_policy_only else 2])
         self.preprocess = _preprocessing(space, normalize_images)
+        self._recurrent = any(isinstance(module, nn.RNNBase) for module in self.modules())
+        known = ("dgvf_agents", "torch", "stable_baselines3")
+        self.is_own = any(type(module).__module__.partition(".")[0] not in known for module in self.modules())
+        for module in self.modules():
+            if isinstance(module, nn.RNNBase):
+                module.register_forward_pre_hook(_take_weights)
+                module.register_forward_hook(_release_weights)
 
     def forward(self, observations: Observations) -> Tensor:
         inputs: Any = self.preprocess(observations)
-        if not self._mixed_precision:
-            return self._extract(inputs)
-        some = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
-        # without its cache: that would hand a cast made outside of a functional transform to the inside of it
-        with torch.autocast(some.device.type, torch.bfloat16, cache_enabled=False):
-            features = self._extract(inputs)
+        with ExitStack() as stack:
+            if self.is_own:  # kernels that PyTorch can differentiate twice
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if self._recurrent:
+                set_flags = torch.backends.mkldnn.set_flags
+                stack.callback(set_flags, set_flags(False)[0])
+                stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+            if not self._mixed_precision:
+                return self._extract(inputs)
+            some = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
+            # without its cache: that would hand a cast made outside of a functional transform to the inside of it
+            with torch.autocast(some.device.type, torch.bfloat16, cache_enabled=False):
+                features = self._extract(inputs)
         return features.float()
 
     def _extract(self, inputs: Any) -> Tensor:
         features = self.extractor(inputs)
-        return features if self.second is None else torch.cat([features, self.second(inputs)], -1)
+        if self.layers is None:
+            return features if self.second is None else torch.cat([features, self.second(inputs)], -1)
+        of_policy = self.layers.forward_actor(features)
+        if self._of_policy_only:
+            return of_policy
+        return torch.cat(
+            [of_policy, self.layers.forward_critic(features if self.second is None else self.second(inputs))], -1
+        )
+
+
+def widths_of(extractor: BaseFeaturesExtractor, second: BaseFeaturesExtractor | None, layers: Any) -> list[int]:
+    """Widths of the features of the policy and of the value; one number where they are the same features."""
+    if layers is not None:
+        return [layers.latent_dim_pi, layers.latent_dim_vf]
+    return [extractor.features_dim] if second is None else [extractor.features_dim, second.features_dim]
+
+
+def _take_weights(module: nn.Module, inputs: Any) -> None:
+    """`nn.LSTM` and the like read a list of their weights, which `torch.func.functional_call` does not replace."""
+    module._flat_weights = [getattr(module, name) for name in module._flat_weights_names]  # type: ignore
+
+
+def _release_weights(module: nn.Module, inputs: Any, outputs: Any) -> None:
+    """Weights of a call belong to its graph, which the module must not keep."""
+    module._flat_weights = []  # type: ignore
 
 
 def _preprocessing(space: gym.Space, normalize_images: bool) -> Callable[[Any], Any]:
     """Stable-Baselines3's `preprocess_obs` for one space, with its sizes as plain numbers: NumPy's do not compile."""
     if isinstance(space, gym.spaces.Dict):
         parts = {name: _preprocessing(inner, normalize_images) for name, inner in space.spaces.items()}
-        return lambda observations: {name: part(observations[name]) for name, part in parts.items()}
+        return partial(_of_each, parts=parts)
     if isinstance(space, gym.spaces.Discrete):
         return partial(_one_hot, choices=(int(space.n),))
     if isinstance(space, gym.spaces.MultiDiscrete):
         return partial(_one_hot, choices=tuple(int(n) for n in space.nvec))
-    if normalize_images and is_image_space(space):
-        return lambda observations: observations.float() / 255.0
-    return lambda observations: observations.float()
+    return partial(_as_numbers, divisor=255.0 if normalize_images and is_image_space(space) else None)
+
+
+def _of_each(observations: dict[str, Tensor], parts: dict[str, Callable[[Any], Any]]) -> dict[str, Tensor]:
+    return {name: part(observations[name]) for name, part in parts.items()}
+
+
+def _as_numbers(observations: Tensor, divisor: float | None) -> Tensor:
+    return observations.float() if divisor is None else observations.float() / divisor
 
 
 def _one_hot(observations: Tensor, choices: tuple[int, ...]) -> Tensor:

@@ -4,28 +4,37 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, final
 
 import gymnasium as gym
 import torch
-from stable_baselines3.common.distributions import StateDependentNoiseDistribution
+from stable_baselines3.common.distributions import StateDependentNoiseDistribution, make_proba_distribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import is_image_space
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
 from torch import Tensor, nn
-from torch.func import functional_call
 
-from dgvf_agents.agents.extractors import PreprocessedEncoder
-from dgvf_agents.core.networks import encode_with, inside, linear, split_encoder
+from dgvf_agents.agents.extractors import PreprocessedEncoder, widths_of
+from dgvf_agents.core.networks import RELU_GAIN, call, encode_with, inside, linear, split_encoder
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 from dgvf_agents.execution.packing import KEY, Packing
 from dgvf_agents.learner import like
 
-_ENCODERS = (("vf_features_extractor.", "encoder.second."), ("features_extractor.", "encoder.extractor."))
+_ENCODERS = (
+    ("vf_features_extractor.", "encoder.second."),
+    ("features_extractor.", "encoder.extractor."),
+    ("mlp_extractor.", "encoder.layers."),
+)
 """Beginnings of names in a policy, and in θ."""
 
-_OWN = ("forward", "evaluate_actions", "get_distribution", "predict_values", "extract_features")
-"""Methods of a policy that updates do without."""
-
+_CLOSED = (
+    *("forward", "evaluate_actions", "get_distribution", "predict_values", "extract_features"),
+    *("_get_action_dist_from_latent", "reset_noise"),
+)
+"""Methods of a policy that updates do without, so that a subclass must not override them."""
 
 _UNREAD = ("optimizer", "lr_schedule", "optimizer_class", "optimizer_kwargs")
 """Attributes of a policy that acting and updates do without."""
@@ -35,9 +44,9 @@ _UNREAD = ("optimizer", "lr_schedule", "optimizer_class", "optimizer_kwargs")
 class PolicyFunctions:
     """An `ActorCriticPolicy` with an answer head as a `FunctionalAgent`.
 
-    θ has the policy's own names, except features extractors, which begin with `encoder.`, and the answer
-    head's, which begin with `answers.`. Acting and updates go through the policy's modules (features extractors,
-    `mlp_extractor`, `action_net`, `value_net`) rather than its methods.
+    θ has the policy's own names, except features extractors and the layers after them, which begin with `encoder.`, and
+    the answer head's, which begin with `answers.`. Acting and updates go through the policy's modules (features
+    extractors, `mlp_extractor`, `action_net`, `value_net`) rather than its methods.
     """
 
     def __init__(
@@ -50,21 +59,22 @@ class PolicyFunctions:
             mixed_precision: whether the encoder's matrix products use bfloat16; the heads' never do.
 
         Raises:
-            ValueError: parts outside the features extractors act differently in training.
+            ValueError: the policy has methods, heads or a distribution of its own that updates would not use.
         """
+        _check_policy(policy)
         policy.set_training_mode(False)
-        shared = policy.share_features_extractor
         self._policy, self._answers = policy, answers
         self._encoder = PreprocessedEncoder(
             policy.features_extractor,
             policy.observation_space,
             policy.normalize_images,
-            None if shared else policy.vf_features_extractor,
+            _second(policy),
             mixed_precision,
+            hidden_layers(policy),
         )
         self._training_encoder = copy.deepcopy(self._encoder).train()
-        self._actor = _Method(policy.mlp_extractor, "forward_actor")
-        self._critic = _Method(policy.mlp_extractor, "forward_critic")
+        self._widths = encoder_widths(policy)
+        self._gaussian_noise = not isinstance(policy.action_dist, StateDependentNoiseDistribution)
         self._parameters = {theta_name(name): parameter for name, parameter in policy.named_parameters()}
         if answers is not None:
             self._parameters |= {f"answers.{name}": parameter for name, parameter in answers.named_parameters()}
@@ -73,8 +83,6 @@ class PolicyFunctions:
         self._views: list[tuple[int, Tensor]] = []  # these, and where they are in memory
         persistent = policy.state_dict().keys()
         self._statistics = {theta_name(name): buffer for name, buffer in policy.named_buffers() if name in persistent}
-        _check_heads(policy)
-        _warn_of_own_methods(policy)
 
     def __getstate__(self) -> dict[str, Any]:
         """Without what the functions do not read, so that models of one architecture share compiled functions."""
@@ -89,9 +97,21 @@ class PolicyFunctions:
         return self._encoder.features
 
     @property
+    def is_own(self) -> bool:
+        """Whether the encoder has modules of the user's own."""
+        return self._encoder.is_own
+
+    def zeros(self) -> Observations:
+        """Two observations `[1, 2, *obs]` of zeros."""
+        space, device = self._policy.observation_space, self._policy.device
+        if isinstance(space, gym.spaces.Dict):
+            return {name: torch.zeros(1, 2, *part.shape, device=device) for name, part in space.spaces.items()}  # type: ignore[misc]
+        return torch.zeros(1, 2, *space.shape, device=device)  # type: ignore[misc]
+
+    @property
     def random_in_training(self) -> bool:
         """Whether features in training differ from call to call, as dropout makes them."""
-        return any(isinstance(module, nn.modules.dropout._DropoutNd) for module in self._encoder.modules())
+        return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self._encoder.modules())
 
     @property
     def faster_eagerly(self) -> bool:
@@ -160,7 +180,11 @@ class PolicyFunctions:
 
     @property
     def encoder_widths(self) -> list[int]:
-        return encoder_widths(self._policy)
+        return self._widths
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        return frozenset(name for name, parameter in self._parameters.items() if not parameter.requires_grad)
 
     def split(self, params: Params) -> tuple[Params, Params]:
         return split_encoder(params)
@@ -178,40 +202,33 @@ class PolicyFunctions:
         return rollout._replace(next_observations=features)
 
     def policy_outputs(self, params: Params, features: Tensor, held: tuple[Params, Tensor] | None = None) -> Tensor:
-        latent = self._latent(params, features)
+        latent = self._part(features, 0)
         outputs = _apply(self._policy.action_net, params, "action_net.", latent)
         if "log_std" not in params:
             return outputs
-        if self._exploring:
-            variance = self._variance(params, latent if held is None else self._latent(*held))
-            return torch.cat([outputs, 0.5 * torch.log(variance)], -1)
-        return torch.cat([outputs, params["log_std"].expand_as(outputs)], -1)
+        if self._gaussian_noise:
+            return torch.cat([outputs, params["log_std"].expand_as(outputs)], -1)
+        variance = self._variance(params, latent if held is None else self._part(held[1], 0))
+        return torch.cat([outputs, 0.5 * torch.log(variance)], -1)
 
     def noise(self, params: Params, features: Tensor, drawn: Tensor) -> Tensor:
         """Noise of a Gaussian sample: `drawn` `[B, A]`; with gSDE of exploration matrices `[B, latent, A]`."""
-        if not self._exploring:
+        if self._gaussian_noise:
             return drawn
-        latent = self._latent(params, features)
+        latent = self._part(features, 0)
         return (latent[:, None] @ drawn)[:, 0] * torch.rsqrt(self._variance(params, latent))
 
     def values(self, params: Params, features: Tensor) -> Tensor:
-        size = 0 if self._policy.share_features_extractor else self._policy.features_dim
-        latent = functional_call(self._critic, _under("module.", params), (features[..., size:],))
-        return _apply(self._policy.value_net, params, "value_net.", latent).squeeze(-1)
+        return _apply(self._policy.value_net, params, "value_net.", self._part(features, -1)).squeeze(-1)
 
     def answer(self, params: Params, features: Tensor) -> Tensor:
         if self._answers is None:
             return features.new_zeros((*features.shape[:-1], 0))
         return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
 
-    @property
-    def _exploring(self) -> bool:
-        return isinstance(self._policy.action_dist, StateDependentNoiseDistribution)
-
-    def _latent(self, params: Params, features: Tensor) -> Tensor:
-        """Input of the policy head."""
-        own = features if self._policy.share_features_extractor else features[..., : self._policy.features_dim]
-        return functional_call(self._actor, _under("module.", params), (own,))
+    def _part(self, features: Tensor, of: int) -> Tensor:
+        """The features of the policy (0) or of the value (-1)."""
+        return features if len(self._widths) == 1 else features.split(self._widths, -1)[of]
 
     def _variance(self, params: Params, latent: Tensor) -> Tensor:
         """Of actions under gSDE (Raffin et al. 2022, section 3.1)."""
@@ -227,33 +244,44 @@ class PolicyFunctions:
         return (latent * latent) @ (std * std) + distribution.epsilon
 
 
-@final
-class _Method(nn.Module):
-    """A module whose call is a method of another's."""
-
-    def __init__(self, module: nn.Module, method: str) -> None:
-        super().__init__()
-        self.module, self._method = module, method
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        return getattr(self.module, self._method)(inputs)
-
-
-def _under(prefix: str, params: Params) -> Params:
-    """Parameters of the layers between features and heads, under another prefix."""
-    return {f"{prefix}{name}": value for name, value in inside(params, "mlp_extractor.").items()}
-
-
 def _apply(module: nn.Module, params: Params, prefix: str, inputs: Tensor) -> Tensor:
     if type(module) is nn.Linear:  # without the cost of a functional call
         return nn.functional.linear(inputs, params[f"{prefix}weight"], params.get(f"{prefix}bias"))
-    return functional_call(module, inside(params, prefix), (inputs,))
+    return call(module, inside(params, prefix), inputs)
+
+
+def hidden_layers(policy: ActorCriticPolicy) -> nn.Module | None:
+    """The layers between features extractors and heads, which are a part of the encoder; `None` if there are none."""
+    layers = policy.mlp_extractor
+    return None if type(layers) is MlpExtractor and not list(layers.parameters()) else layers
+
+
+def _second(policy: ActorCriticPolicy) -> BaseFeaturesExtractor | None:
+    return None if policy.share_features_extractor else policy.vf_features_extractor
 
 
 def encoder_widths(policy: ActorCriticPolicy) -> list[int]:
-    """Widths of the features of the policy and of the value; one number if they share an encoder."""
-    extractors = [policy.pi_features_extractor, policy.vf_features_extractor]
-    return [extractor.features_dim for extractor in extractors[: 1 if policy.share_features_extractor else 2]]
+    """Widths of the features of the policy and of the value; one number if they are the same features."""
+    return widths_of(policy.features_extractor, _second(policy), hidden_layers(policy))
+
+
+def encoder_like(policy: ActorCriticPolicy, space: gym.Space, mixed_precision: bool = False) -> PreprocessedEncoder:
+    """A new encoder, for observations of any space, with the architecture and initial scale of the policy's own."""
+    extractor = policy.features_extractor_class(space, **policy.features_extractor_kwargs)
+    layers = None
+    if hidden_layers(policy) is not None:
+        kept = policy.mlp_extractor, policy.features_dim
+        policy.features_dim = extractor.features_dim
+        policy._build_mlp_extractor()  # which subclasses may override
+        layers = policy.mlp_extractor
+        policy.mlp_extractor, policy.features_dim = kept
+        if type(layers) is MlpExtractor:
+            layers.value_net = nn.Sequential()
+        if policy.ortho_init:
+            for module in (extractor, layers):
+                module.apply(partial(policy.init_weights, gain=RELU_GAIN))
+    normalized = policy.normalize_images
+    return PreprocessedEncoder(extractor, space, normalized, None, mixed_precision, layers, of_policy_only=True).eval()
 
 
 def theta_name(name: str) -> str:
@@ -269,23 +297,69 @@ def _shared_name(name: str) -> str:
     return theta_name(name.removeprefix("pi_").removeprefix("vf_"))
 
 
-def _check_heads(policy: ActorCriticPolicy) -> None:
+def _check_policy(policy: ActorCriticPolicy) -> None:
+    """
+    Raises:
+        ValueError: a subclass overrides what updates do without, or has heads or a distribution of another kind.
+    """
+    kind = type(policy).__name__
+    own = [
+        name for name in _CLOSED if getattr(policy, name).__func__ is not getattr(ActorCriticPolicy, name)
+    ]  # of the class, or assigned to the policy
+    if own:
+        raise ValueError(
+            f"policy must not override {', '.join(own)}, got {kind}: updates use its features_extractor, "
+            "mlp_extractor, action_net and value_net. Override _build_mlp_extractor or _build, or pass a "
+            "features_extractor_class"
+        )
+    usual = make_proba_distribution(policy.action_space, policy.use_sde, policy.dist_kwargs)
+    found = policy.action_dist
+    if type(found) is not type(usual) or getattr(found, "learn_features", False):
+        raise ValueError(
+            f"policy must have the action_dist of ActorCriticPolicy, {type(usual).__name__}, got {found} of {kind}"
+        )
+    if isinstance(policy.action_space, gym.spaces.Box) and "log_std" not in dict(policy.named_parameters()):
+        raise ValueError(f"policy must have a parameter log_std for continuous actions, got {kind} without it")
     kinds: tuple[Any, ...] = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
     for name, module in policy.named_modules():
         if isinstance(module, kinds) and not theta_name(f"{name}.").startswith("encoder."):
             raise ValueError(
-                f"policy must have dropout and batch normalization in its features extractor only, got {name}: {module}"
+                "policy must have dropout and batch normalization in its features_extractor or mlp_extractor only, "
+                f"got {name}: {module}"
             )
 
 
-def _warn_of_own_methods(policy: ActorCriticPolicy) -> None:
-    own = [name for name in _OWN if getattr(type(policy), name) is not getattr(ActorCriticPolicy, name)]
-    if own:
-        warnings.warn(
-            f"{type(policy).__name__} has its own {', '.join(own)}: predict() and rollout_buffer use it, updates go "
-            "through the policy's modules (features_extractor, mlp_extractor, action_net, value_net) and do not",
-            stacklevel=2,
-        )
+def _check_differentiable(functions: PolicyFunctions, kind: str, twice: bool) -> None:
+    """
+    Raises:
+        ValueError: PyTorch does not differentiate the encoder, or not as often as updates do.
+    """
+    observations = functions.zeros()
+    params = {name: value.clone().requires_grad_(twice) for name, value in functions.params().items()}
+
+    def encode(encoder: Params) -> Tensor:
+        return functions.encode({**params, **encoder}, observations, training=True)
+
+    encoder, _ = functions.split(params)
+    with torch.random.fork_rng(devices=[]), _naming(kind, twice):
+        features, pull_back, *_ = torch.func.vjp(encode, encoder)
+        total = sum(product.sum() for product in pull_back(torch.ones_like(features))[0].values())
+        if isinstance(total, Tensor) and total.requires_grad:
+            torch.autograd.grad(total, list(encoder.values()), allow_unused=True)
+
+
+@contextmanager
+def _naming(kind: str, twice: bool) -> Iterator[None]:
+    """Name the encoder in what PyTorch says of operations that `torch.func` does not take."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ValueError(
+            f"features_extractor_class must be differentiable {'twice ' if twice else ''}by torch.func, got {kind}: "
+            f"{str(error).splitlines()[0]} For torch.nn.utils.weight_norm take torch.nn.utils.parametrizations, for "
+            "torch.utils.checkpoint storage='recompute'; an autograd.Function needs setup_context() and a backward() "
+            "of differentiable operations"
+        ) from error
 
 
 def exploration_matrices(policy: ActorCriticPolicy) -> Tensor:
@@ -300,7 +374,7 @@ def answer_head(policy: ActorCriticPolicy, num_answers: int) -> nn.Linear | None
 
 
 def functional_policy(
-    policy: ActorCriticPolicy, num_answers: int, mixed_precision: bool, recomputes: bool, learners: int
+    policy: ActorCriticPolicy, num_answers: int, mixed_precision: bool, discovers: bool, recomputes: bool, learners: int
 ) -> tuple[PolicyFunctions, nn.Linear | None]:
     """A policy with a new answer head as pure functions, and the head; `None` without answers.
 
@@ -308,16 +382,22 @@ def functional_policy(
         policy: any actor-critic policy.
         num_answers: number of answers.
         mixed_precision: see `PolicyFunctions`.
+        discovers: whether there are meta-gradients.
         recomputes: whether the graph of an unroll is not stored.
         learners: number of learners that train together.
 
     Raises:
-        ValueError: the encoder is random in training, or has running statistics, where it must not.
+        ValueError: the encoder is random in training, or has running statistics, where it must not; or it cannot be
+            differentiated.
     """
     head = answer_head(policy, num_answers)
     head = None if head is None else head.to(policy.device)
-    functions = PolicyFunctions(policy, head, mixed_precision)
-    if recomputes and functions.random_in_training:
+    kind = policy.features_extractor_class.__name__
+    with _naming(kind, discovers):
+        functions = PolicyFunctions(policy, head, mixed_precision)
+    if functions.is_own:
+        _check_differentiable(functions, kind, discovers)
+    if discovers and recomputes and functions.random_in_training:
         raise ValueError("storage must be 'graph' where features extractors drop units at random, got 'recompute'")
     if learners > 1 and (statistics := sorted(functions.statistics())):
         raise ValueError(
@@ -326,8 +406,8 @@ def functional_policy(
         )
     if head is not None and not functions.split(functions.params())[0]:
         warnings.warn(
-            f"features_extractor_class {type(policy.features_extractor).__name__} has no parameters: answers cannot "
-            "shape it. Use MlpPolicy, CnnPolicy or MultiInputPolicy, layers of net_arch, or an extractor that learns",
+            f"features_extractor_class {kind} has no parameters, and net_arch no layers: answers cannot shape the "
+            "features. Pass layers of net_arch, or an extractor that learns",
             stacklevel=3,
         )
     return functions, head

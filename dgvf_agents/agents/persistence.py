@@ -26,6 +26,7 @@ from stable_baselines3.common.utils import (
 )
 from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.distributions import Distribution
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.agents import extractors, policies
@@ -54,11 +55,10 @@ from dgvf_envs.functional.env_state import get_env_state, set_env_state
 Model = TypeVar("Model")
 
 _CLASSES = (
-    *(policies.CnnPolicy, policies.DGVFPolicy, policies.MlpPolicy, policies.MultiInputPolicy),
-    *(policies.PaperCnnPolicy, policies.PaperMlpPolicy, policies.ResNetPolicy),
+    *(policies.DGVFPolicy, policies.PaperCnnPolicy, policies.PaperMlpPolicy, policies.ResNetPolicy),
     *(theirs.ActorCriticPolicy, theirs.ActorCriticCnnPolicy, theirs.MultiInputActorCriticPolicy),
     *(extractors.AtariCNNExtractor, extractors.EncoderExtractor, extractors.GridCNNExtractor, extractors.MLPExtractor),
-    *(extractors.MultiInputExtractor, extractors.ResNetExtractor, extractors.TanhExtractor),
+    *(extractors.MultiInputExtractor, extractors.ResNetExtractor),
     *(torch_layers.CombinedExtractor, torch_layers.FlattenExtractor, torch_layers.NatureCNN),
     *(networks.AtariCNNEncoder, networks.GridCNNEncoder, networks.MLPEncoder, resnet.ResNetEncoder),
     *(buffers.RolloutBuffer, buffers.DictRolloutBuffer, RMSpropTFLike),
@@ -274,6 +274,13 @@ def _checked_attributes(
     return attributes
 
 
+class _Memoryless(TorchFunctionMode):
+    """Tensors without memory stay so, where Stable-Baselines3 moves a policy's layers to the CPU."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return args[0] if func is torch.Tensor.to and args[0].is_meta else func(*args, **(kwargs or {}))
+
+
 def _without_memory(cls: Any, attributes: dict[str, Any], of_callers: bool) -> Any:
     """A model with these attributes whose networks take no memory, however large a file says they are.
 
@@ -286,7 +293,7 @@ def _without_memory(cls: Any, attributes: dict[str, Any], of_callers: bool) -> A
     for device in ("meta", "cpu"):
         try:
             Distribution.set_default_validate_args(False)  # which reads numbers
-            with damage_in("attributes"), warnings.catch_warnings(), torch.device(device):
+            with damage_in("attributes"), warnings.catch_warnings(), torch.device(device), _Memoryless():
                 warnings.simplefilter("ignore")  # they are given when the model itself is built
                 model = _new(cls, attributes["policy_class"], None, "cpu")
                 vars(model).update(attributes)

@@ -105,9 +105,8 @@ def agent_values(model: DiscoveryAlgorithm, observations: np.ndarray) -> AgentVa
 
     def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with torch.no_grad():
-            of_policy, of_value = _parts(policy, torch.from_numpy(features).float())
-            for_policy = policy.mlp_extractor.forward_actor(of_policy)
-            for_value = policy.mlp_extractor.forward_critic(of_value)
+            parts = torch.from_numpy(features).float().split(encoder_widths(policy), -1)
+            for_policy, for_value = parts[0], parts[-1]
             log_policy = torch.log_softmax(policy.action_net(for_policy).double(), -1)
             return log_policy.numpy(), _array(policy.value_net(for_value).squeeze(-1))
 
@@ -123,18 +122,12 @@ def _in_batches(function: Callable[[Tensor], tuple[np.ndarray, ...]], observatio
 
 
 def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
-    """Input of the answer head: the policy's features, then the value's if it has an encoder of its own."""
+    """Input of the answer head: the policy's features, then the value's if they are others."""
     policy.set_training_mode(False)
-    features = policy.extract_features(observations)
-    return features if isinstance(features, Tensor) else torch.cat(features, -1)
-
-
-def _parts(policy: ActorCriticPolicy, features: Tensor) -> tuple[Tensor, Tensor]:
-    """The policy's and the value's features, which may be the same."""
-    if policy.share_features_extractor:
-        return features, features
-    of_policy, of_value = features.split(encoder_widths(policy), -1)
-    return of_policy, of_value
+    extracted = policy.extract_features(observations)
+    of_policy, of_value = (extracted, extracted) if isinstance(extracted, Tensor) else extracted
+    latent = [policy.mlp_extractor.forward_actor(of_policy), policy.mlp_extractor.forward_critic(of_value)]
+    return torch.cat(latent[: len(encoder_widths(policy))], -1)
 
 
 def _array(values: Tensor) -> np.ndarray:

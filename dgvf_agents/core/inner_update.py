@@ -247,7 +247,7 @@ def inner_update(
         clipped = clip_by_global_norm(clipped, numbers.max_grad_norm)
     own = {} if numbers.epsilon is None else {"epsilon": numbers.epsilon}
     theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate, **own)
-    theta = _with_head_rate(rule, state.theta, theta)
+    theta = _with_head_rate(rule, state.theta, theta) | {name: state.theta[name] for name in rule.network.frozen}
     encoder, _ = rule.network.split(state.theta)
     after = InnerState(theta, optimizer)
     return (after, *losses) if scored else after, metrics._replace(encoder_step=relative_step(encoder, theta))
@@ -358,6 +358,7 @@ def _inner_gradient(
     of_heads = {name: gradient + weight * answer_gradients[0][name] for name, gradient in main_gradients[0].items()}
     of_features = weighted + main_gradients[1] if joint else weighted
     total = {**encoded.pull_back(of_features)[0], **of_heads}
+    total |= {name: torch.zeros_like(total[name]) for name in rule.network.frozen}
     return _InnerGradient(total, loss, answer, weight, explained, main_gradients[1], weighted)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import ClassVar, Protocol, final
+from typing import Any, ClassVar, Protocol, final
 
 import torch
 from jaxtyping import Float, Shaped
@@ -24,6 +24,9 @@ from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.types import Observations, Params, SampledActions, batch_shape, map_observations
 
 RELU_GAIN = math.sqrt(2.0)
+
+LARGEST_SPAN = 1e4
+"""Between the bounds of an input that is scaled by them; farther ones are limits of its data type, or say little."""
 
 
 class Encoder(nn.Module):
@@ -47,8 +50,9 @@ def linear(in_features: int, out_features: int, gain: float) -> nn.Linear:
 class MLPEncoder(Encoder):
     """Fully connected layers, by default with ReLUs (paper: layers of 128 units on Puddleworld).
 
-    Inputs with known bounds are scaled to [-1, 1]. The first layer's biases are uniform in [-1, 1], because a ReLU
-    network with zero biases is homogeneous: its outputs are linear along every ray from the origin.
+    Inputs with bounds at most `LARGEST_SPAN` apart are scaled to [-1, 1]. The first layer's biases are uniform in
+    [-1, 1], because a ReLU network with zero biases is homogeneous: its outputs are linear along every ray from the
+    origin.
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class MLPEncoder(Encoder):
             else torch.tensor([list(low), list(high)], dtype=torch.get_default_dtype())
         )
         span = bounds[1] - bounds[0]
-        known = torch.isfinite(span) & (span > 0)
+        known = (span > 0) & (span <= LARGEST_SPAN)
         self.center: Tensor
         self.scale: Tensor
         self.register_buffer("center", torch.where(known, bounds.mean(0), 0.0), persistent=False)
@@ -188,6 +192,10 @@ class FunctionalAgent(Protocol):
     def encoder_widths(self) -> list[int]:
         """The widths of the features of each separate encoder; their sum is F."""
 
+    @property
+    def frozen(self) -> frozenset[str]:
+        """Names of the parameters that updates leave as they are."""
+
     def split(self, params: Params) -> tuple[Params, Params]:
         """The parameters of the encoder and of the heads. Names of the answer head start with `answers.`."""
 
@@ -245,6 +253,10 @@ class AgentNetwork(nn.Module):
     @property
     def encoder_widths(self) -> list[int]:
         return [self.value.in_features]
+
+    @property
+    def frozen(self) -> frozenset[str]:
+        return frozenset()
 
     def split(self, params: Params) -> tuple[Params, Params]:
         return split_encoder(params)
@@ -323,7 +335,21 @@ class QuestionNetwork(nn.Module):
 def encode_with(encoder: nn.Module, params: Params, observations: Observations, batch_dims: int) -> Tensor:
     """Features `[*batch, F]` of observations `[*batch, *obs]` under the given parameters."""
     flat = map_observations(lambda tensor: tensor.flatten(0, batch_dims - 1), observations)
-    return functional_call(encoder, params, (flat,)).unflatten(0, batch_shape(observations, batch_dims))
+    return call(encoder, params, flat).unflatten(0, batch_shape(observations, batch_dims))
+
+
+def call(module: nn.Module, params: Params, inputs: Any) -> Tensor:
+    """`torch.func.functional_call`, also where a module or a parameter occurs at several places.
+
+    PyTorch's own `tie_weights` leaves a plain tensor in the place of a parameter of a module that occurs twice.
+    """
+    places: dict[nn.Parameter, list[str]] = {}
+    for prefix, part in module.named_modules():
+        for name, parameter in part._parameters.items():
+            if parameter is not None:
+                places.setdefault(parameter, []).append(f"{prefix}.{name}".removeprefix("."))
+    tied = {name: params[names[0]] for names in places.values() for name in names[1:] if names[0] in params}
+    return functional_call(module, {**params, **tied}, (inputs,), tie_weights=False)
 
 
 def split_encoder(params: Params) -> tuple[Params, Params]:

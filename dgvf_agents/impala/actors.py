@@ -176,7 +176,7 @@ class EnvironmentActor:
 
     def _new_collector(self) -> Collector:
         spec = self._spec
-        distribution = distribution_for(spec.action_space, bool(spec.policy_kwargs.get("squash_output", False)))
+        distribution = distribution_for(spec.action_space, self._policy.squash_output)
         act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
         return collector_of(
             self._policy,

@@ -145,18 +145,17 @@ def test_actions_of_other_spaces_are_refused() -> None:
             small_model(Samples(BOX, space))
 
 
-@pytest.mark.parametrize("name", ["net_arch", "head_arch"])
 @pytest.mark.parametrize(
     "layers", [-3, [-3], [0], "x", [1.5], [True], ["8"], [[8]], {"pi": -3}, {"pi": [-3]}, {"policy": [8]}, {8}]
 )
-def test_layers_that_are_none_are_refused(name: str, layers: Any) -> None:
-    with pytest.raises(ValueError, match=rf"{name} must be a list of integers >= 1, a dict .* got "):
-        small_model(policy_kwargs={name: layers})
+def test_layers_that_are_none_are_refused(layers: Any) -> None:
+    with pytest.raises(ValueError, match=r"net_arch must be a list of integers >= 1, a dict .* got "):
+        small_model(policy_kwargs={"net_arch": layers})
 
 
 @pytest.mark.parametrize("layers", [None, [], [8], (8, 4), [np.int64(8)], {"pi": [8], "vf": []}, {"vf": [8]}, {}])
-def test_layers_of_heads_may_be_given_in_several_ways(layers: Any) -> None:
-    heads = small_model(policy_kwargs={"head_arch": layers}).policy.mlp_extractor
+def test_layers_may_be_given_in_several_ways(layers: Any) -> None:
+    heads = small_model(policy_kwargs={"net_arch": layers}).policy.mlp_extractor
     given = layers if isinstance(layers, dict) else {"pi": layers or [], "vf": layers or []}
     for part, modules in (("pi", heads.policy_net), ("vf", heads.value_net)):
         widths = [module.out_features for module in modules if isinstance(module, torch.nn.Linear)]
@@ -166,8 +165,8 @@ def test_layers_of_heads_may_be_given_in_several_ways(layers: Any) -> None:
 def test_the_former_notation_of_net_arch_warns_as_in_stable_baselines3() -> None:
     with pytest.warns(UserWarning, match="shared layers in the mlp_extractor"):
         model = DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [{"pi": [4], "vf": [8]}]}, **SMALL)
-    extractors = model.policy.pi_features_extractor, model.policy.vf_features_extractor
-    assert [extractor.features_dim for extractor in extractors] == [4, 8]
+    layers = model.policy.mlp_extractor
+    assert (layers.latent_dim_pi, layers.latent_dim_vf) == (4, 8)
     with pytest.raises(ValueError, match="net_arch must be"):
         DGVFA2C("MlpPolicy", "CartPole-v1", policy_kwargs={"net_arch": [{"pi": [0]}]}, **SMALL)
 

@@ -34,7 +34,7 @@ TINY = {"features_extractor_kwargs": {"hidden": (8,)}}
 
 
 def _model(env: Any, **changes: Any) -> DGVFA2C:
-    return DGVFA2C("MlpPolicy", env, **{**SMALL, "policy_kwargs": TINY, **changes})
+    return DGVFA2C("PaperMlpPolicy", env, **{**SMALL, "policy_kwargs": TINY, **changes})
 
 
 class Faulty(gym.Env):

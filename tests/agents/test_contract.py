@@ -27,7 +27,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy
+from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy
 from tests.agents.test_updates import BOX, Samples
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
@@ -38,7 +38,7 @@ SMALL: dict[str, Any] = {
     "compile": False,
     "device": "cpu",
     "seed": 0,
-    "policy_kwargs": {"features_extractor_kwargs": {"hidden": (8,)}},
+    "policy_kwargs": {"net_arch": [8]},
 }
 
 
@@ -104,11 +104,11 @@ def test_callbacks_see_the_same_events_at_the_same_steps() -> None:
 
 
 def test_a_policy_saved_alone_acts_the_same(tmp_path: Path) -> None:
-    planes = spaces.Box(0.0, 1.0, (3, 5, 5), np.float32)
+    images = spaces.Box(0, 255, (3, 36, 36), np.uint8)
     several = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
-    for policy, space in ((MlpPolicy, BOX), (CnnPolicy, planes), (MultiInputPolicy, several)):
+    for policy, space in ((MlpPolicy, BOX), (PaperMlpPolicy, BOX), (CnnPolicy, images), (MultiInputPolicy, several)):
         env = Samples(space, spaces.Box(-2, 2, (2,), np.float32))
-        model = _model(env, policy.__name__, policy_kwargs={}).learn(20)
+        model = _model(env, policy, policy_kwargs={}).learn(20)
         model.policy.save(tmp_path / "policy")
         loaded = policy.load(tmp_path / "policy", device="cpu")
         observation = space.sample()
@@ -189,31 +189,14 @@ def test_dropout_needs_the_graph() -> None:
 
 
 class NormalizedHeads(ActorCriticPolicy):
-    def _build_mlp_extractor(self) -> None:
-        super()._build_mlp_extractor()
-        self.mlp_extractor.policy_net.append(nn.BatchNorm1d(self.mlp_extractor.latent_dim_pi))
+    def _build(self, lr_schedule: Any) -> None:
+        super()._build(lr_schedule)
+        self.action_net = nn.Sequential(nn.BatchNorm1d(self.mlp_extractor.latent_dim_pi), self.action_net)
 
 
 def test_batch_normalization_in_heads_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"policy must have dropout .* got mlp_extractor.policy_net.4: BatchNorm1d"):
+    with pytest.raises(ValueError, match=r"policy must have dropout .* got action_net.0: BatchNorm1d"):
         _model(policy=NormalizedHeads, policy_kwargs={}, auxiliary_task="none")
-
-
-class Constant(ActorCriticPolicy):
-    """Its forward() says that every value is 1."""
-
-    def forward(self, obs: Any, deterministic: bool = False) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        actions, values, log_prob = super().forward(obs, deterministic)
-        return actions, torch.ones_like(values), log_prob
-
-
-def test_own_policies_are_taken_and_told_what_is_not_used_of_them() -> None:
-    with pytest.warns(UserWarning, match=r"has its own forward|has no parameters") as caught:
-        model = _model(policy=Constant, policy_kwargs={"net_arch": [4]}).learn(10)
-    messages = [str(warning.message) for warning in caught]
-    assert any("Constant has its own forward" in message for message in messages)
-    assert any("features_extractor_class FlattenExtractor has no parameters" in message for message in messages)
-    assert (model.rollout_buffer.values == 1).all()
 
 
 @pytest.mark.parametrize("gae_lambda", [1.0, 0.6])

@@ -61,6 +61,7 @@ class Pictures(gym.Env[dict[str, Any], int]):
 @pytest.mark.parametrize(("images", "normalize"), [(FRAMES, True), (SCALED, False)], ids=["uint8", "scaled"])
 def test_a_policy_of_several_inputs_learns_from_pictures(images: gym.spaces.Box, normalize: bool) -> None:
     arguments = {"cnn_output_dim": 8, "hidden": (4,)}
+    kind = {"features_extractor_class": MultiInputExtractor}
     model = DGVFA2C(
         "MultiInputPolicy",
         Pictures(images),
@@ -69,7 +70,7 @@ def test_a_policy_of_several_inputs_learns_from_pictures(images: gym.spaces.Box,
         seed=0,
         compile=False,
         device="cpu",
-        policy_kwargs={"features_extractor_kwargs": arguments, "normalize_images": normalize},
+        policy_kwargs={**kind, "features_extractor_kwargs": arguments, "normalize_images": normalize},
     )
     before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
     model.learn(15)

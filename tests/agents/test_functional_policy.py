@@ -44,12 +44,12 @@ CASES: dict[str, tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any
     "continuous": (BOX, ACTIONS, {}, {}),
     "multi-discrete": (BOX, spaces.MultiDiscrete([2, 3]), {}, {}),
     "multi-binary": (BOX, spaces.MultiBinary(3), {}, {}),
-    "gsde": (BOX, ACTIONS, {"use_sde": True}, {"head_arch": [4]}),
-    "gsde, joint": (BOX, ACTIONS, {"use_sde": True, "encoder_mode": "joint"}, {"head_arch": [4]}),
+    "gsde": (BOX, ACTIONS, {"use_sde": True}, {"net_arch": [4]}),
+    "gsde, joint": (BOX, ACTIONS, {"use_sde": True, "encoder_mode": "joint"}, {"net_arch": [4]}),
     "gsde, squashed, expln": (BOX, ACTIONS, {"use_sde": True}, {"squash_output": True, "use_expln": True}),
     "lambda-returns": (BOX, spaces.Discrete(3), {"gae_lambda": 0.6}, {}),
     "normalized advantages": (BOX, spaces.Discrete(3), {"normalize_advantage": True, "gae_lambda": 0.9}, {}),
-    "two encoders": (BOX, spaces.Discrete(3), {}, {"share_features_extractor": False, "head_arch": [4]}),
+    "two encoders": (BOX, spaces.Discrete(3), {}, {"share_features_extractor": False, "net_arch": [4]}),
     "two encoders of different widths": (
         BOX,
         spaces.Discrete(3),
@@ -73,8 +73,9 @@ STEP = 1e-6
 def _model(case: tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any]]) -> DGVFA2C:
     observed, actions, arguments, of_policy = case
     several = isinstance(observed, spaces.Dict)
+    network = {"features_extractor_kwargs": {} if several else {"hidden": (6,)}, "activation_fn": nn.Tanh}
     return DGVFA2C(
-        "MultiInputPolicy" if several else "MlpPolicy",
+        "MultiInputPolicy" if several else "PaperMlpPolicy",
         Samples(observed, actions),
         n_steps=6,
         questions=3,
@@ -83,7 +84,7 @@ def _model(case: tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any
         seed=0,
         compile=False,
         device="cpu",
-        policy_kwargs={"features_extractor_kwargs": {"hidden": (6,)}, "activation_fn": nn.Tanh, **of_policy},
+        policy_kwargs={**network, **of_policy},
         **arguments,
     )
 

@@ -42,10 +42,10 @@ SMALL: dict[str, Any] = {"n_steps": 3, "questions": 3, "unroll_length": 1, "comp
 @st.composite
 def observation_spaces(draw: st.DrawFn) -> tuple[str, spaces.Space]:
     """A policy's name, and a space that it is for."""
-    kind = draw(st.sampled_from(["MlpPolicy", "CnnPolicy", "MultiInputPolicy"]))
-    if kind == "CnnPolicy":
+    kind = draw(st.sampled_from(["MlpPolicy", "PaperMlpPolicy", "PaperCnnPolicy", "MultiInputPolicy"]))
+    if kind == "PaperCnnPolicy":
         return kind, PLANES
-    if kind == "MlpPolicy":
+    if kind != "MultiInputPolicy":
         return kind, draw(st.sampled_from(VECTORS))
     parts = draw(st.lists(st.sampled_from(VECTORS), min_size=1, max_size=3))
     return kind, spaces.Dict({f"part{i}": part for i, part in enumerate(parts)})
@@ -71,11 +71,13 @@ def configurations(draw: st.DrawFn) -> tuple[str, DummyVecEnv, dict[str, Any]]:
     env = DummyVecEnv([lambda: Samples(observed, actions)] * draw(st.integers(1, 2)))
     chosen = dict(draw(st.sampled_from(OPTIMIZERS)))
     kwargs = dict(chosen.pop("policy_kwargs", {}))
-    kwargs["head_arch"] = draw(st.sampled_from([[], [4], {"pi": [3], "vf": [4, 2]}]))
-    kwargs["activation_fn"] = draw(st.sampled_from([nn.ReLU, nn.Tanh]))
+    kwargs["net_arch"] = draw(st.sampled_from([[], [4], {"pi": [3], "vf": [4, 2]}]))
+    if kwargs["net_arch"]:
+        kwargs["activation_fn"] = draw(st.sampled_from([nn.ReLU, nn.Tanh]))
     kwargs["share_features_extractor"] = draw(st.booleans())
     kwargs["ortho_init"] = draw(st.booleans())
-    kwargs["features_extractor_kwargs"] = {"features_dim": 8} if policy == "CnnPolicy" else {"hidden": (8,)}
+    of_extractor = {"PaperCnnPolicy": {"features_dim": 8}, "PaperMlpPolicy": {"hidden": (8,)}}
+    kwargs["features_extractor_kwargs"] = of_extractor.get(policy, {})
     if isinstance(actions, spaces.Box) and draw(st.booleans()):
         chosen |= {"use_sde": True, "sde_sample_freq": draw(st.sampled_from([-1, 2]))}
         kwargs |= {name: draw(st.booleans()) for name in ("squash_output", "full_std", "use_expln")}
@@ -163,6 +165,7 @@ def test_any_invalid_argument_is_refused_by_its_name(data: st.DataObject) -> Non
         DGVFA2C("MlpPolicy", Samples(VECTORS[0], ACTIONS[0]), **{**SMALL, name: value})
 
 
+IMAGE = spaces.Box(0, 255, (3, 9, 9), np.uint8)
 DISCRETE, CONTINUOUS = ACTIONS[:2]
 VECTOR = VECTORS[0]
 COMBINATIONS: list[tuple[str, spaces.Space, spaces.Space, dict[str, Any], str]] = [
@@ -178,7 +181,9 @@ COMBINATIONS: list[tuple[str, spaces.Space, spaces.Space, dict[str, Any], str]] 
     ("MlpPolicy", spaces.Dict({"a": VECTOR}), DISCRETE, {}, "MultiInputPolicy"),
     ("MultiInputPolicy", VECTOR, DISCRETE, {}, "observation_space must be a Dict"),
     ("MlpPolicy", VECTOR, spaces.Discrete(3, start=1), {}, "action_space must count from 0"),
-    ("CnnPolicy", VECTOR, DISCRETE, {}, "observation_space must have planes"),
+    ("PaperCnnPolicy", VECTOR, DISCRETE, {}, "observation_space must have planes"),
+    ("CnnPolicy", VECTOR, DISCRETE, {}, "observation_space must have images .* use PaperCnnPolicy"),
+    ("MultiInputPolicy", spaces.Dict({"a": IMAGE}), DISCRETE, {}, "as 'a': .*MultiInputExtractor"),
 ]
 
 

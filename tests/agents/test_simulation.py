@@ -206,7 +206,7 @@ def test_rollouts_that_are_simulated_at_once_are_those_taken_step_by_step(
     monkeypatch.setattr(Simulation, "take_part", lambda *given: taken.append(1) or take_part(*given))
 
     def trained(stepwise: bool) -> tuple[DGVFA2C, list[Any], int]:
-        model = DGVFA2C("MlpPolicy", world(), n_steps=n_steps, seed=0, **SMALL)
+        model = DGVFA2C("PaperMlpPolicy", world(), n_steps=n_steps, seed=0, **SMALL)
         ends, before = Ends(), len(taken)
         model.learn(6 * n_steps * B, [ends, EveryStep()] if stepwise else ends)
         return model, ends.seen, len(taken) - before
@@ -227,7 +227,7 @@ def test_training_goes_on_from_the_end_of_a_rollout_that_was_simulated_at_once(t
             if self.num_timesteps == 3 * 5 * B:
                 self.model.save(tmp_path / "model")
 
-    model = DGVFA2C("MlpPolicy", world(), seed=0, **SMALL).learn(30 * B, Save())
+    model = DGVFA2C("PaperMlpPolicy", world(), seed=0, **SMALL).learn(30 * B, Save())
     resumed = DGVFA2C.load(tmp_path / "model", world(), device="cpu")
     resumed.learn(15 * B, reset_num_timesteps=False)
     assert_equal_learners(resumed, model)
@@ -235,7 +235,7 @@ def test_training_goes_on_from_the_end_of_a_rollout_that_was_simulated_at_once(t
 
 def test_a_reward_that_is_not_finite_ends_training() -> None:
     env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"reward_scale": 1e38})
-    model = DGVFA2C("MlpPolicy", env, questions=2, seed=0, device="cpu")
+    model = DGVFA2C("PaperMlpPolicy", env, questions=2, seed=0, device="cpu")
     with pytest.raises(ValueError, match=r"rewards must be finite, got -inf from environment \d"):
         model.learn(30 * B)
 

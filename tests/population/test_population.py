@@ -40,7 +40,7 @@ def agent(seed: int, env_id: str = "PuddleWorld-v0", **options: Any) -> DGVFA2C:
         usual["policy_kwargs"] = {"features_extractor_kwargs": {"hidden": (8,)}}
     world = WORLD if env_id.startswith("Puddle") else {"max_episode_steps": 7}
     env = make_vec(env_id, B, seed, env_kwargs=world)
-    return DGVFA2C("MlpPolicy" if env_id.startswith("Puddle") else "PaperCnnPolicy", env, **{**usual, **options})
+    return DGVFA2C("PaperMlpPolicy" if env_id.startswith("Puddle") else "PaperCnnPolicy", env, **{**usual, **options})
 
 
 def together(members: Sequence[DGVFA2C], steps: int, reset: bool = True) -> None:
@@ -191,7 +191,7 @@ def test_members_that_cannot_train_at_once_are_refused(change: dict[str, Any], m
 
 def test_members_with_other_environments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"env must be an environment of dgvf_envs under one VecMonitor"):
-        together([agent(0), DGVFA2C("MlpPolicy", "CartPole-v1", n_envs=B, n_steps=T, device="cpu")][1:], 1)
+        together([agent(0), DGVFA2C("PaperMlpPolicy", "CartPole-v1", n_envs=B, n_steps=T, device="cpu")][1:], 1)
     other = make_vec("PuddleWorld-v0", B, 1, env_kwargs={**WORLD, "max_episode_steps": 8})
     group = [agent(0), agent(1)]
     group[1].set_env(other)

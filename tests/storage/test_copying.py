@@ -53,7 +53,7 @@ def test_copies_of_copies_and_of_models_without_environment() -> None:
 def test_a_copy_in_an_environment_that_cannot_give_its_state(normalized: bool) -> None:
     """The environment is copied, and the unroll with the model: nothing restarts."""
     env: Any = VecNormalize(make_vec_env("CartPole-v1", 1, seed=0)) if normalized else "CartPole-v1"
-    model = DGVFA2C("MlpPolicy", env, **SMALL).learn(5 * 5)
+    model = DGVFA2C("PaperMlpPolicy", env, **SMALL).learn(5 * 5)
     twin = copy.deepcopy(model)
     assert twin.learner.unroll_updates == model.learner.unroll_updates == 2
     _on(model, 20 * 5)
@@ -81,7 +81,7 @@ class CopyAt(BaseCallback):
 @pytest.mark.parametrize("env_id", ["PuddleWorld-v0", "CartPole-v1"])
 def test_a_copy_made_in_the_middle_of_a_rollout_ends_it_likewise(env_id: str) -> None:
     callback = CopyAt(5 * 20 + 8)
-    model = DGVFA2C("MlpPolicy", env_id, **SMALL, n_envs=4).learn(12 * 20, callback)
+    model = DGVFA2C("PaperMlpPolicy", env_id, **SMALL, n_envs=4).learn(12 * 20, callback)
     assert callback.copy is not None
     assert callback.copy.num_timesteps == 108
     twin = _on(callback.copy, 12 * 20 - 108)

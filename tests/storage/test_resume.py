@@ -35,8 +35,8 @@ def rooms() -> VecEnv:
     return make_vec("CollectObjectsSmall-v0", COPIES, 0)
 
 
-def small_model(env: VecEnv, policy: str = "MlpPolicy", **changes: Any) -> DGVFA2C:
-    kwargs = TINY_NETWORK if policy == "MlpPolicy" else {"features_extractor_kwargs": {"features_dim": 16}}
+def small_model(env: VecEnv, policy: str = "PaperMlpPolicy", **changes: Any) -> DGVFA2C:
+    kwargs = TINY_NETWORK if policy == "PaperMlpPolicy" else {"features_extractor_kwargs": {"features_dim": 16}}
     return DGVFA2C(policy, env, **{**SMALL, "policy_kwargs": kwargs, **changes})
 
 
@@ -160,7 +160,7 @@ def _saved_on_the_way(model: DGVFA2C, path: Path, total: int, steps: int, at_rol
 def test_exploration_matrices_are_those_of_training_that_never_stopped(place: str, tmp_path: Path) -> None:
     path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
     for frequency in (-1, 2):
-        model = small_model(drift(), use_sde=True, sde_sample_freq=frequency, policy_kwargs={"head_arch": [4]})
+        model = small_model(drift(), use_sde=True, sde_sample_freq=frequency, policy_kwargs={"net_arch": [4]})
         model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
         resumed = DGVFA2C.load(path, drift(), device="cpu")
         assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)

@@ -29,7 +29,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C, DGVFImpala
-from dgvf_agents.agents.policies import MlpPolicy
+from dgvf_agents.agents.policies import PaperMlpPolicy
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.impala.settings import ActorSettings
@@ -40,7 +40,7 @@ from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import Samples
 
 BATCH = 4 * 5
-TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "head_arch": [8]}
+TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
 
 
 def _env(seed: int = 0) -> VecEnv:
@@ -78,7 +78,7 @@ def test_a_model_needs_no_pickle(task: str, no_warnings: None) -> None:
     assert any(name.startswith("learner.theta.") for name in file.tensors)  # a person finds the weights by name
     loaded = DGVFA2C.load(io.BytesIO(file.to_bytes()), device="cpu")
     assert np.array_equal(_actions(loaded), _actions(model))
-    assert (loaded.policy_class, loaded.policy_kwargs) == (MlpPolicy, TINY)
+    assert (loaded.policy_class, loaded.policy_kwargs) == (PaperMlpPolicy, TINY)
     assert loaded.observation_space == model.observation_space
 
 
@@ -358,7 +358,7 @@ def test_versions_of_here_and_of_the_file_are_shown_when_asked_for(
 def test_a_file_does_not_decide_what_is_connected_to_or_written(tmp_path: Path) -> None:
     """Neither a cluster, whose messages are unpickled, nor a folder of the author's choice."""
     settings = ActorSettings(address="ray://somewhere:10001")
-    impala = DGVFImpala("MlpPolicy", _env(), device="cpu", compile=False, actor_settings=settings)
+    impala = DGVFImpala("PaperMlpPolicy", _env(), device="cpu", compile=False, actor_settings=settings)
     impala.save(tmp_path / "impala")
     assert b"somewhere" not in (tmp_path / "impala.zip").read_bytes()
     file = ModelFile.from_bytes((tmp_path / "impala.zip").read_bytes())

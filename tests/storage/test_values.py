@@ -22,7 +22,7 @@ from stable_baselines3.common.utils import FloatSchedule, LinearSchedule
 from torch import nn
 
 from dgvf_agents.agents.persistence import VOCABULARY
-from dgvf_agents.agents.policies import MlpPolicy
+from dgvf_agents.agents.policies import PaperMlpPolicy
 from dgvf_agents.agents.schedules import GeometricSchedule
 from dgvf_agents.core.optimizers import SGD, Adam, RMSProp
 from dgvf_agents.core.types import SampledActions
@@ -51,7 +51,7 @@ VALUES: dict[str, Any] = {
     "scalar array": np.array(3.5),
     "booleans": np.array([True, False]),
     "NumPy numbers": [np.float32(0.1), np.int64(-3), np.bool_(True), np.uint8(255), np.float16(0.1)],
-    "classes": [nn.Tanh, NatureCNN, MlpPolicy, torch.optim.Adam, RolloutBuffer, nn.modules.activation.ReLU],
+    "classes": [nn.Tanh, NatureCNN, PaperMlpPolicy, torch.optim.Adam, RolloutBuffer, nn.modules.activation.ReLU],
     "optimizers": [SGD(), RMSProp(0.9, 1e-3, False), Adam(beta1=0.5)],
 }
 
@@ -159,7 +159,7 @@ class MySpace(gym.spaces.Discrete):
 
 
 OTHERS = [
-    *(lambda x: x, object(), Mine, Mine(), dict, type("MlpPolicy", (), {}), MySpace(2), np.array([object()])),
+    *(lambda x: x, object(), Mine, Mine(), dict, type("PaperMlpPolicy", (), {}), MySpace(2), np.array([object()])),
     *(np.random.Generator(np.random.MT19937(0)), np.complex128(1j), time.gmtime(0), Path("a")),
     *(torch.zeros(2, dtype=torch.complex64), [1, {"deep": {"inside": Mine()}}]),
 ]
@@ -176,14 +176,14 @@ NAMES = (
     *("torch.nn.modules.module.torch.os.system", "torch.nn.functional.importlib.import_module", "torch.nn.functional"),
     *("torch.nn.Module.__init__.__globals__", "torch.nn.utils.parametrize.copy", "torch.nn.modules.activation.Tanh"),
     *("torch.nn.init", "torch.optim.lr_scheduler", "torch.hub.load", "torch.optim.lr_scheduler.LambdaLR"),
-    *("dgvf_agents.agents.policies.MlpPolicy", "dgvf_agents.cli.main", "tests.storage.test_values.Mine"),
+    *("dgvf_agents.agents.policies.PaperMlpPolicy", "dgvf_agents.cli.main", "tests.storage.test_values.Mine"),
     *("stable_baselines3.common.save_util.load_from_pkl", "stable_baselines3.common.monitor.Monitor"),
 )
 DOCUMENTS: tuple[Any, ...] = (
     *({"kind": "class", "name": name} for name in (*NAMES, 1, None)),
-    {"kind": "class", "name": ["MlpPolicy"]},
+    {"kind": "class", "name": ["PaperMlpPolicy"]},
     {"kind": "record", "type": "subprocess.Popen", "attributes": {"args": ["touch", "/tmp/x"]}},
-    {"kind": "record", "type": "MlpPolicy", "attributes": {}},
+    {"kind": "record", "type": "PaperMlpPolicy", "attributes": {}},
     {"kind": "space", "type": "evil_module.Thing", "arguments": {}, "generator": None},
     {"kind": "space", "type": "Box", "arguments": {"low": 0, "high": 1, "dtype": "object"}, "generator": None},
     {"kind": "number", "dtype": "object", "value": 1},

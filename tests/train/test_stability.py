@@ -63,10 +63,17 @@ def test_the_gain_of_a_chain_is_the_norm_of_a_block_of_its_product(size: int) ->
 @pytest.mark.parametrize("total_steps", [200, 400])
 def test_measurements_of_an_agent_equal_those_of_dense_jacobians_in_the_same_run(total_steps: int) -> None:
     layers = {"features_extractor_kwargs": {"hidden": (3,)}}
-    annealed = {"policy_kwargs": layers, "learning_rate": lambda remaining: 0.02 + 0.2 * remaining}
+    annealed = {"seed": 1, "policy_kwargs": layers, "learning_rate": lambda remaining: 0.02 + 0.2 * remaining}
     made = [
         DGVFA2C(
-            "MlpPolicy", "PuddleWorld-v0", n_envs=2, unroll_length=2, questions=2, compile=False, seed=1, **annealed
+            "PaperMlpPolicy",
+            "PuddleWorld-v0",
+            n_envs=2,
+            unroll_length=2,
+            questions=2,
+            compile=False,
+            seed=1,
+            **annealed,
         )
         for _ in range(2)
     ]

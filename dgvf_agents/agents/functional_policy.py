@@ -338,7 +338,7 @@ def _check_differentiable(functions: PolicyFunctions, kind: str, twice: bool) ->
     params = {name: value.clone().requires_grad_(twice) for name, value in functions.params().items()}
 
     def encode(encoder: Params) -> Tensor:
-        return functions.encode({**params, **encoder}, observations, training=True)
+        return functions.encode({**encoder, **functions.statistics()}, observations, training=True)
 
     encoder, _ = functions.split(params)
     with torch.random.fork_rng(devices=[]), _naming(kind, twice):

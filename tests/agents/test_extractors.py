@@ -60,7 +60,7 @@ class Pictures(gym.Env[dict[str, Any], int]):
 
 @pytest.mark.parametrize(("images", "normalize"), [(FRAMES, True), (SCALED, False)], ids=["uint8", "scaled"])
 def test_a_policy_of_several_inputs_learns_from_pictures(images: gym.spaces.Box, normalize: bool) -> None:
-    arguments = {"cnn_output_dim": 8, "hidden": (4,)}
+    arguments = {"cnn_output_dim": 8, "hidden": (4,), "normalized_image": not normalize}
     kind = {"features_extractor_class": MultiInputExtractor}
     model = DGVFA2C(
         "MultiInputPolicy",

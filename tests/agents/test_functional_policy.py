@@ -13,7 +13,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.extractors import MLPExtractor, PreprocessedEncoder
+from dgvf_agents.agents.extractors import MLPExtractor, MultiInputExtractor, PreprocessedEncoder
 from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import meta_gradient
@@ -73,7 +73,11 @@ STEP = 1e-6
 def _model(case: tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any]]) -> DGVFA2C:
     observed, actions, arguments, of_policy = case
     several = isinstance(observed, spaces.Dict)
-    network = {"features_extractor_kwargs": {} if several else {"hidden": (6,)}, "activation_fn": nn.Tanh}
+    network: dict[str, Any] = {"features_extractor_kwargs": {"hidden": (6,)}}
+    if several:
+        network["features_extractor_class"] = MultiInputExtractor
+    elif "features_extractor_class" not in of_policy:
+        network["activation_fn"] = nn.Tanh
     return DGVFA2C(
         "MultiInputPolicy" if several else "PaperMlpPolicy",
         Samples(observed, actions),

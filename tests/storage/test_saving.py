@@ -49,7 +49,7 @@ def _env(seed: int = 0) -> VecEnv:
 
 def _model(**changes: Any) -> DGVFA2C:
     arguments = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu"}
-    return DGVFA2C("MlpPolicy", _env(), **{**arguments, "policy_kwargs": TINY, **changes})
+    return DGVFA2C("PaperMlpPolicy", _env(), **{**arguments, "policy_kwargs": TINY, **changes})
 
 
 def _actions(model: OnPolicyAlgorithm) -> np.ndarray:

@@ -99,7 +99,8 @@ class DGVFA2C(DiscoveryAlgorithm):
     ) -> None:
         """
         Args:
-            policy: `"MlpPolicy"`, `"CnnPolicy"`, `"MultiInputPolicy"`, `"PaperMlpPolicy"`, or an actor-critic policy
+            policy: `"MlpPolicy"`, `"CnnPolicy"` or `"MultiInputPolicy"`, which are A2C's; `"PaperMlpPolicy"`,
+                `"PaperCnnPolicy"` or `"ResNetPolicy"`, which have the paper's networks; or an actor-critic policy
                 class.
             env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
             learning_rate: α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4

@@ -333,7 +333,7 @@ def test_agents_with_an_encoder_each_for_policy_and_value_are_mapped() -> None:
     model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, compile=False, device="cpu")
     observations = np.random.default_rng(0).random((300, 2), dtype=np.float32)
     maps = agent_values(model, observations)
-    assert maps.features.shape == (300, 2 * model.policy.features_dim)
+    assert maps.features.shape == (300, 64 + 64)
     with torch.no_grad():
         tensor = torch.from_numpy(observations)
         expected = model.policy.get_distribution(tensor).distribution.logits

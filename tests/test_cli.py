@@ -148,15 +148,18 @@ def test_worlds_are_found_in_the_working_directory(tmp_path: Path) -> None:
         command = [Path(sys.executable).with_name("dgvf"), *arguments]
         return subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
 
-    assert dgvf(*train, *tiny).returncode == 0
-    assert "return " in dgvf("evaluate", "mine", "--episodes", "2").stdout
-    again = dgvf("train", "--resume", "mine")
+    trained = dgvf(*train, *tiny)
+    assert trained.returncode == 0
+    assert "dgvf evaluate mine --import my_world\n" in trained.stdout
+    assert dgvf(*train, *tiny, "--resume").returncode == 0
+    assert "return " in dgvf("evaluate", "mine", "--import", "my_world", "--episodes", "2").stdout
+    again = dgvf("train", "--resume", "mine", "--import", "my_world")
     assert (again.returncode, "The run has its 80 steps already." in again.stdout) == (0, True)
     (tmp_path / "elsewhere").mkdir()
-    failed = dgvf("evaluate", str(tmp_path / "mine"), where=tmp_path / "elsewhere")
+    failed = dgvf("evaluate", str(tmp_path / "mine"), "--import", "my_world", where=tmp_path / "elsewhere")
     assert failed.returncode == 2
     assert "Traceback" not in failed.stderr
-    assert "env must name a module on Python's path before the colon" in " ".join(failed.stderr.split())
+    assert "import must be a module on Python's path, got my_world" in failed.stderr
 
 
 def test_a_folder_that_cannot_be_is_named_before_training(

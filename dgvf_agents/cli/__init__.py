@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: list[str]) -> None:
-    if os.getcwd() not in sys.path:
+    if os.getcwd() not in sys.path and any("--import" in word or ":" in word for word in given):
         sys.path.append(os.getcwd())  # last: `--env my_world:World-v0` finds my_world.py, and nothing is hidden by it
     check_words(given)
     if given[:1] == ["--version"]:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dgvf_agents.bench.commands import BENCHMARKS
-from dgvf_agents.cli.train import INTERRUPTED, print_rules
+from dgvf_agents.cli.train import INTERRUPTED, Imports, import_modules, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.experiments.grid import Grid
 from dgvf_agents.experiments.reproduction import Reproduction
@@ -42,11 +42,27 @@ def _warm_up(world: Annotated[World, tyro.conf.Positional], method: Annotated[Me
 
 
 def _evaluate(
-    run: Run, episodes: int = 100, deterministic: bool = False, seed: int = 10_000, device: str | None = None
+    run: Run,
+    episodes: int = 100,
+    deterministic: bool = False,
+    seed: int = 10_000,
+    device: str | None = None,
+    imports: Imports = (),
 ) -> None:
+    """Evaluate a run.
+
+    Args:
+        run: See `Run`.
+        episodes: Number of episodes.
+        deterministic: Take the most likely action instead of sampling from the policy.
+        seed: Seed of the environments and the actions.
+        device: Device of the network; the run's when left out, or the CPU if that is unavailable.
+        imports: See `Imports`.
+    """
     from dgvf_agents.train.evaluate import evaluate
     from dgvf_agents.train.folder import RunFolder
 
+    import_modules(imports)
     config = RunFolder.existing(run).read_config()
     print_rules(config)
     what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
@@ -67,8 +83,10 @@ def _watch(
     questions: bool = False,
     question: int | None = None,
     video: Path | None = None,
+    imports: Imports = (),
 ) -> None:
-    """
+    """Watch a run.
+
     Args:
         run: See `Run`.
         episodes: Number of episodes; Ctrl-C ends earlier.
@@ -78,11 +96,13 @@ def _watch(
         question: Number of the question to draw first, as in the atlas.
         video: Record without a window: all episodes in a file that ends in .mp4, or a file each in a folder. Needs
             moviepy.
+        imports: See `Imports`.
     """
     from dgvf_agents.atlas.live import live_questions
     from dgvf_agents.train.folder import RunFolder
     from dgvf_agents.train.watch import watch
 
+    import_modules(imports)
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
     drawn = questions or question is not None
     overlay = partial(live_questions, first=question, keys=video is None) if drawn else None
@@ -100,8 +120,10 @@ def _atlas(
     checkpoints: int = 8,
     game_seed: int = 0,
     game_steps: int = 1000,
+    imports: Imports = (),
 ) -> None:
-    """
+    """Draw a run's questions.
+
     Args:
         run: See `Run`.
         beside: Other runs on the same world, to compare representations with.
@@ -110,18 +132,29 @@ def _atlas(
         checkpoints: Checkpoints to look at, at most.
         game_seed: Seed of the game that is recorded, where the run is on images.
         game_steps: Steps after which its recording stops.
+        imports: See `Imports`.
     """
     from dgvf_agents.atlas.page import write_atlas
     from dgvf_agents.train.folder import RunFolder
 
+    import_modules(imports)
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{escape(str(page))}[/bold].")
 
 
-def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
+def _probe(run: Run, seed: int = 20_000, device: str | None = None, imports: Imports = ()) -> None:
+    """Measure a run's stability.
+
+    Args:
+        run: See `Run`.
+        seed: Seed of the environments and the actions.
+        device: Device of the updates; the run's when left out, or the CPU if that is unavailable.
+        imports: See `Imports`.
+    """
     from dgvf_agents.train.stability import probe
 
+    import_modules(imports)
     table = Table("steps", "spectral radius", "gain over L updates")
     for row in probe(run, seed, device):
         table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")
@@ -155,7 +188,8 @@ def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
 
 
 def _aggregate(file: File) -> None:
-    """
+    """Aggregate scores.
+
     Args:
         file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
     """

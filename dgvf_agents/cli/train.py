@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -25,6 +26,28 @@ _GAMES: dict[str, Callable[[str, AtariMethod, AtariRules], TrainConfig]] = {
     "impala": impala_config,
 }
 """What stands for a world in `dgvf train`, before the method and --game."""
+
+Imports = Annotated[
+    tyro.conf.UseAppendAction[tuple[str, ...]],
+    tyro.conf.arg(
+        name="import",
+        help="A module of yours that the run's environment or wrapper is in: a run folder has nothing imported.",
+    ),
+]
+
+
+def import_modules(modules: Sequence[str]) -> None:
+    """Import what `--import` names.
+
+    Raises:
+        ValueError: there is no such module.
+    """
+    for module in modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"import must be a module on Python's path, got {module}: {error}") from error
+
 
 _SUMMARIES: dict[str, str] = {
     **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
@@ -76,7 +99,8 @@ def _on_world(preset: TrainConfig) -> Callable[..., None]:
         resume: bool = False,
         restarts: int = 0,
     ) -> None:
-        """
+        """Train.
+
         Args:
             config: Everything else.
             out: The run folder.
@@ -101,7 +125,8 @@ def _on_game(
         resume: bool = False,
         restarts: int = 0,
     ) -> None:
-        """
+        """Train.
+
         Args:
             game: The game in Gymnasium's or ALE's spelling, as Breakout or ms_pacman.
             preset: Rules: `paper` (Mnih et al. 2015), or `modern` (sticky actions, Machado et al. 2018).
@@ -126,15 +151,23 @@ def _on_game(
     return command
 
 
-def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = None, address: str | None = None) -> None:
-    """
+def _resume(
+    run: Annotated[Path, tyro.conf.Positional],
+    device: str | None = None,
+    address: str | None = None,
+    imports: Imports = (),
+) -> None:
+    """Go on with a run.
+
     Args:
         run: The run folder.
         device: Where to go on; where the run was so far when left out.
         address: Of the Ray cluster for the run's actors, or auto; this machine when left out. Folders hold none.
+        imports: See `Imports`.
     """
     from dgvf_agents.train.folder import RunFolder, located, shipped_name
 
+    import_modules(imports)
     folder = RunFolder.existing(run)
     config = folder.read_config()
     config = dataclasses.replace(config, device=device or config.device, address=address)
@@ -154,12 +187,14 @@ def _resume(run: Annotated[Path, tyro.conf.Positional], device: str | None = Non
 def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> None:
     from dgvf_agents.storage.files import DamagedFileError
     from dgvf_agents.train.checkpoint import NothingToResumeError
+    from dgvf_agents.train.environments import modules_of
     from dgvf_agents.train.folder import RunFolder
     from dgvf_agents.train.learners import train_in_processes
     from dgvf_agents.train.recorder import TrainingInterruptedError
     from dgvf_agents.train.train import train
 
-    how = f"dgvf train --resume {shlex.quote(str(path))}"
+    named = shlex.join([str(path), *(word for module in modules_of(config) for word in ("--import", module))])
+    how = f"dgvf train --resume {named}"
     how += f" --address {shlex.quote(config.address)}" if config.address else ""
     _check_out(path)
     print_rules(config)
@@ -182,7 +217,7 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
         Console().print(f"The run has its {config.steps:,} steps already.")
     lies = f"The run lies in [bold]{escape(str(path))}[/bold], its curve is learning-curve.png there. Next:"
     Console().print(lies, soft_wrap=True)
-    for command in _next_commands(config, shlex.quote(str(path))):
+    for command in _next_commands(config, named):
         Console().print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -29,7 +29,7 @@ from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.storage.files import contents_of, replacing
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.environments import training_environments
+from dgvf_agents.train.environments import import_named, training_environments
 from dgvf_agents.train.folder import STEPS, Origin, ProgressLog, RunFolder, record_origin
 from dgvf_agents.train.train import train
 from dgvf_agents.train.train_population import train_population
@@ -141,6 +141,7 @@ def state_of(folder: Path, wanted: TrainConfig) -> CellState:
     """
     if not RunFolder(folder).config_file.is_file():
         return CellState.MISSING
+    import_named(wanted)
     if differences := RunFolder(folder).read_config().differences(wanted, apart_from=RECORDING_FIELDS):
         raise ValueError(
             f"the run in {folder} must have the configuration of its cell, got another {', '.join(differences)}; "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -14,6 +16,45 @@ from stable_baselines3.common.vec_env import VecEnv
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import GAMES, make_atari, make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec, spec_of
+
+_PACKAGES = ("dgvf_envs", "gymnasium", "minigrid", "minatar", "ale_py")
+"""Packages whose environments and wrappers a file may name."""
+
+
+def modules_of(config: TrainConfig) -> list[str]:
+    """The modules that a configuration names, apart from those of `_PACKAGES`."""
+    named = (config.env.rpartition(":")[0], (config.env_wrapper or "").partition(":")[0])
+    return [module for module in dict.fromkeys(named) if module and module.partition(".")[0] not in _PACKAGES]
+
+
+def import_named(config: TrainConfig) -> None:
+    """Import what a configuration of the user's own names, which files may name from then on.
+
+    Raises:
+        ValueError: there is no such module, environment or wrapper.
+    """
+    _wrapper(config)
+    if config.atari is None:
+        spec_of(config.env)
+
+
+def check_names(config: TrainConfig) -> None:
+    """Check that what a file names is known already, or a part of `_PACKAGES` as installed: nothing else is imported.
+
+    Raises:
+        ValueError: an environment or wrapper is not.
+    """
+    for module in modules_of(config):
+        if module not in sys.modules:
+            raise ValueError(f"it names the module {module}, which is not imported: if you trust it, --import {module}")
+    path = sys.path[:]
+    sys.path[:] = [entry for entry in path if os.path.realpath(entry) != os.path.realpath(".")]
+    try:
+        import_named(config)
+    finally:
+        sys.path[:] = path
+    if config.env.rpartition(":")[2].startswith("GymV2"):
+        raise ValueError(f"env must not be one that loads what env_kwargs name, got {config.env!r}")
 
 
 def training_environments(config: TrainConfig, seed: int | None = None) -> VecEnv:

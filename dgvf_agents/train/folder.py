@@ -33,9 +33,10 @@ import numpy as np
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
 from dgvf_agents.execution.devices import device_named, hardware, versions
-from dgvf_agents.storage.files import contents_of, replacing, write_whole
+from dgvf_agents.storage.files import contents_of, damage_in, replacing, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.environments import check_names
 
 _DEMO = Path(__file__).resolve().parents[1] / "demo"
 
@@ -165,7 +166,7 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Whether the run has reached its steps: the checkpoint of the last step exists and is not damaged."""
         done = self.checkpoints()
-        return bool(done) and int(done[-1].stem) >= self.read_config().steps and damage_of(done[-1]) is None
+        return bool(done) and int(done[-1].stem) >= self._stored_config().steps and damage_of(done[-1]) is None
 
     def remove_unfinished(self) -> None:
         """Remove the temporary files of a killed process."""
@@ -177,7 +178,17 @@ class RunFolder:
         _write_json(self.config_file, dataclasses.asdict(dataclasses.replace(config, address=None)))
 
     def read_config(self) -> TrainConfig:
-        """Read the configuration."""
+        """Read the configuration.
+
+        Raises:
+            DamagedFileError: it is malformed, or names environments that `check_names` refuses.
+        """
+        config = self._stored_config()
+        with damage_in(str(self.config_file)):
+            check_names(config)
+        return config
+
+    def _stored_config(self) -> TrainConfig:
         with contents_of(self.config_file, _MAX_SETTINGS) as contents:
             return TrainConfig.from_fields(json.loads(contents) | {"address": None})
 

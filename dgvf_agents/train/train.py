@@ -25,7 +25,7 @@ from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.train.algorithms import algorithm_of, task_of
 from dgvf_agents.train.checkpoint import NothingToResumeError, load_checkpoint, reduce_older
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.environments import environments_of_run
+from dgvf_agents.train.environments import environments_of_run, import_named
 from dgvf_agents.train.folder import ProgressLog, RunFolder, record_origin, shipped_name
 from dgvf_agents.train.frozen_questions import frozen_eta
 from dgvf_agents.train.recorder import RunRecorder, StopRequest, stop_requests
@@ -137,6 +137,7 @@ def open_run(
     _check_own(path)
     folder, device = RunFolder(path), device_named(config.device)
     folder.check_links()
+    import_named(config)
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder.lock_file)

@@ -126,3 +126,31 @@ def test_a_run_does_not_lead_elsewhere(good: Path, run: Path, capsys: pytest.Cap
     assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
     (run.parent / "link").symlink_to(good)
     main(["evaluate", str(run.parent / "link"), "--episodes", "1"])
+
+
+HOSTILE = "import pathlib\npathlib.Path('ran').touch()\nfrom gymnasium import Wrapper\n"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": "evil:CartPole-v1"},
+        {"env_wrapper": "evil:Wrapper"},
+        {"env_wrapper": "minatar:Wrapper"},  # not installed, but in the current folder
+        {"env": "ALE/evil:Pong-v5"},
+        {"env": "ALE/evil:Pong", "atari": {}},
+        {"env": "GymV26Environment-v0", "env_kwargs": {"env_id": "evil:CartPole-v1"}},
+        {"env": "GymV21Environment-v0", "evaluation_kwargs": {"env_id": "evil:CartPole-v1"}},
+    ],
+)
+def test_a_run_imports_nothing(fields: dict[str, object], run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change(run, **fields)
+    (run / "ALE").mkdir()
+    for name in ("evil", "minatar", "ALE/evil"):
+        (run / f"{name}.py").write_text(HOSTILE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(run)
+        patch.syspath_prepend(run)
+        for command in (["train", "--resume"], ["evaluate"], ["watch", "--video", "v"], ["atlas"], ["probe"]):
+            assert "config.json" in refusal(capsys, *command, run)
+    assert not (run / "ran").exists()

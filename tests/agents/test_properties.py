@@ -71,7 +71,8 @@ def configurations(draw: st.DrawFn) -> tuple[str, DummyVecEnv, dict[str, Any]]:
     env = DummyVecEnv([lambda: Samples(observed, actions)] * draw(st.integers(1, 2)))
     chosen = dict(draw(st.sampled_from(OPTIMIZERS)))
     kwargs = dict(chosen.pop("policy_kwargs", {}))
-    kwargs["net_arch"] = draw(st.sampled_from([[], [4], {"pi": [3], "vf": [4, 2]}]))
+    layers: list[Any] = [[4], {"pi": [3], "vf": [4, 2]}, *([[]] if policy.startswith("Paper") else [])]
+    kwargs["net_arch"] = draw(st.sampled_from(layers))
     if kwargs["net_arch"]:
         kwargs["activation_fn"] = draw(st.sampled_from([nn.ReLU, nn.Tanh]))
     kwargs["share_features_extractor"] = draw(st.booleans())

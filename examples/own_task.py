@@ -33,7 +33,7 @@ class DistanceTask(AuxiliaryTask):
 def main(steps: int = 100_000, compile: bool = True) -> float:
     """Train the encoder on PuddleWorld by that task alone; returns the answer loss."""
     model = DGVFA2C(
-        "MlpPolicy",
+        "PaperMlpPolicy",
         "PuddleWorld-v0",
         n_envs=16,
         auxiliary_task=lambda model: DistanceTask(),

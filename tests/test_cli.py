@@ -363,3 +363,15 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (status, "False")
     assert expected in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(
+    "command", ["evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c"]
+)
+def test_every_option_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    text = "\n".join(line.strip(" \u2502|") for line in capsys.readouterr().out.splitlines())
+    options = [re.split(r" {2,}|\n", option, maxsplit=1) for option in re.split(r"(?m)^(?=--[a-z])", text)[1:]]
+    assert options
+    assert [option for option, helped in options if helped.startswith("(")] == []

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.cli import main
+from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from tests.train.test_checkpoint import CONFIG
 
@@ -101,6 +102,7 @@ def test_a_run_does_not_decide_what_is_connected_to(
         train(config, path, show_progress=False)
     assert "10.0.0.1" not in (path / "config.json").read_text()
     change(path, address="10.0.0.2:6379")
+    assert RunFolder(path).read_config().address is None
     for given in ([], ["--address", "10.0.0.3:6379"]):
         with pytest.raises(SystemExit):
             main(["train", "--resume", str(path), *given])

@@ -68,9 +68,26 @@ def sum_with_a_row(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Ten
     return (a.T @ b + c.T @ d) + e.T[:1]
 
 
+def sum_of_types(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
+    """One product is in single precision."""
+    return a.T @ b + (c.float().T @ d.float()) + e.T
+
+
+def weighted_sum(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
+    """Weights stand in the additions themselves: of a sum in a sum, and of two products."""
+    return torch.add(a.T @ b, e.T + torch.add(e.T, c.T @ d, alpha=2), alpha=3)
+
+
 @pytest.mark.parametrize(
     ("function", "columns", "products"),
-    [(sum_of_products, 128, 1), (sum_of_products, 20, 3), (sum_with_a_copy, 128, 1), (sum_with_a_row, 128, 1)],
+    [
+        (sum_of_products, 128, 1),
+        (sum_of_products, 20, 3),
+        (sum_with_a_copy, 128, 1),
+        (sum_with_a_row, 128, 1),
+        (sum_of_types, 128, 2),
+        (weighted_sum, 128, 2),
+    ],
 )
 def test_a_sum_of_large_products_is_one_product(function: Callable[..., Tensor], columns: int, products: int) -> None:
     generator = torch.Generator().manual_seed(0)

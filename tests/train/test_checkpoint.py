@@ -196,6 +196,10 @@ def test_stale_files_of_more_steps_do_not_reduce_new_checkpoints(
     for steps in (2000, 3000):  # including complete ones
         shutil.copy(RunFolder(alone).checkpoint_file(480), folder.checkpoint_file(steps))
     assert _written_at(folder, model, 320) in complete_checkpoints(folder)
+    for steps in (2000, 3000, 4000):  # and networks alone, behind which older ones are still reduced
+        shutil.copy(RunFolder(alone).checkpoints()[0], folder.checkpoint_file(steps))
+    written = [_written_at(folder, model, steps) for steps in (400, 480, 560)]
+    assert complete_checkpoints(folder) == written[-2:]
 
 
 def _written_at(folder: RunFolder, model: DGVFA2C, steps: int) -> Path:

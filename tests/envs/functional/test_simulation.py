@@ -20,7 +20,7 @@ N, T = 6, 8
 
 def environment(env_id: str, options: dict[str, Any], seed: int = 3) -> Any:
     limit = {"max_episode_steps": SHORT_LIMITS[env_id] // 3}
-    env = own_vector_env(env_id, N, AutoresetMode.SAME_STEP, **limit, **options)
+    env = own_vector_env(env_id, N, AutoresetMode.SAME_STEP, **{**limit, **options})
     env.reset(seed=seed)
     return env
 
@@ -86,6 +86,17 @@ def test_cached_steps_equal_computed_steps(name: str) -> None:
     assert ended > 0
     last = random_actions(cached, steps=1, seed=99)[0]
     assert_same(flat(cached.step(last)), flat(twin.step(last)), "after the cached steps")
+
+
+def test_more_short_episodes_than_random_numbers_are_drawn_at_once() -> None:
+    """All draws are of resets: their buffers are refilled in time."""
+    cached, twin = (environment("CollectObjectsSmall-v0", {"max_episode_steps": 1}) for _ in range(2))
+    for chunk in range(1_100 // T):
+        actions = random_actions(cached, seed=chunk)
+        cached.take_steps(numpy(simulated(cached, actions)))
+        for action in actions:
+            observations = twin.step(action)[0]
+        np.testing.assert_array_equal(cached.dynamics.observe(cached.lookahead_inputs(1)[0]), observations)
 
 
 @pytest.mark.parametrize("name", ["puddle-random-start", "CollectObjectsSmall-v0"])

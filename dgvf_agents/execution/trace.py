@@ -311,7 +311,7 @@ def rewrite(module: GraphModule) -> None:
         if node.target is _ADD and not node.kwargs:
             _add_to_pieces(module.graph, node)
     for node in reversed(list(module.graph.nodes)):  # sums before the sums that they are made of
-        if node.target is _ADD and not node.kwargs and node.users:
+        if node.target is _ADD and node.users:
             _join_products(module.graph, node)
     module.graph.eliminate_dead_code()
     module.recompile()

@@ -113,6 +113,15 @@ def test_gradients_of_packed_parameters_are_added_where_they_are_written() -> No
     torch.testing.assert_close(run(graphs, [packed, scale], [cotangent], [addend])[1], expected)
 
 
+def test_weights_of_concatenated_terms_stay() -> None:
+    def function(vector: Tensor, first: Tensor, second: Tensor) -> Tensor:
+        return torch.add(vector, torch.cat([first.square(), second.sin()]), alpha=2)
+
+    arguments = torch.ones(7), torch.arange(3.0), torch.arange(4.0)
+    graph = trace(function, arguments, 0).forward
+    torch.testing.assert_close(graph(*arguments)[0], function(*arguments))
+
+
 def operations(graph: torch.fx.GraphModule) -> str:
     return " ".join(str(node.target) for node in graph.graph.nodes)
 

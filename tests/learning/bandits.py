@@ -31,7 +31,7 @@ class Bandit(gym.Env[Any, int]):
 
     def __init__(self, kind: str) -> None:
         vector, image = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Box(0, 255, (36, 36, 1), np.uint8)
-        several = spaces.Dict({"vector": vector, "size": spaces.Box(0, 100, (1,), np.float32)})
+        several = spaces.Dict({"vector": vector, "size": spaces.Box(0.0, 1.0, (1,), np.float32)})
         self.observation_space = {"vector": vector, "image": image, "dict": several}[kind]
         self.action_space, self.kind = spaces.Discrete(ACTIONS), kind
 
@@ -42,7 +42,7 @@ class Bandit(gym.Env[Any, int]):
         vector = np.array([np.cos(angle), np.sin(angle)], np.float32)
         image = np.zeros((36, 36, 1), np.uint8)
         image[12 * self.right : 12 * (self.right + 1)] = 255
-        several = {"vector": vector, "size": self.np_random.uniform(0, 100, 1).astype(np.float32)}
+        several = {"vector": vector, "size": self.np_random.uniform(0.0, 1.0, 1).astype(np.float32)}
         self.seen = {"vector": vector, "image": image, "dict": several}[self.kind]
         return self.seen, {}
 

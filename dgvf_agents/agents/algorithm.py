@@ -7,6 +7,7 @@ import io
 import pathlib
 from abc import ABC
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -18,7 +19,6 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy, BasePolicy
 from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
 from stable_baselines3.common.vec_env import VecEnv
-from torch import Tensor
 
 from dgvf_agents.agents.arguments import (
     RULE_SETTINGS,
@@ -67,7 +67,7 @@ from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
-from dgvf_agents.options import EncoderMode, LossReduction, Mode, QuestionEncoder, RMSPropRule, StorageChoice
+from dgvf_agents.options import EncoderMode, LossReduction, Mode, StorageChoice
 from dgvf_agents.storage.state import TrainingState
 from dgvf_envs.sb3_adapter import default_num_envs
 
@@ -93,19 +93,13 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     compilation: Compilation
     """Which updates run compiled."""
 
-    use_rms_prop: bool
-    rms_prop: RMSPropRule
-    rms_prop_eps: float
-    rms_prop_decay: float
     auxiliary_task: str | Callable[..., AuxiliaryTask]
     auxiliary_coefficient: float | Schedule
     encoder_mode: EncoderMode
+    storage: StorageChoice
+    unroll_length: int
     questions: int
     question_discount: float | None
-    question_window: int
-    question_encoder: QuestionEncoder
-    unroll_length: int
-    storage: StorageChoice
     meta_learning_rate: float | Schedule
     meta_epsilon: float
     inner_optimizer: Optimizer | None
@@ -119,6 +113,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     trained_on: str | None = None
     """Type of the device that a loaded model was saved on."""
 
+    _default_num_envs: Callable[[str], int] = staticmethod(default_num_envs)  # if only an id is given
     _functions: PolicyFunctions
     _collector: Collector
     _source: ExperienceSource  # of the next rollout: the collector, unless others act
@@ -160,11 +155,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
                 "weights into it, with model.policy.load_state_dict(policy.state_dict())"
             )
         super().__setattr__(name, value)
-
-    @staticmethod
-    def _default_num_envs(env_id: str) -> int:
-        """Number of environments if only an id is given."""
-        return default_num_envs(env_id)
 
     @staticmethod
     def _wrap_env(env: GymEnv, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
@@ -398,10 +388,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         goes_on = self._collect(env, callback, rollout_buffer, n_rollout_steps)
         return goes_on if self._group is None else self._group.all(goes_on)
 
-    def _collect(
-        self, env: VecEnv, callback: BaseCallback, rollout_buffer: RolloutBuffer, n_rollout_steps: int
-    ) -> bool:
-        """`collect_rollouts` of this learner."""
+    def _collect(self, env: VecEnv, callback: BaseCallback, rollout_buffer: Any, n_rollout_steps: int) -> bool:
         source = self._source
         if n_rollout_steps != source.n_steps:
             raise ValueError(
@@ -478,22 +465,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         """Actions as environments get them in training: within the action space, and of its data type."""
         actions, state = super().predict(observation, state, episode_start, deterministic)
         return actions.astype(self.action_space.dtype, copy=False), state
-
-    def next_update(self) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
-        """The inner update that the last rollout leads to, for analysis.
-
-        Returns:
-            the update as a function of one vector, that vector now, and how many of its entries, the first, are θ's;
-            the others are the optimizer's statistics.
-
-        Raises:
-            RuntimeError: there was no rollout yet.
-        """
-        if self._rollout is None:
-            raise RuntimeError("next_update() was called before any rollout: call it from a callback's on_rollout_end")
-        self._prepare_update()
-        settings = self.annealed_settings()
-        return self.learner.next_update(settings.batch(self._rollout), settings.learning_rate)
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self.metrics is not None:
@@ -610,7 +581,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         """A pickle is the file of `save`, and the environment."""
         buffer = io.BytesIO()
         self.save(buffer)
-        return _unpickled, (type(self), buffer.getvalue(), self.env, str(self.device))
+        load = partial(type(self).load, trusted=True)  # whoever unpickles trusts
+        return load, (io.BytesIO(buffer.getvalue()), self.env, str(self.device))
 
     def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
         """A model that learns on by itself, in a copy of the environment."""
@@ -621,7 +593,3 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         answers = ["answer_net"] if self.answer_net is not None else []
         questions = ["question_net"] if self.learner.eta else []
         return ["policy", *answers, *questions, "optimizers"], []
-
-
-def _unpickled(cls: type[DiscoveryAlgorithm], saved: bytes, env: VecEnv | None, device: str) -> DiscoveryAlgorithm:
-    return cls.load(io.BytesIO(saved), env, device, trusted=True)  # whoever unpickles trusts

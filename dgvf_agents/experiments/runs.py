@@ -174,7 +174,7 @@ def progress(folder: Path) -> tuple[int, float | None]:
     """Steps so far and the latest return; 0 and `None` before the first row."""
     try:
         curves = [RunFolder(folder).learning_curve(m) for m in (STEPS, "rollout/ep_rew_mean", "eval/mean_reward")]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return 0, None
     latest = [returns[-1] for _, returns in curves if returns]  # the number of steps is a metric itself
     return (int(latest[0]), latest[-1] if len(latest) > 1 else None) if latest else (0, None)

@@ -159,6 +159,19 @@ def measure(model: DiscoveryAlgorithm, total_steps: int) -> Stability:
     return Stability(steps, float(np.mean(radii)), gain(recorder.jacobians, recorder.size))
 
 
+def next_update(model: DiscoveryAlgorithm) -> tuple[Callable[[Tensor], Tensor], Tensor, int]:
+    """The inner update that a model's last rollout leads to.
+
+    Returns:
+        the update as a function of one vector, that vector now, and how many of its entries, the first, are θ's; the
+        others are the optimizer's statistics.
+    """
+    model._prepare_update()
+    settings = model.annealed_settings()
+    assert model._rollout is not None
+    return model.learner.next_update(settings.batch(model._rollout), settings.learning_rate)
+
+
 class _JacobianRecorder(BaseCallback):
     """Records the Jacobians of the next updates, then ends training."""
 
@@ -173,5 +186,5 @@ class _JacobianRecorder(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         assert isinstance(self.model, DiscoveryAlgorithm)
-        update, at, self.size = self.model.next_update()
+        update, at, self.size = next_update(self.model)
         self.jacobians.append(jacobian(update, at))

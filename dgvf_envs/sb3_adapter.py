@@ -332,10 +332,11 @@ def resetting_in_part(env: VectorEnv) -> VectorEnv:
 
 def default_num_envs(env_id: str) -> int:
     """The agents' default number of environments: 16 for this package's, as in the paper; 1 for others."""
-    return 16 if _of_this_package(spec_of(env_id)) else 1
+    return 16 if of_this_package(spec_of(env_id)) else 1
 
 
-def _of_this_package(spec: EnvSpec) -> bool:
+def of_this_package(spec: EnvSpec) -> bool:
+    """Whether it is one of this package's environments, which are `Dynamics`."""
     return str(spec.vector_entry_point).startswith("dgvf_envs.")
 
 
@@ -344,7 +345,7 @@ def _own_vector_env(env_id: str, n_envs: int, arguments: dict[str, Any]) -> Gymn
     spec = spec_of(env_id)
     if spec.vector_entry_point is None or spec.additional_wrappers:
         return None
-    if _of_this_package(spec):
+    if of_this_package(spec):
         arguments = {"autoreset_mode": AutoresetMode.SAME_STEP, **arguments}
     env = gym.make_vec(spec.id, num_envs=n_envs, vectorization_mode="vector_entry_point", **arguments)
     if isinstance(env.unwrapped, AtariVectorEnv) and arguments.get("reward_clipping", True):

@@ -233,6 +233,7 @@ QUICK = ["--steps", "80", "--compile", "False", "--questions", "4"]
     [
         (["puddle-world", "discovered"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "a2c"], ["evaluate {}", "watch {}"]),
+        (["own", "CartPole-v1"], ["evaluate {}", "watch {}"]),
         (["collect-objects-small", "discovered", "--question-encoder", "shared"], ["evaluate {}", "watch {}"]),
     ],
 )
@@ -274,6 +275,8 @@ def test_what_is_printed_as_next_can_be_run(
         ),
         (["train", "puddle-world", "a2c", "--out", "NEW", "--ent-coef", "0"], "since the schedule is geometric, got 0"),
         (["train", "puddleworld", "a2c"], "dgvf train must be followed by"),
+        (["train", "CartPole-v1"], "an environment of your own: dgvf train own CartPole-v1"),
+        (["train", "own", "CartPole-v1", "a2d"], "got a2d; did you mean a2c?"),
         (["train", "puddle_world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
         (["sweep", "puddle-world", "a2d"], "got a2d; did you mean a2c?"),
@@ -366,7 +369,8 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
 
 
 @pytest.mark.parametrize(
-    "command", ["evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c"]
+    "command",
+    ["evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c", "train own CartPole-v1"],
 )
 def test_every_option_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

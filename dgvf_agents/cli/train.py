@@ -14,9 +14,18 @@ import tyro
 from rich.console import Console
 from rich.markup import escape
 
-from dgvf_agents.cli.words import COMMANDS, show_overview
+from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.options import AtariMethod, AtariRules, Method, World
-from dgvf_agents.train.config import ATARI_METHODS, METHODS, WORLDS, TrainConfig, atari_config, impala_config, preset
+from dgvf_agents.train.config import (
+    ATARI_METHODS,
+    METHODS,
+    WORLDS,
+    TrainConfig,
+    atari_config,
+    impala_config,
+    own_config,
+    preset,
+)
 
 INTERRUPTED = 130
 """Exit status after Ctrl-C, as shells have it."""
@@ -53,20 +62,23 @@ _SUMMARIES: dict[str, str] = {
     **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
     "atari": "Train on an Atari game; discovered questions unless a method is named.",
     "impala": "Train IMPALA on an Atari game, jointly with discovered questions unless a method is named.",
+    "own": "Train on an environment of your own: its id, and discovered questions unless a method is named.",
     "resume": "Go on with a run that was stopped or killed; `dgvf train --resume RUN` is the same.",
 }
 
 
 def train(given: Sequence[str]) -> None:
-    """Run `dgvf train WORLD METHOD`, `dgvf train atari METHOD --game GAME`, `impala` likewise, or `resume RUN`.
+    """Run `dgvf train WORLD METHOD`, `atari METHOD --game GAME`, `impala` likewise, `own ENV METHOD`, or `resume RUN`.
 
     Only the chosen command is parsed: tyro would answer a mistyped option with the options of all commands.
 
     Args:
-        given: the arguments after `train`. A game's method may be left out, and `--resume RUN` stands for `resume RUN`.
+        given: the arguments after `train`. The method may be left out after a game or an environment of your own, and
+            `--resume RUN` stands for `resume RUN`.
     """
     if given and given[0].split("=")[0] == "--resume":
         given = ["resume", *given[0].split("=")[1:], *given[1:]]
+    command: Callable[..., Any]
     world, rest = given[0].replace("_", "-") if given else "", list(given[1:])
     prog = f"dgvf train {world}"
     if world == "resume":
@@ -74,6 +86,15 @@ def train(given: Sequence[str]) -> None:
         return
     if world not in _SUMMARIES:
         show_overview(_SUMMARIES, "dgvf train", given, COMMANDS["train"])
+    if world == "own" and rest and not rest[0].startswith("-"):
+        env, *rest = rest
+        method = chosen(rest.pop(0), ATARI_METHODS, f"{prog} {env}") if rest and rest[0][0] != "-" else "discovered"
+        command, where = _on_world(own_config(env, method)), env
+        tyro.cli(command, prog=f"{prog} {env} {method}", args=rest, description=f"Train {method} on {env}.")
+        return
+    if world == "own":
+        tyro.cli(_own, prog=prog, args=rest, description=_SUMMARIES[world])
+        return
     methods: tuple[str, ...] = ATARI_METHODS if world in _GAMES else METHODS
     method = rest[0].replace("_", "-") if rest else ""
     if method in methods:
@@ -83,13 +104,23 @@ def train(given: Sequence[str]) -> None:
     else:
         where = "an Atari game" if world in _GAMES else preset(cast(World, world), "a2c").env
         show_overview({name: f"Train {name} on {where}." for name in methods}, prog, rest, _SUMMARIES[world])
-    command: Callable[..., Any]
     if world in _GAMES:
         command, where = _on_game(cast(AtariMethod, method), _GAMES[world]), "an Atari game"
     else:
         config = preset(cast(World, world), cast(Method, method))
         command, where = _on_world(config), config.env
     tyro.cli(command, prog=f"{prog} {method}", args=rest, description=f"Train {method} on {where}.")
+
+
+def _own(
+    env: Annotated[str, tyro.conf.Positional], method: Annotated[AtariMethod, tyro.conf.Positional] = "discovered"
+) -> None:
+    """Train on an environment of your own. Options follow; `dgvf train own CartPole-v1 --help` lists them.
+
+    Args:
+        env: Its id in Gymnasium's registry, as CartPole-v1; module:Id where a module registers it.
+        method: The auxiliary task, or a2c for none; discovered when left out.
+    """
 
 
 def _on_world(preset: TrainConfig) -> Callable[..., None]:
@@ -107,7 +138,8 @@ def _on_world(preset: TrainConfig) -> Callable[..., None]:
             resume: Go on with the run at `out` if there is one.
             restarts: How often to go on from the last checkpoint if the process that trains is killed.
         """
-        _train(config, out or Path("runs") / f"{config.env}-{config.task}-{config.seed}", resume, restarts)
+        name = f"{config.env.rpartition(':')[2].replace('/', '-')}-{config.task}-{config.seed}"
+        _train(config, out or Path("runs") / name, resume, restarts)
 
     return command
 
@@ -231,8 +263,11 @@ def _check_out(path: Path) -> None:
 
 
 def _next_commands(config: TrainConfig, path: str) -> list[str]:
-    """Commands to try next with a trained agent."""
-    asks = config.task in ("discovered", "random") and config.question_encoder == "independent"
+    """Commands to try next with a trained agent; of the atlas where it knows all states, or the game."""
+    from dgvf_envs.sb3_adapter import of_this_package, spec_of
+
+    shown = config.atari is not None or of_this_package(spec_of(config.env))
+    asks = shown and config.task in ("discovered", "random") and config.question_encoder == "independent"
     watch = f"dgvf watch {path}{' --questions' if asks and config.atari is None else ''}"
     return [f"dgvf evaluate {path}", watch, *([f"dgvf atlas {path}"] if asks else [])]
 

@@ -4,6 +4,7 @@ at once.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
@@ -37,7 +38,7 @@ def _words(choices: Any, following: Any = None) -> dict[str, Any]:
 
 _ON_WORLDS = _words(World, _words(Method))
 _FOLLOWING = {
-    "train": {**_ON_WORLDS, "atari": _words(AtariMethod), "impala": _words(AtariMethod), "resume": {}},
+    "train": {**_ON_WORLDS, "atari": _words(AtariMethod), "impala": _words(AtariMethod), "own": {}, "resume": {}},
     "warm-up": _ON_WORLDS,
     "reproduce": _words(ExperimentName),
     "sweep": _ON_WORLDS,
@@ -71,6 +72,8 @@ def chosen(word: str, words: Iterable[str], before: str) -> str:
     if name not in known:
         nearest = get_close_matches(name, known, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
+        if before == "dgvf train" and re.fullmatch(r".*(-v\d+|:.*)", word):
+            hint = f"; an environment of your own: dgvf train own {word}"
         raise ValueError(f"{before} must be followed by one of {', '.join(known)}, got {word}{hint}")
     return name
 

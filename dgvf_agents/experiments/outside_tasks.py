@@ -5,11 +5,12 @@ Of the defaults, only `auxiliary_coefficient` was chosen on one of them, CartPol
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from dataclasses import dataclass
 from typing import Literal, final
 
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig, own_config
 
 OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
 
@@ -67,9 +68,6 @@ OWN_TASKS: dict[str, OwnTask] = {
 """By name, without the module."""
 INSTALLED_TASKS: tuple[str, ...] = tuple(name for name, task in OWN_TASKS.items() if task.is_installed)
 
-N_ENVS = 8
-"""Parallel environments, for every method."""
-
 
 def own_task_config(name: str, method: OwnTaskMethod) -> TrainConfig:
     """The defaults of `DGVFA2C` on a task, as a configuration.
@@ -81,16 +79,11 @@ def own_task_config(name: str, method: OwnTaskMethod) -> TrainConfig:
         method: the auxiliary task, or `"sb3-a2c"`.
     """
     task = OWN_TASKS[name]
-    return TrainConfig(
-        env=task.env,
+    return dataclasses.replace(
+        own_config(task.env, method, task.steps),
         env_wrapper=task.wrapper,
-        policy="MlpPolicy",
-        task=method,
-        steps=task.steps,
-        n_envs=N_ENVS,
         checkpoint_every=task.steps,
         checkpoints_kept=1,
-        log_every=task.steps // 50,
         evaluate_every=2 * task.steps,
         evaluation_episodes=1,
     )

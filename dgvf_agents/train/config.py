@@ -319,6 +319,27 @@ def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -
     return dataclasses.replace(atari_config(game, method, rules), **JOINT_LEARNING)
 
 
+def own_config(env: str, method: str = "discovered", steps: int = 200_000) -> TrainConfig:
+    """The defaults of `DGVFA2C` on anyone's environment, as a configuration.
+
+    Args:
+        env: id of the environment, `module:Id` where the module registers it.
+        method: the auxiliary task, or `"a2c"` for none.
+        steps: environment steps; evaluations and rows of metrics come in equal parts of them.
+    """
+    return TrainConfig(
+        env=env,
+        policy="MlpPolicy",
+        task="none" if method == "a2c" else method,
+        steps=steps,
+        n_envs=8,
+        checkpoint_every=steps // 4,
+        log_every=steps // 50,
+        evaluate_every=steps // 10,
+        evaluation_episodes=16,
+    )
+
+
 WORLDS: tuple[World, ...] = get_args(World)
 METHODS: tuple[Method, ...] = get_args(Method)
 ATARI_METHODS: tuple[AtariMethod, ...] = get_args(AtariMethod)

@@ -34,7 +34,7 @@ from dgvf_agents.agents.arguments import RULE_SETTINGS
 from dgvf_agents.agents.logging import get_log
 from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
-from dgvf_agents.hyperparameters import SCHEDULED
+from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
 from dgvf_agents.storage.model_file import Restoring, StoredModel, model_file, read_model
@@ -226,9 +226,10 @@ def saved_names(cls: type) -> set[str]:
 
 
 def may_add(cls: type, name: str) -> bool:
-    """Whether a file may have an attribute by this name besides those that all have: not a method's or a part's."""
+    """Whether a file may have an attribute by this name besides the class's: not a method's, part's or argument's."""
     annotated = {part for base in cls.__mro__ for part in vars(base).get("__annotations__", ())}
-    return name.isidentifier() and not hasattr(cls, name) and name not in {*annotated, *_NOT_SAVED, "_logger"}
+    taken = {*annotated, *record(), *_NOT_SAVED, "_logger"}
+    return name.isidentifier() and not hasattr(cls, name) and name not in taken
 
 
 def _new(kind: Any, policy: Any, env: Any, device: torch.device | str) -> Any:

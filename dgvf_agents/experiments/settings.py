@@ -139,7 +139,8 @@ class Setting:
         if self.world in OWN_TASKS:
             return own_task_config(self.world, cast("OwnTaskMethod", self.method))
         usual = preset(cast("World", self.world), cast("Method", self.method))
-        return dataclasses.replace(usual, **_EVALUATION.get(self.world, {}))
+        # Not "auto": records do not depend on the memory of a machine.
+        return dataclasses.replace(usual, storage="graph", **_EVALUATION.get(self.world, {}))
 
     @property
     def name(self) -> str:

@@ -22,7 +22,9 @@ GRIDS = ("puddle-world", "collect-objects")
 
 def test_a_setting_is_a_preset_with_changes() -> None:
     study = setting("collect-objects", "discovered", "two", questions=2)
-    expected = dataclasses.replace(preset("collect-objects", "discovered"), questions=2, seed=3, compile=True)
+    expected = dataclasses.replace(
+        preset("collect-objects", "discovered"), questions=2, seed=3, compile=True, storage="graph"
+    )
     assert study.config(FULL, seed=3) == expected
 
 

@@ -11,13 +11,13 @@ import json
 import re
 from typing import Any
 
+import pandas as pd
 from generated import DOCS, check, table, write
 
-from dgvf_agents.bench.commands import KINDS
-from dgvf_agents.bench.harness import Table
+from dgvf_agents.bench import BENCHMARKS
+from dgvf_agents.bench.harness import formatted
 
 PAGE = DOCS / "benchmarks.md"
-BENCHMARKS = {kind.name: kind for kind in KINDS}
 TABLES = re.compile(r"(<!-- (results/[\w-]+\.json) -->\n).*?(<!-- end -->)", re.S)
 
 
@@ -29,15 +29,13 @@ def tables(report: dict[str, Any]) -> str:
     machine = f"{hardware['processor']}, {hardware['cores']} cores"
     if "accelerator" in hardware:
         machine += f", {hardware['accelerator']}"
-    shown = "\n\n".join(markdown(one) for one in made if one.rows)
+    shown = "\n\n".join(f"{title}:\n\n{markdown(one)}" for title, one in made.items())
     return f"\n{shown}\n\n`{report['command']}` on {machine}: {versions}.\n"
 
 
-def markdown(made: Table) -> str:
-    columns = made.cells()
-    headings = [column[0] for column in columns]
-    right = [i for i, heading in enumerate(headings) if made.numeric(heading)]
-    return f"{made.title}:\n\n{table(headings, list(zip(*(column[1:] for column in columns), strict=True)), right)}"
+def markdown(made: pd.DataFrame) -> str:
+    right = [i for i, kind in enumerate(made.dtypes) if pd.api.types.is_numeric_dtype(kind)]
+    return table(list(made.columns), formatted(made).to_numpy().tolist(), right)
 
 
 def page(text: str) -> str:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
 
+import pandas as pd
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_agents.bench.harness import Benchmark, Table, check_at_least
-from dgvf_agents.bench.report import Row
+from dgvf_agents.bench.harness import Benchmark, Row, check_at_least, table
 from dgvf_agents.bench.training import PAPER, POLICIES
 from dgvf_agents.execution.cache import FOLDER
 
@@ -55,11 +55,10 @@ class ColdStartBenchmark(Benchmark):
         return measure_start(case)
 
     @staticmethod
-    def tables(rows: Sequence[Row]) -> list[Table]:
-        times = {"first_update_s": "first update", "compiled_s": "first compiled update", "total_s": "end"}
-        columns = [("compile", "`{compile}`"), ("steps", "{steps:,}")]
-        columns += [(heading, f"{{{name}:.1f}}") for name, heading in times.items()]
-        return [Table("Seconds from the call of learn, PuddleWorld-v0, discovered GVFs, one thread", columns, rows)]
+    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+        times = {"first update": "first_update_s", "first compiled update": "compiled_s", "end": "total_s"}
+        title = "Seconds from the call of learn, PuddleWorld-v0, discovered GVFs, one thread"
+        return {title: table(rows, {"compile": "compile", "steps": "steps", **times})}
 
 
 def cache_name(case: Row) -> str:

@@ -10,14 +10,13 @@ from typing import ClassVar, final
 
 import gymnasium as gym
 import numpy as np
+import pandas as pd
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 import dgvf_envs
-from dgvf_agents.bench.harness import Benchmark, Table, check_at_least
-from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import median_rates
+from dgvf_agents.bench.harness import Benchmark, Row, check_at_least, median_rates, table
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.games import title_of
 
@@ -61,11 +60,8 @@ class EnvsBenchmark(Benchmark):
         return measure_environment(case["id"], case["copies"], self.seconds, self.repetitions)
 
     @staticmethod
-    def tables(rows: Sequence[Row]) -> list[Table]:
-        title, columns = "Environment steps per second, one process", (("environment", "{id}"), *_RATES)
-        worlds, games = [row for row in rows if "id" in row], [row for row in rows if "game" in row]
-        tables = [Table(title, columns, worlds), game_table(games)]
-        return [table for table in tables if table.rows]
+    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+        return environment_tables(rows)
 
 
 def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repetitions: int) -> Row:
@@ -104,8 +100,7 @@ def measure_environment(env_id: str, num_envs: int, seconds: float, repetitions:
     """The rates of a vector environment and of `SyncVectorEnv`."""
     modes = {"vector": "vector_entry_point", "sync": "sync"}
     envs = {name: gym.make_vec(env_id, num_envs=num_envs, vectorization_mode=mode) for name, mode in modes.items()}
-    rates = stepping_rates(envs, seconds, repetitions)
-    return {**rates, "ratio": rates["vector_steps_per_s"] / rates["sync_steps_per_s"]}
+    return stepping_rates(envs, seconds, repetitions)
 
 
 def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetitions: int) -> Row:
@@ -126,22 +121,18 @@ def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetit
         "sync": SyncVectorEnv([lambda: make_atari(game, "paper")] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP),
         "sb3": VecFrameStack(make_atari_env(f"{title_of(game)}NoFrameskip-v4", num_envs, seed=0), 4),
     }
-    rates = stepping_rates(envs, seconds, repetitions)
-    vector, sync, sb3 = rates.values()
-    counts = {"game": title_of(game), "copies": num_envs, "threads": threads}
-    return {**counts, **rates, "ratio": vector / sync, "sb3_ratio": vector / sb3}
+    return {"game": title_of(game), "copies": num_envs, **stepping_rates(envs, seconds, repetitions)}
 
 
-def game_table(rows: Sequence[Row]) -> Table:
-    """The results of `measure_game`, to print."""
-    columns = (("game", "{game}"), *_RATES, ("make_atari_env", "{sb3_steps_per_s:,.0f}"), ("to it", "{sb3_ratio:.1f}"))
-    return Table("Atari: environment steps per second, one process", columns, rows)
-
-
-_RATES = (
-    ("copies", "{copies:,}"),
-    ("vector env", "{vector_steps_per_s:,.0f}"),
-    ("SyncVectorEnv", "{sync_steps_per_s:,.0f}"),
-    ("ratio", "{ratio:.1f}"),
-)
-"""Columns of both tables."""
+def environment_tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+    """Tables of `measure_environment` and `measure_game`."""
+    names = {"vector": "vector env", "sync": "SyncVectorEnv", "sb3": "make_atari_env"}
+    rates = {words: f"{name}_steps_per_s" for name, words in names.items()}
+    ratios = {"ratio": ("vector env", "SyncVectorEnv"), "to make_atari_env": ("vector env", "make_atari_env")}
+    found = {}
+    title = "steps per second, one process"
+    for key, of in (("id", "Environment"), ("game", "Agent")):
+        if own := [row for row in rows if key in row]:
+            columns = {"environment": key, "copies": "copies", **rates}
+            found[f"{of} {title}"] = table(own, columns, ratios)
+    return found

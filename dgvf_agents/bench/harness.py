@@ -1,54 +1,45 @@
-"""The benchmark harness: cases that are measured one by one, tables of the results, and a report."""
+"""What benchmarks share: cases and reports, tables, timing of training, memory, and other people's frameworks."""
 
 from __future__ import annotations
 
+import ctypes
+import dataclasses
+import gc
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, TypeVar, final
 
-import rich.table
+import pandas as pd
+import torch
 from rich.console import Console
 from rich.progress import track
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
-from dgvf_agents.bench.report import Report, Row, header_of
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.execution.devices import CPU, device_named, hardware, versions
+from dgvf_agents.storage.files import replacing
 
+T = TypeVar("T")
 
-class Table(NamedTuple):
-    """Results to print. Columns without a value are left out."""
+Row = dict[str, Any]
+"""A case of a benchmark, or its result."""
+Rate = Callable[[float], float]
+"""Environment steps per second of something that trains for at least the given seconds."""
 
-    title: str
-    columns: Sequence[tuple[str, str]]
-    """Headings, and replacement fields for the entries of a row, as `"{steps:,}"`. Those with a format are numbers."""
-    rows: Sequence[Row]
-
-    def cells(self) -> list[list[str]]:
-        """The columns: heading, then an entry for each row; "–" where a row has no value."""
-        columns = [[heading, *(_entry(field, row) for row in self.rows)] for heading, field in self.columns]
-        return [column for column in columns if set(column[1:]) - {"–"}]
-
-    def numeric(self, heading: str) -> bool:
-        """Whether a column has numbers, which are aligned to the right."""
-        return ":" in dict(self.columns)[heading]
-
-    def printed(self) -> rich.table.Table:
-        """The table for a terminal."""
-        table = rich.table.Table(title=self.title)
-        columns = self.cells()
-        for heading, *_ in columns:
-            table.add_column(heading, justify="right" if self.numeric(heading) else "left")
-        for row in zip(*(entries for _, *entries in columns), strict=True):
-            table.add_row(*row)
-        return table
-
-
-def _entry(field: str, row: Row) -> str:
-    try:
-        return field.format(**row)
-    except (KeyError, TypeError):  # the row has no such value, or `None`
-        return "–"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+"""There in a checkout, not in an installed wheel."""
+_PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 
 
 class Benchmark(ABC):
@@ -72,8 +63,8 @@ class Benchmark(ABC):
 
     @staticmethod
     @abstractmethod
-    def tables(rows: Sequence[Row]) -> Iterable[Table]:
-        """The results, to print; of a committed report too."""
+    def tables(rows: Sequence[Row]) -> Mapping[str, pd.DataFrame]:
+        """Tables of the results by title; of a committed report too."""
 
     def run(self) -> list[Row]:
         """Measure, print the tables, and write the report; returns its rows: each case with its result.
@@ -83,26 +74,61 @@ class Benchmark(ABC):
         Raises:
             RuntimeError: a case failed; the error is its cause.
         """
-        console, cases = Console(), self.cases()
-        measure = self._measure_in_new_process if self.isolated else self.measure
-        report = None if self.output is None else Report(self.output, header_of(f"dgvf bench {self.name}", self), cases)
-        rows = [] if report is None else list(report.rows)
+        console, cases, header = Console(), json.loads(json.dumps(self.cases())), self._header()
+        unfinished = None if self.output is None else self.output.with_suffix(".unfinished.json")
+        rows = [] if unfinished is None else _measured(unfinished, header, cases)
         if rows:
             console.print(f"continuing after {len(rows)} of {len(cases)} cases")
         for case in track(cases[len(rows) :], "measuring", console=console, transient=True):
             try:
-                rows.append({**case, **measure(case)})
+                rows.append({**case, **self._measure_case(case)})
             except Exception as error:
                 raise RuntimeError(f"case {case} failed: {error!r}") from error
-            if report is not None:
-                report.add(rows[-1])
-        for table in self.tables(rows):
-            console.print(table.printed())
+            if unfinished is not None:
+                with replacing(unfinished) as file:
+                    file.write_text(json.dumps({**header, "rows": rows}, indent=1, default=str) + "\n")
+        if self.output is not None and unfinished is not None:
+            unfinished.replace(self.output)
+        for title, table in self.tables(rows).items():
+            text = formatted(table).to_string(index=False)
+            console.print(f"{title}\n{text}\n", markup=False, highlight=False, soft_wrap=True)
         return rows
 
-    def _measure_in_new_process(self, case: Row) -> Row:
+    def _measure_case(self, case: Row) -> Row:
+        if not self.isolated:
+            return self.measure(case)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             return pool.submit(self.measure, case).result()
+
+    def _header(self) -> Row:
+        """The command, its settings, versions and hardware."""
+        fields: Any = self
+        settings = {name: value for name, value in dataclasses.asdict(fields).items() if name != "output"}
+        defaults, words = {field.name: field.default for field in dataclasses.fields(fields)}, []
+        for name, value in settings.items():
+            option = name.replace("_", "-")
+            if isinstance(value, bool):
+                words += [f"--{option}" if value else f"--no-{option}"] * (value != defaults[name])
+            elif value != defaults[name]:
+                words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
+        installed = [name for name in self.optional_packages if find_spec(name) is not None]
+        header = {
+            "command": " ".join(["dgvf bench", self.name, *words]),
+            "settings": settings,
+            "versions": versions((*_PACKAGES, *installed)),
+            "hardware": hardware(device_named(settings.get("device", "cpu"))),
+        }
+        return json.loads(json.dumps(header, default=str))
+
+
+def _measured(unfinished: Path, header: Row, cases: Sequence[Row]) -> list[Row]:
+    """The rows that an earlier process has measured with the same command, versions and hardware."""
+    if not unfinished.is_file():
+        return []
+    found = json.loads(unfinished.read_text())
+    rows = found.pop("rows")
+    alike = found == header and all(case.items() <= row.items() for case, row in zip(cases, rows, strict=False))
+    return rows if alike else []
 
 
 def check_at_least(settings: Any, least: int, *names: str) -> None:
@@ -115,6 +141,218 @@ def check_at_least(settings: Any, least: int, *names: str) -> None:
             raise ValueError(f"{name} must be >= {least}, got {value!r}")
 
 
-def ratio(rates: dict[str, float], one: str, other: str) -> float | None:
-    """The rate of one thing in multiples of another's, `None` unless both were measured."""
-    return rates[one] / rates[other] if one in rates and other in rates else None
+def table(
+    rows: Iterable[Row], columns: Mapping[str, str], ratios: Mapping[str, tuple[str, str]] | None = None
+) -> pd.DataFrame:
+    """A table of results; columns without a value are left out.
+
+    Args:
+        rows: the results.
+        columns: keys by heading; `a.b` is the value `b` of the dictionary `a`.
+        ratios: further columns, as headings of the numerator and of the denominator.
+    """
+    found = pd.json_normalize(list(rows))
+    made = pd.DataFrame({heading: found[key] for heading, key in columns.items() if key in found}).convert_dtypes()
+    for heading, (one, other) in (ratios or {}).items():
+        if one in made and other in made:
+            made[heading] = made[one] / made[other]
+    return made.dropna(axis=1, how="all")
+
+
+def formatted(made: pd.DataFrame) -> pd.DataFrame:
+    """A table with its numbers as text, three digits of small ones, and "–" where there is none."""
+
+    def text(value: Any) -> str:
+        if pd.isna(value):
+            return "–"
+        if isinstance(value, float):
+            return f"{value:,.{0 if value >= 100 else 1 if value >= 10 else 2}f}"
+        return f"{value:,}" if isinstance(value, int) else str(value)
+
+    return made.astype(object).map(text)
+
+
+def median_rates(measured: Mapping[str, T], rate_of: Callable[[T], float], repetitions: int) -> dict[str, float]:
+    """The median rate of each of several things, which take turns."""
+    rounds = [{name: rate_of(thing) for name, thing in measured.items()} for _ in range(repetitions)]
+    return {name: statistics.median(rates[name] for rates in rounds) for name in measured}
+
+
+def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
+    """L of an agent that discovers; 1 without meta-updates."""
+    return agent.unroll_length if isinstance(agent, DiscoveryAlgorithm) and agent.task.discovers else 1
+
+
+def learn_updates(agent: OnPolicyAlgorithm, updates: int) -> None:
+    """Train for a number of updates, and wait for the device."""
+    agent.learn(updates * agent.n_envs * agent.n_steps, reset_num_timesteps=False)
+    synchronize(agent.device)
+
+
+def warm_up(agent: OnPolicyAlgorithm) -> int:
+    """Train for two meta-updates, after which all is compiled; returns how many updates that took.
+
+    The first meta-update comes with the batch after an unroll, and one more follows.
+    """
+    updates = 2 * updates_per_meta_update(agent) + 1
+    learn_updates(agent, updates)
+    return updates
+
+
+@final
+class Training(BaseCallback):
+    """Times the training of an agent, by whole rollouts with their updates, over whole meta-updates.
+
+    A call of `learn` stops at the first step after these, the earliest that it can.
+    """
+
+    def __init__(self, agent: OnPolicyAlgorithm, skipped: int = 0) -> None:
+        """
+        Args:
+            agent: any on-policy agent, warm.
+            skipped: updates of each call of `learn` that are not timed. Distributed actors start with `learn`, and the
+                first batches may have waited for the learner or the reverse.
+        """
+        super().__init__()
+        self.agent = agent
+        self._multiple, self._skipped = updates_per_meta_update(agent), skipped
+        self._collecting = self._seconds = 0.0
+        self._timed = 0
+
+    def rate(self, seconds: float) -> float:
+        """Train for at least so long; environment steps per second."""
+        self._least, self._updates, self._end = seconds, -self._skipped, 0.0
+        self.agent.learn(10**9, self, reset_num_timesteps=False)
+        elapsed = self._end - self._start
+        self._seconds += elapsed
+        self._timed += self._updates
+        return (self._last - self._first) / elapsed
+
+    def parts(self) -> dict[str, float]:
+        """Milliseconds per update so far, to collect its rollout and to learn from it, its share of meta-updates too.
+
+        What a GPU still computes when a rollout starts counts as collecting.
+        """
+        learning = self._seconds - self._collecting
+        return {"collecting": 1e3 * self._collecting / self._timed, "learning": 1e3 * learning / self._timed}
+
+    def _on_rollout_start(self) -> None:
+        whole = self._updates >= 0 and self._updates % self._multiple == 0
+        if whole:
+            synchronize(self.model.device)
+        self._rollout = time.perf_counter()
+        if self._updates == 0:
+            self._start, self._first = self._rollout, self.num_timesteps
+        elif whole and self._rollout - self._start >= self._least:
+            self._end, self._last = self._rollout, self.num_timesteps
+
+    def _on_rollout_end(self) -> None:
+        if self._updates >= 0:
+            self._collecting += time.perf_counter() - self._rollout
+        self._updates += 1
+
+    def _on_step(self) -> bool:
+        return not self._end
+
+
+def growth_of(model: DiscoveryAlgorithm) -> dict[str, float]:
+    """Time per update of a new model over two meta-updates, and peak memory above the warm, idle model's."""
+    updates = warm_up(model)
+    model.learner.restart_unroll()
+    peak, start = Peak(model.device), time.perf_counter()
+    learn_updates(model, updates)
+    elapsed = time.perf_counter() - start
+    return {"ms_per_update": 1e3 * elapsed / updates, "peak_mib": peak.mib()}
+
+
+@final
+class Peak:
+    """Peak memory since construction, above the memory in use then."""
+
+    def __init__(self, device: torch.device = CPU) -> None:
+        """
+        Args:
+            device: whose memory; on a CUDA device, PyTorch's tensors.
+        """
+        self._device = device
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps would hide what is allocated next
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            self._idle = torch.cuda.memory_allocated(device) / 2**20
+        else:
+            self._idle = resident_mib()
+            Path("/proc/self/clear_refs").write_text("5")
+
+    def mib(self) -> float:
+        """In MiB, so far."""
+        if self._device.type == "cuda":
+            return torch.cuda.max_memory_allocated(self._device) / 2**20 - self._idle
+        return resident_mib("VmHWM") - self._idle
+
+
+def resident_mib(name: str = "VmRSS") -> float:
+    """Resident memory of this process; with `"VmHWM"`, its peak."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024  # from KiB
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for all work on a device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, Rate]:
+    """`{"jax": rate}`: as many agents with discovered questions in JAX, the whole loop compiled.
+
+    Args:
+        world: id of the environment.
+        agents: number of agents.
+        threads: number of cores.
+        device: type of JAX's device.
+
+    Returns:
+        an empty dict if JAX is not installed, or this is no checkout.
+    """
+    settings = {"world": world, "agents": agents, "threads": threads}
+    # otherwise JAX takes most of a GPU's memory
+    variables = {"JAX_PLATFORMS": device, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    return example_rates("discovery_in_jax.py", ("jax",), {"jax": settings}, variables)
+
+
+def example_rates(
+    example: str,
+    packages: Sequence[str],
+    variants: Mapping[str, Mapping[str, Any]],
+    variables: Mapping[str, str] | None = None,
+) -> dict[str, Rate]:
+    """A rate for each variant of an example, which runs as a process.
+
+    Args:
+        example: name of the file.
+        packages: what it needs.
+        variants: its options.
+        variables: environment variables of the process.
+
+    Returns:
+        an empty dict if a package is not installed, or this is no checkout.
+    """
+    path = EXAMPLES / example
+    if not path.is_file() or any(find_spec(package) is None for package in packages):
+        return {}
+
+    def rate_of(settings: Mapping[str, Any]) -> Rate:
+        def rate(seconds: float) -> float:
+            given = {**settings, "seconds": seconds}.items()
+            options = [f"--{name.replace('_', '-')}={value}" for name, value in given]
+            command, environment = [sys.executable, str(path), *options], {**os.environ, **(variables or {})}
+            finished = subprocess.run(command, env=environment, capture_output=True, text=True)
+            if finished.returncode:
+                raise RuntimeError(f"{example} failed:\n{finished.stderr[-2000:]}")
+            return json.loads(finished.stdout.splitlines()[-1])["steps_per_s"]
+
+        return rate
+
+    return {name: rate_of(settings) for name, settings in variants.items()}

@@ -1,30 +1,37 @@
-"""Training speed of IMPALA with and without distributed actors, beside RLlib's, and the parts that it is made of."""
+"""Training speed of IMPALA with and without distributed actors, beside RLlib's, and of its learner alone."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
-import numpy as np
+import pandas as pd
 import torch
 from gymnasium.vector import VectorEnv
-from stable_baselines3.common.vec_env import VecEnv
 
-from dgvf_agents.bench.harness import Benchmark, Table, check_at_least, ratio
-from dgvf_agents.bench.reference import rllib_rates
-from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import Rate, Training, median_rates, synchronize, updates_per_meta_update, warm_up
+from dgvf_agents.bench.harness import (
+    Benchmark,
+    Rate,
+    Row,
+    Training,
+    check_at_least,
+    example_rates,
+    median_rates,
+    synchronize,
+    table,
+    updates_per_meta_update,
+    warm_up,
+)
 from dgvf_agents.bench.training import POLICIES
 from dgvf_agents.execution.devices import check_device_name, device_named
-from dgvf_agents.impala.actors import EnvById, EnvFactory, EnvironmentActor, wrapped
+from dgvf_agents.impala.actors import EnvById, EnvFactory
 from dgvf_agents.impala.algorithm import DGVFImpala
-from dgvf_agents.impala.transport import batch_of, size_of
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
 
@@ -64,8 +71,8 @@ class ImpalaBenchmark(Benchmark):
     """Of the learner: `cpu`, `cuda`, or `auto` for CUDA if available."""
     threads: int = 1
     """PyTorch's threads where a learner is in this process; actors have one thread each."""
-    measures: tuple[Literal["speed", "parts"], ...] = ("speed", "parts")
-    """`speed` of training, and what a batch costs in its `parts` one by one, the learner's update among them."""
+    measures: tuple[Literal["speed", "update"], ...] = ("speed", "update")
+    """`speed` of training, and the learner's `update` alone, with one thread."""
     seconds: float = 10.0
     """Minimum duration of each repetition."""
     repetitions: int = 3
@@ -92,14 +99,24 @@ class ImpalaBenchmark(Benchmark):
         ]
 
     def measure(self, case: Row) -> Row:
-        torch.set_num_threads(self.threads if case["measure"] == "speed" else 1)
-        return speed(case, self) if case["measure"] == "speed" else parts(case, self)
+        if case["measure"] == "speed":
+            torch.set_num_threads(self.threads)
+            return speed(case, self)
+        torch.set_num_threads(1)
+        return {f"update_{agent}_ms": _update_ms(agent, case, self.seconds) for agent in _agents(case, self)}
 
     @staticmethod
-    def tables(rows: Sequence[Row]) -> Iterator[Table]:
-        yield Table("Environment steps per second during training", _SPEED, speed_rows(rows))
-        parts = [row for row in rows if row["measure"] == "parts"]
-        yield Table("Milliseconds per batch, part by part, one thread", _PARTS, parts)
+    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+        updates = {f"update, {words}": f"update_{agent}_ms" for agent, words in AGENTS.items()}
+        speeds = {"agent": "agent", "actors": "actors", "steps/s": "rate"}
+        speeds |= {"to RLlib": "to_rllib", "time, to IMPALA": "time"}
+        found = {
+            "Environment steps per second during training": table(speed_rows(rows), {"environment": "world", **speeds}),
+            "Milliseconds per update of the learner, one thread": table(
+                [row for row in rows if row["measure"] == "update"], {"environment": "world", **updates}
+            ),
+        }
+        return {title: made for title, made in found.items() if len(made)}
 
 
 def speed(case: Row, settings: ImpalaBenchmark) -> Row:
@@ -120,75 +137,26 @@ def speed(case: Row, settings: ImpalaBenchmark) -> Row:
         warm_up(model)
         rates[name] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
     sizes = {name: case[name] for name in ("world", "n_envs", "n_steps", "threads")}
-    rates |= rllib_rates({
+    variants = {
         name: {**sizes, "actors": workers, **own}
         for name, (_, own) in RLLIB.items()
         if "network" not in own or case["world"] not in POLICIES
-    })  # fmt: skip
+    }
+    rates |= example_rates("rllib_impala.py", ("ray", "tree", "pyarrow"), variants)
     return {"steps_per_s": median_rates(rates, lambda rate: rate(settings.seconds), settings.repetitions)}
 
 
-def parts(case: Row, settings: ImpalaBenchmark) -> Row:
-    """Milliseconds that a batch takes in each part, measured one by one in one process, and bytes that travel."""
-    model = _model("none", case, 1)
-    actor, parameters = EnvironmentActor(model._actor_spec(), 0, 0), model._parameters()
-    environment = _stepping_ms(wrapped(_environment(case["world"]), model.n_envs, 0), model.n_steps, settings.seconds)
-    batch_of([_round_trip(actor.rollout(parameters))], model.device, {}, model.task.reads_features)
-    acting, transport, repetitions = 0.0, 0.0, 0
-    while acting < settings.seconds or repetitions < 2:
-        start = time.perf_counter()
-        rollout = actor.rollout(parameters)
-        middle = time.perf_counter()
-        batch = batch_of([_round_trip(rollout)], model.device, {}, model.task.reads_features)
-        synchronize(model.device)
-        acting, transport = acting + middle - start, transport + time.perf_counter() - middle
-        repetitions += 1
-    return {
-        "environment_ms": environment,
-        "acting_ms": 1e3 * acting / repetitions - environment,
-        "transport_ms": 1e3 * transport / repetitions,
-        **{f"update_{agent}_ms": _update_ms(agent, case, batch, settings.seconds) for agent in _agents(case, settings)},
-        "rollout_bytes": size_of(rollout),
-        "parameter_bytes": parameters.theta.nbytes,
-    }
-
-
-def _stepping_ms(env: VecEnv, steps: int, seconds: float) -> float:
-    """Milliseconds of so many steps with random actions."""
-    actions, repetitions, start = np.stack([env.action_space.sample() for _ in range(env.num_envs)]), 0, 0.0
-    env.reset()
-    while repetitions < 2 or time.perf_counter() - start < seconds:
-        start = start or time.perf_counter()
-        for _ in range(steps):
-            env.step(actions)
-        repetitions += 1
-    return 1e3 * (time.perf_counter() - start) / repetitions
-
-
-def _round_trip(value: Any) -> Any:
-    """A value after a round trip through Ray's object store, if Ray is installed."""
-    if find_spec("ray") is None:
-        return value
-    from dgvf_agents.impala.cluster import connect
-
-    ray = connect(None, 1)
-    return ray.get(ray.put(value))
-
-
-def _update_ms(agent: str, case: Row, batch: Any, seconds: float) -> float:
-    """Milliseconds per update on one batch, meta-updates included."""
+def _update_ms(agent: str, case: Row, seconds: float) -> float:
+    """Milliseconds per update, meta-updates included."""
     model = _model(agent, case, 0)
-    model._setup_learn(1 << 40)
-    updates, done, start = updates_per_meta_update(model), -1, 0.0
-    while done < 1 or time.perf_counter() - start < seconds:
-        for _ in range(updates + (done < 0)):  # the first time one more, with which all is compiled
-            model._rollout = batch
-            model.train()
+    warm_up(model)
+    updates, done, start = updates_per_meta_update(model), 0, time.perf_counter()
+    while not done or time.perf_counter() - start < seconds:
+        for _ in range(updates):
+            model.train()  # on the last batch
         synchronize(model.device)
-        done += 1
-        if done == 0:
-            start = time.perf_counter()
-    return 1e3 * (time.perf_counter() - start) / (done * updates)
+        done += updates
+    return 1e3 * (time.perf_counter() - start) / done
 
 
 def _model(agent: str, case: Row, actors: int) -> DGVFImpala:
@@ -232,18 +200,7 @@ def speed_rows(rows: Sequence[Row]) -> list[Row]:
             agent, _, actors = name.partition("-")
             own = {"agent": RLLIB[name][0]} if name in RLLIB else {"agent": AGENTS[agent], "actors": int(actors)}
             to_rllib = None if rllib is None else rate / rllib
-            plain = ratio(rates, f"none-{actors}", name) if agent == "discovered" else None
-            shown.append({"world": row["world"], **own, "rate": rate, "to_rllib": to_rllib, "time": plain})
+            plain = rates.get(f"none-{actors}") if agent == "discovered" else None
+            time_ratio = None if plain is None else plain / rate
+            shown.append({"world": row["world"], **own, "rate": rate, "to_rllib": to_rllib, "time": time_ratio})
     return shown
-
-
-_SPEED = (
-    *(("environment", "{world}"), ("agent", "{agent}"), ("actors", "{actors:d}"), ("steps/s", "{rate:,.0f}")),
-    *(("to RLlib", "{to_rllib:.2f}"), ("time, to IMPALA", "{time:.2f}")),
-)
-_PARTS = (
-    ("world", "{world}"),
-    *((name, f"{{{name}_ms:.1f}}") for name in ("environment", "acting", "transport")),
-    *((f"update, {words}", f"{{update_{agent}_ms:.1f}}") for agent, words in AGENTS.items()),
-    ("rollout, bytes", "{rollout_bytes:,}"),
-)

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, final
 
+import pandas as pd
 import torch
 
-from dgvf_agents.bench.harness import Benchmark, Table, check_at_least, ratio
-from dgvf_agents.bench.reference import jax_rates
-from dgvf_agents.bench.report import Row
-from dgvf_agents.bench.timing import (
+from dgvf_agents.bench.harness import (
+    Benchmark,
     Peak,
     Rate,
+    Row,
     Training,
+    check_at_least,
+    jax_rates,
     median_rates,
     resident_mib,
     synchronize,
+    table,
     updates_per_meta_update,
     warm_up,
 )
 from dgvf_agents.bench.training import POLICIES, check_worlds, grid_agent
-from dgvf_agents.execution.devices import check_device_name, device_named
+from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.population.population import Population
 
 
@@ -60,32 +63,34 @@ class PopulationBenchmark(Benchmark):
         check_worlds(self.worlds)
 
     def cases(self) -> list[Row]:
-        common = {} if self.device == "cpu" else {"device": str(device_named(self.device))}
         return [
-            {"world": world, "threads": threads, "members": members, **common}
+            {"world": world, "threads": threads, "members": members}
             for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
         ]
 
     def measure(self, case: Row) -> Row:
         torch.set_num_threads(case["threads"])
-        alone = grid_agent("discovered", case)
+        alone = grid_agent("discovered", case["world"], device=self.device)
         warm_up(alone)
         on_gpu = alone.device.type == "cuda"
         before, peak = resident_mib(), Peak(alone.device)
-        population = _started(case)
+        population = _started(case, self.device)
         rates: dict[str, Rate] = {"alone": Training(alone).rate, "population": partial(_rate, population)}
         _rate(population, self.seconds)
         mib = peak.mib() if on_gpu else resident_mib() - before
         if self.jax:
             rates |= jax_rates(case["world"], case["members"], case["threads"], alone.device.type)
         found = median_rates(rates, lambda rate: rate(self.seconds), self.repetitions)
-        return {"steps_per_s": found, "ratio": found["population"] / found["alone"], "mib": mib}
+        return {"steps_per_s": found, "mib": mib}
 
     @staticmethod
-    def tables(rows: Sequence[Row]) -> Iterator[Table]:
+    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+        rates = {"alone": "alone", "population": "population", "JAX": "jax"}
+        columns = {"environment": "world", "threads": "threads", "members": "members", "MiB": "mib"}
+        columns |= {words: f"steps_per_s.{name}" for words, name in rates.items()}
+        ratios = {"ratio": ("population", "alone"), "population / JAX": ("population", "JAX")}
         title = "Environment steps per second of all members together, discovered GVFs"
-        shown = [{**row, "to_jax": ratio(row["steps_per_s"], "population", "jax")} for row in rows]
-        yield Table(title, _COLUMNS, shown)
+        return {title: table(rows, columns, ratios)}
 
 
 def _rate(population: Population, seconds: float) -> float:
@@ -98,9 +103,9 @@ def _rate(population: Population, seconds: float) -> float:
     return count * (first.num_timesteps - before) / elapsed
 
 
-def _started(case: Row) -> Population:
+def _started(case: Row, device: str) -> Population:
     """A population after its first meta-updates, with compiled functions."""
-    members = [grid_agent("discovered", case, seed=p) for p in range(case["members"])]
+    members = [grid_agent("discovered", case["world"], seed=p, device=device) for p in range(case["members"])]
     for member in members:
         member._setup_learn(1 << 40)
     population = Population(members)
@@ -112,11 +117,3 @@ def _train(population: Population, updates: int) -> None:
     for _ in range(updates):
         population.collect()
         population.update()
-
-
-_COLUMNS = (
-    *(("environment", "{world}"), ("threads", "{threads:d}"), ("members", "{members:d}")),
-    *(("alone", "{steps_per_s[alone]:,.0f}"), ("population", "{steps_per_s[population]:,.0f}")),
-    *(("ratio", "{ratio:.2f}"), ("MiB", "{mib:,.0f}")),
-    *(("JAX", "{steps_per_s[jax]:,.0f}"), ("population / JAX", "{to_jax:.2f}")),
-)

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from dgvf_agents.bench.commands import BENCHMARKS
+from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli.train import INTERRUPTED, Imports, import_modules, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.experiments.grid import Grid
@@ -238,6 +238,7 @@ def run(name: str, given: Sequence[str]) -> None:
         if not given or given[0].startswith("-"):
             show_overview(summaries, prog, given, description)
         benchmark = chosen(given[0], summaries, prog)
-        function, description = BENCHMARKS[benchmark], summaries[benchmark]
-        prog, given = f"{prog} {benchmark}", given[1:]
+        prog, kind = f"{prog} {benchmark}", BENCHMARKS[benchmark]
+        tyro.cli(kind, prog=prog, args=given[1:], description=summaries[benchmark]).run()
+        return
     tyro.cli(function, prog=prog, args=given, description=description)

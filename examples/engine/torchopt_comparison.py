@@ -22,7 +22,7 @@ import torch
 import tyro
 from torch import Tensor
 
-from dgvf_agents.bench.timing import Peak
+from dgvf_agents.bench.harness import Peak
 from dgvf_agents.engine import Adam, OptimizerState, meta_gradient
 
 Params = dict[str, Tensor]

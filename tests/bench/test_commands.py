@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgvf_agents.bench import cold_start, reference, training
+from dgvf_agents.bench import cold_start, harness, training
 from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.harness import Benchmark
@@ -31,7 +31,7 @@ Bench = Callable[..., tuple[dict[str, Any], str]]
 def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
     """The report of a command and what it prints, measured in this process without compilers, JAX and Ray."""
     monkeypatch.setenv("TORCH_COMPILE_DISABLE", "1")
-    monkeypatch.setattr(reference, "find_spec", lambda name: None)
+    monkeypatch.setattr(harness, "find_spec", lambda name: None)
     monkeypatch.setattr("dgvf_agents.bench.impala.find_spec", lambda name: None)
     monkeypatch.setattr(Benchmark, "isolated", False)
 
@@ -52,19 +52,24 @@ def test_envs(bench: Bench) -> None:
     *worlds, game = report["rows"]
     assert [(row["id"], row["copies"]) for row in worlds] == [(env_id, n) for env_id in ids for n in (1, 3)]
     for row in report["rows"]:
-        assert row["ratio"] == pytest.approx(row["vector_steps_per_s"] / row["sync_steps_per_s"])
         assert f"{row['vector_steps_per_s']:,.0f}" in shown
     assert (game["game"], game["copies"]) == ("Pong", 2)
-    assert game["sb3_ratio"] == pytest.approx(game["vector_steps_per_s"] / game["sb3_steps_per_s"])
+    made = EnvsBenchmark.tables(
+        [{**game, "vector_steps_per_s": 600.0, "sync_steps_per_s": 200, "sb3_steps_per_s": 150}]
+    )
+    (table,) = made.values()
+    assert table[["ratio", "to make_atari_env"]].to_numpy().tolist() == [[3.0, 4.0]]
 
 
 @pytest.mark.slow
 def test_agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     made = training.grid_agent
-    monkeypatch.setattr(training, "grid_agent", lambda task, case: made(task, {"unroll_length": 2, **case}))
-    sizes = ["--threads", "1", "--unroll-lengths", "2", "--questions", "8", "--iterations", "10"]
+    monkeypatch.setattr(
+        training, "grid_agent", lambda task, world, **sizes: made(task, world, **{"unroll_length": 2, **sizes})
+    )
+    sizes = ["--threads", "1", "--unroll-lengths", "2", "--questions", "8"]
     report, shown = bench("agents", "--worlds", "PuddleWorld-v0", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    speed, *growth, lasting = report["rows"]
+    speed, *growth = report["rows"]
     assert list(speed["steps_per_s"]) == ["sb3", "sb3-adapter", "none", "discovered"]
     assert min(speed["steps_per_s"].values()) > 0
     times = speed["ms_per_iteration"]
@@ -72,8 +77,7 @@ def test_agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes_of = [(row["unroll_length"], row["questions"], row["storage"]) for row in growth]
     assert sizes_of == [(2, 128, "graph"), (2, 128, "recompute"), (10, 8, "graph")]
     assert min(row["ms_per_update"] for row in growth) > 0
-    assert lasting["early_mib"] > 0
-    assert f"{times['discovered']['learning']:.2f}" in shown
+    assert "discovered GVFs, learning" in shown
     assert "JAX" not in shown  # which was not measured
 
 
@@ -88,9 +92,9 @@ def test_atari(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert report["command"].startswith("dgvf bench atari --game Pong --n-envs 2")
     environments, speed, graph, recompute = report["rows"]
     assert environments["vector_steps_per_s"] > 0
-    assert list(speed["steps_per_s"]) == ["sb3", "sb3-adapter", "a2c", "a2c-bfloat16", "discovered"]
+    assert list(speed["steps_per_s"]) == ["sb3", "sb3-adapter", "none", "bfloat16", "discovered"]
     assert [(row["unroll_length"], row["storage"]) for row in (graph, recompute)] == [(1, "graph"), (1, "recompute")]
-    assert f"{speed['steps_per_s']['a2c-bfloat16']:,.0f}" in shown
+    assert f"{speed['steps_per_s']['bfloat16']:,.0f}" in shown
 
 
 def test_population(bench: Bench) -> None:
@@ -99,22 +103,16 @@ def test_population(bench: Bench) -> None:
     assert [row["members"] for row in report["rows"]] == [2, 3]
     for row in report["rows"]:
         rates = row["steps_per_s"]
-        assert row["ratio"] == pytest.approx(rates["population"] / rates["alone"])
         assert f"{rates['population']:,.0f}" in shown
 
 
 def test_impala(bench: Bench) -> None:
     sizes = ["--worlds", "PuddleWorld-v0", "--no-compile", "--n-envs", "4", "--n-steps", "5", "--unroll-length", "2"]
     report, shown = bench("impala", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    speed, parts = report["rows"]
+    speed, updates = report["rows"]
     assert speed["steps_per_s"].keys() == {"none-0", "discovered-0"}
     assert all(f"{rate:,.0f}" in shown for rate in speed["steps_per_s"].values())
-    # observations of two float32 numbers at 6 times, and an action, a reward, two flags and a log-probability at 5
-    assert parts["rollout_bytes"] == 4 * (6 * 2 * 4 + 5 * (8 + 4 + 1 + 1 + 4)) + 4
-    assert parts["parameter_bytes"] == 4 * (2 * 128 + 128 + 128 * 128 + 128 + 128 * 5 + 5 + 128 + 1)
-    assert parts["update_discovered_ms"] > parts["update_none_ms"] > 0
-    assert 0 < parts["environment_ms"] < 1000
-    assert 0 < parts["acting_ms"] < 1000
+    assert updates["update_discovered_ms"] > updates["update_none_ms"] > 0
 
 
 def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

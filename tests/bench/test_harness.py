@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
+import pandas as pd
 import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.bench import reference
-from dgvf_agents.bench.harness import Benchmark, Table
-from dgvf_agents.bench.report import Report, Row
-from dgvf_agents.bench.timing import Peak, Training
+from dgvf_agents.bench import harness
+from dgvf_agents.bench.harness import Benchmark, Peak, Row, Training, formatted, table
 
 
 @final
@@ -36,11 +35,35 @@ class Exits(Benchmark):
         if not self.folder.is_dir():
             raise ValueError("the lamp is broken")
         atexit.register((self.folder / str(case["number"])).touch)
-        return {"process": os.getpid(), "ended": sorted(path.name for path in self.folder.iterdir())}
+        return {"process": os.getpid(), "ended": " ".join(path.name for path in self.folder.iterdir())}
 
     @staticmethod
-    def tables(rows: Sequence[Row]) -> list[Table]:
-        return [Table("Exits", [("number", "{number:d}"), ("ended", "{ended}"), ("JAX", "{jax:d}")], rows)]
+    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+        return {"Exits": table(rows, {"number": "number", "ended": "ended", "JAX": "jax"})}
+
+
+@final
+@dataclass(frozen=True)
+class Counts(Benchmark):
+    """Fails at its third case while a file is there."""
+
+    name: ClassVar[str] = "counts"
+    isolated: ClassVar[bool] = False
+    threads: int = 1
+    broken: Path | None = None
+    output: Path | None = None
+
+    def cases(self) -> list[Row]:
+        return [{"number": (n,)} for n in (1, 2, 3)]
+
+    def measure(self, case: Row) -> Row:
+        if case["number"] == [3] and self.broken is not None and self.broken.is_file():
+            raise ValueError("the lamp is broken")
+        return {"process": os.getpid(), "rate": 1.0}
+
+    @staticmethod
+    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+        return {}
 
 
 @pytest.mark.slow
@@ -50,25 +73,41 @@ def test_every_case_has_its_own_process_which_ends_before_the_next(
     first, second = Exits(tmp_path).run()
     assert (first["number"], second["number"]) == (1, 2)
     assert len({os.getpid(), first["process"], second["process"]}) == 3
-    assert (first["ended"], second["ended"]) == ([], ["1"])
-    assert "['1']" in (shown := capsys.readouterr().out)
-    assert "JAX" not in shown  # a column without values
+    assert (first["ended"], second["ended"]) == ("", "1")
+    assert "JAX" not in capsys.readouterr().out  # a column without values
     with pytest.raises(RuntimeError, match=r"case .*'number': 1.* failed: ValueError\('the lamp is broken'\)"):
         Exits(tmp_path / "nothing").run()
 
 
-def test_a_report_is_written_with_its_last_row_and_continues_after_any_other(tmp_path: Path) -> None:
-    path, cases = tmp_path / "results" / "report.json", [{"number": (1,)}, {"number": (2,)}, {"number": (3,)}]
-    header = {"command": "dgvf bench", "versions": {"torch": "2"}}
-    for last in (1, 2, 3):
-        report = Report(path, header, cases)
-        assert [row["number"] for row in report.rows] == [[number] for number in range(1, last)]
-        assert not path.is_file()
-        assert Report(path, {**header, "command": "dgvf bench --threads 2"}, cases).rows == []
-        report.add({**cases[last - 1], "rate": last})
-    assert json.loads(path.read_text()) == {**header, "rows": [{"number": [n], "rate": n} for n in (1, 2, 3)]}
-    assert list(path.parent.iterdir()) == [path]
-    assert Report(path, header, cases).rows == []  # a finished benchmark is measured again
+def test_a_report_is_written_with_its_last_row_and_continues_after_any_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, broken = tmp_path / "report.json", tmp_path / "broken"
+    broken.touch()
+    with pytest.raises(RuntimeError, match="the lamp is broken"):
+        Counts(broken=broken, output=path).run()
+    assert not path.exists()
+    broken.unlink()
+    rows = Counts(broken=broken, output=path).run()
+    assert "continuing after 2 of 3 cases" in capsys.readouterr().out
+    report = json.loads(path.read_text())
+    assert report["rows"] == rows
+    assert [row["number"] for row in rows] == [[1], [2], [3]]
+    assert report["command"] == f"dgvf bench counts --broken {broken}"
+    assert list(tmp_path.iterdir()) == [path]
+    broken.touch()
+    with pytest.raises(RuntimeError):  # a finished benchmark is measured again
+        Counts(broken=broken, output=path).run()
+    capsys.readouterr()
+    Counts(threads=2, output=path).run()  # with other settings, too
+    assert "continuing" not in capsys.readouterr().out
+
+
+def test_tables_leave_out_what_was_not_measured() -> None:
+    rows = [{"a": 1, "b": {"c": 0.123}, "x": None}, {"a": 2_000, "b": {"c": 12.34, "d": 246.8}}]
+    made = table(rows, {"A": "a", "C": "b.c", "D": "b.d", "X": "x"}, {"D/C": ("D", "C"), "D/E": ("D", "E")})
+    assert list(made) == ["A", "C", "D", "D/C"]
+    assert formatted(made).to_numpy().tolist() == [["1", "0.12", "–", "–"], ["2,000", "12.3", "247", "20.0"]]
 
 
 @pytest.mark.parametrize(("task", "multiple"), [("none", 1), ("discovered", 4)])
@@ -85,7 +124,7 @@ def test_whole_meta_updates_are_timed_without_the_first_updates(
         train()
 
     monkeypatch.setattr(model, "train", timed)
-    monkeypatch.setattr("dgvf_agents.bench.timing.time.perf_counter", lambda: clock["now"])
+    monkeypatch.setattr("dgvf_agents.bench.harness.time.perf_counter", lambda: clock["now"])
     training = Training(model, skipped=10)
     assert training.rate(6.5) == pytest.approx(model.n_envs * model.n_steps)
     assert training.parts() == {"collecting": 0.0, "learning": 1000.0}
@@ -108,13 +147,13 @@ def test_the_peak_is_over_what_there_was() -> None:
 def test_examples_are_measured_where_they_are_with_what_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reference, "find_spec", lambda name: True)
-    monkeypatch.setattr(reference, "EXAMPLES", tmp_path)
-    assert reference.jax_rates("W", 1, 1, "cpu") == {}  # no checkout
+    monkeypatch.setattr(harness, "find_spec", lambda name: True)
+    monkeypatch.setattr(harness, "EXAMPLES", tmp_path)
+    assert harness.jax_rates("W", 1, 1, "cpu") == {}  # no checkout
     example = tmp_path / "discovery_in_jax.py"
     printed = "{'steps_per_s': [os.environ['JAX_PLATFORMS'], *sys.argv[1:]]}"
     example.write_text(f"import json, os, sys; print(json.dumps({printed}))")
-    (rate,) = reference.jax_rates("W", 2, 1, "cuda").values()
+    (rate,) = harness.jax_rates("W", 2, 1, "cuda").values()
     assert rate(0.5) == ["cuda", "--world=W", "--agents=2", "--threads=1", "--seconds=0.5"]
     example.write_text("raise ValueError('no such device')")
     with pytest.raises(RuntimeError, match=r"(?s)discovery_in_jax.py failed:.*no such device"):

@@ -60,6 +60,7 @@ ExperimentName = Literal[
     "figure-2",
     "figure-4",
     "figure-5",
+    "joint",
     "own-tasks",
     "convention",
     "rms-prop",

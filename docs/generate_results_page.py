@@ -13,10 +13,9 @@ import pandas as pd
 from generated import DOCS, check, table, write
 
 from dgvf_agents.experiments import claims
-from dgvf_agents.experiments.catalog import EXPERIMENTS
+from dgvf_agents.experiments.catalog import COEFFICIENTS, ENTROPIES, EXPERIMENTS, LEARNING_RATES
 from dgvf_agents.experiments.records import read_records
 from dgvf_agents.experiments.reproduce import draw
-from dgvf_agents.experiments.search import Search
 from dgvf_agents.experiments.worlds import REFERENCES
 
 RESULTS = DOCS / "results"
@@ -32,12 +31,13 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{figures}": _figures(records, redraw),
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
-        "{claims}": claims.claims_table(records),
+        "{claims}": _claims(records),
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
         "{settings}": _settings(),
-        "{rates}": ", ".join(f"{value:g}" for value in Search().learning_rates),
-        "{entropies}": ", ".join(f"{value:g}" for value in Search().entropies),
+        "{rates}": ", ".join(f"{value:g}" for value in LEARNING_RATES),
+        "{coefficients}": ", ".join(f"{value:g}" for value in COEFFICIENTS),
+        "{entropies}": ", ".join(f"{value:g}" for value in ENTROPIES),
         "{changes}": "\n".join(f"- {date}: {what}" for date, what in claims.CHANGES) or "None so far.",
     }
     found = {}
@@ -61,6 +61,26 @@ def _verdicts(records: pd.DataFrame) -> str:
         for finding in claims.findings(records)
     ]
     return table(("", "Claim", "Verdict", "Effect", "Seeds"), rows)
+
+
+_MEASURES = {"solved": "fraction of seeds solved", "final": "final return", "area": "mean return over the run"}
+
+
+def _claims(records: pd.DataFrame) -> str:
+    """The claims with what decides them and what was found."""
+    rows = []
+    for claim, verdict, effect, p, seeds in claims.findings(records):
+        (first, *others), measure = claim.settings, _MEASURES[claim.measure]
+        words = {
+            "level": f"{measure}, {first}, minus 1/2",
+            "difference": f"{measure}, {first} minus {' and '.join(others)}",
+            "improvement": f"probability that {first} has the larger {measure} than {' and '.join(others)}, minus 1/2",
+        }[claim.effect]
+        decided = (claim.key, claim.text, claim.source, ", ".join(claim.worlds), words, f"{claim.delta:g}")
+        found = (f"{min(seeds.values())} of {claim.seeds}", str(effect or ""), "" if p is None else f"{p:.2g}", verdict)
+        rows.append((*decided, *found))
+    heads = ("", "claim", "source", "worlds", "effect", "δ", "seeds", "found", "p (Holm)", "verdict")
+    return table(heads, rows)
 
 
 def _figures(records: pd.DataFrame, redraw: bool) -> str:

@@ -18,8 +18,8 @@ from rich.table import Table
 from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli.train import INTERRUPTED, Imports, import_modules, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
-from dgvf_agents.experiments.grid import Grid
-from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.grid import Grid, sweep
+from dgvf_agents.experiments.reproduce import Reproduction, draw, reproduce
 from dgvf_agents.experiments.worlds import game_of_world
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.train.config import atari_config, preset
@@ -162,10 +162,8 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None, imports: Imp
 
 
 def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
-    from dgvf_agents.experiments.reproduce import reproduce
-
-    if worlds := reproduction.game_worlds:
-        names = ", ".join(str(game_of_world(world)) for world in worlds)
+    if reproduction.experiment == "atari":
+        names = ", ".join(str(game_of_world(world)) for world in reproduction.all_worlds)
         print_rules(dataclasses.replace(atari_config("Pong", "a2c"), env=names))
     _train_all(lambda: reproduce(reproduction))
 
@@ -182,8 +180,6 @@ def _train_all(train: Callable[[], list[Any]]) -> None:
 
 
 def _sweep(grid: tyro.conf.OmitArgPrefixes[Grid]) -> None:
-    from dgvf_agents.experiments.grid_sweep import sweep
-
     _train_all(lambda: sweep(grid))
 
 
@@ -207,8 +203,6 @@ def _aggregate(file: File) -> None:
 
 
 def _draw(experiment: Annotated[ExperimentName, tyro.conf.Positional], results: File) -> None:
-    from dgvf_agents.experiments.reproduce import draw
-
     Console().print(f"The picture is [bold]{escape(str(draw(experiment, results)))}[/bold].")
 
 

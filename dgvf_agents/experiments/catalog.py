@@ -5,15 +5,16 @@ All of this was declared before the runs were made; see `claims`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
 import pandas as pd
 
-from dgvf_agents.experiments.outside_tasks import INSTALLED_TASKS, OWN_TASK_METHODS
-from dgvf_agents.experiments.search import Search, Wanted
-from dgvf_agents.experiments.settings import Changes, Setting, setting
+from dgvf_agents.experiments.settings import Changes, Setting, Wanted, setting
+from dgvf_agents.experiments.statistics import area_under_curve, final_return
+from dgvf_agents.experiments.worlds import MINATAR, OWN_TASK_METHODS, OWN_TASKS, OwnTaskMethod, reference_of
 from dgvf_agents.train.config import ATARI_METHODS, JOINT_LEARNING, METHODS
 
 FIRST_SEED = 200
@@ -21,8 +22,88 @@ FIRST_SEED = 200
 PAPER_CHOICE = "paper's choice"
 """In labels: at the hyperparameters that the search leads to."""
 
+TRIAL_SEED = 300
+"""The first seed of the trials of a search."""
+TRIAL = "trial"
+"""Label of the trials."""
+TOLERANCE = 0.02
+"""Returns that differ by less than this fraction of the best count as equal."""
+
 Figure = Literal["curves", "studies"]
 """Learning curves, or final and average return over numbers in the labels, as `k = 10`."""
+
+
+@final
+@dataclass(frozen=True)
+class Search:
+    """A search in rungs: all candidates are tried with the first seeds, then the best ones with more.
+
+    The mean final return decides, normalized where a candidate has several worlds. Ties go to the larger mean over the
+    whole run, then to the earlier candidate.
+    """
+
+    candidates: Sequence[Sequence[Setting]]
+    """Trials of each candidate, with the same changes; the preferred ones first."""
+    rungs: tuple[tuple[int, int], ...]
+    """Number of candidates, the best ones after the first rung, and seeds of each trial."""
+    then: Callable[[Changes], Sequence[Setting]]
+    """Settings to run with the changes of the best candidate."""
+
+    def wanted(self, records: pd.DataFrame) -> list[Wanted]:
+        """The trials of all rungs that can be run, given the records so far."""
+        found: list[Wanted] = []
+        for rung, (_, seeds) in enumerate(self.rungs):
+            trials = [one for candidate in self._rung(records, rung) for one in candidate]
+            found += [Wanted(one, TRIAL_SEED + i) for i in range(seeds) for one in trials]
+        return list(dict.fromkeys(found))
+
+    def chosen(self, records: pd.DataFrame) -> Sequence[Setting]:
+        """The settings to run after the search; none until its last rung is finished."""
+        best = self._rung(records, len(self.rungs))
+        return self.then(dict(best[0][0].changes)) if best else ()
+
+    def _rung(self, records: pd.DataFrame, rung: int) -> list[Sequence[Setting]]:
+        """The candidates of a rung, the best first; none if the one before is unfinished. One more rung: the choice."""
+        found = dict(enumerate(self.candidates))
+        for number, (_, seeds) in enumerate(self.rungs[:rung]):
+            kept = self.rungs[number + 1][0] if number + 1 < len(self.rungs) else 1
+            returns = {i: _mean_returns(candidate, seeds, records) for i, candidate in found.items()}
+            left = pd.DataFrame(returns, index=["final", "average"]).T
+            if left.isna().any(axis=None):
+                return []
+            best: list[int] = []
+            while len(left) and len(best) < kept:
+                best.append(best_setting(left))
+                left = left.drop(best[-1])
+            found = {i: found[i] for i in best}
+        return list(found.values())
+
+
+def best_setting(means: pd.DataFrame) -> Any:
+    """The best setting by `Search`'s rule.
+
+    Args:
+        means: the columns `final` and `average`, by label.
+    """
+    equal = means
+    for name in ("final", "average"):
+        best = equal[name].max()
+        equal = equal[equal[name] >= best - TOLERANCE * abs(best)]
+    return equal.index[0]
+
+
+def _mean_returns(candidate: Sequence[Setting], seeds: int, records: pd.DataFrame) -> tuple[float, float]:
+    """Mean final and average return of a candidate's trials; NaN if one has no record."""
+    finals, averages = [], []
+    for one in candidate:
+        rows = records[(records["world"] == one.world) & (records["setting"] == one.name)]
+        rows = rows[rows["seed"].between(TRIAL_SEED, TRIAL_SEED + seeds - 1)].drop_duplicates("seed")
+        if len(rows) < seeds:
+            return math.nan, math.nan
+        scaled: Callable[[float], float] = reference_of(one.world).normalized if len(candidate) > 1 else float
+        finals += [scaled(final_return(run.returns)) for run in rows.itertuples()]
+        averages += [scaled(area_under_curve(run.steps, run.returns)) for run in rows.itertuples()]
+    return sum(finals) / len(finals), sum(averages) / len(averages)
 
 
 @final
@@ -42,15 +123,13 @@ class Experiment:
     """Number of seeds from `FIRST_SEED` on."""
     seeds_on: Mapping[str, int] = field(default_factory=dict)
     """The same for worlds that have another number."""
-    search: Search | None = None
-    """If given, all methods run at its choice, too."""
+    searches: Callable[[str], Sequence[Search]] = lambda world: ()
+    """Searches on a world; settings at their choices are compared, too."""
     figure: Figure = "curves"
 
     def compared(self, world: str, records: pd.DataFrame) -> list[Setting]:
         """The settings that are compared on a world, as far as the records say which these are."""
-        choice = None if self.search is None else self.search.choice(world, records)
-        chosen = [] if choice is None else [setting(world, m, f"{m}, {PAPER_CHOICE}", **choice) for m in METHODS]
-        return [*self.settings(world), *chosen]
+        return [*self.settings(world), *(one for search in self.searches(world) for one in search.chosen(records))]
 
     def wanted(self, world: str, records: pd.DataFrame, number: int | None = None) -> list[Wanted]:
         """All runs that are needed on a world, as far as the records say which these are.
@@ -63,7 +142,7 @@ class Experiment:
         count = number or self.seeds_on.get(world, self.seeds)
         runs = [Wanted(one, FIRST_SEED + i) for one in self.compared(world, records) for i in range(count)]
         own = count * len(self.settings(world))
-        trials = [] if self.search is None else self.search.wanted(world, records)
+        trials = [one for search in self.searches(world) for one in search.wanted(records)]
         return [*runs[:own], *trials, *runs[own:]]
 
 
@@ -83,6 +162,70 @@ def _discovered(world: str, label: str, **changes: Any) -> Setting:
 def _methods(world: str) -> list[Setting]:
     # PuddleWorld's preset is `steady`; the rooms' has the constant learning rate 0.0005 and 3M steps.
     return [setting(world, method) for method in METHODS]
+
+
+LEARNING_RATES = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
+"""Of RMSProp in the search of figure 2 (the paper's, which lists 1e-3 twice)."""
+ENTROPIES = (1e-4, 1e-3, 1e-2, 3e-2, 5e-2)
+"""Final entropy coefficients (the paper's)."""
+
+
+def _paper_choice(world: str) -> list[Search]:
+    """Learning rate, which falls linearly to 0, and entropy coefficient by the results of plain A2C.
+
+    The initial entropy coefficient has the preset's ratio to the final one.
+    """
+    usual = setting(world, "a2c").preset
+    ratio = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
+    trials = [
+        setting(
+            world,
+            "a2c",
+            TRIAL,
+            learning_rate=rate,
+            final_learning_rate=0.0,
+            ent_coef=float(f"{ratio * entropy:.12g}"),  # rounded to the preset's own value
+            final_ent_coef=entropy,
+        )
+        for rate in LEARNING_RATES
+        for entropy in ENTROPIES
+    ]
+
+    def then(choice: Changes) -> list[Setting]:
+        return [setting(world, method, f"{method}, {PAPER_CHOICE}", **choice) for method in METHODS]
+
+    return [Search([[trial] for trial in trials], ((len(trials), 1), (6, 3)), then)]
+
+
+COEFFICIENTS = (1e-4, 1e-3, 1e-2)
+"""Auxiliary coefficients of the search of `joint`."""
+SEARCHED_GAMES = ("minatar/asterix", "minatar/space_invaders")
+"""Games of this search; they count in the verdict, too."""
+LONG_GAME, LONG_RUN = "minatar/asterix", {"steps": 6_000_000, "evaluate_every": 12_000_000}
+"""The game that is trained for longer, too."""
+
+
+def _joint(world: str) -> list[Setting]:
+    return [setting(world, "none"), *([setting(world, "none", "none, 6M", **LONG_RUN)] if world == LONG_GAME else [])]
+
+
+def _coefficient_choice(world: str) -> list[Search]:
+    """The auxiliary coefficient of each method, by two games at half the steps."""
+
+    def search(method: OwnTaskMethod) -> Search:
+        def then(choice: Changes) -> list[Setting]:
+            weight = {"auxiliary_coefficient": choice["auxiliary_coefficient"]}
+            longer = [setting(world, method, f"{method}, 6M", **weight, **LONG_RUN)]
+            return [setting(world, method, method, **weight), *(longer if world == LONG_GAME else [])]
+
+        trials = [
+            [setting(game, method, TRIAL, steps=1_000_000, auxiliary_coefficient=one) for game in SEARCHED_GAMES]
+            for one in COEFFICIENTS
+        ]
+        return Search(trials, ((len(trials), 2),), then)
+
+    methods: tuple[OwnTaskMethod, ...] = ("discovered", "random", "reward-prediction")
+    return [search(method) for method in methods]
 
 
 def _figure_5(world: str) -> list[Setting]:
@@ -187,7 +330,7 @@ _ALL = (
         _methods,
         _GRIDS,
         seeds=10,
-        search=Search(),
+        searches=_paper_choice,
     ),
     Experiment(
         "figure-4",
@@ -206,10 +349,17 @@ _ALL = (
         figure="studies",
     ),
     Experiment(
+        "joint",
+        "The paper's joint agent on MinAtar: questions on the last hidden layer, learned discounts",
+        _joint,
+        tuple(MINATAR),
+        searches=_coefficient_choice,
+    ),
+    Experiment(
         "own-tasks",
         "DGVFA2C with its defaults on external tasks, beside Stable-Baselines3's A2C with its own",
         lambda task: [setting(task, method) for method in OWN_TASK_METHODS],
-        INSTALLED_TASKS,
+        tuple(OWN_TASKS),
     ),
     Experiment(
         "convention",

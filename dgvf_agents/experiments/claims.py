@@ -18,13 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, final
 
 import numpy as np
 import pandas as pd
 
-from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED, PAPER_CHOICE
-from dgvf_agents.experiments.outside_tasks import OWN_TASKS
+from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
 from dgvf_agents.experiments.settings import Setting
 from dgvf_agents.experiments.statistics import (
     SIGNIFICANCE,
@@ -78,130 +78,27 @@ class Claim:
         own = [claim for claim in CLAIMS if claim.experiment == self.experiment]
         return f"{self.experiment}.{own.index(self) + 1}"
 
-    @property
-    def words(self) -> str:
-        """Measure and effect."""
-        first, *others = self.settings
-        measure = {"solved": "fraction of seeds solved", "final": "final return", "area": "mean return over the run"}
-        named = " and ".join(others)
-        return {
-            "level": f"{measure[self.measure]}, {first}, minus 1/2",
-            "difference": f"{measure[self.measure]}, {first} minus {named}",
-            "improvement": f"probability that {first} has the larger {measure[self.measure]} than {named}, minus 1/2",
-        }[self.effect]
+
+def _declared() -> tuple[Claim, ...]:
+    """The claims of `claims.csv`, which names worlds only where they are not the experiment's."""
+    rows = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False)
+    return tuple(
+        Claim(
+            row.text,
+            row.source,
+            row.experiment,
+            tuple(row.worlds.split()) or EXPERIMENTS[row.experiment].worlds,
+            tuple(row.settings.split("; ")),
+            row.measure,
+            row.effect,
+            row.delta,
+            row.seeds,
+        )
+        for row in rows.itertuples()
+    )
 
 
-_GRIDS = ("collect-objects", "puddle-world")
-_MINATAR = tuple(f"minatar/{game}" for game in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"))
-_OWN_TASKS = tuple(OWN_TASKS)
-
-
-def _at_choice(method: str) -> str:
-    return f"{method}, {PAPER_CHOICE}"
-
-
-CLAIMS: tuple[Claim, ...] = (
-    Claim(
-        "Discovered questions alone suffice for an optimal policy",
-        *("figure 2", "figure-2", _GRIDS, (_at_choice("discovered"),)),
-        *("solved", "level", 0.3, 10),
-    ),
-    Claim(
-        "Random questions and reward prediction lead to notably worse policies",
-        *("figure 2", "figure-2", _GRIDS, tuple(map(_at_choice, ("discovered", "random", "reward-prediction")))),
-        *("solved", "difference", 0.3, 10),
-    ),
-    Claim(
-        "The main task trains an encoder faster than discovered questions do",
-        *("section 4.2", "figure-2", _GRIDS, tuple(map(_at_choice, ("a2c", "discovered")))),
-        *("area", "improvement", 0.2, 10),
-    ),
-    Claim(
-        "Random questions and reward prediction stay worse at settings chosen for discovered questions",
-        *("ours", "figure-2", _GRIDS, ("discovered", "random", "reward-prediction")),
-        *("solved", "difference", 0.3, 10),
-    ),
-    Claim(
-        "Unrolls of 1 and 2 updates fail where 10 do not",
-        *("figure 5", "figure-5", _GRIDS, ("k = 10", "k = 1", "k = 2")),
-        *("solved", "difference", 0.3, 5),
-    ),
-    Claim(
-        "25 unrolled updates are better than 50",
-        *("figure 5", "figure-5", _GRIDS, ("k = 25", "k = 50")),
-        *("area", "improvement", 0.2, 5),
-    ),
-    Claim(
-        "Two questions fail where 8 do not",
-        *("figure 5", "figure-5", _GRIDS, ("d = 8", "d = 2")),
-        *("solved", "difference", 0.3, 5),
-    ),
-    Claim(
-        "The unrolled meta-gradient is better than the myopic approximation",
-        *("appendix", "figure-5", _GRIDS, ("k = 10", "myopic")),
-        *("solved", "difference", 0.3, 5),
-    ),
-    Claim(
-        "The summed meta-loss solves more seeds than the end meta-loss",
-        *("figure 4", "figure-4", _GRIDS, ("sum", "end")),
-        *("solved", "difference", 0.2, 10),
-    ),
-    Claim(
-        "The summed meta-loss learns faster than the end meta-loss",
-        *("figure 4", "figure-4", _GRIDS, ("sum", "end")),
-        *("area", "improvement", 0.15, 10),
-    ),
-    Claim(
-        "Discovered questions improve the data efficiency of an actor-critic",
-        *("figure 6", "joint", _MINATAR, ("discovered", "none")),
-        *("area", "difference", 0.05, 5),
-    ),
-    Claim(
-        "An actor-critic with discovered questions ends with a higher score",
-        *("figure 6", "joint", _MINATAR, ("discovered", "none")),
-        *("final", "difference", 0.05, 5),
-    ),
-    Claim(
-        "Discovered questions help more than random ones",
-        *("ours", "joint", _MINATAR, ("discovered", "random")),
-        *("final", "difference", 0.05, 5),
-    ),
-    Claim(
-        "Discovered questions help more than reward prediction",
-        *("figure 6", "joint", _MINATAR, ("discovered", "reward-prediction")),
-        *("final", "difference", 0.05, 5),
-    ),
-    Claim(
-        "On the tasks of others, the default of DGVFA2C ends with a higher return than no questions",
-        *("ours", "own-tasks", _OWN_TASKS, ("discovered", "none")),
-        *("final", "difference", 0.05, 5),
-    ),
-    Claim(
-        "Exact meta-gradients solve more seeds than surrogate ones",
-        *("ours", "convention", _GRIDS, ("exact", "surrogate")),
-        *("solved", "difference", 0.2, 10),
-    ),
-    Claim(
-        "Random questions are worse under TensorFlow's convention of RMSProp, too",
-        *("ours", "rms-prop", _GRIDS, ("discovered", "random")),
-        *("solved", "difference", 0.3, 10),
-    ),
-    Claim(
-        "Frozen discovered questions train fresh agents better than random questions",
-        *("ours", "question-transfer", _GRIDS, ("frozen", "random")),
-        *("solved", "difference", 0.3, 10),
-    ),
-    Claim(
-        "Under another instruction set, fewer seeds of discovered questions end solved",
-        *("ours", "processors", ("collect-objects",), ("native", "SSE4.1")),
-        *("solved", "difference", 0.3, 10),
-    ),
-    Claim(
-        "On Pong, discovered questions alone suffice to learn",
-        *("figure 3", "atari", ("atari/Pong",), ("representation: discovered",)),
-        *("solved", "level", 0.3, 6),
-    ),
-)
+CLAIMS = _declared()
 """The paper's and ours; at most four per experiment."""
 
 CHANGES: tuple[tuple[str, str], ...] = (
@@ -210,6 +107,7 @@ CHANGES: tuple[tuple[str, str], ...] = (
         "Settings of `convention`, `rms-prop`, `question-transfer` and `atari` declared, before their runs; "
         "PuddleWorld's A2C with the preset, which `rms-prop` shares, had been run.",
     ),
+    ("2026-11-27", "Settings and constants of `joint` declared, before its runs."),
 )
 """Later changes of claims, settings or rules: date and what was changed."""
 
@@ -242,23 +140,6 @@ def findings(records: pd.DataFrame, claims: Sequence[Claim] = CLAIMS) -> list[Fi
         for i, p in zip(own, adjusted, strict=True):
             found[i] = found[i]._replace(p=p)
     return [finding._replace(verdict=_verdict(finding)) for finding in found]
-
-
-def claims_table(records: pd.DataFrame) -> str:
-    """The claims with their verdicts as a Markdown table."""
-    head = ("", "claim", "source", "worlds", "effect", "δ", "seeds", "found", "p (Holm)", "verdict")
-    rows = [head, ("---",) * len(head)]
-    for finding in findings(records):
-        claim, effect = finding.claim, finding.effect
-        size = "" if effect is None else f"{effect.value:.2f} [{effect.low:.2f}, {effect.high:.2f}]"
-        seeds = f"{min(finding.seeds.values())} of {claim.seeds}"
-        rows.append(
-            (
-                *(claim.key, claim.text, claim.source, ", ".join(claim.worlds), claim.words, f"{claim.delta:g}", seeds),
-                *(size, "" if finding.p is None else f"{finding.p:.2g}", finding.verdict),
-            )
-        )
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
 
 
 def _verdict(finding: Finding) -> Verdict:

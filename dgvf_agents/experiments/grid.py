@@ -1,4 +1,4 @@
-"""The options of `dgvf sweep`."""
+"""`dgvf sweep`: one method with every combination of given settings, for several seeds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
+import numpy as np
+import pandas as pd
 import tyro
+from rich.console import Console
 
 from dgvf_agents.execution.devices import check_device_name
-from dgvf_agents.experiments.settings import ScaleName, Setting, setting
-from dgvf_agents.experiments.sweep import processes_on
+from dgvf_agents.experiments.catalog import best_setting
+from dgvf_agents.experiments.figures import draw_curves, tables_of
+from dgvf_agents.experiments.reproduce import print_summary
+from dgvf_agents.experiments.runs import Cell
+from dgvf_agents.experiments.settings import SCALES, ScaleName, Setting, setting
+from dgvf_agents.experiments.sweep import SweepView, processes_on, run_sweep
 from dgvf_agents.options import Method, World
+from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.config import TrainConfig
 
+MAX_CURVES = 8
+"""Settings in the picture: the best ones."""
 _OTHERS = ("env", "seed", "steps", "task", "atari", "device")
 """Fields of `TrainConfig` that other options decide."""
 
@@ -108,3 +118,44 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return text
+
+
+def sweep(grid: Grid, console: Console | None = None) -> list[Cell]:
+    """Train unfinished runs; write the table and the picture when all are finished.
+
+    Returns:
+        The runs that are still unfinished.
+
+    Raises:
+        ValueError: a setting is out of range, or a run's folder holds another configuration.
+        KeyboardInterrupt: after all runs have written a checkpoint.
+    """
+    console = console or Console()
+    settings = grid.settings()
+    scale = SCALES[grid.scale]
+    if grid.steps is not None:
+        scale = dataclasses.replace(scale, steps=grid.steps)
+    seeds = range(grid.first_seed, grid.first_seed + grid.seeds)
+    cells = [Cell.of(one, seed, scale, grid.out, grid.device) for seed in seeds for one in settings]
+    with SweepView(console) as view:
+        run_sweep(cells, grid.processes, view)
+    missing = [cell for cell in cells if not cell.is_finished]
+    if missing:
+        text = f"{len(missing)} of {len(cells)} runs are not finished, the first is {missing[0].name}"
+        console.print(text, markup=False, highlight=False, soft_wrap=True)
+        return missing
+    records = pd.DataFrame([vars(cell.record()) for cell in cells])
+    records[["steps", "returns"]] = records[["steps", "returns"]].map(np.array)
+    table = tables_of(settings, records)
+    folder = grid.results
+    folder.mkdir(parents=True, exist_ok=True)
+    with replacing(folder / "runs.csv") as unfinished:
+        table.drop(columns="curve").to_csv(unfinished, index=False, lineterminator="\n")
+    means = table.groupby("label", sort=False)[["final", "average"]].mean()
+    best = means["final"].sort_values(ascending=False, kind="stable").index[:MAX_CURVES]
+    several = f": the best {MAX_CURVES} of {len(means)} settings" if len(means) > MAX_CURVES else ""
+    draw_curves(table[table["label"].isin(best)], folder / "sweep.png", f"{grid.method}{several}")
+    print_summary(table, console)
+    console.print(f"best: {best_setting(means)}", markup=False, highlight=False)
+    console.print(f"Table and picture are in {folder}.", markup=False, highlight=False, soft_wrap=True)
+    return []

@@ -7,10 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, cast, final
+from typing import Any, Literal, NamedTuple, cast, final
 
-from dgvf_agents.experiments.outside_tasks import OWN_TASKS, OwnTaskMethod, own_task_config
-from dgvf_agents.experiments.worlds import game_of_world
+from dgvf_agents.experiments.worlds import EXTERNAL, OwnTaskMethod, game_of_world
 from dgvf_agents.options import AtariMethod, Method, Mode, World
 from dgvf_agents.train.config import TrainConfig, atari_config, preset
 
@@ -107,7 +106,7 @@ class Setting:
     """A preset with changes."""
 
     world: str
-    """World of the preset, `atari/GAME`, or one of `OWN_TASKS`."""
+    """World of the preset, `atari/GAME`, or one of `EXTERNAL`."""
     method: AnyMethod
     """Method of the preset."""
     label: str
@@ -136,8 +135,8 @@ class Setting:
         game = game_of_world(self.world)
         if game is not None:
             return atari_config(game, cast("AtariMethod", self.method))
-        if self.world in OWN_TASKS:
-            return own_task_config(self.world, cast("OwnTaskMethod", self.method))
+        if self.world in EXTERNAL:
+            return EXTERNAL[self.world].config(cast("OwnTaskMethod", self.method))
         usual = preset(cast("World", self.world), cast("Method", self.method))
         # Not "auto": records do not depend on the memory of a machine.
         return dataclasses.replace(usual, storage="graph", **_EVALUATION.get(self.world, {}))
@@ -167,3 +166,11 @@ def setting(
     shown = [name for name in changes if name != "ent_coef" or "final_ent_coef" not in changes]
     default = " ".join([method, *(f"{name}={changes[name]}" for name in shown)])
     return Setting(world, method, default if label is None else label, tuple(changes.items()), source)
+
+
+@final
+class Wanted(NamedTuple):
+    """A run that an experiment needs."""
+
+    setting: Setting
+    seed: int

@@ -1,4 +1,4 @@
-"""Cells in parallel processes, those that fit into a population several in one.
+"""Cells in parallel processes, those that fit into a population several in one, and the display of their progress.
 
 A process that fails or is killed does not affect the others. (The pools of `concurrent.futures` and joblib break as a
 whole when the system kills one worker.)
@@ -20,14 +20,17 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any, final
 
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
 from dgvf_agents.execution.devices import device_named
-from dgvf_agents.experiments.runs import REFERENCE, Cell, cell_process, log_file
-from dgvf_agents.experiments.sweep_view import SweepView
+from dgvf_agents.experiments.runs import REFERENCE, Cell, cell_process, log_file, progress
 from dgvf_agents.hyperparameters import record
 from dgvf_agents.train.config import TrainConfig
 
@@ -47,6 +50,84 @@ class Failure:
     cell: Cell
     reason: str
     """The last line of its output, or how it ended."""
+
+
+@final
+class SweepView:
+    """Draws the progress of all cells that train, and prints a line for every cell that ends; a context manager."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._steps: dict[Cell, int] = {}
+        self._running: dict[Cell, TaskID] = {}
+        self._total = self._ended = 0
+        # Speed counts from a cell's first new row, since compilation comes before.
+        self._progress = Progress(
+            *(TextColumn("{task.description}"), BarColumn(16), TaskProgressColumn()),
+            *(TextColumn("{task.fields[speed]} steps/s"), TextColumn("return {task.fields[value]}")),
+            *(TimeRemainingColumn(), TextColumn("left")),
+            console=console,
+            auto_refresh=False,
+            transient=True,
+            disable=not console.is_terminal,
+            speed_estimate_period=math.inf,
+            get_time=lambda: time.monotonic(),
+        )
+
+    def __enter__(self) -> SweepView:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
+        """A sweep starts; the cells that are not waiting are finished."""
+        self._total, self._ended = len(cells), len(cells) - len(waiting)
+        self._steps = {cell: progress(cell.folder)[0] for cell in waiting}
+        total, done = sum(cell.config.steps for cell in waiting), sum(self._steps.values())
+        self._all = self._progress.add_task("all", total=total, completed=done, speed="–", value="–")
+        if self._ended:
+            self._console.print(f"{self._ended} of {self._total} cells are finished already")
+
+    def started(self, cell: Cell) -> None:
+        """A cell's process has started."""
+        steps = self._steps[cell]
+        self._running[cell] = self._progress.add_task(
+            cell.name, total=cell.config.steps, completed=steps, speed="–", value="–"
+        )
+        self.refresh()
+
+    def ended(self, cell: Cell, failure: str | None) -> None:
+        """A cell's process has ended; `failure` is the reason if it failed."""
+        task = self._running.pop(cell)
+        elapsed = next(one.elapsed for one in self._progress.tasks if one.id == task) or 0.0
+        self._progress.remove_task(task)
+        self._ended += 1
+        self._steps[cell] = cell.config.steps
+        outcome = f"finished in {timedelta(seconds=round(elapsed))}" if failure is None else f"FAILED: {failure}"
+        line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def stopping(self, running: int) -> None:
+        """The sweep was interrupted; running cells write a checkpoint."""
+        self._console.print(f"stopping; {running} runs write a checkpoint (Ctrl-C again: they do not)", highlight=False)
+
+    def refresh(self) -> None:
+        """Redraw, if there is a terminal."""
+        if not self._console.is_terminal:
+            return
+        for cell, task in self._running.items():
+            self._steps[cell], value = progress(cell.folder)
+            self._show(task, self._steps[cell], "–" if value is None else f"{value:.2f}")
+        self._show(self._all, sum(self._steps.values()), "–")
+        self._progress.update(self._all, description=f"{self._ended} of {self._total} cells")
+        self._progress.refresh()
+
+    def _show(self, task: TaskID, steps: int, value: str) -> None:
+        self._progress.update(task, completed=steps, value=value)
+        speed = next(one.speed for one in self._progress.tasks if one.id == task)
+        self._progress.update(task, speed="–" if speed is None else f"{speed:,.0f}")
 
 
 def run_sweep(

@@ -1,20 +1,128 @@
 """The worlds of experiments, and the constants that their returns are judged by.
 
-A world has its name in `dgvf train`, a game of Atari is `atari/GAME`, an external task has its id.
+A world has its name in `dgvf train`; a game of Atari is `atari/GAME`, a game of MinAtar `minatar/GAME`, and an external
+task has its id without the module.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.util
 import math
 from dataclasses import dataclass
-from typing import final
+from typing import Any, Literal, final
 
-from dgvf_agents.experiments.outside_tasks import OWN_TASKS
 from dgvf_agents.options import World
-from dgvf_agents.train.config import WORLDS, preset
+from dgvf_agents.train.config import WORLDS, TrainConfig, own_config, preset
 from dgvf_agents.train.environments import REFERENCE_RETURNS
 from dgvf_envs.atari import GAMES, PAPER
 from dgvf_envs.atari.games import title_of
+
+OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
+OWN_TASK_METHODS: tuple[OwnTaskMethod, ...] = ("sb3-a2c", "discovered", "none", "random", "reward-prediction")
+"""Stable-Baselines3's A2C, and the auxiliary tasks of `DGVFA2C`."""
+
+
+@final
+@dataclass(frozen=True)
+class OwnTask:
+    """An external task, on which methods are trained and training returns are recorded."""
+
+    env: str
+    """Id of the environment, `module:Id` where the module registers it."""
+    steps: int
+    """Environment steps of training, over all environments."""
+    random: float
+    """Mean return of the uniformly random policy, as the tests measure it."""
+    solved: float
+    """1 in normalized returns: Gymnasium's reward threshold, the best known return, or a published score."""
+    wrapper: str | None = None
+    """Import path of a wrapper, `module:Class`."""
+    needs: str | None = None
+    """Module that must be installed."""
+    changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields of `TrainConfig` that are not the defaults of `DGVFA2C`."""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the task's module is installed."""
+        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+
+    def config(self, method: OwnTaskMethod) -> TrainConfig:
+        """The defaults of `DGVFA2C` with the task's changes.
+
+        Args:
+            method: the auxiliary task, or `"sb3-a2c"`: the fields about the agent do not apply, since
+                Stable-Baselines3's A2C has its own defaults.
+        """
+        return dataclasses.replace(
+            own_config(self.env, method, self.steps),
+            env_wrapper=self.wrapper,
+            checkpoint_every=self.steps,
+            checkpoints_kept=1,
+            evaluate_every=2 * self.steps,
+            evaluation_episodes=1,
+            **self.changes,
+        )
+
+
+def _minigrid(name: str, random: float, solved: float) -> OwnTask:
+    return OwnTask(f"minigrid:MiniGrid-{name}", 100_000, random, solved, "minigrid.wrappers:ImgObsWrapper", "minigrid")
+
+
+OWN_TASKS: dict[str, OwnTask] = {
+    task.env.rpartition(":")[2]: task
+    for task in (
+        OwnTask("CartPole-v1", 50_000, 22.0, 475.0),
+        OwnTask("Acrobot-v1", 100_000, -499.0, -100.0),
+        OwnTask("MountainCar-v0", 50_000, -200.0, -110.0),
+        OwnTask("Pendulum-v1", 100_000, -1_230.0, -150.0),
+        OwnTask("LunarLander-v3", 100_000, -180.0, 200.0, needs="Box2D"),
+        _minigrid("Empty-8x8-v0", 0.08, 0.96),
+        _minigrid("Empty-Random-6x6-v0", 0.28, 0.96),
+        _minigrid("DistShift1-v0", 0.01, 0.96),
+        _minigrid("LavaGapS5-v0", 0.05, 0.95),
+        _minigrid("SimpleCrossingS9N1-v0", 0.02, 0.96),
+        _minigrid("Dynamic-Obstacles-5x5-v0", -0.99, 0.9),
+    )
+}
+"""By name, without the module. Of the defaults, only `auxiliary_coefficient` was chosen on one of them, CartPole-v1."""
+
+_JOINT: dict[str, Any] = {
+    "policy": "PaperCnnPolicy",
+    "n_envs": 16,
+    "final_learning_rate": 0.0,
+    "ent_coef": 0.01,
+    "auxiliary_weighting": "fixed",
+    "question_encoder": "shared",
+    "question_discount": None,
+    "storage": "graph",
+    "log_every": 8_000,
+}
+"""The paper's joint agent: questions on the agent's last hidden layer, learned discounts."""
+
+
+def _minatar(name: str, random: float, published: float) -> OwnTask:
+    module = "dgvf_agents.experiments.minatar"
+    return OwnTask(
+        f"{module}:MinAtar/{name}-v1", 2_000_000, random, published, f"{module}:ChannelsFirst", "minatar", _JOINT
+    )
+
+
+MINATAR: dict[str, OwnTask] = {
+    "minatar/asterix": _minatar("Asterix", 0.50, 19.7),
+    "minatar/breakout": _minatar("Breakout", 0.42, 17.3),
+    "minatar/freeway": _minatar("Freeway", 0.30, 47.0),
+    "minatar/seaquest": _minatar("Seaquest", 0.086, 15.7),
+    "minatar/space_invaders": _minatar("SpaceInvaders", 4.1, 181.0),
+}
+"""Games with their minimal action sets and sticky actions. Random: over 1,000 episodes, 100 of Freeway. Published: the
+actor-critic AC(λ), λ = 0.8, at its best step size, over the last 100 of 5M frames, read off the sensitivity curves in
+the README of kenjyoung/MinAtar (Young & Tian 2019), which give no table. These runs have all six actions, and Seaquest
+had a bug in its oxygen bar."""
+
+EXTERNAL: dict[str, OwnTask] = {**OWN_TASKS, **MINATAR}
+"""All worlds that other packages provide."""
 
 
 @final
@@ -25,8 +133,8 @@ class WorldReference:
     env: str
     """Id of the environment."""
     optimal: float | None
-    """1 in normalized returns: an optimal policy, the level that counts as solved, or a human player on Atari; `None`
-    if unknown."""
+    """1 in normalized returns: an optimal policy, the level that counts as solved, a published score, or a human player
+    on Atari; `None` if unknown."""
     random: float | None
     """0 in normalized returns: the uniformly random policy. `None`: returns are not normalized."""
     solved: float | None = None
@@ -56,7 +164,7 @@ def _gridworld(world: World) -> WorldReference:
 
 REFERENCES: dict[str, WorldReference] = {
     **{world: _gridworld(world) for world in WORLDS},
-    **{name: WorldReference(name, task.solved, task.random) for name, task in OWN_TASKS.items()},
+    **{name: WorldReference(name, task.solved, task.random) for name, task in EXTERNAL.items()},
 }
 """By world, without Atari."""
 

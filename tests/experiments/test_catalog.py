@@ -10,7 +10,7 @@ import pytest
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_records
-from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.reproduce import Reproduction
 from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, Scale, setting
 from dgvf_agents.experiments.worlds import REFERENCES, game_of_world, reference_of, world_of_game
 from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, preset
@@ -34,10 +34,12 @@ def test_equal_settings_share_their_folder() -> None:
     usual = preset("puddle-world", "discovered")
     assert setting("puddle-world", "discovered", questions=usual.questions).folder_name == "puddle-world/discovered"
     assert setting("puddle-world", "a2c", env_wrapper="a/b:C").folder_name.count("/") == 1
-    for world in (*WORLDS, "atari/Breakout", "CartPole-v1"):
+    for world in (*WORLDS, "atari/Breakout", "CartPole-v1", "minatar/asterix"):
         folders: dict[str, TrainConfig] = {}
         for experiment in EXPERIMENTS.values():
-            own = {"atari": "atari/Breakout", "own-tasks": "CartPole-v1"}.get(experiment.name)
+            own = {"atari": "atari/Breakout", "own-tasks": "CartPole-v1", "joint": "minatar/asterix"}.get(
+                experiment.name
+            )
             if world not in (WORLDS if own is None else (own,)):
                 continue
             settings = experiment.settings(world)
@@ -138,7 +140,8 @@ def test_references_are_the_documentation_s() -> None:
     [
         ({"jobs": 0}, "jobs"),
         ({"device": "gpu"}, "device"),
-        ({"worlds": ()}, "worlds"),
+        ({"worlds": ()}, "worlds of figure-2"),
+        ({"experiment": "joint", "worlds": ("puddle-world",)}, "worlds of joint"),
         ({"worlds": ("CartPole-v1",)}, "worlds of figure-2"),
         ({"game": ("Pong",)}, "game"),
         ({"address": "auto"}, "address"),
@@ -163,4 +166,4 @@ def test_only_declared_runs_go_to_the_committed_records(tmp_path: Path, monkeypa
     assert Reproduction("figure-2").records_folder == committed
     assert Reproduction("figure-2", steps=99, out=tmp_path).records_folder == tmp_path / "records"
     assert Reproduction("figure-2", "small").records_folder == Path("runs/small/records")
-    assert Reproduction("atari", game=("Pong", "pong")).game_worlds == ("atari/Pong",)
+    assert Reproduction("atari", game=("Pong", "pong")).all_worlds == ("atari/Pong",)

@@ -10,12 +10,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
+from dgvf_agents.experiments.catalog import COEFFICIENTS, EXPERIMENTS, FIRST_SEED, SEARCHED_GAMES, TRIAL_SEED, Search
 from dgvf_agents.experiments.claims import CLAIMS, Claim, Finding, Verdict, findings
 from dgvf_agents.experiments.figures import tables_of
 from dgvf_agents.experiments.records import Record, add_records, merge_records, read_configs, read_records
-from dgvf_agents.experiments.search import TRIAL_SEED, Search
-from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.experiments.worlds import MINATAR, reference_of
 
 NONE = read_records(Path("/nowhere"))
 PUDDLE = "puddle-world"
@@ -58,8 +57,10 @@ def test_every_claim_is_decidable() -> None:
         if experiment is None:
             continue
         for world in claim.worlds:
-            labels = {one.label for one in experiment.settings(world)}
-            assert {label.removesuffix(", paper's choice") for label in claim.settings} <= labels
+            found = [*experiment.settings(world)]
+            for search in experiment.searches(world):
+                found += search.then(dict(search.candidates[0][0].changes))
+            assert set(claim.settings) <= {one.label for one in found}
             if claim.measure == "solved":
                 assert reference_of(world).solved is not None
             if world in experiment.worlds:
@@ -144,28 +145,57 @@ def test_records_keep_their_numbers_and_are_added_once(tmp_path: Path) -> None:
 def trial_records(search: Search, finals: Mapping[tuple[float, float], float], seeds: int = 1) -> list[Record]:
     return [
         record(trial.name, TRIAL_SEED + i, finals.get((fields["learning_rate"], fields["final_ent_coef"]), -900.0))
-        for trial in search.trials(PUDDLE)
+        for (trial,) in search.candidates
         for fields in [dict(trial.changes)]
         for i in range(seeds)
     ]
 
 
 def test_a_search_goes_on_with_the_best_and_chooses_among_equals_the_smaller_rate(tmp_path: Path) -> None:
-    search = Search()
-    assert len(search.wanted(PUDDLE, NONE)) == 30
+    (search,) = EXPERIMENTS["figure-2"].searches(PUDDLE)
+    assert len(search.wanted(NONE)) == 30
     best = {(1e-3, 1e-2): -38.0, (7e-4, 1e-2): -38.2, (3e-3, 1e-2): -37.9, (1e-4, 1e-4): -60.0}
     first = table(tmp_path, trial_records(search, best))
-    wanted = search.wanted(PUDDLE, first)
+    wanted = search.wanted(first)
     assert len(wanted) == 30 + 6 * 2
-    assert search.choice(PUDDLE, first) is None
+    assert not search.chosen(first)
     second = table(tmp_path, trial_records(search, best, seeds=3))
-    choice = search.choice(PUDDLE, second)
-    assert choice is not None
-    assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2 % of -37.9
     compared = EXPERIMENTS["figure-2"].compared(PUDDLE, second)
     assert [one.label for one in compared[4:]] == [f"{m}, paper's choice" for m in ("discovered", *_OTHERS)]
     assert {one.preset.learning_rate for one in compared} == {1e-3}
-    assert dict(compared[4].changes)["learning_rate"] == 7e-4
+    choice = dict(compared[4].changes)
+    assert (choice["learning_rate"], choice["final_ent_coef"]) == (7e-4, 1e-2)  # -38.2 is within 2 % of -37.9
+
+
+def test_each_method_has_the_coefficient_that_is_best_over_two_games(tmp_path: Path) -> None:
+    """In normalized returns: 150 points in Space Invaders are less than the published score of Asterix."""
+    finals = {
+        "discovered": ((0.0, 150.0), (19.7, 20.0), (0.0, 30.0)),
+        "random": ((0.0, 150.0), (0.0, 150.0), (0.0, 150.0)),
+        "reward-prediction": ((1.0, 1.0), (2.0, 2.0), (3.0, 3.0)),
+    }
+    found = [
+        record(trial.name, TRIAL_SEED + i, score, world=trial.world)
+        for search in EXPERIMENTS["joint"].searches("minatar/freeway")
+        for candidate, scores in zip(search.candidates, finals[search.candidates[0][0].method], strict=True)
+        for trial, score in zip(candidate, scores, strict=True)
+        for i in range(2)
+    ]
+    assert [world for world in MINATAR if world in SEARCHED_GAMES] == list(SEARCHED_GAMES)
+    compared = EXPERIMENTS["joint"].compared("minatar/freeway", table(tmp_path, found))
+    assert [(one.label, *dict(one.changes).values()) for one in compared] == [
+        ("none",),
+        ("discovered", COEFFICIENTS[1]),
+        ("random", COEFFICIENTS[0]),
+        ("reward-prediction", COEFFICIENTS[2]),
+    ]
+    longer = EXPERIMENTS["joint"].compared("minatar/asterix", table(tmp_path, found))
+    assert {one.label: one.preset.steps for one in longer if "6M" not in one.label} == dict.fromkeys(
+        ["none", "discovered", "random", "reward-prediction"], 2_000_000
+    )
+    assert {dict(one.changes)["steps"] for one in longer if "6M" in one.label} == {6_000_000}
+    del found[0]
+    assert len(EXPERIMENTS["joint"].compared("minatar/freeway", table(tmp_path / "fewer", found))) == 3
 
 
 _OTHERS = ("random", "reward-prediction", "a2c")

@@ -11,7 +11,7 @@ import torch
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.grid import Grid
-from dgvf_agents.experiments.reproduction import Reproduction
+from dgvf_agents.experiments.reproduce import Reproduction
 from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.settings import SCALES
 
@@ -37,7 +37,7 @@ def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     ran: list[Cell] = []
-    monkeypatch.setattr("dgvf_agents.experiments.grid_sweep.run_sweep", lambda cells, *_: ran.extend(cells))
+    monkeypatch.setattr("dgvf_agents.experiments.grid.run_sweep", lambda cells, *_: ran.extend(cells))
     with pytest.raises(SystemExit):  # nothing has run
         main([*TINY, "--out", str(tmp_path), "--device", "auto"])
     assert {cell.config.device for cell in ran} == {"auto"}

@@ -1,4 +1,4 @@
-"""Tasks from outside: the defaults are what trains on them, and returns are normalized by a random policy's."""
+"""Worlds of other packages: the defaults are what trains on them, and returns are normalized by a random policy's."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from gymnasium.vector.utils import batch_space
 from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.experiments.outside_tasks import OWN_TASK_METHODS, OWN_TASKS, OwnTask, own_task_config
 from dgvf_agents.experiments.runs import CellState, run_cells, state_of
+from dgvf_agents.experiments.settings import SCALES, setting
+from dgvf_agents.experiments.worlds import EXTERNAL, MINATAR, OWN_TASK_METHODS, OWN_TASKS, OwnTask, OwnTaskMethod
 from dgvf_agents.hyperparameters import arguments
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
@@ -22,14 +23,14 @@ TASKS = [
     pytest.param(
         name, task, id=name, marks=pytest.mark.skipif(not task.is_installed, reason=f"{task.needs} is not installed")
     )
-    for name, task in OWN_TASKS.items()
+    for name, task in EXTERNAL.items()
 ]
 
 
 @pytest.mark.parametrize("method", [method for method in OWN_TASK_METHODS if method != "sb3-a2c"])
-def test_the_agent_has_the_defaults_of_the_class(method: str) -> None:
+def test_the_agent_has_the_defaults_of_the_class(method: OwnTaskMethod) -> None:
     """Every setting but what the task decides: the environment, the auxiliary task, the seed and the device."""
-    config = own_task_config("CartPole-v1", method)
+    config = OWN_TASKS["CartPole-v1"].config(method)
     built = build(config)
     usual = DGVFA2C("MlpPolicy", training_environments(config), auxiliary_task=method, seed=config.seed)
     for name in (*arguments("a2c"), "policy_class", "_optimizer", "n_envs"):
@@ -39,19 +40,19 @@ def test_the_agent_has_the_defaults_of_the_class(method: str) -> None:
 
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_every_task_exists_and_is_played_in_parallel(name: str, task: OwnTask) -> None:
-    env = training_environments(own_task_config(name, "none"))
-    assert env.num_envs == 8
+    env = training_environments(task.config("none"))
+    assert env.num_envs == task.config("none").n_envs
     observations = env.reset()
-    assert batch_space(env.observation_space, 8).contains(observations)
-    following, rewards, dones, infos = env.step(np.stack([env.action_space.sample() for _ in range(8)]))
-    assert batch_space(env.observation_space, 8).contains(following)
-    assert rewards.shape == dones.shape == (len(infos),) == (8,)
+    assert batch_space(env.observation_space, env.num_envs).contains(observations)
+    following, rewards, dones, infos = env.step(np.stack([env.action_space.sample() for _ in range(env.num_envs)]))
+    assert batch_space(env.observation_space, env.num_envs).contains(following)
+    assert rewards.shape == dones.shape == (len(infos),) == (env.num_envs,)
     assert np.isfinite(rewards).all()
 
 
 def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
     """Its metrics equal A2C's with nothing but the seed given."""
-    config = replace(own_task_config("CartPole-v1", "sb3-a2c"), steps=2_000, log_every=400, seed=3)
+    config = replace(OWN_TASKS["CartPole-v1"].config("sb3-a2c"), steps=2_000, log_every=400, seed=3)
     run_cells([config], [tmp_path / "run"])
     assert state_of(tmp_path / "run", config) is CellState.FINISHED
 
@@ -67,7 +68,7 @@ def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "task"), TASKS)
 def test_the_random_policy_gets_what_returns_are_normalized_by(name: str, task: OwnTask) -> None:
-    env = training_environments(own_task_config(name, "none"), seed=0)
+    env = training_environments(task.config("none"), seed=0)
     env.reset()
     returns: list[float] = []
     while len(returns) < 200:
@@ -76,3 +77,18 @@ def test_the_random_policy_gets_what_returns_are_normalized_by(name: str, task: 
     error = np.std(returns) / np.sqrt(len(returns))
     print(f"{name}: {np.mean(returns):.3f} ± {error:.3f}")
     assert np.mean(returns) == pytest.approx(task.random, abs=4 * error + 0.005 * abs(task.solved - task.random))
+
+
+@pytest.mark.parametrize("method", ["none", "discovered", "random", "reward-prediction"])
+def test_the_joint_agent_trains_on_minatar(method: OwnTaskMethod, tmp_path: Path) -> None:
+    pytest.importorskip("minatar")
+    own = setting("minatar/breakout", method, auxiliary_coefficient=1e-3)
+    config = own.config(SCALES["tiny"], 0)
+    assert (config.encoder_mode, config.question_encoder, config.question_discount) == ("joint", "shared", None)
+    assert (config.auxiliary_weighting, config.questions, config.unroll_length) == ("fixed", 128, 10)
+    assert set(MINATAR) == {world for world in EXTERNAL if world not in OWN_TASKS}
+    run_cells([config], [tmp_path / "run"])
+    assert state_of(tmp_path / "run", config) is CellState.FINISHED
+    observations = training_environments(config).reset()
+    assert observations.shape == (16, 4, 10, 10)
+    assert set(np.unique(observations)) == {0.0, 1.0}

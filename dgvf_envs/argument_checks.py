@@ -11,13 +11,12 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 from gymnasium.error import InvalidAction, ResetNeeded
-from gymnasium.vector import AutoresetMode
 
 Init = TypeVar("Init", bound=Callable[..., None])
 
 
-def checked_keywords(init: Init) -> Init:
-    """Decorate an `__init__` so that an unknown keyword argument is reported with the valid ones.
+def arguments_of(world: type) -> Callable[[Init], Init]:
+    """Decorate an `__init__(..., **world)` with the keyword arguments of a world; unknown ones are reported with them.
 
     Python's own message names only the unknown argument, which is little help in `gymnasium.make(id, **kwargs)`, where
     the signature is out of sight.
@@ -25,21 +24,29 @@ def checked_keywords(init: Init) -> Init:
     Raises:
         TypeError: (when the decorated function is called) a keyword argument is unknown.
     """
-    allowed = [name for name in inspect.signature(init).parameters if name != "self"]
+    fields = [field.replace(kind=field.KEYWORD_ONLY) for field in inspect.signature(world).parameters.values()]
 
-    @functools.wraps(init)
-    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
-        for name, value in kwargs.items():
-            if name not in allowed:
-                nearest = difflib.get_close_matches(name, allowed, n=1)
-                hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-                raise TypeError(
-                    f"{type(self).__name__} got an unexpected keyword argument {name}={value!r}{hint} "
-                    f"Valid arguments are: {', '.join(allowed)}"
-                )
-        init(self, *args, **kwargs)
+    def decorate(init: Init) -> Init:
+        *own, _ = inspect.signature(init).parameters.values()  # the last one is `**world`
+        signature = inspect.Signature(sorted([*fields, *own], key=lambda parameter: parameter.kind))
+        allowed = [name for name in signature.parameters if name != "self"]
 
-    return cast(Init, checked)
+        @functools.wraps(init)
+        def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+            for name, value in kwargs.items():
+                if name not in allowed:
+                    nearest = difflib.get_close_matches(name, allowed, n=1)
+                    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+                    raise TypeError(
+                        f"{type(self).__name__} got an unexpected keyword argument {name}={value!r}{hint} "
+                        f"Valid arguments are: {', '.join(allowed)}"
+                    )
+            init(self, *args, **kwargs)
+
+        checked.__signature__ = signature  # type: ignore[attr-defined]
+        return cast(Init, checked)
+
+    return decorate
 
 
 def check_count(name: str, value: Any) -> None:
@@ -51,19 +58,6 @@ def check_count(name: str, value: Any) -> None:
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not (whole and value >= 1):
         raise ValueError(f"{name} must be {'' if whole else 'an integer '}>= 1, got {value!r}")
-
-
-def checked_autoreset_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """An autoreset mode, given as such or by its value.
-
-    Raises:
-        ValueError: there is no such mode.
-    """
-    try:
-        return AutoresetMode(mode)
-    except ValueError:
-        allowed = ", ".join(repr(m.value) for m in AutoresetMode)
-        raise ValueError(f"autoreset_mode must be an AutoresetMode or one of {allowed}, got {mode!r}") from None
 
 
 def checked_actions(actions: Any, num_envs: int, num_actions: int) -> np.ndarray:

@@ -294,14 +294,7 @@ def make_vec(
         raise ValueError(f"n_envs must be >= 1, got {n_envs!r}")
     arguments = dict(env_kwargs or {})
     venv = (None if wrapper_class else _own_vector_env(env_id, n_envs, arguments)) or GymnasiumVecEnv(
-        gym.make_vec(
-            env_id,
-            num_envs=n_envs,
-            vectorization_mode="sync",
-            vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
-            wrappers=[wrapper_class] if wrapper_class else None,
-            **arguments,
-        )
+        _sync_vector_env(env_id, n_envs, arguments, [wrapper_class] if wrapper_class else None)
     )
     if seed is not None:
         venv.seed(seed)
@@ -326,8 +319,14 @@ def resetting_in_part(env: VectorEnv) -> VectorEnv:
         stacklevel=6,  # where the user makes a model
     )
     arguments = {name: value for name, value in spec.kwargs.items() if name not in ("num_envs", "vectorization_mode")}
+    return _sync_vector_env(spec.id, env.num_envs, arguments, None)
+
+
+def _sync_vector_env(env_id: str, count: int, arguments: dict[str, Any], wrappers: Any) -> VectorEnv:
     same_step = {"autoreset_mode": AutoresetMode.SAME_STEP}
-    return gym.make_vec(spec.id, num_envs=env.num_envs, vectorization_mode="sync", vector_kwargs=same_step, **arguments)
+    return gym.make_vec(
+        env_id, count, vectorization_mode="sync", vector_kwargs=same_step, wrappers=wrappers, **arguments
+    )
 
 
 def default_num_envs(env_id: str) -> int:

@@ -18,7 +18,7 @@ import dgvf_envs
 from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.collect_objects.grid_map import LAYOUTS
 from dgvf_envs.puddle_world import PuddleWorld
-from dgvf_envs.puddle_world.puddles import CapsulePuddle, GaussianPuddle
+from dgvf_envs.puddle_world.dynamics import CapsulePuddle, GaussianPuddle
 from tests.oracles import Rooms
 
 ENV_IDS = tuple(dgvf_envs.ENVIRONMENTS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import Any, SupportsFloat, TypeVar, final
+from typing import Any, SupportsFloat, final
 
 import ale_py
 import gymnasium as gym
@@ -16,10 +16,8 @@ from stable_baselines3.common.monitor import Monitor
 from dgvf_envs.atari.games import MAX_SEED, title_of
 from dgvf_envs.atari.presets import PAPER, AtariPreset, preset_of
 
-Lives = TypeVar("Lives", int, np.ndarray)
 
-
-def life_lost(before: Lives, after: Lives) -> Any:
+def life_lost(before: Any, after: Any) -> Any:
     """Whether a life was lost in a step; for integers or arrays `[N]`.
 
     The last life counts too, as in DeepMind's `dqn_zoo`: some games continue for a few frames after it is lost.
@@ -28,7 +26,7 @@ def life_lost(before: Lives, after: Lives) -> Any:
 
 
 @final
-class LifeLossEnds(gym.Wrapper[np.ndarray, int, np.ndarray, int], gym.utils.RecordConstructorArgs):
+class LifeLossEnds(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
     """Sets `terminated` when a life is lost; the `reset()` that follows continues the game.
 
     This must be the outermost wrapper, so that the frame stack is continued too. A `reset` with a seed or with options,
@@ -40,8 +38,7 @@ class LifeLossEnds(gym.Wrapper[np.ndarray, int, np.ndarray, int], gym.utils.Reco
         Args:
             env: an Atari environment with `lives` in its infos.
         """
-        gym.utils.RecordConstructorArgs.__init__(self)
-        gym.Wrapper.__init__(self, env)
+        super().__init__(env)
         self._lives = 0
         self._continuation: tuple[np.ndarray, dict[str, Any]] | None = None
         """The result of the next `reset()` if it continues the game."""
@@ -111,16 +108,8 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
 
 
 @final
-class EmulatorSeed(gym.Wrapper[np.ndarray, int, np.ndarray, int], gym.utils.RecordConstructorArgs):
+class EmulatorSeed(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
     """Makes `reset(seed=s)` seed the emulator with s itself, like ALE's vector environment, not with a hash of s."""
-
-    def __init__(self, env: gym.Env) -> None:
-        """
-        Args:
-            env: an ALE environment.
-        """
-        gym.utils.RecordConstructorArgs.__init__(self)
-        gym.Wrapper.__init__(self, env)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -11,13 +11,20 @@ import gymnasium as gym
 import numpy as np
 
 from dgvf_envs.collect_objects.grid_map import Cell, GridMap
-from dgvf_envs.collect_objects.observations import Observation, observation_table
 from dgvf_envs.functional.dynamics import Array, Dynamics, Transition
+from dgvf_envs.rendering import AGENT, PAPER, Color
+
+Observation = Literal["planes", "rgb", "state"]
+"""The kinds of observation."""
 
 WrongOrder = Literal["ignore", "remove", "terminate"]
 """Effect of reaching the second object before the first."""
 
 FIRST_REWARD, SECOND_REWARD = 1.0, 2.0
+
+FIRST_COLOR: Color = (240, 178, 50)
+SECOND_COLOR: Color = (122, 84, 190)
+WALL_COLOR: Color = (70, 78, 96)
 
 
 class CollectObjectsState(NamedTuple):
@@ -77,7 +84,7 @@ class CollectObjects(Dynamics[CollectObjectsState]):
         grid = GridMap.parse(self.layout)
         first, second = _object_cells(grid, self.objects)
         starts = _start_cells(grid, first, second)
-        observations, space = observation_table(grid, first, second, self.observation)
+        observations, space = _observation_table(grid, first, second, self.observation)
         derived = {
             "map": grid,
             "first_cell": first,
@@ -157,3 +164,46 @@ def _start_cells(grid: GridMap, first: int, second: int) -> np.ndarray:
         cells = [tuple(int(x) for x in grid.cells[c]) for c in (starts[np.isinf(legs)][0], first, second)]
         raise ValueError(f"objects must be reachable: no path leads from {cells[0]} to {cells[1]} and on to {cells[2]}")
     return starts
+
+
+def _observation_table(grid: GridMap, first: int, second: int, kind: Observation) -> tuple[np.ndarray, gym.Space]:
+    """All observations, `[4 C, ...]`, and their space.
+
+    Args:
+        grid: the map.
+        first: index of the first object's cell.
+        second: index of the second object's cell.
+        kind: the kind of observation.
+    """
+    if kind == "state":
+        return _state_table(grid)
+    planes = _planes(grid, first, second)
+    if kind == "planes":
+        return planes.astype(np.int8), gym.spaces.MultiBinary(planes.shape[1:])
+    return _rgb_table(grid, planes)
+
+
+def _planes(grid: GridMap, first: int, second: int) -> np.ndarray:
+    """`[4 C, 3, rows, columns]` boolean: the positions of agent, first and second object in every state."""
+    count = len(grid.cells)
+    index = np.arange(4 * count)
+    planes = np.zeros((4 * count, 3, *grid.shape), dtype=bool)
+    rows, columns = grid.cells.T
+    planes[index, 0, rows[index // 4], columns[index // 4]] = True
+    planes[:, 1, rows[first], columns[first]] = index // 2 % 2
+    planes[:, 2, rows[second], columns[second]] = index % 2
+    return planes
+
+
+def _rgb_table(grid: GridMap, planes: np.ndarray) -> tuple[np.ndarray, gym.Space]:
+    picture = np.where(grid.free[..., None], PAPER, WALL_COLOR).astype(np.uint8)
+    pictures = np.tile(picture, (len(planes), 1, 1, 1))
+    for plane, color in ((1, FIRST_COLOR), (2, SECOND_COLOR), (0, AGENT)):  # the agent is on top
+        pictures[planes[:, plane]] = color
+    return pictures, gym.spaces.Box(0, 255, pictures.shape[1:], np.uint8)
+
+
+def _state_table(grid: GridMap) -> tuple[np.ndarray, gym.Space]:
+    index = np.arange(4 * len(grid.cells))
+    columns = (*grid.cells[index // 4].T, index // 2 % 2, index % 2)
+    return np.stack(columns, axis=1), gym.spaces.MultiDiscrete([*grid.shape, 2, 2])

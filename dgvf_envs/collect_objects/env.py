@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 from gymnasium.vector import AutoresetMode
 
-from dgvf_envs.argument_checks import checked_keywords
-from dgvf_envs.collect_objects.dynamics import CollectObjects, CollectObjectsState, WrongOrder
-from dgvf_envs.collect_objects.grid_map import Cell
-from dgvf_envs.collect_objects.observations import Observation
+from dgvf_envs.argument_checks import arguments_of
+from dgvf_envs.collect_objects.dynamics import CollectObjects, CollectObjectsState
 from dgvf_envs.collect_objects.view import CollectObjectsView
 from dgvf_envs.functional.env import DynamicsEnv
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
@@ -95,33 +92,20 @@ class CollectObjectsEnv(DynamicsEnv[CollectObjectsState]):
 
     dynamics: CollectObjects
 
-    @checked_keywords
-    def __init__(
-        self,
-        *,
-        layout: str | Sequence[str] = "four-rooms-13",
-        objects: tuple[Cell, Cell] | None = None,
-        observation: Observation = "planes",
-        wrong_order: WrongOrder = "ignore",
-        render_mode: str | None = None,
-        screen_size: int = 600,
-    ) -> None:
+    @arguments_of(CollectObjects)
+    def __init__(self, *, render_mode: str | None = None, screen_size: int = 600, **world: Any) -> None:
         """
         Args:
-            layout: a name in `grid_map.LAYOUTS`, a multi-line string, or a sequence of lines.
-            objects: (row, column) of the first and the second object. If `None`: the map's `1` and `2`, or (2, 10) and
-                (9, 10) if it has none.
-            observation: `"planes"`, `"rgb"` or `"state"`.
-            wrong_order: what happens when the second object is reached first: `"ignore"`, `"remove"` or `"terminate"`.
             render_mode: `None`, `"human"` or `"rgb_array"`.
             screen_size: height of the picture in pixels.
+            world: the fields of `CollectObjects`.
 
         Raises:
             TypeError: a keyword argument is unknown.
             ValueError: an argument is invalid, or the objects cannot be collected from every starting cell.
         """
-        world = CollectObjects(layout=layout, objects=objects, observation=observation, wrong_order=wrong_order)
-        super().__init__(world, CollectObjectsView(world), render_mode, screen_size)
+        dynamics = CollectObjects(**world)
+        super().__init__(dynamics, CollectObjectsView(dynamics), render_mode, screen_size)
 
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
         """The keys for `gymnasium.utils.play.play`: arrow keys and WASD.
@@ -140,37 +124,30 @@ class CollectObjectsVectorEnv(DynamicsVectorEnv[CollectObjectsState]):
 
     dynamics: CollectObjects
 
-    @checked_keywords
+    @arguments_of(CollectObjects)
     def __init__(
         self,
         num_envs: int = 1,
         *,
-        layout: str | Sequence[str] = "four-rooms-13",
-        objects: tuple[Cell, Cell] | None = None,
-        observation: Observation = "planes",
-        wrong_order: WrongOrder = "ignore",
         max_episode_steps: int | None = 40,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
         screen_size: int = 600,
+        **world: Any,
     ) -> None:
         """
         Args:
             num_envs: number of environments N ≥ 1.
-            layout: a name in `grid_map.LAYOUTS`, a multi-line string, or a sequence of lines.
-            objects: (row, column) of the first and the second object. If `None`: the map's `1` and `2`, or (2, 10) and
-                (9, 10) if it has none.
-            observation: `"planes"`, `"rgb"` or `"state"`.
-            wrong_order: what happens when the second object is reached first: `"ignore"`, `"remove"` or `"terminate"`.
             max_episode_steps: the time limit; `None` for no limit.
             autoreset_mode: `NEXT_STEP`, `SAME_STEP` or `DISABLED`.
             render_mode: `None`, `"human"` or `"rgb_array"`.
             screen_size: height of each picture in pixels.
+            world: the fields of `CollectObjects`.
 
         Raises:
             TypeError: a keyword argument is unknown.
             ValueError: an argument is invalid, or the objects cannot be collected from every starting cell.
         """
-        world = CollectObjects(layout=layout, objects=objects, observation=observation, wrong_order=wrong_order)
-        view = CollectObjectsView(world)
-        super().__init__(world, view, num_envs, max_episode_steps, autoreset_mode, render_mode, screen_size)
+        dynamics = CollectObjects(**world)
+        view = CollectObjectsView(dynamics)
+        super().__init__(dynamics, view, num_envs, max_episode_steps, autoreset_mode, render_mode, screen_size)

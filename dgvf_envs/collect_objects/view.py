@@ -6,9 +6,14 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from dgvf_envs.collect_objects.dynamics import CollectObjects, CollectObjectsState
-from dgvf_envs.collect_objects.observations import AGENT_COLOR, FIRST_COLOR, SECOND_COLOR, WALL_COLOR
-from dgvf_envs.rendering import FAINT, INK, LINE, Canvas, Color, EpisodeSnapshot, Overlay, View
+from dgvf_envs.collect_objects.dynamics import (
+    FIRST_COLOR,
+    SECOND_COLOR,
+    WALL_COLOR,
+    CollectObjects,
+    CollectObjectsState,
+)
+from dgvf_envs.rendering import AGENT, FAINT, INK, LINE, Canvas, Color, EpisodeSnapshot, Overlay, View
 
 if TYPE_CHECKING:
     import pygame
@@ -77,8 +82,8 @@ class CollectObjectsView(View[CollectObjectsState]):
         self.draw_objects(canvas, snapshot.state)
         centers = [self.center(canvas, past) for past in snapshot.trail]
         if len(centers) > 1:
-            pygame.draw.lines(canvas.surface, AGENT_COLOR, False, centers, max(1, round(0.5 * canvas.unit)))
-        canvas.disc(AGENT_COLOR, *centers[-1], 0.29 * self._side(canvas))
+            pygame.draw.lines(canvas.surface, AGENT, False, centers, max(1, round(0.5 * canvas.unit)))
+        canvas.disc(AGENT, *centers[-1], 0.29 * self._side(canvas))
 
     def draw_panel(
         self, canvas: Canvas, snapshot: EpisodeSnapshot[CollectObjectsState], top: float, overlaid: bool
@@ -98,7 +103,7 @@ class CollectObjectsView(View[CollectObjectsState]):
             canvas.text(status, canvas.panel.right, top, 3.2, shade, align="right")
             top += 7.5 * unit
         if not overlaid:
-            canvas.disc(AGENT_COLOR, canvas.panel.left + 3 * unit, top, 1.9 * unit)
+            canvas.disc(AGENT, canvas.panel.left + 3 * unit, top, 1.9 * unit)
             canvas.text("agent", canvas.panel.left + 7.2 * unit, top, 3.4)
 
     def _draw_object(self, canvas: Canvas, rect: pygame.Rect, color: Color, name: str, present: bool) -> None:

@@ -10,10 +10,10 @@ from gymnasium.error import InvalidAction, ResetNeeded
 
 from dgvf_envs.functional.dynamics import Dynamics, State
 from dgvf_envs.functional.random_streams import generator_at
-from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.rendering import EpisodeSnapshot, Overlaid, Renderer, View
 
 
-class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
+class DynamicsEnv(Overlaid, gym.Env[np.ndarray, np.integer], Generic[State]):
     """An environment with the given `Dynamics` as a `gymnasium.Env`.
 
     `np_random` provides `reset_draws` uniform draws at each reset and `step_draws` at each step. Time limits are left
@@ -46,15 +46,6 @@ class DynamicsEnv(gym.Env[np.ndarray, np.integer], Generic[State]):
         self._state: State | None = None
         self._over = False
         self._snapshot: EpisodeSnapshot[State] | None = None
-
-    @property
-    def overlay(self) -> OverlayHook | None:
-        """The source of overlays: a function that returns an `Overlay` or `None`, or a `LiveOverlay`."""
-        return self._renderer.overlay
-
-    @overlay.setter
-    def overlay(self, hook: OverlayHook | None) -> None:
-        self._renderer.overlay = hook
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -17,7 +17,6 @@ from stable_baselines3.common.running_mean_std import RunningMeanStd
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
     VecCheckNan,
-    VecEnv,
     VecFrameStack,
     VecMonitor,
     VecNormalize,
@@ -39,38 +38,35 @@ _ATTRIBUTES: dict[type, tuple[str, ...]] = {
 """The state of the supported wrappers. Settings, such as `VecNormalize.training`, are not part of it."""
 
 
-def get_env_state(env: VecEnv) -> dict[str, Any]:
+def get_env_state(env: Any) -> dict[str, Any]:
     """The state of an environment and its wrappers, as a dict of plain values and new arrays.
 
     Raises:
         NotImplementedError: an environment or wrapper does not support this; the message names it.
     """
-    return _get(env)
+    name = type(env).__name__
+    if type(env) is DummyVecEnv:
+        return {
+            "kind": name,
+            "copies": [get_env_state(inner) for inner in env.envs],
+            "seeds": list(env._seeds),
+            "options": list(env._options),
+        }
+    if type(env) in _ATTRIBUTES:
+        own = {attribute: _copied(getattr(env, attribute, None)) for attribute in _ATTRIBUTES[type(env)]}
+        return {"kind": name, **own, **_nested(env), "inner": get_env_state(_inner(env))}
+    if isinstance(env, VecEnvWrapper | gym.Wrapper) or not (hasattr(env, "get_state") and hasattr(env, "set_state")):
+        raise NotImplementedError(f"{name} cannot be saved: it has no get_state() and set_state(state)")
+    return {"kind": name, "own": env.get_state()}
 
 
-def set_env_state(env: VecEnv, state: dict[str, Any]) -> None:
+def set_env_state(env: Any, state: dict[str, Any]) -> None:
     """Restore a result of `get_env_state`, of this environment or of one made with the same arguments.
 
     Raises:
         ValueError: the state belongs to another kind of environment; the message names the difference.
         TypeError: the state is malformed. So are states that raise a `LookupError` or an `AttributeError`.
     """
-    _set(env, state)
-
-
-def _get(env: Any) -> dict[str, Any]:
-    name = type(env).__name__
-    if type(env) is DummyVecEnv:
-        return {"kind": name, "copies": [_get(inner) for inner in env.envs], **_pending(env)}
-    if type(env) in _ATTRIBUTES:
-        own = {attribute: _copied(getattr(env, attribute, None)) for attribute in _ATTRIBUTES[type(env)]}
-        return {"kind": name, **own, **_nested(env), "inner": _get(_inner(env))}
-    if isinstance(env, VecEnvWrapper | gym.Wrapper) or not (hasattr(env, "get_state") and hasattr(env, "set_state")):
-        raise NotImplementedError(f"{name} cannot be saved: it has no get_state() and set_state(state)")
-    return {"kind": name, "own": env.get_state()}
-
-
-def _set(env: Any, state: dict[str, Any]) -> None:
     name = type(env).__name__
     if state["kind"] != name:
         raise ValueError(f"state must belong to a {name}, got one of a {state['kind']}")
@@ -78,10 +74,10 @@ def _set(env: Any, state: dict[str, Any]) -> None:
         if len(state["copies"]) != env.num_envs:
             raise ValueError(f"state must have {env.num_envs} environments, got {len(state['copies'])}")
         for inner, part in zip(env.envs, state["copies"], strict=True):
-            _set(inner, part)
+            set_env_state(inner, part)
         env._seeds, env._options = list(state["seeds"]), list(state["options"])
     elif type(env) in _ATTRIBUTES:
-        _set(_inner(env), state["inner"])
+        set_env_state(_inner(env), state["inner"])
         for attribute in _ATTRIBUTES[type(env)]:
             given = state[attribute]
             if not _fits(env, getattr(env, attribute, None), given):
@@ -103,11 +99,6 @@ def _fits(env: Any, own: Any, given: Any) -> bool:
 
 def _inner(wrapper: Any) -> Any:
     return wrapper.venv if isinstance(wrapper, VecEnvWrapper) else wrapper.env
-
-
-def _pending(env: DummyVecEnv) -> dict[str, Any]:
-    """The seeds and options of the next reset."""
-    return {"seeds": list(env._seeds), "options": list(env._options)}
 
 
 def _copied(value: Any) -> Any:

@@ -12,23 +12,17 @@ from gymnasium.utils import seeding
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from dgvf_envs.argument_checks import (
-    check_count,
-    checked_actions,
-    checked_autoreset_mode,
-    checked_reset_mask,
-    checked_seeds,
-)
+from dgvf_envs.argument_checks import check_count, checked_actions, checked_reset_mask, checked_seeds
 from dgvf_envs.functional.dynamics import Dynamics, State, with_rows
 from dgvf_envs.functional.random_streams import UniformStreams
 from dgvf_envs.functional.simulation import LookaheadCache, SimulatedRollout
-from dgvf_envs.rendering import EpisodeSnapshot, OverlayHook, Renderer, View
+from dgvf_envs.rendering import EpisodeSnapshot, Overlaid, Renderer, View
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
 """Observations, rewards, terminations, truncations and infos."""
 
 
-class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[State]):
+class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[State]):
     """N environments with the same `Dynamics` as a `gymnasium.vector.VectorEnv`.
 
     It returns the same values as `gymnasium.vector.SyncVectorEnv` with N `DynamicsEnv` under a time limit, but steps
@@ -81,7 +75,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self.dynamics = dynamics
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self.autoreset_mode = checked_autoreset_mode(autoreset_mode)
+        self.autoreset_mode = AutoresetMode(autoreset_mode)
         self.metadata = {**type(self).metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode = render_mode
         self.single_observation_space = dynamics.observation_space
@@ -97,15 +91,6 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         self._snapshots: list[EpisodeSnapshot[State]] = []
         self._lookahead = LookaheadCache()
         self._simulated: tuple[Dynamics[State], int | None] | None = None  # what steps were simulated with
-
-    @property
-    def overlay(self) -> OverlayHook | None:
-        """The source of overlays, drawn over every environment's map."""
-        return self._renderer.overlay
-
-    @overlay.setter
-    def overlay(self, hook: OverlayHook | None) -> None:
-        self._renderer.overlay = hook
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
@@ -133,12 +118,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         rows = np.flatnonzero(mask)
         self._lookahead.clear()
         self._reseed(seeds, rows)
-        initial = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
-        if len(rows) == self.num_envs:
-            self._state = initial
-        else:
-            self._state = with_rows(self._state, rows, initial)
-        self._begin_episodes(rows)
+        self._restart(rows)
         if self.render_mode == "human":
             self.render()
         return self.dynamics.observe(self._state), {}
@@ -173,7 +153,7 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
         truncated = self._elapsed_steps >= limit if limit else np.zeros_like(terminated)
 
         if resetting is not None:
-            self._restart(resetting)
+            self._restart(np.flatnonzero(resetting))
             rewards[resetting] = 0.0
             terminated, truncated, success = terminated & stepping, truncated & stepping, success & stepping
         self._record(rewards, resetting)
@@ -185,8 +165,9 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._done = done
         elif done.any():
             infos, absent = final_infos(observations, _final_success(success, done), done), done
-            self._restart(done)
-            observations[done] = self.dynamics.observe(_rows(self._state, np.flatnonzero(done)))
+            rows = np.flatnonzero(done)
+            self._restart(rows)
+            observations[done] = self.dynamics.observe(type(self._state)(*(field[rows] for field in self._state)))
         infos |= success_info(success, absent)
         if self.render_mode == "human":
             self.render()
@@ -383,11 +364,10 @@ class DynamicsVectorEnv(VectorEnv[np.ndarray, np.ndarray, np.ndarray], Generic[S
             self._streams = UniformStreams(generators, max(self.dynamics.reset_draws, self.dynamics.step_draws))
         return self._streams
 
-    def _restart(self, mask: np.ndarray) -> None:
-        """Begin new episodes where the mask is true."""
-        rows = np.flatnonzero(mask)
+    def _restart(self, rows: np.ndarray) -> None:
+        """Begin new episodes in these environments."""
         initial = self.dynamics.reset(self._seeded_streams().take(rows, self.dynamics.reset_draws))
-        self._state = with_rows(self._state, rows, initial)
+        self._state = initial if len(rows) == self.num_envs else with_rows(self._state, rows, initial)
         self._begin_episodes(rows)
 
     def _begin_episodes(self, rows: np.ndarray) -> None:
@@ -420,10 +400,6 @@ def _result(simulated: SimulatedRollout) -> StepResult:
     infos = {} if absent is None else final_infos(simulated.final_observations, _final_success(success, done), done)
     infos |= success_info(success, absent)
     return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
-
-
-def _rows(state: State, rows: np.ndarray) -> State:
-    return type(state)(*(field[rows] for field in state))
 
 
 def success_info(success: np.ndarray, absent: np.ndarray | None) -> dict[str, Any]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 from gymnasium.vector import AutoresetMode
 
-from dgvf_envs.argument_checks import checked_keywords
+from dgvf_envs.argument_checks import arguments_of
 from dgvf_envs.functional.env import DynamicsEnv
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
-from dgvf_envs.puddle_world.dynamics import NoiseDistribution, PuddleWorld, PuddleWorldState, Start
-from dgvf_envs.puddle_world.puddles import Puddle
+from dgvf_envs.puddle_world.dynamics import PuddleWorld, PuddleWorldState
 from dgvf_envs.puddle_world.view import PuddleWorldView
 
 
@@ -93,42 +91,20 @@ class PuddleWorldEnv(DynamicsEnv[PuddleWorldState]):
 
     dynamics: PuddleWorld
 
-    @checked_keywords
-    def __init__(
-        self,
-        *,
-        start: Start = (0.2, 0.4),
-        noise: float = 0.025,
-        noise_distribution: NoiseDistribution = "uniform",
-        puddles: Sequence[Puddle] | str = "degris-2012",
-        goal: tuple[float, float] = (1.0, 1.0),
-        goal_threshold: float = 0.1,
-        thrust: float = 0.05,
-        stay: bool = True,
-        reward_scale: float = 1.0,
-        render_mode: str | None = None,
-        screen_size: int = 600,
-    ) -> None:
+    @arguments_of(PuddleWorld)
+    def __init__(self, *, render_mode: str | None = None, screen_size: int = 600, **world: Any) -> None:
         """
         Args:
-            start: a point (x, y) outside the goal region, or `"random"`.
-            noise: scale of the noise on each coordinate, ≥ 0.
-            noise_distribution: `"uniform"` on [-noise, noise], or `"normal"` with standard deviation `noise`.
-            puddles: the puddles, or the name of a set in `PUDDLE_SETS`.
-            goal: a point (x, y) in the square.
-            goal_threshold: L1 distance to the goal below which the episode terminates, > 0.
-            thrust: displacement of a move, > 0.
-            stay: whether action 4 exists.
-            reward_scale: factor applied to every reward, > 0.
             render_mode: `None`, `"human"` or `"rgb_array"`.
             screen_size: height of the picture in pixels.
+            world: the fields of `PuddleWorld`.
 
         Raises:
             TypeError: a keyword argument is unknown.
             ValueError: an argument is out of range.
         """
-        world = PuddleWorld(start, noise, puddles, goal, goal_threshold, thrust, reward_scale, noise_distribution, stay)
-        super().__init__(world, PuddleWorldView(world), render_mode, screen_size)
+        dynamics = PuddleWorld(**world)
+        super().__init__(dynamics, PuddleWorldView(dynamics), render_mode, screen_size)
 
     def get_keys_to_action(self) -> dict[tuple[int, ...], int]:
         """The keys for `gymnasium.utils.play.play`, which needs `noop=4`: arrow keys, WASD, and space to stay."""
@@ -146,46 +122,30 @@ class PuddleWorldVectorEnv(DynamicsVectorEnv[PuddleWorldState]):
 
     dynamics: PuddleWorld
 
-    @checked_keywords
+    @arguments_of(PuddleWorld)
     def __init__(
         self,
         num_envs: int = 1,
         *,
-        start: Start = (0.2, 0.4),
-        noise: float = 0.025,
-        noise_distribution: NoiseDistribution = "uniform",
-        puddles: Sequence[Puddle] | str = "degris-2012",
-        goal: tuple[float, float] = (1.0, 1.0),
-        goal_threshold: float = 0.1,
-        thrust: float = 0.05,
-        stay: bool = True,
-        reward_scale: float = 1.0,
         max_episode_steps: int | None = 5000,
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         render_mode: str | None = None,
         screen_size: int = 600,
+        **world: Any,
     ) -> None:
         """
         Args:
             num_envs: number of environments N ≥ 1.
-            start: a point (x, y) outside the goal region, or `"random"`.
-            noise: scale of the noise on each coordinate, ≥ 0.
-            noise_distribution: `"uniform"` on [-noise, noise], or `"normal"` with standard deviation `noise`.
-            puddles: the puddles, or the name of a set in `PUDDLE_SETS`.
-            goal: a point (x, y) in the square.
-            goal_threshold: L1 distance to the goal below which the episode terminates, > 0.
-            thrust: displacement of a move, > 0.
-            stay: whether action 4 exists.
-            reward_scale: factor applied to every reward, > 0.
             max_episode_steps: the time limit; `None` for no limit.
             autoreset_mode: `NEXT_STEP`, `SAME_STEP` or `DISABLED`.
             render_mode: `None`, `"human"` or `"rgb_array"`.
             screen_size: height of each picture in pixels.
+            world: the fields of `PuddleWorld`.
 
         Raises:
             TypeError: a keyword argument is unknown.
             ValueError: an argument is out of range.
         """
-        world = PuddleWorld(start, noise, puddles, goal, goal_threshold, thrust, reward_scale, noise_distribution, stay)
-        view = PuddleWorldView(world)
-        super().__init__(world, view, num_envs, max_episode_steps, autoreset_mode, render_mode, screen_size)
+        dynamics = PuddleWorld(**world)
+        view = PuddleWorldView(dynamics)
+        super().__init__(dynamics, view, num_envs, max_episode_steps, autoreset_mode, render_mode, screen_size)

@@ -234,7 +234,6 @@ def test_wrong_actions_are_named(env_id: str, actions: Any, message: str) -> Non
         ("num_envs", 2.5),
         ("max_episode_steps", 2.5),
         ("max_episode_steps", 0),
-        ("autoreset_mode", "sometimes"),
         ("render_mode", "ansi"),
         ("screen_size", 5),
     ],

@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldState
-from dgvf_envs.puddle_world.puddles import (
+from dgvf_envs.puddle_world.dynamics import (
     DEGRIS_2012,
     PUDDLE_SETS,
     SUTTON_1996,

@@ -53,14 +53,12 @@ def title_of(game: str) -> str:
 def frames_before_start(rom_id: str) -> int:
     """The emulator's frame count at the start of a game: 0 in most games, 134 in Name This Game.
 
-    Raises:
-        ValueError: ALE has no such ROM.
+    Args:
+        rom_id: the game, as `rom_id_of` returns it.
     """
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # suppress the banner, like ALE's environments
     emulator, path = ale_py.ALEInterface(), roms.get_rom_path(rom_id)
-    if path is None:
-        raise ValueError(f"rom_id must be one of ale-py's ROMs, got {rom_id!r}")
-    emulator.loadROM(path)
+    emulator.loadROM(str(path))
     emulator.reset_game()
     return int(emulator.getEpisodeFrameNumber())
 

@@ -219,8 +219,7 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         Raises:
             ValueError: the environment does not support lookahead.
         """
-        self._check_lookahead_supported("set_lookahead")
-        self._simulated = self.dynamics, self.max_episode_steps
+        self._begin_simulated("set_lookahead")
         return self._lookahead.fill(rollout)
 
     def take_steps(self, rollout: SimulatedRollout) -> None:
@@ -232,8 +231,7 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         Raises:
             ValueError: the environment does not support lookahead.
         """
-        self._check_lookahead_supported("take_steps")
-        self._simulated = self.dynamics, self.max_episode_steps
+        self._begin_simulated("take_steps")
         self._lookahead.clear()
         self._state = type(rollout.states)(*(field[-1] for field in rollout.states))
         self._elapsed_steps = rollout.elapsed_steps[-1]
@@ -253,10 +251,12 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
             self._seeded_streams().advance(simulated.draws, at_most=at_most)
         return simulated
 
-    def _check_lookahead_supported(self, method: str) -> None:
+    def _begin_simulated(self, method: str) -> None:
+        """Check that simulated steps match, and note what they were simulated with."""
         if not self.supports_lookahead:
             given = f"{self.autoreset_mode} and {self.render_mode!r}"
             raise ValueError(f"{method}() needs autoreset_mode SAME_STEP and no render_mode, got {given}")
+        self._simulated = self.dynamics, self.max_episode_steps
 
     def _check_step_allowed(self) -> None:
         if self._state is None:

@@ -62,12 +62,6 @@ def test_frames_before_start() -> None:
     assert [frames_before_start(rom_id) for rom_id in ("breakout", "surround", "name_this_game")] == [0, 1, 134]
 
 
-@pytest.mark.filterwarnings("ignore:Rom nothing not supported")
-def test_frames_of_no_rom() -> None:
-    with pytest.raises(ValueError, match=r"^rom_id must be .* 'nothing'"):
-        frames_before_start("nothing")
-
-
 def test_presets_have_names() -> None:
     assert [PRESETS[name].name for name in PRESETS] == ["paper", "modern"]
     assert dataclasses.replace(PAPER, stack=3).name == "own"

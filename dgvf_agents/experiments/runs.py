@@ -6,7 +6,6 @@ A sweep marks a finished run with `finished.json`, written last and atomically.
 from __future__ import annotations
 
 import dataclasses
-import enum
 import json
 import multiprocessing
 import os
@@ -17,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 import torch
@@ -70,7 +69,7 @@ class Cell:
     config: TrainConfig = field(hash=False)
     """The run's configuration."""
     folder: Path
-    """The run's folder."""
+    """The run's folder; need not exist."""
 
     @classmethod
     def of(cls, setting: Setting, seed: int, scale: Scale, out: Path, device: str | None = None) -> Cell:
@@ -93,61 +92,53 @@ class Cell:
         return f"{self.setting.folder_name} seed {self.seed}"
 
     @property
+    def mark(self) -> Path:
+        """The mark of a finished run."""
+        return self.folder / "finished.json"
+
+    def beside(self, ending: Literal["lock", "log", "spent"]) -> Path:
+        """A file beside the folder: held while the cell is trained, output of its process, or its processor time."""
+        return self.folder.with_name(f"{self.folder.name}.{ending}")
+
+    def found_config(self) -> TrainConfig | None:
+        """The configuration of the run in the folder, which may be recorded in another way; `None` if there is no run.
+
+        Raises:
+            ValueError: the folder holds a run of another configuration.
+        """
+        run = RunFolder(self.folder)
+        if not run.config_file.is_file():
+            return None
+        import_named(self.config)
+        found = run.read_config()
+        if differences := found.differences(self.config, apart_from=RECORDING_FIELDS):
+            raise ValueError(
+                f"the run in {self.folder} must have the configuration of its cell, got another "
+                f"{', '.join(differences)}; choose another --out or remove the folder"
+            )
+        return found
+
+    @property
     def is_finished(self) -> bool:
-        """Whether the run is complete."""
-        return state_of(self.folder, self.config) is CellState.FINISHED
+        """Whether the run is complete.
+
+        Raises:
+            ValueError: the folder holds a run of another configuration.
+        """
+        return self.found_config() is not None and self.mark.is_file()
 
     def record(self) -> Record:
         """The record of the finished run."""
-        with contents_of(mark_file(self.folder), 1 << 20) as contents:
+        with contents_of(self.mark, 1 << 20) as contents:
             mark = json.loads(contents)
-            origin = (str(mark["processor"]), str(mark["code"] or ""), float(mark["core_seconds"]))
+        origin = (str(mark["processor"]), str(mark["code"] or ""), float(mark["core_seconds"]))
         steps, returns = learning_curve(self.folder)
         return Record(self.setting.world, self.setting.name, self.seed, *origin, tuple(steps), tuple(returns))
 
-
-class CellState(enum.Enum):
-    """How far a run is."""
-
-    MISSING = enum.auto()
-    UNFINISHED = enum.auto()
-    FINISHED = enum.auto()
-
-
-def lock_file(folder: Path) -> Path:
-    """Held while a cell is trained; beside the folder, which may not exist."""
-    return folder.with_name(f"{folder.name}.lock")
-
-
-def log_file(folder: Path) -> Path:
-    """Output of a cell's process, beside the run's folder."""
-    return folder.with_name(f"{folder.name}.log")
-
-
-def mark_file(folder: Path) -> Path:
-    """The mark of a finished run."""
-    return folder / "finished.json"
-
-
-def state_of(folder: Path, wanted: TrainConfig) -> CellState:
-    """How far the run in a folder is.
-
-    Args:
-        folder: the folder; need not exist.
-        wanted: the configuration that the run must have.
-
-    Raises:
-        ValueError: the folder holds a run of another configuration.
-    """
-    if not RunFolder(folder).config_file.is_file():
-        return CellState.MISSING
-    import_named(wanted)
-    if differences := RunFolder(folder).read_config().differences(wanted, apart_from=RECORDING_FIELDS):
-        raise ValueError(
-            f"the run in {folder} must have the configuration of its cell, got another {', '.join(differences)}; "
-            "choose another --out or remove the folder"
-        )
-    return CellState.FINISHED if mark_file(folder).is_file() else CellState.UNFINISHED
+    def log_failure(self, error: Exception) -> None:
+        """Write the reason why the run failed as the last line of its log."""
+        with self.beside("log").open("a") as log:
+            log.write(f"{type(error).__name__}: {error}\n")
 
 
 def learning_curve(folder: Path) -> tuple[list[int], list[float]]:
@@ -180,15 +171,14 @@ def progress(folder: Path) -> tuple[int, float | None]:
     return (int(latest[0]), latest[-1] if len(latest) > 1 else None) if latest else (0, None)
 
 
-def run_cells(configs: Sequence[TrainConfig], folders: Sequence[Path], lock_seconds: float = LOCK_SECONDS) -> None:
+def run_cells(cells: Sequence[Cell], lock_seconds: float = LOCK_SECONDS) -> None:
     """Train cells in this process, several at once as a population, and mark them as finished.
 
     A finished run is left as it is, an unfinished one continues from its checkpoint. The reason why a cell of several
     fails is the last line of its log file; the others go on.
 
     Args:
-        configs: the cells' configurations; several fit into one population.
-        folders: the cells' folders.
+        cells: several fit into one population.
         lock_seconds: how long to wait for another process that trains a cell.
 
     Raises:
@@ -196,69 +186,66 @@ def run_cells(configs: Sequence[TrainConfig], folders: Sequence[Path], lock_seco
         ValueError: there is one cell, and its folder holds a run of another configuration.
     """
     with ExitStack() as stack:
-        left: list[tuple[TrainConfig, Path]] = []
-        for config, folder in zip(configs, folders, strict=True):
-            folder.parent.mkdir(parents=True, exist_ok=True)
+        left: list[Cell] = []
+        for cell in cells:
+            cell.folder.parent.mkdir(parents=True, exist_ok=True)
             try:
-                stack.enter_context(FileLock(lock_file(folder), timeout=lock_seconds))
-                state = state_of(folder, config)
+                stack.enter_context(FileLock(cell.beside("lock"), timeout=lock_seconds))
+                found = cell.found_config()
             except (ValueError, Timeout) as error:
-                if len(configs) == 1:
+                if len(cells) == 1:
                     raise
-                _log_failure(folder, error)
+                cell.log_failure(error)
                 continue
-            if state is CellState.UNFINISHED:  # which may have been recorded in another way
-                found = RunFolder(folder).read_config()
-                config = dataclasses.replace(found, actors=config.actors, address=config.address)
-            if state is not CellState.FINISHED:
-                left.append((config, folder))
+            if found is not None:
+                where: dict[str, Any] = {"actors": cell.config.actors, "address": cell.config.address}
+                cell = dataclasses.replace(cell, config=dataclasses.replace(found, **where))
+            if found is None or not cell.mark.is_file():
+                left.append(cell)
         if left:
-            _train(left, alone=len(configs) == 1)
+            _train(left, alone=len(cells) == 1)
 
 
-def _train(runs: Sequence[tuple[TrainConfig, Path]], alone: bool) -> None:
-    folders = [folder for _, folder in runs]
-    failures: list[Exception | None] = [None] * len(runs)
-    with _counting(folders) as share:
+def _train(cells: Sequence[Cell], alone: bool) -> None:
+    failures: list[Exception | None] = [None] * len(cells)
+    with _counting(cells) as share:
         if not alone:
-            failures = train_population([config for config, _ in runs], folders)
-        elif runs[0][0].task == REFERENCE:
-            train_reference(*runs[0])
+            failures = train_population([cell.config for cell in cells], [cell.folder for cell in cells])
+        elif cells[0].config.task == REFERENCE:
+            train_reference(cells[0].config, cells[0].folder)
         else:
-            train(*runs[0], show_progress=False, resume=True)
-    for (config, folder), failure in zip(runs, failures, strict=True):
-        if failure is None:
-            _write_mark(folder, Origin.here(config.device), share())
-        else:
-            _log_failure(folder, failure)
-
-
-def _write_mark(folder: Path, origin: Origin, core_seconds: float) -> None:
-    names = [str(origin.hardware[name]) for name in ("processor", "accelerator") if name in origin.hardware]
-    if limit := os.environ.get("ONEDNN_MAX_CPU_ISA"):
-        names.append(limit)
-    mark = {
-        "code": origin.code,
-        "processor": " + ".join(names),
-        "versions": origin.versions,
-        "core_seconds": core_seconds,
-    }
-    with replacing(mark_file(folder)) as unfinished:
-        unfinished.write_text(json.dumps(mark, indent=1) + "\n")
+            train(cells[0].config, cells[0].folder, show_progress=False, resume=True)
+    for cell, failure in zip(cells, failures, strict=True):
+        if failure is not None:
+            cell.log_failure(failure)
+            continue
+        origin = Origin.here(cell.config.device)
+        names = [str(origin.hardware[name]) for name in ("processor", "accelerator") if name in origin.hardware]
+        mark = {
+            "code": origin.code,
+            "processor": " + ".join([*names, *filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])]),
+            "versions": origin.versions,
+            "core_seconds": share(),
+        }
+        with replacing(cell.mark) as unfinished:
+            unfinished.write_text(json.dumps(mark, indent=1) + "\n")
 
 
 @contextmanager
-def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
+def _counting(cells: Sequence[Cell]) -> Iterator[Callable[[], float]]:
     """Count the processor time of a process, with its children that have ended; yields what gives a run's share.
 
     A file beside each unfinished run keeps its share for the process that resumes it.
     """
-    files = [folder.with_name(f"{folder.name}.spent") for folder in folders]
-    earlier = sum(_seconds(file) for file in files if file.exists())
-    start = sum(os.times()[:4])
+    files = [cell.beside("spent") for cell in cells]
+    earlier, start = 0.0, sum(os.times()[:4])
+    for file in files:
+        if file.exists():
+            with contents_of(file, 1 << 10) as contents:
+                earlier += float(contents)
 
     def share() -> float:
-        return (sum(os.times()[:4]) - start + earlier) / len(folders)
+        return (sum(os.times()[:4]) - start + earlier) / len(cells)
 
     try:
         yield share
@@ -266,16 +253,6 @@ def _counting(folders: Sequence[Path]) -> Iterator[Callable[[], float]]:
         for file in files:
             with replacing(file) as unfinished:
                 unfinished.write_text(f"{share():.1f}\n")
-
-
-def _seconds(file: Path) -> float:
-    with contents_of(file, 1 << 10) as contents:
-        return float(contents)
-
-
-def _log_failure(folder: Path, error: Exception) -> None:
-    with log_file(folder).open("a") as log:
-        log.write(f"{type(error).__name__}: {error}\n")
 
 
 def train_reference(config: TrainConfig, path: Path) -> A2C:
@@ -299,17 +276,17 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
     return model
 
 
-def cell_process(configs: Sequence[TrainConfig], folders: Sequence[Path]) -> None:
+def cell_process(cells: Sequence[Cell]) -> None:
     """`run_cells` as the entry of a new process, whose output goes to the log file of the first cell."""
     os.setsid()  # the sweep handles an interrupt from the keyboard
     threading.Thread(target=_die_with_parent, daemon=True).start()
-    folders[0].parent.mkdir(parents=True, exist_ok=True)
-    with log_file(folders[0]).open("ab", buffering=0) as file:  # of child processes, too
+    cells[0].folder.parent.mkdir(parents=True, exist_ok=True)
+    with cells[0].beside("log").open("ab", buffering=0) as file:  # of child processes, too
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    run_cells(configs, folders)
+    run_cells(cells)
 
 
 def _die_with_parent() -> None:

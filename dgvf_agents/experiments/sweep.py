@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dgvf_agents.execution.devices import device_named
-from dgvf_agents.experiments.runs import REFERENCE, Cell, cell_process, log_file, progress
+from dgvf_agents.experiments.runs import REFERENCE, Cell, cell_process, progress
 from dgvf_agents.hyperparameters import record
 from dgvf_agents.train.config import TrainConfig
 
@@ -195,8 +195,7 @@ def _context() -> SpawnContext | ForkServerContext:
 
 
 def _start(context: SpawnContext | ForkServerContext, group: Sequence[Cell]) -> BaseProcess:
-    configs, folders = [cell.config for cell in group], [cell.folder for cell in group]
-    process = context.Process(target=cell_process, args=(configs, folders))
+    process = context.Process(target=cell_process, args=(group,))
     process.start()
     return process
 
@@ -215,7 +214,7 @@ def _failure(cell: Cell, process: BaseProcess, log_of: Cell) -> Failure | None:
         return None
     if code is not None and code < 0:
         return Failure(cell, f"killed by {signal.Signals(-code).name}")
-    log = log_file((log_of if code else cell).folder)
+    log = (log_of if code else cell).beside("log")
     output = log.read_text(errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in output.split("\n") if line.strip()]
     return Failure(cell, lines[-1] if lines else f"ended with status {code}")

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.experiments.runs import CellState, run_cells, state_of
+from dgvf_agents.experiments.runs import Cell, run_cells
 from dgvf_agents.experiments.settings import SCALES, setting
 from dgvf_agents.experiments.worlds import EXTERNAL, MINATAR, OWN_TASK_METHODS, OWN_TASKS, OwnTask, OwnTaskMethod
 from dgvf_agents.hyperparameters import arguments
@@ -53,8 +53,9 @@ def test_every_task_exists_and_is_played_in_parallel(name: str, task: OwnTask) -
 def test_the_reference_is_stable_baselines3s_own_agent(tmp_path: Path) -> None:
     """Its metrics equal A2C's with nothing but the seed given."""
     config = replace(OWN_TASKS["CartPole-v1"].config("sb3-a2c"), steps=2_000, log_every=400, seed=3)
-    run_cells([config], [tmp_path / "run"])
-    assert state_of(tmp_path / "run", config) is CellState.FINISHED
+    cell = Cell(setting("CartPole-v1", "sb3-a2c"), 3, config, tmp_path / "run")
+    run_cells([cell])
+    assert cell.is_finished
 
     model = A2C("MlpPolicy", training_environments(config), seed=3, device="cpu")
     model.learn(2_000)
@@ -87,8 +88,9 @@ def test_the_joint_agent_trains_on_minatar(method: OwnTaskMethod, tmp_path: Path
     assert (config.encoder_mode, config.question_encoder, config.question_discount) == ("joint", "shared", None)
     assert (config.auxiliary_weighting, config.questions, config.unroll_length) == ("fixed", 128, 10)
     assert set(MINATAR) == {world for world in EXTERNAL if world not in OWN_TASKS}
-    run_cells([config], [tmp_path / "run"])
-    assert state_of(tmp_path / "run", config) is CellState.FINISHED
+    cell = Cell(own, 0, config, tmp_path / "run")
+    run_cells([cell])
+    assert cell.is_finished
     observations = training_environments(config).reset()
     assert observations.shape == (16, 4, 10, 10)
     assert set(np.unique(observations)) == {0.0, 1.0}

@@ -12,16 +12,7 @@ import torch
 from filelock import FileLock
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, PRINCIPAL_QUESTIONS
-from dgvf_agents.experiments.runs import (
-    Cell,
-    CellState,
-    learning_curve,
-    lock_file,
-    log_file,
-    mark_file,
-    run_cells,
-    state_of,
-)
+from dgvf_agents.experiments.runs import Cell, learning_curve, run_cells
 from dgvf_agents.experiments.settings import SCALES, Setting, setting
 from dgvf_agents.experiments.sweep import MAX_MEMBERS, groups_of
 from dgvf_agents.train.folder import RunFolder, code_version
@@ -43,19 +34,16 @@ def sizes(groups: list[tuple[Cell, ...]]) -> list[int]:
     return [len(members) for members in groups]
 
 
-def run(group: list[Cell], **options: Any) -> None:
-    run_cells([cell.config for cell in group], [cell.folder for cell in group], **options)
-
-
 def test_a_run_is_missing_then_unfinished_then_finished(tmp_path: Path) -> None:
     cell = one_cell(tmp_path)
-    assert state_of(cell.folder, cell.config) is CellState.MISSING
+    assert cell.found_config() is None
     write_run(cell.folder, cell.config, {8_000: 1.0})
-    assert state_of(cell.folder, cell.config) is CellState.UNFINISHED
-    mark_file(cell.folder).write_text(json.dumps({"processor": "p", "code": "c", "core_seconds": 5.0}))
-    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    assert cell.found_config() == cell.config
+    assert not cell.is_finished
+    cell.mark.write_text(json.dumps({"processor": "p", "code": "c", "core_seconds": 5.0}))
+    assert cell.is_finished
     before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
-    run([cell])  # trains nothing
+    run_cells([cell])  # trains nothing
     assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before
     record = cell.record()
     assert (record.world, record.setting, record.seed) == ("collect-objects-small", "a2c", 0)
@@ -80,21 +68,21 @@ def test_a_run_of_another_configuration_is_an_error_that_says_what_differs(tmp_p
     cell = one_cell(tmp_path)
     write_run(cell.folder, dataclasses.replace(cell.config, gamma=0.5, log_every=1, checkpoint_every=3))
     with pytest.raises(ValueError, match=r"got another gamma \(0\.5, not 0\.99\);"):
-        run([cell])
+        run_cells([cell])
     RunFolder(cell.folder).config_file.write_text(json.dumps({"no_such_setting": 1}))
     with pytest.raises(ValueError, match=r"config.json cannot be read: .*no_such_setting"):
-        state_of(cell.folder, cell.config)
+        cell.found_config()
 
 
 def test_a_cell_is_trained_by_one_process_at_a_time(tmp_path: Path) -> None:
     group = cells(tmp_path, [PUDDLE], 2, TINY)
     group[0].folder.parent.mkdir(parents=True)
-    with FileLock(lock_file(group[0].folder)):
+    with FileLock(group[0].beside("lock")):
         with pytest.raises(TimeoutError):
-            run(group[:1], lock_seconds=0)
-        run(group, lock_seconds=0)
+            run_cells(group[:1], lock_seconds=0)
+        run_cells(group, lock_seconds=0)
     assert not group[0].folder.exists()
-    assert "could not be acquired" in log_file(group[0].folder).read_text()
+    assert "could not be acquired" in group[0].beside("log").read_text()
     assert group[1].is_finished
 
 
@@ -165,20 +153,21 @@ def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path, monkeypatch
     earlier.parent.mkdir(parents=True)
     earlier.write_text("1000.0\n")  # of a process that was interrupted
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
-    run(group)
+    run_cells(group)
     record = group[0].record()
     assert 500 < record.core_seconds < 900
     assert record.processor.endswith(" + SSE41")
     assert record.code == (code_version() or "")
-    assert state_of(group[1].folder, group[1].config) is CellState.UNFINISHED
-    assert log_file(group[1].folder).read_text().startswith("NotFiniteError: ")
+    assert group[1].found_config() is not None
+    assert not group[1].is_finished
+    assert group[1].beside("log").read_text().startswith("NotFiniteError: ")
 
 
 def test_a_cell_that_cannot_begin_lets_the_others_train(tmp_path: Path) -> None:
     group = cells(tmp_path, [PUDDLE], 3, TINY)
     group[0] = dataclasses.replace(group[0], config=dataclasses.replace(group[0].config, env_kwargs={"speed": 1}))
     write_run(group[1].folder, dataclasses.replace(group[1].config, gamma=0.5))
-    run(group)
-    assert "'speed'" in log_file(group[0].folder).read_text()
-    assert "another gamma (0.5, not 0.99)" in log_file(group[1].folder).read_text()
+    run_cells(group)
+    assert "'speed'" in group[0].beside("log").read_text()
+    assert "another gamma (0.5, not 0.99)" in group[1].beside("log").read_text()
     assert group[2].is_finished

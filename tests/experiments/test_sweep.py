@@ -25,7 +25,7 @@ from rich.console import Console
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_configs, read_records
-from dgvf_agents.experiments.runs import Cell, CellState, learning_curve, run_cells, state_of
+from dgvf_agents.experiments.runs import Cell, learning_curve, run_cells
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.experiments.sweep import SweepView, run_sweep
 from dgvf_agents.train.config import METHODS
@@ -178,11 +178,11 @@ def test_an_unfinished_run_continues_from_its_checkpoint(swept: Path, tmp_path: 
     whole = own_cells(swept)[0]
     again = own_cells(tmp_path)[0]
     shutil.copytree(whole.folder, again.folder, ignore=shutil.ignore_patterns("0000000960.zip", "finished.json"))
-    assert state_of(again.folder, again.config) is CellState.UNFINISHED
+    assert not again.is_finished
     early = again.folder / "checkpoints" / "0000000480.zip"
     before = early.stat().st_mtime_ns
-    run_cells([again.config], [again.folder])
-    assert state_of(again.folder, again.config) is CellState.FINISHED
+    run_cells([again])
+    assert again.is_finished
     assert learned(again.folder) == learned(whole.folder)
     assert early.stat().st_mtime_ns == before
 
@@ -252,9 +252,7 @@ def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
     assert failure.cell is cells[0] is view.killed
     assert failure.reason == "killed by SIGKILL"
     assert view.ends == {cells[0]: failure.reason, **dict.fromkeys(cells[1:])}
-    states = [state_of(cell.folder, cell.config) for cell in cells]
-    assert states[0] is not CellState.FINISHED
-    assert set(states[1:]) == {CellState.FINISHED}
+    assert [cell.is_finished for cell in cells] == [False, *[True] * (len(cells) - 1)]
 
 
 def test_a_run_that_fails_is_reported_and_the_others_have_records(

@@ -11,7 +11,7 @@ from torch import Tensor
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_records
-from dgvf_agents.experiments.runs import Cell, CellState, state_of
+from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.folder import RunFolder
@@ -62,7 +62,8 @@ def test_an_unfinished_run_continues_from_its_checkpoint(swept: Path, tmp_path: 
     whole = tmp_path / "whole"
     cell.folder.rename(whole)
     shutil.copytree(whole, cell.folder, ignore=shutil.ignore_patterns("0000000960.zip", "finished.json"))
-    assert state_of(cell.folder, cell.config) is CellState.UNFINISHED
+    assert cell.found_config() is not None
+    assert not cell.is_finished
     main([*COMMAND, "--out", str(out)])
-    assert state_of(cell.folder, cell.config) is CellState.FINISHED
+    assert cell.is_finished
     assert differences(whole, cell.folder) == []

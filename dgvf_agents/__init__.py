@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dgvf_agents.agents.a2c import DGVFA2C
+    from dgvf_agents.agents.ppo import DGVFPPO
     from dgvf_agents.impala.algorithm import DGVFImpala
 
-__all__ = ["DGVFA2C", "DGVFImpala"]
+__all__ = ["DGVFA2C", "DGVFPPO", "DGVFImpala"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from dgvf_agents.agents.a2c import DGVFA2C
 
         return DGVFA2C
+    if name == "DGVFPPO":
+        from dgvf_agents.agents.ppo import DGVFPPO
+
+        return DGVFPPO
     if name == "DGVFImpala":
         from dgvf_agents.impala.algorithm import DGVFImpala
 

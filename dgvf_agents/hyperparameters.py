@@ -63,14 +63,17 @@ def _hyperparameter(
     default: Any,
     check: Callable[..., None],
     impala: Any = _SAME,
-    agents: tuple[Algorithm, ...] = ("a2c", "impala"),
+    ppo: Any = _SAME,
+    agents: tuple[Algorithm, ...] = ("a2c", "impala", "ppo"),
     schedule: Literal["linear", "geometric"] | None = None,
 ) -> Any:
-    defaults = {"a2c": default, "impala": default if impala is _SAME else impala}
-    described = Hyperparameter(kind, check, {agent: defaults[agent] for agent in agents}, schedule)
+    own = {"a2c": _SAME, "impala": impala, "ppo": ppo}
+    defaults: dict[Algorithm, Any] = {agent: default if own[agent] is _SAME else own[agent] for agent in agents}
+    described = Hyperparameter(kind, check, defaults, schedule)
     return field(default=default, metadata={"hyperparameter": described})
 
 
+_WITH_RMS_PROP: tuple[Algorithm, ...] = ("a2c", "impala")
 _number, _structure = partial(_hyperparameter, "number"), partial(_hyperparameter, "structure")
 
 
@@ -96,16 +99,28 @@ def _one_of(allowed: object) -> Callable[..., None]:
 class Hyperparameters:
     """The hyperparameters of all agents, with the defaults of `DGVFA2C`."""
 
-    learning_rate: float = _number(7e-4, check_not_negative, impala=6e-4, schedule="linear")
+    learning_rate: float = _number(7e-4, check_not_negative, impala=6e-4, ppo=3e-4, schedule="linear")
     """α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4 on Atari)."""
     final_learning_rate: float | None = _number(None, _optional(check_not_negative), impala=0.0)
     """Final learning rate of a linear schedule; `None`: constant."""
-    n_steps: int = _structure(5, check_counts, impala=20)
-    """T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari)."""
+    n_steps: int = _structure(5, check_counts, impala=20, ppo=2048)
+    """T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari); PPO: per rollout."""
+    batch_size: int = _structure(64, check_counts, agents=("ppo",))
+    """Steps in a minibatch."""
+    n_epochs: int = _structure(10, check_counts, agents=("ppo",))
+    """Passes over a rollout."""
     gamma: float = _number(0.99, check_fractions)
     """Discount factor of the main task."""
-    gae_lambda: float = _structure(1.0, check_fractions)
+    gae_lambda: float = _structure(1.0, check_fractions, ppo=0.95)
     """λ of the main task's returns; 1 gives the paper's multi-step returns. IMPALA: multiplies the ratios of traces."""
+    clip_range: float = _number(0.2, check_positive, agents=("ppo",), schedule="linear")
+    """ε: the ratio of probabilities counts up to 1 ± ε."""
+    final_clip_range: float | None = _number(None, _optional(check_positive), agents=("ppo",))
+    """Final clip range of a linear schedule; `None`: constant."""
+    clip_range_vf: float | None = _number(None, _optional(check_positive), agents=("ppo",))
+    """Largest change of a value in an iteration; `None`: not clipped."""
+    target_kl: float | None = _number(None, _optional(check_positive), agents=("ppo",))
+    """An iteration ends before a step whose estimate of the KL divergence exceeds 1.5 times this; `None`: never."""
     rho_bar: float = _structure(1.0, check_positive, agents=("impala",))
     """ρ̄ > 0, bound of the importance ratios of temporal differences and of the policy gradient."""
     c_bar: float = _structure(1.0, check_positive, agents=("impala",))
@@ -118,19 +133,19 @@ class Hyperparameters:
     """c_v, coefficient of the value loss, which is the mean squared error (paper: 0.5 of half the squared error)."""
     max_grad_norm: float | None = _number(0.5, _optional(check_positive), impala=40.0)
     """Maximum norm of inner gradients, which are clipped to it (paper: 40 on Atari); `None`: no clipping."""
-    rms_prop: RMSPropRule = _structure("pytorch", _one_of(RMSPropRule), impala="tensorflow")
+    rms_prop: RMSPropRule = _structure("pytorch", _one_of(RMSPropRule), impala="tensorflow", agents=_WITH_RMS_PROP)
     """Convention of RMSProp: `"pytorch"`: ε outside the square root, initial second moment 0; `"tensorflow"`: ε inside
     the square root, initial second moment 1, as in IMPALA. The paper does not say."""
-    rms_prop_eps: float = _number(1e-5, check_positive, impala=0.1)
+    rms_prop_eps: float = _number(1e-5, check_positive, impala=0.1, agents=_WITH_RMS_PROP)
     """ε of RMSProp (paper: 1e-5 on the gridworlds, 0.1 on Atari). PyTorch's √s + ε is √(s + ε²) here, which differs by
     a factor of at most √2 and can be differentiated at s = 0."""
-    rms_prop_decay: float = _structure(0.99, check_fractions_below_one)
+    rms_prop_decay: float = _structure(0.99, check_fractions_below_one, agents=_WITH_RMS_PROP)
     """Decay of RMSProp's second moment (paper: 0.99)."""
-    loss_reduction: LossReduction = _structure("mean", _one_of(LossReduction), impala="sum")
+    loss_reduction: LossReduction = _structure("mean", _one_of(LossReduction), impala="sum", agents=_WITH_RMS_PROP)
     """Losses that `max_grad_norm`, the maximum norms of meta-gradients, `meta_skip_norm` and the ε of both optimizers
     refer to: `"mean"` over time and batch, or `"sum"` as in IMPALA. The learner's losses, and those logged, are always
     means; values for sums are converted, and steps are equal."""
-    normalize_advantage: bool = _structure(False, check_flags, agents=("a2c",))
+    normalize_advantage: bool = _structure(False, check_flags, ppo=True, agents=("a2c", "ppo"))
     """Whether to normalize the advantages of a batch to mean 0 and standard deviation 1."""
     auxiliary_coefficient: float = _number(0.03, check_not_negative, impala=1e-4, schedule="geometric")
     """c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3 for reward prediction)."""
@@ -146,6 +161,8 @@ class Hyperparameters:
     """D, number of questions (paper: 128)."""
     question_discount: float | None = _structure(0.9, _optional(check_fractions_below_one), impala=None)
     """Discount of all questions, in [0, 1); `None`: discounts are learned by the question network (paper)."""
+    answer_lambda: float | None = _structure(None, _optional(check_fractions), agents=("ppo",))
+    """λ of the answers' targets; `None`: `gae_lambda`."""
     question_window: int = _structure(1, check_counts)
     """j, number of future observations that the question network sees."""
     question_encoder: QuestionEncoder = _structure("independent", _one_of(QuestionEncoder), impala="shared")
@@ -162,7 +179,7 @@ class Hyperparameters:
     """What the meta-gradient passes through: `"exact"` or `"surrogate"`; see `dgvf_agents.core.inner_update`."""
     head_rate: float = _structure(1.0, check_not_negative)
     """Learning rate of the policy and value heads, as a multiple of `learning_rate`."""
-    storage: StorageChoice = _structure("auto", _one_of(StorageChoice))
+    storage: StorageChoice = _structure("auto", _one_of(StorageChoice), agents=("a2c", "impala"))
     """`"graph"` stores the graph of the unroll and is faster; `"recompute"` uses less memory; `"auto"`: the first of
     them that fits in the memory that is free when training begins."""
     meta_learning_rate: float = _number(3e-4, check_positive, impala=6e-4, schedule="linear")
@@ -178,7 +195,7 @@ class Hyperparameters:
     all other meta-parameters."""
     meta_skip_norm: float = _number(1e3, check_positive_or_infinite, impala=1e6)
     """Meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite."""
-    mixed_precision: bool = _structure(False, check_flags)
+    mixed_precision: bool = _structure(False, check_flags, agents=("a2c", "impala"))
     """Whether the encoders of agent and question network compute matrix products and convolutions in bfloat16. Heads,
     losses, returns, parameters, optimizers and the accumulated meta-gradient stay float32."""
 

@@ -36,6 +36,17 @@ from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.options import Horizon, Objective, Storage, StorageChoice
 
 
+class Iteration(NamedTuple):
+    """What the last gradient steps of an iteration of PPO share: they are steps on minibatches of one rollout."""
+
+    behavior: Params
+    """θ that generated the rollout, by name."""
+    minibatches: list[Tensor]
+    """Of each step, flat indices t·B + b of the rollout."""
+    clipping: list[float | None]
+    """Clip ranges of the policy and of the value."""
+
+
 class UnrollState(NamedTuple):
     """An unroll in progress: the inner updates that lead from its start to θ_k."""
 
@@ -47,6 +58,8 @@ class UnrollState(NamedTuple):
     """α′ of each update, scalars."""
     random_states: list[list[Tensor]]
     """States of the random number generators before each update, for dropout."""
+    iteration: Iteration | None = None
+    """PPO's; `None` for an unroll with a batch for each update."""
 
 
 class LearnerState(NamedTuple):
@@ -267,16 +280,15 @@ class Learner(ABC):
             set_random_state(self._device, before)
             self.step(rollout, rate, 0.0)
         set_random_state(self._device, random_state)
-        if _ends_at(stored.start, self._state, current):
+        if ends_at(stored.start, self._state, current):
             self._unroll.set_state(current)  # type: ignore[attr-defined]
         else:
             self._unroll = None
         self._state, self.metrics, self.meta_loss = current, metrics, meta_loss
 
 
-@final
-class DiscoveryLearner(Learner):
-    """Learns θ from rollouts, and η if questions are discovered."""
+class SingleLearner(Learner, ABC):
+    """One learner, whose state has names: learns θ from rollouts, and η if questions are discovered."""
 
     def __init__(
         self,
@@ -416,17 +428,6 @@ class DiscoveryLearner(Learner):
         """Drop the unroll in progress; the next batch starts a new one."""
         self._unroll = self._stored_unroll = None
 
-    def next_update(self, rollout: Rollout, learning_rate: float) -> tuple[Any, Tensor, int]:
-        """The next inner update as a function of one vector, for analysis.
-
-        Returns:
-            the function `[n] -> [n]`, the current vector of θ and the optimizer's statistics, and the size of θ.
-        """
-        rate = torch.full((), learning_rate, device=self._device)
-        packed = self._functions.packed
-        update = packed.update_of_vector(self.packed_eta, rollout, rate, self._functions.numbers)
-        return update, packed.vector(self._state), packed.theta.size
-
     def check_finite(self) -> None:
         """Check all parameters and statistics. Cheap: sum first, locate only on failure.
 
@@ -470,13 +471,9 @@ class DiscoveryLearner(Learner):
         self.updates, self.meta_updates, self.meta_skipped = state.updates, state.meta_updates, state.meta_skipped
         self.metrics, self.meta_loss, self.meta_gradient_norm = state.metrics, state.meta_loss, state.meta_gradient_norm
 
+    @abstractmethod
     def _unroll_state(self) -> UnrollState | None:
-        if self._unroll is None:
-            stored = self._stored_unroll
-            return None if stored is None else stored._replace(start=self._named(stored.start))
-        start, batches = self._unroll.history
-        rollouts, rates = [rollout for rollout, _ in batches], [rate for _, rate in batches]
-        return UnrollState(self._named(start), rollouts, rates, list(self._random_states))
+        """The unroll in progress, by name."""
 
     def _checked(self, unroll: UnrollState | None) -> UnrollState | None:
         if unroll is None:
@@ -486,13 +483,41 @@ class DiscoveryLearner(Learner):
             raise ValueError(
                 f"unroll must have equal numbers of rollouts, learning rates and random states, got {sorted(counts)}"
             )
-        theta = like("unroll.start.theta", unroll.start.theta, self.theta)
-        statistics = like("unroll.start.optimizer", unroll.start.optimizer, self.statistics)
-        return unroll._replace(start=self._functions.packed.packed(InnerState(theta, statistics)))
+        return unroll._replace(start=self._packed_start(unroll.start))
+
+    def _packed_start(self, start: InnerState) -> InnerState:
+        """θ_0 and statistics of a stored unroll, packed; they must fit."""
+        theta = like("unroll.start.theta", start.theta, self.theta)
+        statistics = like("unroll.start.optimizer", start.optimizer, self.statistics)
+        return self._functions.packed.packed(InnerState(theta, statistics))
 
     def _named(self, state: InnerState) -> InnerState:
         packed = self._functions.packed
         return InnerState(packed.theta.unpack(state.theta), packed.optimizer.unpack(state.optimizer[KEY]))
+
+
+@final
+class DiscoveryLearner(SingleLearner):
+    """Algorithm 1 with a batch for each update, as A2C and IMPALA have it."""
+
+    def next_update(self, rollout: Rollout, learning_rate: float) -> tuple[Any, Tensor, int]:
+        """The next inner update as a function of one vector, for analysis.
+
+        Returns:
+            the function `[n] -> [n]`, the current vector of θ and the optimizer's statistics, and the size of θ.
+        """
+        rate = torch.full((), learning_rate, device=self._device)
+        packed = self._functions.packed
+        update = packed.update_of_vector(self.packed_eta, rollout, rate, self._functions.numbers)
+        return update, packed.vector(self._state), packed.theta.size
+
+    def _unroll_state(self) -> UnrollState | None:
+        if self._unroll is None:
+            stored = self._stored_unroll
+            return None if stored is None else stored._replace(start=self._named(stored.start))
+        start, batches = self._unroll.history
+        rollouts, rates = [rollout for rollout, _ in batches], [rate for _, rate in batches]
+        return UnrollState(self._named(start), rollouts, rates, list(self._random_states))
 
 
 def like(name: str, given: Any, own: Any) -> Any:
@@ -514,7 +539,7 @@ def like(name: str, given: Any, own: Any) -> Any:
     return given.to(own.device)
 
 
-def _ends_at(start: InnerState, end: InnerState, current: InnerState) -> bool:
+def ends_at(start: InnerState, end: InnerState, current: InnerState) -> bool:
     """Whether `end` equals `current` up to a tenth of the distance from `start`: other devices round differently."""
     norm = torch.linalg.vector_norm
     leaves = zip(*(tree_leaves(state) for state in (start, end, current)), strict=True)

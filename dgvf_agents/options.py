@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-Algorithm = Literal["a2c", "impala"]
-"""`a2c`: `DGVFA2C`; `impala`: `DGVFImpala`."""
+Algorithm = Literal["a2c", "impala", "ppo"]
+"""`a2c`: `DGVFA2C`; `impala`: `DGVFImpala`; `ppo`: `DGVFPPO`."""
 
 Task = Literal["discovered", "random", "reward-prediction", "pixel-control", "none"]
 """Auxiliary tasks with a name."""

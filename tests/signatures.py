@@ -21,6 +21,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "dgvf_agents"
 CONSTRUCTORS: dict[Algorithm, Path] = {
     "a2c": PACKAGE / "agents" / "a2c.py",
     "impala": PACKAGE / "impala" / "algorithm.py",
+    "ppo": PACKAGE / "agents" / "ppo.py",
 }
 _SCHEDULE = "a number, or a function of the remaining progress, which falls from 1 to 0"
 

@@ -105,7 +105,7 @@ class DGVFA2C(DiscoveryAlgorithm):
             env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
             learning_rate: α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4
                 on Atari); a number, or a function of the remaining progress, which falls from 1 to 0.
-            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari).
+            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari); PPO: per rollout.
             gamma: discount factor of the main task.
             gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns. IMPALA: multiplies the
                 ratios of traces.

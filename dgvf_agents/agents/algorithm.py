@@ -57,6 +57,7 @@ from dgvf_agents.core.argument_checks import check_counts, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.inner_update import Numbers, UpdateRule
 from dgvf_agents.core.metrics import InnerMetrics, check_metrics
+from dgvf_agents.core.networks import Act
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp, norm_for_means, optimizer_for_means
 from dgvf_agents.core.targets import OnPolicyTargets, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask
@@ -66,7 +67,7 @@ from dgvf_agents.execution.devices import device_of_model, warn_of_slow_bfloat16
 from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
+from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings, SingleLearner
 from dgvf_agents.options import EncoderMode, LossReduction, Mode, StorageChoice
 from dgvf_agents.storage.state import TrainingState
 from dgvf_envs.sb3_adapter import default_num_envs
@@ -84,8 +85,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
 
     policy: ActorCriticPolicy
     """Its `optimizer` tells the class, arguments and learning rate; statistics are in `learner`."""
-    learner: DiscoveryLearner
-    """Algorithm 1 and its state."""
+    learner: SingleLearner
+    """What learns, and its state."""
     task: AuxiliaryTask
     """The auxiliary task."""
     answer_net: torch.nn.Linear | None
@@ -114,6 +115,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     """Type of the device that a loaded model was saved on."""
 
     _default_num_envs: Callable[[str], int] = staticmethod(default_num_envs)  # if only an id is given
+    _learner_class: type[SingleLearner] = DiscoveryLearner
     _functions: PolicyFunctions
     _collector: Collector
     _source: ExperienceSource  # of the next rollout: the collector, unless others act
@@ -205,7 +207,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
         self.compilation = self._new_compilation()
         update_functions, theta = self._update_functions(eta), self._functions.params()
-        self.learner = DiscoveryLearner(
+        self.learner = self._learner_class(
             update_functions,
             theta,
             self._optimizer.init(theta),
@@ -217,7 +219,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._sync_policy()
         self._source = self._collector = collector_of(
             self.policy,
-            update_functions.packed.act,
+            self._act(update_functions),
             self._distribution,
             self.compilation,
             lambda: self.learner.updates,
@@ -294,6 +296,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _targets(self) -> TargetRule:
         """Targets of the main task."""
         return OnPolicyTargets()
+
+    def _act(self, functions: UpdateFunctions) -> Act:
+        """Samples actions."""
+        return functions.packed.act
 
     def _new_compilation(self) -> Compilation:
         functions = self._functions
@@ -427,12 +433,15 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._update_learning_rate(self.policy.optimizer)
         settings = self.annealed_settings()
         rollout = settings.batch(self._rollout)
-        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+        self._update(rollout, settings)
         self._sync_policy()
         self._functions.update_statistics(rollout.observations)
-        self._n_updates += 1
         if self._guidance.watches_inputs:
             self._guidance.see_inputs(*self._functions.inputs(rollout.observations))
+
+    def _update(self, rollout: Rollout, settings: AnnealedSettings) -> None:
+        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+        self._n_updates += 1
 
     def learn(
         self: Self,

@@ -56,6 +56,8 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     check_hyperparameters(given)
     check_rule_settings(given)
     for name in SCHEDULED:
+        if name not in given:
+            continue
         for progress_remaining in (1.0, 0.0):
             checked_value_at(name, given[name], progress_remaining)
     check_counts(stats_window_size=given["_stats_window_size"])

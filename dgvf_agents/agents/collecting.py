@@ -169,9 +169,10 @@ class Collector(ExperienceSource):
         self._build_simulated_steps()
         check_observations(observations, env.observation_space)
         observed = self._builder.observe(observations)
-        if self._use_sde and (t == 0 or (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
-            with torch.no_grad():
-                self._policy.reset_noise(env.num_envs)
+        if self._use_sde:  # twice at the first step, as Stable-Baselines3 draws
+            for _ in range((t == 0) + (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
+                with torch.no_grad():
+                    self._policy.reset_noise(env.num_envs)
         return self.actor.actions(theta, observed, t)
 
     def _step(self, actions: np.ndarray, env: VecEnv) -> Step:

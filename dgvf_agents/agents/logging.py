@@ -13,7 +13,7 @@ from torch import Tensor
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Observations, Params, Rollout
-from dgvf_agents.learner import DiscoveryLearner
+from dgvf_agents.learner import SingleLearner
 
 SMALL_INPUT = 0.1
 """A network with weights of unit scale hardly distinguishes inputs whose largest absolute value is below this."""
@@ -124,7 +124,7 @@ def record(model: Any, guidance: Guidance) -> None:
     """Record the last update of a `DiscoveryAlgorithm`; `guidance` sees what it warns of."""
     logger, learner, task, updates = model.logger, model.learner, model.task, model.learner.updates
     settings, rollout = model.annealed_settings(), model._rollout
-    record_update(logger, learner.metrics, model.policy, updates)
+    record_update(logger, learner.metrics, model.policy, model._n_updates)
     logger.record("train/learning_rate", settings.learning_rate)
     logger.record("train/entropy_weight", settings.entropy_weight)
     if task.num_answers:
@@ -172,7 +172,7 @@ def record_questions(
         logger.record(f"questions/discount_{name}", torch.quantile(discounts.flatten(), fraction).item())
 
 
-def record_meta_updates(logger: Logger, learner: DiscoveryLearner, learning_rate: float) -> None:
+def record_meta_updates(logger: Logger, learner: SingleLearner, learning_rate: float) -> None:
     """Record the meta-updates so far, under `meta/`."""
     logger.record("meta/updates", learner.meta_updates)
     logger.record("meta/skipped", learner.meta_skipped)

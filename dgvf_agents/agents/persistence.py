@@ -35,7 +35,7 @@ from dgvf_agents.agents.logging import get_log
 from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED, record
-from dgvf_agents.learner import DiscoveryLearner
+from dgvf_agents.learner import SingleLearner
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
 from dgvf_agents.storage.model_file import Restoring, StoredModel, model_file, read_model
 from dgvf_agents.storage.state import (
@@ -102,7 +102,7 @@ def save_model(model: Any, path: Any, exclude: Iterable[str] | None, include: It
         raise ValueError(f"include must name attributes of your own that the model has, got {', '.join(refused)}")
     names = saved_names(type(model)) - {*(exclude or ())} | {*(include or ())}
     attributes = {name: vars(model)[name] for name in sorted(names) if name in vars(model)}
-    schedules = {name: model.lr_schedule if name == "learning_rate" else getattr(model, name) for name in SCHEDULED}
+    schedules = {name: getattr(model, name, None) for name in SCHEDULED} | {"learning_rate": model.lr_schedule}
     tables = {name: TabulatedSchedule.of(given) for name, given in schedules.items() if callable(given)}
     training, learner = _training_state(model), model.learner.get_state()
     if training.environment is None:  # episodes restart, and the unroll with them
@@ -207,7 +207,7 @@ class LearnerPart:
         self._set(given)
 
 
-def optimizers_of(learner: DiscoveryLearner) -> LearnerPart:
+def optimizers_of(learner: SingleLearner) -> LearnerPart:
     """The inner optimizer's statistics and the state of Adam on η."""
 
     def set_state(state: dict[str, Any]) -> None:

@@ -354,7 +354,7 @@ def _inner_gradient(
     main_features = encoded.features if joint else stopped.features
     main_gradients, (loss, explained) = torch.func.grad(main, argnums=(0, 1), has_aux=True)(heads, main_features)
     answer_gradients, answer = torch.func.grad(auxiliary, argnums=(0, 1), has_aux=True)(heads, encoded.features)
-    weight, weighted = _weighted(rule, main_gradients[1], answer_gradients[1], rollout.auxiliary_coefficient)
+    weight, weighted = weighted_answers(rule, main_gradients[1], answer_gradients[1], rollout.auxiliary_coefficient)
     of_heads = {name: gradient + weight * answer_gradients[0][name] for name, gradient in main_gradients[0].items()}
     of_features = weighted + main_gradients[1] if joint else weighted
     total = {**encoded.pull_back(of_features)[0], **of_heads}
@@ -378,7 +378,7 @@ def _metrics(gradient: _InnerGradient) -> InnerMetrics:
     return InnerMetrics(*(metric.detach() for metric in metrics if metric is not None))
 
 
-def _weighted(
+def weighted_answers(
     rule: UpdateRule,
     main: Float[Tensor, "T B F"],
     auxiliary: Float[Tensor, "T B F"],

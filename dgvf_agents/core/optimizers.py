@@ -33,6 +33,11 @@ DISCOUNT_HEAD = "discounts."
 class Optimizer(ABC):
     """A rule that turns gradients into new parameters."""
 
+    @property
+    def plain(self) -> Optimizer:
+        """The rule for steps that no meta-gradient passes through."""
+        return self
+
     @abstractmethod
     def init(self, params: Params) -> OptimizerState:
         """The statistics before the first step."""
@@ -147,6 +152,12 @@ class Adam(Optimizer):
     """ε > 0."""
     weight_decay: float = 0.0
     """λ ≥ 0, decoupled weight decay (AdamW): θ also shrinks by α′ λ θ."""
+    epsilon_outside: bool = False
+    """Whether ε is outside the root, as in PyTorch: m̂ / (√v̂ + ε), which has an infinite derivative in v̂ at 0."""
+
+    @property
+    def plain(self) -> Adam:
+        return dataclasses.replace(self, epsilon_outside=True)
 
     def __post_init__(self) -> None:
         check_fractions_below_one(beta1=self.beta1, beta2=self.beta2)
@@ -175,7 +186,8 @@ class Adam(Optimizer):
         power1, power2 = state["powers"]["beta1"] * self.beta1, state["powers"]["beta2"] * self.beta2
         new = {}
         for k, p in params.items():
-            root = torch.rsqrt(second[k] / (1 - power2) + epsilon**2)
+            corrected = second[k] / (1 - power2)
+            root = 1 / (corrected.sqrt() + epsilon) if self.epsilon_outside else torch.rsqrt(corrected + epsilon**2)
             decayed = p - learning_rate * self.weight_decay * p if self.weight_decay else p
             new[k] = decayed - learning_rate * first[k] / (1 - power1) * root
         powers = {"beta1": power1, "beta2": power2}

@@ -98,7 +98,11 @@ class GVFTask(AuxiliaryTask):
 
     def ask(self, eta: Params, rollout: Rollout) -> Questions:
         """The cumulants and discounts of every step of a rollout; see `reads_features`."""
-        cumulants, discounts = self.network.ask(eta, self.windows(rollout))
+        return self.ask_windows(eta, self.windows(rollout))
+
+    def ask_windows(self, eta: Params, windows: Observations) -> Questions:
+        """The cumulants and discounts for the question network's inputs `[T, B, *window]`."""
+        cumulants, discounts = self.network.ask(eta, windows)
         if discounts is None:
             assert self.discount is not None
             discounts = torch.full_like(cumulants, self.discount)

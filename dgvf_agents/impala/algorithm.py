@@ -146,7 +146,7 @@ class DGVFImpala(DiscoveryAlgorithm):
                 their environments themselves.
             learning_rate: α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4
                 on Atari); a number, or a function of the remaining progress, which falls from 1 to 0.
-            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari).
+            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari); PPO: per rollout.
             gamma: discount factor of the main task.
             rho_bar: ρ̄ > 0, bound of the importance ratios of temporal differences and of the policy gradient.
             c_bar: c̄ > 0, bound of the importance ratios of traces, at most `rho_bar`.

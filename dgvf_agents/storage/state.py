@@ -18,7 +18,7 @@ from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.devices import tensor_dtype
-from dgvf_agents.learner import LearnerState, UnrollState
+from dgvf_agents.learner import Iteration, LearnerState, UnrollState
 from dgvf_agents.storage.template import Each, Leaf, Maybe, fitted
 
 
@@ -141,6 +141,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
         [rollout_template(spaces)],
         [nonnegative],  # type: ignore[list-item]
         [[_torch_state]],  # type: ignore[list-item]
+        Maybe(Iteration(own.theta, [Leaf(("N",), torch.int64, 0, ("T", "B"))], [float | None])),  # type: ignore[arg-type, list-item]
     )
     metrics: dict[str, Any] = {**dict.fromkeys(InnerMetrics._fields, scalar), "encoder_step": Maybe(scalar)}
     fields: dict[str, Any] = {

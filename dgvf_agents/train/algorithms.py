@@ -11,13 +11,18 @@ import torch
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import question_network
+from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.core.question_networks import PrincipalQuestions
 from dgvf_agents.core.tasks import RandomGVFs
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.options import Algorithm
 from dgvf_agents.train.config import TrainConfig
 
-_CLASSES: dict[Algorithm, type[DGVFA2C] | type[DGVFImpala]] = {"a2c": DGVFA2C, "impala": DGVFImpala}
+_CLASSES: dict[Algorithm, type[DGVFA2C] | type[DGVFImpala] | type[DGVFPPO]] = {
+    "a2c": DGVFA2C,
+    "impala": DGVFImpala,
+    "ppo": DGVFPPO,
+}
 
 
 def algorithm_of(config: TrainConfig) -> type[DiscoveryAlgorithm]:

@@ -1,0 +1,258 @@
+"""DGVFPPO: proximal policy optimization with an auxiliary task, as a Stable-Baselines3 algorithm."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+from gymnasium.vector import VectorEnv
+from stable_baselines3.common.buffers import RolloutBuffer
+from stable_baselines3.common.policies import ActorCriticPolicy
+from stable_baselines3.common.type_aliases import GymEnv, MaybeCallback, Schedule
+from torch import Tensor
+
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
+from dgvf_agents.agents.schedules import AnnealedSettings, checked_value_at
+from dgvf_agents.core.networks import Act
+from dgvf_agents.core.optimizers import Optimizer
+from dgvf_agents.core.ppo import Clipping, GeneralizedAdvantages
+from dgvf_agents.core.targets import TargetRule
+from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
+from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
+from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.options import (
+    AuxiliaryWeighting,
+    Convention,
+    EncoderMode,
+    Horizon,
+    Objective,
+    QuestionEncoder,
+)
+
+Self = TypeVar("Self", bound="DGVFPPO")
+
+
+class DGVFPPO(DiscoveryAlgorithm):
+    """Proximal policy optimization with an auxiliary task. By default, the task is to answer discovered questions.
+
+    It is used like any Stable-Baselines3 algorithm:
+
+    >>> from dgvf_agents import DGVFPPO
+    >>> model = DGVFPPO("MlpPolicy", "CartPole-v1").learn(100_000)  # doctest: +SKIP
+
+    The positional arguments are Stable-Baselines3's PPO's, in the same order and with the same defaults; with
+    `auxiliary_task="none"` it learns what PPO learns, from the same random draws. How questions are discovered through
+    PPO's gradient steps is derived in docs/ppo.md; the paper has no PPO.
+
+    `GVFTask`s have targets over whole rollouts. A task of your own, pixel control and reward prediction minimize their
+    loss of single steps, which bootstraps from the next observation.
+    """
+
+    learner: PPOLearner
+
+    _learner_class = PPOLearner
+
+    def __init__(
+        self,
+        policy: str | type[ActorCriticPolicy],
+        env: GymEnv | VectorEnv | str | None,
+        learning_rate: float | Schedule = 3e-4,
+        n_steps: int = 2048,
+        batch_size: int = 64,
+        n_epochs: int = 10,
+        gamma: float = 0.99,
+        gae_lambda: float = 0.95,
+        clip_range: float | Schedule = 0.2,
+        clip_range_vf: float | None = None,
+        normalize_advantage: bool = True,
+        ent_coef: float | Schedule = 0.0,
+        vf_coef: float = 0.5,
+        max_grad_norm: float | None = 0.5,
+        use_sde: bool = False,
+        sde_sample_freq: int = -1,
+        rollout_buffer_class: type[RolloutBuffer] | None = None,
+        rollout_buffer_kwargs: dict[str, Any] | None = None,
+        target_kl: float | None = None,
+        stats_window_size: int = 100,
+        tensorboard_log: str | None = None,
+        policy_kwargs: dict[str, Any] | None = None,
+        verbose: int = 0,
+        seed: int | None = None,
+        device: torch.device | str = "auto",
+        _init_setup_model: bool = True,
+        *,
+        auxiliary_task: str | Callable[[DGVFPPO], AuxiliaryTask] = "discovered",
+        auxiliary_coefficient: float | Schedule = 0.03,
+        auxiliary_weighting: AuxiliaryWeighting = "gradient-norm",
+        encoder_mode: EncoderMode = "joint",
+        questions: int = 128,
+        question_discount: float | None = 0.9,
+        answer_lambda: float | None = None,
+        question_window: int = 1,
+        question_encoder: QuestionEncoder = "independent",
+        unroll_length: int = 10,
+        objective: Objective = "sum",
+        horizon: Horizon = "unrolled",
+        convention: Convention = "exact",
+        head_rate: float = 1.0,
+        meta_learning_rate: float | Schedule = 3e-4,
+        meta_epsilon: float = 1e-8,
+        meta_max_grad_norm: float = 1.0,
+        meta_max_discount_grad_norm: float | None = None,
+        meta_skip_norm: float = 1e3,
+        inner_optimizer: Optimizer | None = None,
+        n_envs: int | None = None,
+        monitor_wrapper: bool = True,
+    ) -> None:
+        """
+        Args:
+            policy: `"MlpPolicy"`, `"CnnPolicy"` or `"MultiInputPolicy"`, which are PPO's; `"PaperMlpPolicy"`,
+                `"PaperCnnPolicy"` or `"ResNetPolicy"`, which have the paper's networks; or an actor-critic policy
+                class.
+            env: an environment id (see `n_envs`), a Gymnasium environment or vector environment, or a `VecEnv`.
+            learning_rate: α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4
+                on Atari); a number, or a function of the remaining progress, which falls from 1 to 0.
+            n_steps: T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari); PPO: per rollout.
+            batch_size: steps in a minibatch.
+            n_epochs: passes over a rollout.
+            gamma: discount factor of the main task.
+            gae_lambda: λ of the main task's returns; 1 gives the paper's multi-step returns. IMPALA: multiplies the
+                ratios of traces.
+            clip_range: ε: the ratio of probabilities counts up to 1 ± ε; a number, or a function of the remaining
+                progress, which falls from 1 to 0.
+            clip_range_vf: largest change of a value in an iteration; `None`: not clipped.
+            normalize_advantage: whether to normalize the advantages of a batch to mean 0 and standard deviation 1.
+            ent_coef: c_H, entropy coefficient (paper: searched in 1e-4 … 0.05 on the gridworlds; 0.01 on Atari); a
+                number, or a function of the remaining progress, which falls from 1 to 0.
+            vf_coef: c_v, coefficient of the value loss, which is the mean squared error (paper: 0.5 of half the squared
+                error).
+            max_grad_norm: maximum norm of inner gradients, which are clipped to it (paper: 40 on Atari); `None`: no
+                clipping.
+            use_sde: whether to use generalized state-dependent exploration (gSDE), for continuous actions.
+            sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
+            rollout_buffer_class: class of `rollout_buffer`, which shows the last rollout: `RolloutBuffer` or
+                `DictRolloutBuffer`; `None`: the one for the observation space.
+            rollout_buffer_kwargs: keyword arguments of the rollout buffer.
+            target_kl: an iteration ends before a step whose estimate of the KL divergence exceeds 1.5 times this;
+                `None`: never.
+            stats_window_size: number of episodes that logged means are taken over.
+            tensorboard_log: folder for TensorBoard logs; `None`: no logs.
+            policy_kwargs: keyword arguments of the policy.
+            verbose: 0 for no output, 1 for info messages, 2 for debug messages.
+            seed: seed of all random number generators; `None`: not seeded.
+            device: device of the networks and updates: `"cpu"`, `"cuda"`, `"cuda:1"`, or `"auto"`, which uses CUDA if
+                available.
+            _init_setup_model: whether to build the networks at once.
+            auxiliary_task: a name in `dgvf_agents.options.Task`, or a function that returns the task for the model; the
+                model's policy is built by then.
+            auxiliary_coefficient: c, weight of the auxiliary task; see `auxiliary_weighting` (paper, Atari: 1e-4; 1e-3
+                for reward prediction); a number, or a function of the remaining progress, which falls from 1 to 0.
+            auxiliary_weighting: `"fixed"` multiplies the auxiliary loss, a sum over questions, by c (paper);
+                `"gradient-norm"` scales it so that the norm of its gradient at the features is c times the main task's,
+                whatever the scale of rewards and cumulants.
+            encoder_mode: losses that train the encoder: `"joint"`: the main task's and the auxiliary task's;
+                `"auxiliary"`: the auxiliary task's alone (paper, section 4.1).
+            questions: D, number of questions (paper: 128).
+            question_discount: discount of all questions, in [0, 1); `None`: discounts are learned by the question
+                network (paper).
+            answer_lambda: λ of the answers' targets; `None`: `gae_lambda`.
+            question_window: j, number of future observations that the question network sees.
+            question_encoder: what the question network reads: `"independent"`: observations, with an encoder of its own
+                (paper, representation learning); `"shared"`: the agent's features of future observations (paper, joint
+                learning).
+            unroll_length: L, inner updates per meta-update (paper: 10).
+            objective: meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`.
+            horizon: `"unrolled"`: the meta-gradient of each θ_k passes through all k updates before it; `"myopic"`:
+                only through the last of them (paper, appendix).
+            convention: what the meta-gradient passes through: `"exact"` or `"surrogate"`; see
+                `dgvf_agents.core.inner_update`.
+            head_rate: learning rate of the policy and value heads, as a multiple of `learning_rate`.
+            meta_learning_rate: α, learning rate of Adam on η (paper, Atari: 6e-4); a number, or a function of the
+                remaining progress, which falls from 1 to 0.
+            meta_epsilon: ε of Adam on η.
+            meta_max_grad_norm: maximum norm of meta-gradients, which are clipped to it (paper, table 1: 1 for
+                cumulants); may be infinite.
+            meta_max_discount_grad_norm: separate maximum norm for the head that predicts discounts (paper, table 1:
+                10); `None`: clipped together with all other meta-parameters.
+            meta_skip_norm: meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite.
+            inner_optimizer: optimizer of the gradient steps, a `dgvf_agents.core.optimizers.Optimizer`; `None`: Adam,
+                or the one selected by `optimizer_class`.
+            n_envs: number of environments if `env` is an id; default: 16 for environments of `dgvf_envs`, and 1 for
+                others, as in PPO. For any other `env`: its number of environments, or `None`.
+            monitor_wrapper: whether to wrap an environment that is not vectorized in a `Monitor`.
+
+        Raises:
+            ValueError: an argument is out of its range; the message gives its name, its value and the allowed values.
+        """
+        super().__init__({name: value for name, value in locals().items() if name not in ("self", "__class__")})
+
+    def _setup_model(self) -> None:
+        self.use_rms_prop = self.compile = self.mixed_precision = False
+        self.storage, self.loss_reduction = "recompute", "mean"
+        super()._setup_model()
+        if self.task.discovers and not isinstance(self.task, GVFTask):
+            raise ValueError(
+                f"auxiliary_task must be a GVFTask where it discovers questions, got a {type(self.task).__name__}: "
+                "PPO computes the targets of its answers once per rollout"
+            )
+        if self.normalize_advantage and self.batch_size < 2:
+            raise ValueError("batch_size must be at least 2 where normalize_advantage is True, got 1")
+        size = self.n_steps * self.n_envs
+        if self.env is not None and size % self.batch_size:
+            warnings.warn(
+                f"batch_size should divide n_steps x n_envs = {size}, got {self.batch_size}: the last minibatch of "
+                f"every epoch has {size % self.batch_size} steps",
+                stacklevel=2,
+            )
+
+    def _targets(self) -> TargetRule:
+        return GeneralizedAdvantages()
+
+    def _act(self, functions: UpdateFunctions) -> Act:
+        """Acts as Stable-Baselines3's PPO does: by the policy itself, and PyTorch's random number generator."""
+
+        def act(theta: Params, observations: Observations, drawn: Tensor) -> SampledActions:
+            actions, _, log_probs = self.policy(observations)
+            return SampledActions(actions, log_probs)
+
+        return act
+
+    def _update(self, rollout: Rollout, settings: AnnealedSettings) -> None:
+        progress = self._current_progress_remaining
+        clip_range = checked_value_at("clip_range", self.clip_range, progress)
+        value = self.clip_range_vf
+        answer_lambda = self.gae_lambda if self.answer_lambda is None else self.answer_lambda
+        clipping = Clipping(clip_range, value)
+        self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, answer_lambda)
+        self.learner.step(rollout, settings.learning_rate, settings.meta_learning_rate)
+        self._n_updates += self.learner.epochs
+        assert self.learner.metrics is not None
+        assert self.learner.kl is not None
+        assert self.learner.clipped is not None
+        self.logger.record("train/policy_gradient_loss", self.learner.metrics.policy_loss.item())
+        self.logger.record("train/loss", self.learner.metrics.loss.item())
+        self.logger.record("train/approx_kl", self.learner.kl.item())
+        self.logger.record("train/clip_fraction", self.learner.clipped.item())
+        self.logger.record("train/clip_range", clip_range)
+        if value is not None:
+            self.logger.record("train/clip_range_vf", value)
+
+    def learn(
+        self: Self,
+        total_timesteps: int,
+        callback: MaybeCallback = None,
+        log_interval: int = 1,
+        tb_log_name: str | None = None,
+        reset_num_timesteps: bool = True,
+        progress_bar: bool = False,
+    ) -> Self:
+        """Train the model. Arguments and the returned value are the same as for Stable-Baselines3's PPO.
+
+        Raises:
+            NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
+        """
+        arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar)
+        return super().learn(*arguments)

@@ -18,8 +18,7 @@ from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
 from dgvf_agents.agents.schedules import AnnealedSettings, checked_value_at
 from dgvf_agents.core.networks import Act
 from dgvf_agents.core.optimizers import Optimizer
-from dgvf_agents.core.ppo import Clipping, GeneralizedAdvantages
-from dgvf_agents.core.targets import TargetRule
+from dgvf_agents.core.ppo import Clipping
 from dgvf_agents.core.tasks import AuxiliaryTask, GVFTask
 from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
 from dgvf_agents.execution.update_functions import UpdateFunctions
@@ -208,15 +207,12 @@ class DGVFPPO(DiscoveryAlgorithm):
                 stacklevel=2,
             )
 
-    def _targets(self) -> TargetRule:
-        return GeneralizedAdvantages()
-
     def _act(self, functions: UpdateFunctions) -> Act:
         """Acts as Stable-Baselines3's PPO does: by the policy itself, and PyTorch's random number generator."""
 
         def act(theta: Params, observations: Observations, drawn: Tensor) -> SampledActions:
-            actions, _, log_probs = self.policy(observations)
-            return SampledActions(actions, log_probs)
+            actions = self.policy.get_distribution(observations).get_actions()
+            return SampledActions(actions.reshape(-1, *self.action_space.shape))  # type: ignore[misc]
 
         return act
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -31,6 +31,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, Packing
+from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import Iteration, SingleLearner, UnrollState, ends_at, like
 
 
@@ -165,13 +166,10 @@ class PPOLearner(SingleLearner):
         """A step as PyTorch's optimizer takes it."""
         state = InnerState({KEY: state.theta[KEY].detach().requires_grad_()}, state.optimizer)
         targets = None if asked is None else asked.targets
-        rule, clipping = replace(self._rule, optimizer=self._rule.optimizer.plain), self.ppo.clipping
-        after, metrics, norm = self._update(rule, state, targets, (evaluation, index, rate, clipping), False)
-        return after, metrics, norm
+        return self._update(state, targets, (evaluation, index, rate, self.ppo.clipping), False)
 
     def _update(
         self,
-        rule: UpdateRule,
         state: InnerState,
         targets: Tensor | None,
         given: tuple[Evaluation, Tensor, Tensor, Clipping],
@@ -179,34 +177,45 @@ class PPOLearner(SingleLearner):
     ) -> tuple[InnerState, StepMetrics, Tensor]:
         """A gradient step, and the norm of its gradient; packed."""
         evaluation, index, rate, clipping = given
-        packing, theta = self._functions.packed.theta, state.theta[KEY]
+        rule, packing, theta = self._rule, self._functions.packed.theta, state.theta[KEY]
         batch = minibatch(evaluation, index)
         named, metrics = step_gradient(rule, packing.unpack(state.theta), targets, batch, clipping, differentiable)
         with torch.set_grad_enabled(differentiable):
             gradient = packing.pack(named)
-            scale = self._scale(rule, packing)
+            scale = self._scale
             if scale is not None:
                 gradient = {KEY: gradient[KEY] * (scale != 0)}
             norm, maximum = global_norm(gradient), rule.numbers.max_grad_norm
             if maximum is not None:
                 gradient = clip_by_global_norm(gradient, maximum)
-            layout = Packing(rule.optimizer.init(state.theta))
-            statistics = layout.unpack(state.optimizer[KEY])
-            after, statistics = rule.optimizer.step(state.theta, gradient, statistics, rate)
+            optimizer = rule.optimizer if differentiable else rule.optimizer.plain
+            statistics = self._layout.unpack(state.optimizer[KEY])
+            after, statistics = optimizer.step(state.theta, gradient, statistics, rate)
             if scale is not None:
                 after = {KEY: theta + scale * (after[KEY] - theta)}
-            return InnerState(after, {KEY: layout.pack(statistics)}), metrics, norm.detach()
+            return InnerState(after, {KEY: self._layout.pack(statistics)}), metrics, norm.detach()
 
-    def _scale(self, rule: UpdateRule, packing: Packing) -> Tensor | None:
+    def set_functions(self, functions: UpdateFunctions) -> None:
+        super().set_functions(functions)
+        self.__dict__.pop("_scale", None)
+
+    @cached_property
+    def _layout(self) -> Packing:
+        """Of the optimizer's statistics of one vector θ, which are those of named parameters, one after another."""
+        return Packing(self._rule.optimizer.init(self._state.theta))
+
+    @cached_property
+    def _scale(self) -> Tensor | None:
         """Of each parameter's step: `head_rate` for heads, 0 for what is frozen; `None` where all are 1."""
-        frozen = rule.network.frozen
-        if rule.head_rate == 1.0 and not frozen:
+        rule, theta = self._rule, self.theta
+        if rule.head_rate == 1.0 and not rule.network.frozen:
             return None
-        theta = self.theta
         encoder, _ = rule.network.split(theta)
         own = {name: 1.0 if name in encoder or name.startswith("answers.") else rule.head_rate for name in theta}
-        own |= dict.fromkeys(frozen, 0.0)
-        return packing.pack({name: torch.full_like(value, own[name]) for name, value in theta.items()})[KEY]
+        own |= dict.fromkeys(rule.network.frozen, 0.0)
+        return self._functions.packed.theta.pack({name: torch.full_like(v, own[name]) for name, v in theta.items()})[
+            KEY
+        ]
 
     def _meta_gradient(self, unroll: _Unroll, following: Evaluation) -> Params:
         """∇_η of the meta-loss on the rollout that θ_N generated, back through the recorded steps; packed."""
@@ -241,7 +250,7 @@ class PPOLearner(SingleLearner):
         )
 
     def _differentiable_update(self, given: Any, state: InnerState, targets: Tensor) -> InnerState:
-        return self._update(self._rule, state, targets, given, True)[0]
+        return self._update(state, targets, given, True)[0]
 
     @property
     def unroll_updates(self) -> int:

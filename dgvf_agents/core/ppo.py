@@ -11,36 +11,21 @@ Minibatches are rollouts `[1, N]`. The conventions are `dgvf_agents.core.inner_u
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from dgvf_agents.core.inner_update import UpdateRule, next_features, weighted_answers
 from dgvf_agents.core.losses import regression_loss
 from dgvf_agents.core.optimizers import global_norm
-from dgvf_agents.core.returns import lambda_returns, per_step_discounts
-from dgvf_agents.core.targets import TargetInputs, TargetRule, Targets
+from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
 
 CHUNK = 4096
 """Steps that networks evaluate at once where no minibatch says how many."""
-
-
-@final
-@dataclass(frozen=True)
-class GeneralizedAdvantages(TargetRule):
-    """λ-returns. Rollouts have the log-probabilities of the policy that acted, which PPO's ratios compare with."""
-
-    off_policy = True
-
-    def targets(self, inputs: TargetInputs, lambda_: float) -> Targets:
-        rewards, discounts, values, bootstraps, segment_end, _ = inputs
-        returns = lambda_returns(rewards, discounts, values, bootstraps, segment_end, lambda_)
-        return Targets(returns, returns - values)
 
 
 class Clipping(NamedTuple):
@@ -104,6 +89,8 @@ class Evaluation(NamedTuple):
     """A rollout, as the θ that generated it evaluates it. Everything is constant in later steps."""
 
     rollout: Rollout
+    log_probs: Float[Tensor, "T B"]
+    """`[T, B]`: log π_old(a_t|x_t)."""
     values: Float[Tensor, "T B"]
     """`[T, B]`: v(x_t)."""
     returns: Float[Tensor, "T B"]
@@ -135,6 +122,7 @@ def evaluate(rule: UpdateRule, theta: Params, rollout: Rollout) -> Evaluation:
     features = _in_chunks(lambda part: network.encode(own, part, batch_dims=1), rollout.observations, 2)
     last = map_observations(lambda o: o.flatten(0, 1)[rollout.bootstrap_index], rollout.next_observations)
     ends = _in_chunks(lambda part: network.encode(own, part, batch_dims=1), last, 1)
+    log_probs = rule.distribution.log_prob(network.policy_outputs(theta, features), rollout.actions)
     values = network.values(theta, features)
     following = _following(values, network.values(theta, ends), rollout)
     discounts = per_step_discounts(float(rule.numbers.gamma), rollout.terminated, values.dtype)
@@ -142,7 +130,7 @@ def evaluate(rule: UpdateRule, theta: Params, rollout: Rollout) -> Evaluation:
     answers = _following(network.answer(theta, features), network.answer(theta, ends), rollout)
     shared = rule.task.reads_features
     inputs = next_features(features, ends, rollout) if shared else rollout.next_observations
-    return Evaluation(rollout, values, returns, returns - values, answers, inputs)
+    return Evaluation(rollout, log_probs, values, returns, returns - values, answers, inputs)
 
 
 def _following(estimates: Tensor, ends: Tensor, rollout: Rollout) -> Tensor:
@@ -235,13 +223,35 @@ def gradient_in_eta(
 class Minibatch(NamedTuple):
     """N steps of a rollout."""
 
-    steps: Rollout
-    """As a rollout `[1, N]`, each step of which is followed by its own next observation."""
+    evaluation: Evaluation
+    """Of the whole rollout."""
+    index: Int[Tensor, " N"]
+    """`[N]` integer: flat indices t·B + b in it."""
+    observations: Observations
+    """`[1, N, *obs]`: o_t."""
+    actions: Shaped[Tensor, "1 N *action"]
+    log_probs: Float[Tensor, "1 N"]
     values: Float[Tensor, "1 N"]
     returns: Float[Tensor, "1 N"]
     advantages: Float[Tensor, "1 N"]
-    index: Int[Tensor, " N"]
-    """`[N]` integer: flat indices t·B + b in the rollout."""
+
+    def taken(self, values: Tensor) -> Tensor:
+        """The minibatch's `[1, N, ...]` of values `[T, B, ...]`."""
+        return values.flatten(0, 1)[self.index][None]
+
+    @property
+    def steps(self) -> Rollout:
+        """As a rollout `[1, N]`, each step of which is followed by its own next observation."""
+        count, rollout = torch.arange(len(self.index), device=self.index.device), self.evaluation.rollout
+        names = ("rewards", "terminated", "truncated")
+        return rollout._replace(
+            observations=self.observations,
+            actions=self.actions,
+            next_observations=map_observations(self.taken, rollout.next_observations),
+            bootstrap_index=count,
+            bootstrap_slot=count[None],
+            **{name: self.taken(getattr(rollout, name)) for name in names},
+        )
 
 
 def minibatch(evaluation: Evaluation, index: Int[Tensor, " N"] | None = None) -> Minibatch:
@@ -253,18 +263,8 @@ def minibatch(evaluation: Evaluation, index: Int[Tensor, " N"] | None = None) ->
     def taken(values: Tensor) -> Tensor:
         return values.flatten(0, 1)[index][None]
 
-    count = torch.arange(len(index), device=index.device)
-    steps = rollout._replace(
-        observations=map_observations(taken, rollout.observations),
-        next_observations=map_observations(taken, rollout.next_observations),
-        bootstrap_index=count,
-        bootstrap_slot=count[None],
-        **{name: taken(getattr(rollout, name)) for name in _OF_STEPS},
-    )
-    return Minibatch(steps, *(taken(getattr(evaluation, n)) for n in ("values", "returns", "advantages")), index)
-
-
-_OF_STEPS = ("actions", "rewards", "terminated", "truncated", "behavior_log_probs")
+    parts = rollout.actions, evaluation.log_probs, evaluation.values, evaluation.returns, evaluation.advantages
+    return Minibatch(evaluation, index, map_observations(taken, rollout.observations), *map(taken, parts))
 
 
 class ClippedLoss(NamedTuple):
@@ -299,20 +299,20 @@ def clipped_loss(
         batch: of N steps.
         clipping: ε.
     """
-    numbers, steps = rule.numbers, batch.steps
+    numbers, rollout = rule.numbers, batch.evaluation.rollout
     outputs, values = rule.network.policy_outputs(heads, features, held), rule.network.values(heads, features)
     advantages = batch.advantages
     if rule.normalize_advantage and advantages.numel() > 1:
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    log_ratio = rule.distribution.log_prob(outputs, steps.actions) - steps.behavior_log_probs
+    log_ratio = rule.distribution.log_prob(outputs, batch.actions) - batch.log_probs
     ratio = torch.exp(log_ratio)
     bounded = torch.clamp(ratio, 1.0 - clipping.policy, 1.0 + clipping.policy)
     policy = -torch.minimum(advantages * ratio, advantages * bounded).mean()
     if clipping.value is not None:
         values = batch.values + torch.clamp(values - batch.values, -clipping.value, clipping.value)
     value = ((batch.returns - values) ** 2).mean()
-    entropy = rule.distribution.entropy(outputs, steps.actions).mean()
-    weight = numbers.ent_coef if steps.entropy_weight is None else steps.entropy_weight
+    entropy = rule.distribution.entropy(outputs, batch.actions).mean()
+    weight = numbers.ent_coef if rollout.entropy_weight is None else rollout.entropy_weight
     with torch.no_grad():
         kl = (ratio - 1.0 - log_ratio).mean()
         clipped = ((ratio - 1.0).abs() > clipping.policy).to(ratio.dtype).mean()
@@ -356,7 +356,8 @@ def step_gradient(
     """
     encoder, heads = rule.network.split(theta)
     main_heads = {name: value for name, value in heads.items() if not name.startswith("answers.")}
-    features = rule.network.encode({**encoder, **batch.steps.statistics}, batch.steps.observations, training=True)
+    rollout = batch.evaluation.rollout
+    features = rule.network.encode({**encoder, **rollout.statistics}, batch.observations, training=True)
     joint = rule.encoder_mode == "joint"
     if joint and not rule.task.num_answers:  # one backward pass is enough
         loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
@@ -372,7 +373,7 @@ def step_gradient(
     answer_head = {name: value for name, value in heads.items() if name not in main_heads}
     of_answers = _grad(answer_loss, {**answer_head, "": y}, differentiable)
     main, auxiliary = of_main.pop(""), of_answers.pop("")
-    weight, weighted = weighted_answers(rule, main, auxiliary, batch.steps.auxiliary_coefficient)
+    weight, weighted = weighted_answers(rule, main, auxiliary, rollout.auxiliary_coefficient)
     of_features = weighted + main if joint else weighted
     gradient = {**of_main, **{name: weight * value for name, value in of_answers.items()}}
     if encoder:
@@ -400,13 +401,13 @@ def _answer_loss(
 ) -> Float[Tensor, ""]:
     answers = rule.network.answer(theta, features)
     if targets is not None:
-        return regression_loss(answers, targets.flatten(0, 1)[batch.index][None])
-    bootstraps = torch.zeros_like(answers)
+        return regression_loss(answers, batch.taken(targets))
+    bootstraps, steps = torch.zeros_like(answers), batch.steps
     if rule.task.needs_final_observation:
         with torch.no_grad():
-            own = {**theta, **batch.steps.statistics}
-            bootstraps = rule.network.answer(theta, rule.network.encode(own, batch.steps.next_observations))
-    return rule.task.loss(answers, bootstraps, {}, batch.steps)
+            own = {**theta, **steps.statistics}
+            bootstraps = rule.network.answer(theta, rule.network.encode(own, steps.next_observations))
+    return rule.task.loss(answers, bootstraps, {}, steps)
 
 
 def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxiliary: Tensor) -> StepMetrics:
@@ -426,7 +427,7 @@ def meta_loss_gradient(
     leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
     with torch.enable_grad():
         encoder, heads = rule.network.split(leaves)
-        own = {**encoder, **batch.steps.statistics}
-        features = rule.network.encode(own, batch.steps.observations, training=True)
+        own = {**encoder, **batch.evaluation.rollout.statistics}
+        features = rule.network.encode(own, batch.observations, training=True)
         loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
         return _grad(loss.total, leaves, False), loss.total.detach()

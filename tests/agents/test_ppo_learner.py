@@ -1,0 +1,291 @@
+"""PPO's learner against a transcription of the iteration, and its meta-gradient against central differences of that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
+from dgvf_agents.core.distributions import Categorical
+from dgvf_agents.core.inner_update import Numbers, UpdateRule
+from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
+from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
+from dgvf_agents.core.ppo import Clipping, scan_of
+from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.execution.compiling import Compilation
+from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.learner import MetaSettings
+from tests.core_oracles import (
+    Rule,
+    Statistics,
+    alive,
+    encode,
+    head,
+    optimizer_step,
+    slow_lambda_returns,
+    squared_error,
+)
+from tests.random_rollouts import random_rollout
+
+pytestmark = pytest.mark.usefixtures("double_precision")
+
+L, RATE, GAMMA, LAMBDA, COEFFICIENT, MAX_NORM = 3, 0.05, 0.9, 0.8, 0.7, 0.2
+PPO = PPOSettings(batch_size=5, n_epochs=2, clipping=Clipping(0.05, 0.03), answer_lambda=0.6)
+
+
+def double(tree: Any) -> Any:
+    return tree_map_only(Tensor, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, tree)
+
+
+ROLLOUTS = [double(random_rollout(seed)) for seed in range(3)]
+
+
+def learner(optimizer: Optimizer | None = None, learns: bool = False, task: Any = None, **changes: Any) -> PPOLearner:
+    """A learner of five observations, three actions and three questions, the same at every call."""
+    torch.manual_seed(0)
+    encoder = MLPEncoder(5, (4,))
+    questions = QuestionNetwork(encoder, encoder.features, 3, learns).double()
+    made = task or DiscoveredGVFs(questions, None if learns else 0.9)
+    encoder = MLPEncoder(5, (6,))
+    network = AgentNetwork(encoder, encoder.features, 3, made.num_answers).double()
+    meta = {name: changes.pop(name) for name in ("objective", "horizon") if name in changes}
+    numbers = Numbers(GAMMA, 0.5, 0.01, COEFFICIENT, MAX_NORM)
+    settings = {"gae_lambda": LAMBDA, "normalize_advantage": True, **changes}
+    rule = UpdateRule(network, Categorical(3), made, optimizer or SGD(), numbers, **settings)
+    theta, eta = network.params(), made.initial_meta_params()
+    functions = UpdateFunctions(rule, eta, Compilation(False))
+    meta_settings = MetaSettings(L, meta_max_grad_norm=np.inf, meta_skip_norm=np.inf, **meta)
+    statistics = rule.optimizer.init(theta)
+    made_learner = PPOLearner(functions, theta, statistics, eta, discovers=made.discovers, settings=meta_settings)
+    made_learner.ppo = PPO
+    return made_learner
+
+
+# --- the transcription ------------------------------------------------------------------------------------------------
+
+
+class Batch(NamedTuple):
+    """A rollout as the policy that generated it evaluates it; steps follow each other by environment, then time."""
+
+    observations: Tensor
+    actions: Tensor
+    log_probs: Tensor
+    values: Tensor
+    returns: Tensor
+
+    def rows(self, index: Any) -> Batch:
+        return Batch(*(part[index] for part in self))
+
+
+def by_env(values: Tensor) -> Tensor:
+    return values.transpose(0, 1).flatten(0, 1)
+
+
+def evaluated(theta: Params, rollout: Rollout) -> Batch:
+    x, after = encode(theta, rollout.observations), encode(theta, rollout.next_observations)
+    values, following = (head(theta, "value", features)[..., 0] for features in (x, after))
+    discounts = GAMMA * alive(rollout)
+    returns = slow_lambda_returns(rollout.rewards, discounts, values, following, rollout.segment_end, LAMBDA)
+    log_probs = torch.log_softmax(head(theta, "policy", x), -1).gather(-1, rollout.actions[..., None])[..., 0]
+    return Batch(*(by_env(part) for part in (rollout.observations, rollout.actions, log_probs, values, returns)))
+
+
+def answer_targets(theta: Params, eta: Params, rollout: Rollout, discount: float | None) -> Tensor:
+    x = encode(eta, rollout.next_observations)
+    u = torch.arctan(head(eta, "cumulants", x))
+    gammas = torch.full_like(u, discount) if discount is not None else torch.sigmoid(head(eta, "discounts", x))
+    gammas = gammas * alive(rollout)[..., None]
+    answers, after = (
+        head(theta, "answers", encode(theta, o)) for o in (rollout.observations, rollout.next_observations)
+    )
+    each = [
+        slow_lambda_returns(
+            u[..., i], gammas[..., i], answers[..., i], after[..., i], rollout.segment_end, PPO.answer_lambda
+        )
+        for i in range(u.shape[-1])
+    ]
+    return by_env(torch.stack(each, -1))
+
+
+def ppo_loss(theta: Params, x: Tensor, batch: Batch) -> Tensor:
+    log_policy = torch.log_softmax(head(theta, "policy", x), -1)
+    advantages = batch.returns - batch.values
+    advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
+    ratio = torch.exp(log_policy.gather(-1, batch.actions[:, None])[:, 0] - batch.log_probs)
+    clip, value_clip = PPO.clipping
+    assert value_clip is not None
+    surrogate = torch.minimum(ratio * advantages, ratio.clamp(1 - clip, 1 + clip) * advantages)
+    v = batch.values + (head(theta, "value", x)[:, 0] - batch.values).clamp(-value_clip, value_clip)
+    entropy = -(log_policy.exp() * log_policy).sum(-1)
+    return (-surrogate + 0.5 * (batch.returns - v) ** 2 - 0.01 * entropy).mean()
+
+
+def gradient(theta: Params, batch: Batch, targets: Tensor, joint: bool) -> Params:
+    """Of the loss on a minibatch, clipped."""
+    leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
+    x = encode(leaves, batch.observations[None])[0]
+    answers = 0.5 * squared_error(head(leaves, "answers", x)[None], targets[None])
+    loss = ppo_loss(leaves, x if joint else x.detach(), batch) + COEFFICIENT * answers
+    gradients = torch.autograd.grad(loss, list(leaves.values()))
+    norm = torch.sqrt(sum((g**2).sum() for g in gradients))  # type: ignore[arg-type]
+    return {name: g * min(1.0, MAX_NORM / float(norm)) for name, g in zip(theta, gradients, strict=True)}
+
+
+def orders(seed: int, count: int) -> list[np.ndarray]:
+    """The minibatches of an iteration."""
+    random = np.random.RandomState(seed)
+    epochs = [random.permutation(count) for _ in range(PPO.n_epochs)]
+    return [epoch[i : i + PPO.batch_size] for epoch in epochs for i in range(0, count, PPO.batch_size)]
+
+
+def meta_loss(
+    start: tuple[Params, Statistics],
+    rule: Rule,
+    batches: list[tuple[Batch, Tensor]],
+    following: Rollout | Batch,
+    joint: bool,
+    sums: bool,
+) -> tuple[float, tuple[Params, Statistics]]:
+    """Take the steps; then PPO's loss of the following batch at their end, or the sum of it after each."""
+    theta, statistics = start
+    states = []
+    for batch, targets in batches:
+        theta, statistics = optimizer_step(rule, theta, gradient(theta, batch, targets, joint), statistics)
+        states.append(theta)
+    if isinstance(following, Rollout):
+        return 0.0, (theta, statistics)
+    scored = states if sums else states[-1:]
+    losses = [ppo_loss(one, encode(one, following.observations[None])[0], following) for one in scored]
+    return float(sum(losses)), (theta, statistics)
+
+
+KINDS: dict[str, tuple[Optimizer, Rule]] = {
+    "sgd": (SGD(), Rule("sgd", RATE)),
+    "rmsprop": (RMSProp(0.6, 1e-2), Rule("rmsprop", RATE)),
+}
+
+
+@pytest.mark.parametrize("sums", [True, False])
+@pytest.mark.parametrize(
+    ("kind", "joint", "learns"), [("sgd", True, False), ("rmsprop", False, True), ("rmsprop", True, True)]
+)
+def test_meta_gradients_are_central_differences_of_the_iteration(
+    kind: str, joint: bool, learns: bool, sums: bool
+) -> None:
+    optimizer, rule = KINDS[kind]
+    mode: Any = "joint" if joint else "auxiliary"
+    objective: Any = "sum" if sums else "end"
+    tested = learner(optimizer, learns, encoder_mode=mode, objective=objective)
+    theta, eta, discount = tested.theta, tested.eta, None if learns else 0.9
+    np.random.seed(7)  # noqa: NPY002
+    tested.step(ROLLOUTS[0], RATE, 0.0)
+
+    batch, targets = evaluated(theta, ROLLOUTS[0]), answer_targets(theta, eta, ROLLOUTS[0], discount)
+    indices = orders(7, len(batch.values))
+    zeros = {name: torch.zeros_like(value) for name, value in theta.items()}
+    steps = [(batch.rows(index), targets[index]) for index in indices]
+    _, start = meta_loss((theta, Statistics(0, zeros, zeros)), rule, steps[:-L], ROLLOUTS[1], joint, sums)
+    _, end = meta_loss(start, rule, steps[-L:], ROLLOUTS[1], joint, sums)
+    torch.testing.assert_close(tested.theta, end[0], rtol=1e-10, atol=1e-12)
+
+    def value(moved: Params) -> float:
+        asked = answer_targets(theta, moved, ROLLOUTS[0], discount)
+        given = [(batch.rows(index), asked[index]) for index in indices[-L:]]
+        return meta_loss(start, rule, given, evaluated(end[0], ROLLOUTS[1]), joint, sums)[0]
+
+    tested.step(ROLLOUTS[1], RATE, 0.0)
+    moments = tested.meta_optimizer_state["state"][0]["exp_avg"] / 0.1
+    sizes = [tensor.numel() for tensor in eta.values()]
+    found = dict(zip(eta, moments.split(sizes), strict=True))
+    for name in eta:
+        for i in range(0, eta[name].numel(), 3):
+            sides = []
+            for sign in (1, -1):
+                moved = {key: tensor.clone() for key, tensor in eta.items()}
+                moved[name].view(-1)[i] += sign * 1e-5
+                sides.append(value(moved))
+            assert float(found[name][i]) == pytest.approx((sides[0] - sides[1]) / 2e-5, rel=2e-5, abs=1e-10), name
+    assert tested.meta_loss is not None
+    assert float(tested.meta_loss) == pytest.approx(value(eta), rel=1e-10)
+
+
+def test_conventions_agree_where_both_losses_train_the_encoder_with_fixed_weight() -> None:
+    def meta_gradient(**changes: Any) -> Tensor:
+        tested = learner(RMSProp(0.6, 1e-2), **changes)
+        for number, rollout in enumerate(ROLLOUTS[:2]):
+            np.random.seed(number)  # noqa: NPY002
+            tested.step(rollout, RATE, 0.0)
+        return tested.meta_optimizer_state["state"][0]["exp_avg"]
+
+    exact = meta_gradient(encoder_mode="joint", convention="exact")
+    torch.testing.assert_close(meta_gradient(encoder_mode="joint", convention="surrogate"), exact)
+    exact = meta_gradient(encoder_mode="auxiliary", convention="exact")
+    assert not torch.allclose(meta_gradient(encoder_mode="auxiliary", convention="surrogate"), exact)
+    myopic = meta_gradient(encoder_mode="auxiliary", convention="exact", horizon="myopic")
+    assert not torch.allclose(myopic, exact)
+
+
+@pytest.mark.parametrize("weighting", ["fixed", "gradient-norm"])
+def test_learning_goes_on_from_its_state_bitwise(weighting: Any) -> None:
+    def at(number: int) -> PPOLearner:
+        one = learner(Adam(), learns=True, auxiliary_weighting=weighting)
+        for i in range(number):
+            np.random.seed(i)  # noqa: NPY002
+            one.step(ROLLOUTS[i], RATE, RATE)
+        return one
+
+    resumed = learner(Adam(), learns=True, auxiliary_weighting=weighting)
+    resumed.set_state(at(2).get_state())
+    assert resumed.unroll_updates == L
+    np.random.seed(2)  # noqa: NPY002
+    resumed.step(ROLLOUTS[2], RATE, RATE)
+    whole = at(3)
+    torch.testing.assert_close(resumed.theta, whole.theta, rtol=0.0, atol=0.0)
+    torch.testing.assert_close(resumed.eta, whole.eta, rtol=0.0, atol=0.0)
+    assert resumed.meta_updates == whole.meta_updates == 2
+
+
+def test_an_iteration_ends_before_a_step_that_went_too_far() -> None:
+    tested = learner(SGD(), task=RewardPrediction(), encoder_mode="joint")
+    tested.ppo = replace(PPO, target_kl=1e-5, n_epochs=50)
+    tested.step(ROLLOUTS[0], RATE, 0.0)
+    assert tested.kl is not None
+    assert 0 < tested.updates < 50 * 3
+    assert tested.epochs == tested.updates // 3 + 1
+
+
+def test_frozen_parameters_stay_and_heads_have_their_rate() -> None:
+    def moved(**changes: Any) -> Params:
+        one = learner(SGD(), encoder_mode="joint", **changes)
+        one.ppo = replace(PPO, n_epochs=1, batch_size=12)
+        before = one.theta
+        one.step(ROLLOUTS[0], RATE, 0.0)
+        return {name: value - before[name] for name, value in one.theta.items()}
+
+    usual, slow = moved(), moved(head_rate=0.25)
+    for name, step in usual.items():
+        rate = 0.25 if name.startswith(("policy", "value")) else 1.0
+        torch.testing.assert_close(slow[name], rate * step)
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.7, 1.0])
+def test_a_scan_is_the_lambda_return_with_its_derivative(lambda_: float) -> None:
+    rollout = ROLLOUTS[0]
+    rewards = rollout.rewards.clone().requires_grad_()
+    values, ends = torch.randn(4, 3), torch.randn(4, 3)
+    following = torch.where(rollout.segment_end, ends, torch.cat([values[1:], ends[-1:]]))
+    discounts = GAMMA * alive(rollout)
+    scan = scan_of(rollout.rewards, discounts, following, rollout.segment_end, lambda_)
+    expected = slow_lambda_returns(rewards, discounts, values, ends, rollout.segment_end, lambda_)
+    torch.testing.assert_close(scan.forward(), expected)
+    cotangents = torch.randn(4, 3)
+    torch.testing.assert_close(
+        scan.backward(cotangents), torch.autograd.grad((expected * cotangents).sum(), rewards)[0]
+    )

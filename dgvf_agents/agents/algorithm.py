@@ -121,7 +121,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     _source: ExperienceSource  # of the next rollout: the collector, unless others act
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
     _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
-    _rollout: Rollout | None = None
     _stored_training: TrainingState | None = None  # of a model loaded without environment
     _stored_log: dict[str, Any] | None = None  # until there is a logger
 
@@ -269,7 +268,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return None if norm is None else norm_for_means(norm, self._samples_per_unit)
 
     def _update_functions(self, eta: Params) -> UpdateFunctions:
-        """The inner update and the meta-loss, of the attributes as they are now."""
+        """Functions of the attributes as they are now."""
         rule = UpdateRule(
             network=self._functions,
             distribution=self._distribution,

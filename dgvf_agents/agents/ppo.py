@@ -51,7 +51,13 @@ class DGVFPPO(DiscoveryAlgorithm):
     """
 
     learner: PPOLearner
-
+    batch_size: int
+    n_epochs: int
+    clip_range: float | Schedule
+    clip_range_vf: float | None
+    normalize_advantage: bool
+    target_kl: float | None
+    answer_lambda: float | None
     _learner_class = PPOLearner
 
     def __init__(

@@ -56,7 +56,7 @@ class _Step(NamedTuple):
     """A gradient step, recorded for the meta-gradient."""
 
     before: InnerState
-    index: Tensor
+    indices: Tensor
     random_state: list[Tensor]
 
 
@@ -158,7 +158,7 @@ class PPOLearner(SingleLearner):
         packing = self._functions.packed.theta
         before, _ = self._rule.network.split(packing.unpack(start.theta))
         step = relative_step(before, self.theta)
-        return InnerMetrics(*losses, norm, evaluation.explained_variance, main, auxiliary, step)
+        return InnerMetrics(*losses, norm, evaluation.explained_variance, main, auxiliary, step)  # type: ignore[call-arg]
 
     def _stepped(
         self, state: InnerState, evaluation: Evaluation, asked: AnswerTargets | None, index: Tensor, rate: Tensor
@@ -235,7 +235,7 @@ class PPOLearner(SingleLearner):
                 adjoint[0] = adjoint[0] + packed.theta.pack(of_theta)[KEY]
                 loss = loss + value
             set_random_state(self._device, step.random_state)
-            given = unroll.evaluation, step.index, unroll.rate, unroll.clipping
+            given = unroll.evaluation, step.indices, unroll.rate, unroll.clipping
             function = partial(self._differentiable_update, given)
             _, pull_back = vjp(function, (step.before, unroll.asked.targets), 2)
             *adjoint, cotangents = pull_back(adjoint, [*(0.0 for _ in adjoint), cotangents])  # type: ignore[assignment]
@@ -275,7 +275,7 @@ class PPOLearner(SingleLearner):
             [step.random_state for step in last.steps],
             Iteration(
                 self._functions.packed.theta.unpack(last.behavior),
-                [step.index for step in last.steps],
+                [step.indices for step in last.steps],
                 list(last.clipping),
             ),
         )

@@ -8,14 +8,14 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args
 
 import tyro
 from rich.console import Console
 from rich.markup import escape
 
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
-from dgvf_agents.options import AtariMethod, AtariRules, Method, World
+from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, World
 from dgvf_agents.train.config import (
     ATARI_METHODS,
     METHODS,
@@ -89,7 +89,10 @@ def train(given: Sequence[str]) -> None:
     if world == "own" and rest and not rest[0].startswith("-"):
         env, *rest = rest
         method = chosen(rest.pop(0), ATARI_METHODS, f"{prog} {env}") if rest and rest[0][0] != "-" else "discovered"
-        command, where = _on_world(own_config(env, method)), env
+        algorithm = chosen(
+            _given(rest, "--algorithm") or "a2c", get_args(Algorithm), f"{prog} {env} {method} --algorithm"
+        )
+        command, where = _on_world(own_config(env, method, cast(Algorithm, algorithm))), env
         tyro.cli(command, prog=f"{prog} {env} {method}", args=rest, description=f"Train {method} on {env}.")
         return
     if world == "own":
@@ -110,6 +113,15 @@ def train(given: Sequence[str]) -> None:
         config = preset(cast(World, world), cast(Method, method))
         command, where = _on_world(config), config.env
     tyro.cli(command, prog=f"{prog} {method}", args=rest, description=f"Train {method} on {where}.")
+
+
+def _given(rest: Sequence[str], option: str) -> str | None:
+    """The value of an option, before the others are parsed."""
+    for argument, following in zip(rest, [*rest[1:], ""], strict=True):
+        name, _, value = argument.partition("=")
+        if name == option:
+            return value or following
+    return None
 
 
 def _own(

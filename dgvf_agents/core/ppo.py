@@ -11,6 +11,8 @@ Minibatches are rollouts `[1, N]`. The conventions are `dgvf_agents.core.inner_u
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -22,7 +24,7 @@ from dgvf_agents.core.losses import regression_loss
 from dgvf_agents.core.optimizers import global_norm
 from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.core.types import Observations, Params, Rollout, map_observations
+from dgvf_agents.core.types import Observations, Params, Rollout, batch_shape, map_observations
 
 CHUNK = 4096
 """Steps that networks evaluate at once where no minibatch says how many."""
@@ -143,11 +145,14 @@ def _following(estimates: Tensor, ends: Tensor, rollout: Rollout) -> Tensor:
 def _in_chunks(function: Any, inputs: Observations, batch_dims: int) -> Tensor:
     """A function of `[N, *obs]` applied to `[*batch, *obs]`, `CHUNK` rows at a time."""
     flat = map_observations(lambda tensor: tensor.flatten(0, batch_dims - 1), inputs)
-    some = next(iter(inputs.values())) if isinstance(inputs, dict) else inputs
-    shape = some.shape[:batch_dims]
-    starts = range(0, shape.numel(), CHUNK)
-    parts = [function(map_observations(lambda tensor, i=i: tensor[i : i + CHUNK], flat)) for i in starts]
-    return torch.cat(parts).unflatten(0, shape)
+    shape = batch_shape(inputs, batch_dims)
+    return torch.cat([function(part) for part in _chunks(flat, math.prod(shape))]).unflatten(0, shape)
+
+
+def _chunks(rows: Observations, count: int) -> list[Observations]:
+    """At most `CHUNK` rows each."""
+    starts = range(0, count, CHUNK)
+    return [map_observations(partial(torch.narrow, dim=0, start=i, length=min(CHUNK, count - i)), rows) for i in starts]
 
 
 class AnswerTargets(NamedTuple):
@@ -182,9 +187,9 @@ def answer_targets(task: GVFTask, eta: Params, evaluation: Evaluation, lambda_: 
 def _windows(task: GVFTask, evaluation: Evaluation) -> list[Observations]:
     """The question network's inputs, `[1, N, ...]` with at most `CHUNK` steps each."""
     windows = task.windows(evaluation.rollout._replace(next_observations=evaluation.next_inputs))
-    flat = map_observations(lambda tensor: tensor.flatten(0, 1)[None], windows)
-    steps = range(0, evaluation.values.numel(), CHUNK)
-    return [map_observations(lambda tensor, i=i: tensor[:, i : i + CHUNK], flat) for i in steps]
+    flat = map_observations(lambda tensor: tensor.flatten(0, 1), windows)
+    chunks = _chunks(flat, evaluation.values.numel())
+    return [map_observations(lambda tensor: tensor[None], chunk) for chunk in chunks]
 
 
 def gradient_in_eta(
@@ -225,7 +230,7 @@ class Minibatch(NamedTuple):
 
     evaluation: Evaluation
     """Of the whole rollout."""
-    index: Int[Tensor, " N"]
+    indices: Int[Tensor, " N"]
     """`[N]` integer: flat indices t·B + b in it."""
     observations: Observations
     """`[1, N, *obs]`: o_t."""
@@ -237,34 +242,35 @@ class Minibatch(NamedTuple):
 
     def taken(self, values: Tensor) -> Tensor:
         """The minibatch's `[1, N, ...]` of values `[T, B, ...]`."""
-        return values.flatten(0, 1)[self.index][None]
+        return values.flatten(0, 1)[self.indices][None]
 
     @property
     def steps(self) -> Rollout:
         """As a rollout `[1, N]`, each step of which is followed by its own next observation."""
-        count, rollout = torch.arange(len(self.index), device=self.index.device), self.evaluation.rollout
-        names = ("rewards", "terminated", "truncated")
+        count, rollout = torch.arange(len(self.indices), device=self.indices.device), self.evaluation.rollout
         return rollout._replace(
             observations=self.observations,
             actions=self.actions,
             next_observations=map_observations(self.taken, rollout.next_observations),
             bootstrap_index=count,
             bootstrap_slot=count[None],
-            **{name: self.taken(getattr(rollout, name)) for name in names},
+            rewards=self.taken(rollout.rewards),
+            terminated=self.taken(rollout.terminated),
+            truncated=self.taken(rollout.truncated),
         )
 
 
-def minibatch(evaluation: Evaluation, index: Int[Tensor, " N"] | None = None) -> Minibatch:
+def minibatch(evaluation: Evaluation, indices: Int[Tensor, " N"] | None = None) -> Minibatch:
     """The steps of a rollout with these flat indices t·B + b; `None`: all."""
     rollout = evaluation.rollout
-    if index is None:
-        index = torch.arange(rollout.rewards.numel(), device=rollout.rewards.device)
+    if indices is None:
+        indices = torch.arange(rollout.rewards.numel(), device=rollout.rewards.device)
 
     def taken(values: Tensor) -> Tensor:
-        return values.flatten(0, 1)[index][None]
+        return values.flatten(0, 1)[indices][None]
 
     parts = rollout.actions, evaluation.log_probs, evaluation.values, evaluation.returns, evaluation.advantages
-    return Minibatch(evaluation, index, map_observations(taken, rollout.observations), *map(taken, parts))
+    return Minibatch(evaluation, indices, map_observations(taken, rollout.observations), *map(taken, parts))
 
 
 class ClippedLoss(NamedTuple):

@@ -56,7 +56,7 @@ class OwnTask:
                 Stable-Baselines3's A2C has its own defaults.
         """
         return dataclasses.replace(
-            own_config(self.env, method, self.steps),
+            own_config(self.env, method, steps=self.steps),
             env_wrapper=self.wrapper,
             checkpoint_every=self.steps,
             checkpoints_kept=1,

@@ -14,7 +14,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.packing import KEY, clip_meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, Learner, LearnerState, UnrollState
+from dgvf_agents.learner import Learner, LearnerState, SingleLearner, UnrollState
 from dgvf_agents.population.meta_optimizer import MemberAdam
 from dgvf_agents.population.stacking import Tree, member_of, stacked, stacked_rollouts
 
@@ -23,7 +23,7 @@ from dgvf_agents.population.stacking import Tree, member_of, stacked, stacked_ro
 class PopulationLearner(Learner):
     """The learners of P members as one. Every tensor of its state has a leading axis of members."""
 
-    def __init__(self, learners: Sequence[DiscoveryLearner], compilation: Compilation) -> None:
+    def __init__(self, learners: Sequence[SingleLearner], compilation: Compilation) -> None:
         """
         Args:
             learners: of the members. They agree in shapes, in the number of updates, and in all settings but
@@ -120,7 +120,7 @@ class PopulationLearner(Learner):
         return InnerState(self._packed.theta.unpack(own.theta), self._packed.optimizer.unpack(own.optimizer[KEY]))
 
 
-def _numbers_of(learners: Sequence[DiscoveryLearner]) -> dict[str, Tensor]:
+def _numbers_of(learners: Sequence[SingleLearner]) -> dict[str, Tensor]:
     """The members' numbers by name, each `[P]`; `None` for all members or for none."""
     given = [learner.functions.rule.numbers.given() for learner in learners]
     new = learners[0].packed_state.theta[KEY].new_tensor

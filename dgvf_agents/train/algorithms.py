@@ -11,6 +11,7 @@ import torch
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import question_network
+from dgvf_agents.agents.persistence import constructor_arguments
 from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.core.question_networks import PrincipalQuestions
 from dgvf_agents.core.tasks import RandomGVFs
@@ -59,8 +60,11 @@ def load_model(
         file: the checkpoint.
         env: to continue training in; see `DGVFA2C.load`.
         device: of networks and updates.
-        changes: attributes to change.
+        changes: attributes to change, of those that the agent has.
     """
+    kind = algorithm_of(config)
+    known = constructor_arguments(kind)
+    changes = {name: value for name, value in changes.items() if name in known or name == "force_reset"}
     task = task_of(config)
     custom = None if isinstance(task, str) else {"auxiliary_task": task}  # files hold no functions
-    return algorithm_of(config).load(file, env, device=device, custom_objects=custom, **changes)
+    return kind.load(file, env, device=device, custom_objects=custom, **changes)

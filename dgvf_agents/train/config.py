@@ -32,7 +32,7 @@ class TrainConfig(Hyperparameters):
     """Everything that defines a training run: the hyperparameters, the environments, and what is recorded."""
 
     algorithm: Algorithm = "a2c"
-    """`a2c`: `DGVFA2C`; `impala`: `DGVFImpala`, which differs in V-trace."""
+    """`a2c`: `DGVFA2C`; `impala`: `DGVFImpala`, which differs in V-trace; `ppo`: `DGVFPPO`."""
     env: str = "CollectObjectsSmall-v0"
     """Environment id; on Atari the name of the game."""
     env_kwargs: dict[str, Any] = field(default_factory=dict)
@@ -319,15 +319,23 @@ def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -
     return dataclasses.replace(atari_config(game, method, rules), **JOINT_LEARNING)
 
 
-def own_config(env: str, method: str = "discovered", steps: int = 200_000) -> TrainConfig:
-    """The defaults of `DGVFA2C` on anyone's environment, as a configuration.
+def own_config(env: str, method: str = "discovered", algorithm: Algorithm = "a2c", steps: int = 200_000) -> TrainConfig:
+    """The defaults of an agent on anyone's environment, as a configuration.
+
+    There are 8 environments, whatever the agent's default; PPO's rollouts have 2,048 steps of all of them together.
 
     Args:
         env: id of the environment, `module:Id` where the module registers it.
         method: the auxiliary task, or `"a2c"` for none.
+        algorithm: the agent.
         steps: environment steps; evaluations and rows of metrics come in equal parts of them.
     """
+    own = {name: one.defaults[algorithm] for name, one in record(algorithm).items()}
+    if algorithm == "ppo":
+        own["n_steps"] //= 8
     return TrainConfig(
+        **own,
+        algorithm=algorithm,
         env=env,
         policy="MlpPolicy",
         task="none" if method == "a2c" else method,

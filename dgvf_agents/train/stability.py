@@ -26,6 +26,7 @@ from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device
+from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.algorithms import load_model
 from dgvf_agents.train.checkpoint import complete_checkpoints
@@ -169,6 +170,8 @@ def next_update(model: DiscoveryAlgorithm) -> tuple[Callable[[Tensor], Tensor], 
     model._prepare_update()
     settings = model.annealed_settings()
     assert model._rollout is not None
+    if not isinstance(model.learner, DiscoveryLearner):
+        raise ValueError(f"run must be of A2C or IMPALA to be probed, got one of {type(model).__name__}")
     return model.learner.next_update(settings.batch(model._rollout), settings.learning_rate)
 
 

@@ -268,9 +268,11 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
     >>> paper["encoder_mode"], paper["auxiliary_weighting"]
     ('auxiliary', 'fixed')
     """
-    names = (*arguments(config.algorithm), "seed", "device", "compile")
+    names = (*arguments(config.algorithm), "seed", "device")
     given = {name: getattr(config, name) for name in names}
-    for name in SCHEDULED:
+    if config.algorithm != "ppo":
+        given["compile"] = config.compile
+    for name in given.keys() & {*SCHEDULED}:
         given[name] = scheduled(name, given[name], getattr(config, f"final_{name}"))
     given["auxiliary_task"] = task_of(config)
     if config.algorithm == "impala":

@@ -195,7 +195,7 @@ class Hyperparameters:
     all other meta-parameters."""
     meta_skip_norm: float = _number(1e3, check_positive_or_infinite, impala=1e6)
     """Meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite."""
-    mixed_precision: bool = _structure(False, check_flags, agents=("a2c", "impala"))
+    mixed_precision: bool = _structure(False, check_flags)
     """Whether the encoders of agent and question network compute matrix products and convolutions in bfloat16. Heads,
     losses, returns, parameters, optimizers and the accumulated meta-gradient stay float32."""
 

@@ -108,6 +108,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         meta_max_grad_norm: float = 1.0,
         meta_max_discount_grad_norm: float | None = None,
         meta_skip_norm: float = 1e3,
+        mixed_precision: bool = False,
         inner_optimizer: Optimizer | None = None,
         n_envs: int | None = None,
         monitor_wrapper: bool = True,
@@ -183,6 +184,9 @@ class DGVFPPO(DiscoveryAlgorithm):
             meta_max_discount_grad_norm: separate maximum norm for the head that predicts discounts (paper, table 1:
                 10); `None`: clipped together with all other meta-parameters.
             meta_skip_norm: meta-gradients whose norm is larger or not finite are skipped and counted; may be infinite.
+            mixed_precision: whether the encoders of agent and question network compute matrix products and convolutions
+                in bfloat16. Heads, losses, returns, parameters, optimizers and the accumulated meta-gradient stay
+                float32.
             inner_optimizer: optimizer of the gradient steps, a `dgvf_agents.core.optimizers.Optimizer`; `None`: Adam,
                 or the one selected by `optimizer_class`.
             n_envs: number of environments if `env` is an id; default: 16 for environments of `dgvf_envs`, and 1 for
@@ -195,7 +199,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         super().__init__({name: value for name, value in locals().items() if name not in ("self", "__class__")})
 
     def _setup_model(self) -> None:
-        self.use_rms_prop = self.compile = self.mixed_precision = False
+        self.use_rms_prop = self.compile = False
         self.storage, self.loss_reduction = "recompute", "mean"
         super()._setup_model()
         if self.task.discovers and not isinstance(self.task, GVFTask):

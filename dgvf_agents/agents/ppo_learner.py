@@ -288,6 +288,9 @@ class PPOLearner(SingleLearner):
         counts = {len(unroll.iteration.minibatches), len(unroll.learning_rates), len(unroll.random_states)}
         if len(counts) != 1 or len(unroll.rollouts) != 1:
             raise ValueError(f"unroll must have one rollout and as many minibatches as rates, got {sorted(counts)}")
+        count = unroll.rollouts[0].rewards.numel()
+        if any(bool((indices >= count).any()) for indices in unroll.iteration.minibatches):
+            raise ValueError(f"unroll.iteration.minibatches must have indices below {count}, the steps of the rollout")
         like("unroll.iteration.behavior", unroll.iteration.behavior, self.theta)
         return unroll._replace(start=self._packed_start(unroll.start))
 

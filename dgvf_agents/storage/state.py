@@ -141,7 +141,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
         [rollout_template(spaces)],
         [nonnegative],  # type: ignore[list-item]
         [[_torch_state]],  # type: ignore[list-item]
-        Maybe(Iteration(own.theta, [Leaf(("N",), torch.int64, 0, ("T", "B"))], [float | None])),  # type: ignore[arg-type, list-item]
+        Maybe(Iteration(own.theta, [_indices], [float | None])),  # type: ignore[arg-type, list-item]
     )
     metrics: dict[str, Any] = {**dict.fromkeys(InnerMetrics._fields, scalar), "encoder_step": Maybe(scalar)}
     fields: dict[str, Any] = {
@@ -287,6 +287,10 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 def _torch_state(value: Any) -> Tensor:
     torch.Generator().set_state(_bytes(value).cpu())
     return value
+
+
+def _indices(value: Any) -> Tensor:
+    return fitted("indices", value, Leaf(("N",), torch.int64, 0))
 
 
 def _bytes(value: Any) -> Tensor:

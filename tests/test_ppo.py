@@ -1,0 +1,166 @@
+"""DGVFPPO as Stable-Baselines3's PPO, with auxiliary tasks, and where it stands in files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from stable_baselines3 import PPO
+from torch.utils._pytree import tree_map_only
+
+from dgvf_agents import DGVFPPO
+from dgvf_agents.options import EncoderMode, Task
+from dgvf_envs.sb3_adapter import make_vec
+
+SMALL: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0, "device": "cpu"}
+ROLLOUT = 4 * 16
+
+
+def model_of(task: str = "discovered", env: Any = "PuddleWorld-v0", **changes: Any) -> DGVFPPO:
+    policy_kwargs = {"features_extractor_kwargs": {"hidden": (16,)}}
+    num_envs = {"n_envs": 4} if isinstance(env, str) else {}
+    given = {**SMALL, **num_envs, "questions": 6, "unroll_length": 3, "policy_kwargs": policy_kwargs, **changes}
+    return DGVFPPO("PaperMlpPolicy", env, auxiliary_task=task, **given)
+
+
+class Noise(gym.Env):
+    """Random observations of any space; rewards depend on the action, and episodes end in both ways."""
+
+    def __init__(self, observations: gym.Space, actions: gym.Space) -> None:
+        self.observation_space, self.action_space = observations, actions
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        if seed is not None:
+            self.observation_space.seed(seed)
+        self._steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self._steps += 1
+        reward = float(np.sum(action)) + float(self.np_random.normal())
+        terminated = bool(self.np_random.random() < 0.1)
+        return self.observation_space.sample(), reward, terminated, self._steps >= 20, {}
+
+
+VECTOR, CHOICE = gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(3)
+IMAGE, REAL = gym.spaces.Box(0, 255, (3, 36, 36), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
+SEVERAL = gym.spaces.Dict({"vector": VECTOR, "choice": gym.spaces.Discrete(4)})
+SHORT = {"n_steps": 64, "batch_size": 32, "n_epochs": 2}
+
+
+@pytest.mark.parametrize(
+    ("policy", "env", "changes"),
+    [
+        ("MlpPolicy", lambda: "CartPole-v1", SHORT),
+        ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.MultiBinary(3)), SHORT),
+        ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.MultiDiscrete([3, 2])), SHORT),
+        ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "normalize_advantage": False}),
+        ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "use_sde": True, "sde_sample_freq": 4}),
+        ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "clip_range_vf": 0.1, "target_kl": 1e-3, "n_epochs": 9}),
+        ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "batch_size": 24, "ent_coef": 0.01}),
+        ("MultiInputPolicy", lambda: Noise(SEVERAL, CHOICE), SHORT),
+        ("CnnPolicy", lambda: Noise(IMAGE, CHOICE), {**SHORT, "n_epochs": 1}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:batch_size should divide", "ignore:You have specified a mini-batch size")
+def test_without_a_task_it_learns_what_ppo_learns(policy: str, env: Callable[[], Any], changes: dict[str, Any]) -> None:
+    theirs = PPO(policy, env(), seed=3, device="cpu", **changes).learn(3 * 64)
+    ours = DGVFPPO(policy, env(), seed=3, device="cpu", auxiliary_task="none", **changes).learn(3 * 64)
+    for (name, own), other in zip(ours.policy.named_parameters(), theirs.policy.parameters(), strict=True):
+        torch.testing.assert_close(own, other, rtol=0.0, atol=1e-5, msg=name)
+    assert ours._n_updates == theirs._n_updates
+
+
+@pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
+@pytest.mark.parametrize("mode", get_args(EncoderMode))
+def test_every_task_trains_the_encoder(task: str, mode: Any) -> None:
+    model = model_of(task, encoder_mode="joint" if task == "none" else mode)
+    before = {name: value.clone() for name, value in model.policy.named_parameters()}
+    model.learn(4 * ROLLOUT)
+    for name, value in model.policy.named_parameters():
+        assert torch.isfinite(value).all(), name
+        assert not torch.equal(value, before[name]), name
+    assert model.meta_updates == (3 if task == "discovered" else 0)
+    assert model._n_updates == 4 * 2
+
+
+@pytest.mark.parametrize("changes", [{"question_encoder": "shared"}, {"question_discount": None, "question_window": 2}])
+def test_all_kinds_of_questions_are_discovered(changes: dict[str, Any]) -> None:
+    model = model_of(**changes)
+    before = {name: value.clone() for name, value in model.learner.eta.items()}
+    model.learn(3 * ROLLOUT)
+    assert model.meta_skipped == 0
+    assert not any(torch.equal(value, before[name]) for name, value in model.learner.eta.items())
+
+
+@pytest.mark.parametrize("task", ["none", "discovered"])
+@pytest.mark.parametrize("steps", [2 * ROLLOUT, 2 * ROLLOUT + 5 * 4])
+def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, steps: int) -> None:
+    class Stop(Exception):
+        pass
+
+    def save(values: dict[str, Any], _: dict[str, Any]) -> bool:
+        model = values["self"]
+        if model.num_timesteps == steps:
+            model.save(tmp_path / "model")
+            raise Stop
+        return True
+
+    whole = model_of(task).learn(4 * ROLLOUT)
+    with pytest.raises(Stop):
+        model_of(task).learn(4 * ROLLOUT, save)
+    torch.manual_seed(99)
+    np.random.seed(99)  # noqa: NPY002
+    env = make_vec("PuddleWorld-v0", 4, 7)
+    resumed = DGVFPPO.load(tmp_path / "model", env, device="cpu")
+    resumed.learn(4 * ROLLOUT - steps, reset_num_timesteps=False)
+    for own, other in ((resumed.learner.theta, whole.learner.theta), (resumed.learner.eta, whole.learner.eta)):
+        torch.testing.assert_close(own, other, rtol=0.0, atol=0.0)
+    assert resumed.meta_updates == whole.meta_updates
+
+
+def test_a_pending_unroll_survives_learning_again() -> None:
+    whole, parts = model_of().learn(4 * ROLLOUT), model_of()
+    for _ in range(4):
+        parts.learn(ROLLOUT, reset_num_timesteps=False)
+    assert parts.meta_updates == whole.meta_updates == 3
+
+
+def test_names_in_the_log_are_ppo_s() -> None:
+    theirs = PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu").learn(64)
+    ours = DGVFPPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", auxiliary_task="none").learn(64)
+    theirs.train(), ours.train(), ours.dump_logs()
+    recorded: list[str] = []
+    ours.logger.record = lambda name, *_, **__: recorded.append(name)  # type: ignore[method-assign]
+    ours._update(ours._rollout, ours.annealed_settings())  # type: ignore[arg-type]
+    from dgvf_agents.agents.logging import Guidance, record
+
+    record(ours, Guidance())
+    assert {name for name in theirs.logger.name_to_value if name.startswith("train/")} <= set(recorded)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch_size must be at least 2"):
+        model_of(batch_size=1)
+    with pytest.raises(ValueError, match="clip_range must be > 0, got -1"):
+        model_of(clip_range=-1.0)
+    with pytest.warns(UserWarning, match="batch_size should divide n_steps x n_envs = 64, got 24"):
+        model_of(batch_size=24)
+
+
+def test_files_keep_what_ppo_has_of_its_own(tmp_path: Path) -> None:
+    model = model_of(clip_range=lambda progress: 0.1 + 0.2 * progress, target_kl=0.5, answer_lambda=0.3)
+    model.learn(ROLLOUT)
+    model.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match="clip_range was a function"):
+        loaded = DGVFPPO.load(tmp_path / "model")
+    assert loaded.clip_range(0.5) == pytest.approx(0.2)  # type: ignore[operator]
+    assert (loaded.target_kl, loaded.answer_lambda, loaded.batch_size) == (0.5, 0.3, 16)
+    same = tree_map_only(torch.Tensor, torch.clone, loaded.learner.theta)
+    torch.testing.assert_close(same, model.learner.theta, rtol=0.0, atol=0.0)

@@ -13,7 +13,7 @@ from typing import Any, get_args
 
 import pytest
 
-from dgvf_agents import DGVFA2C, DGVFImpala
+from dgvf_agents import DGVFA2C, DGVFPPO, DGVFImpala
 from dgvf_agents.hyperparameters import (
     SCHEDULED,
     Hyperparameters,
@@ -27,7 +27,7 @@ from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.train import arguments_of
 from tests.signatures import CONSTRUCTORS, formatted
 
-AGENTS: dict[Algorithm, Any] = {"a2c": DGVFA2C, "impala": DGVFImpala}
+AGENTS: dict[Algorithm, Any] = {"a2c": DGVFA2C, "impala": DGVFImpala, "ppo": DGVFPPO}
 WRONG = (-1, -0.5, 1.5, math.nan, math.inf, 1e400, "x", True, None, [1], 0)
 """Of all these, every hyperparameter refuses some."""
 

@@ -102,18 +102,18 @@ def test_all_kinds_of_questions_are_discovered(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("task", ["none", "discovered"])
 @pytest.mark.parametrize("steps", [2 * ROLLOUT, 2 * ROLLOUT + 5 * 4])
 def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, steps: int) -> None:
-    class Stop(Exception):
+    class StopError(Exception):
         pass
 
     def save(values: dict[str, Any], _: dict[str, Any]) -> bool:
         model = values["self"]
         if model.num_timesteps == steps:
             model.save(tmp_path / "model")
-            raise Stop
+            raise StopError
         return True
 
     whole = model_of(task).learn(4 * ROLLOUT)
-    with pytest.raises(Stop):
+    with pytest.raises(StopError):
         model_of(task).learn(4 * ROLLOUT, save)
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002

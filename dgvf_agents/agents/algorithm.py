@@ -200,9 +200,8 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self._setup_policy()
         self._distribution: ActionDistribution = distribution_for(self.action_space, self.policy.squash_output)
         self.task = build_task(self)
-        recomputes, discovers = self.storage == "recompute", self.task.discovers
-        parts = (self.policy, self.task.num_answers, self.mixed_precision, discovers, recomputes, self.learners)
-        self._functions, self.answer_net = functional_policy(*parts)
+        kind = self.mixed_precision, self.task.discovers, self.storage == "recompute", self.learners
+        self._functions, self.answer_net = functional_policy(self.policy, self.task.num_answers, *kind)
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
         self.compilation = self._new_compilation()
         update_functions, theta = self._update_functions(eta), self._functions.params()
@@ -301,10 +300,9 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return functions.packed.act
 
     def _new_compilation(self) -> Compilation:
-        functions = self._functions
         eager = (
-            (self.compile == "auto" and self.device.type == "cpu" and functions.faster_eagerly)
-            or functions.random_in_training  # dropout would become a constant
+            (self.compile == "auto" and self.device.type == "cpu" and self._functions.faster_eagerly)
+            or self._functions.random_in_training  # dropout would become a constant
             or self.learners > 1  # collectives cannot be traced with their derivatives
         )
         return Compilation(False if eager else self.compile, self.device)
@@ -394,8 +392,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return goes_on if self._group is None else self._group.all(goes_on)
 
     def _collect(self, env: VecEnv, callback: BaseCallback, rollout_buffer: Any, n_rollout_steps: int) -> bool:
-        source = self._source
-        if n_rollout_steps != source.n_steps:
+        if n_rollout_steps != (source := self._source).n_steps:
             raise ValueError(
                 f"n_steps must be {source.n_steps}, as when the model was set up, got {n_rollout_steps}: pass a "
                 "different value to load() or to a new model"

@@ -14,8 +14,7 @@ from typing import Any
 import pandas as pd
 from generated import DOCS, check, table, write
 
-from dgvf_agents.bench import BENCHMARKS
-from dgvf_agents.bench.harness import formatted
+from dgvf_agents.bench import harness
 
 PAGE = DOCS / "benchmarks.md"
 TABLES = re.compile(r"(<!-- (results/[\w-]+\.json) -->\n).*?(<!-- end -->)", re.S)
@@ -23,19 +22,18 @@ TABLES = re.compile(r"(<!-- (results/[\w-]+\.json) -->\n).*?(<!-- end -->)", re.
 
 def tables(report: dict[str, Any]) -> str:
     """The tables of a report in Markdown, and how it was measured."""
-    made = BENCHMARKS[report["command"].split()[2]].tables(report["rows"])
     versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
     hardware = report["hardware"]
     machine = f"{hardware['processor']}, {hardware['cores']} cores"
     if "accelerator" in hardware:
         machine += f", {hardware['accelerator']}"
-    shown = "\n\n".join(f"{title}:\n\n{markdown(one)}" for title, one in made.items())
+    shown = "\n\n".join(f"{title}:\n\n{markdown(one)}" for title, one in harness.tables(report["rows"]).items())
     return f"\n{shown}\n\n`{report['command']}` on {machine}: {versions}.\n"
 
 
 def markdown(made: pd.DataFrame) -> str:
     right = [i for i, kind in enumerate(made.dtypes) if pd.api.types.is_numeric_dtype(kind)]
-    return table(list(made.columns), formatted(made).to_numpy().tolist(), right)
+    return table(list(made.columns), harness.formatted(made).to_numpy().tolist(), right)
 
 
 def page(text: str) -> str:

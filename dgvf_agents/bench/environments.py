@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, final
 
 import gymnasium as gym
 import numpy as np
-import pandas as pd
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 import dgvf_envs
-from dgvf_agents.bench.harness import Benchmark, Row, check_at_least, median_rates, table
+from dgvf_agents.bench.harness import Benchmark, Row, check_at_least, median_rates, with_ratios
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.games import title_of
+
+WORLDS, GAMES = "Environment steps per second, one process", "Agent steps per second, one process"
+"""Titles of tables."""
 
 
 @final
@@ -50,18 +52,23 @@ class EnvsBenchmark(Benchmark):
 
     def cases(self) -> list[Row]:
         return [
-            *({"id": env_id, "copies": copies} for env_id in self.ids for copies in self.copies),
-            *({"game": title_of(game), "copies": copies} for game in self.games for copies in self.game_copies),
+            *(
+                {"table": WORLDS, "environment": env_id, "copies": copies}
+                for env_id in self.ids
+                for copies in self.copies
+            ),
+            *(
+                {"table": GAMES, "environment": title_of(game), "copies": copies}
+                for game in self.games
+                for copies in self.game_copies
+            ),
         ]
 
-    def measure(self, case: Row) -> Row:
-        if "game" in case:
-            return measure_game(case["game"], case["copies"], self.threads, self.seconds, self.repetitions)
-        return measure_environment(case["id"], case["copies"], self.seconds, self.repetitions)
-
-    @staticmethod
-    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-        return environment_tables(rows)
+    def measure(self, case: Row) -> list[Row]:
+        name, copies = case["environment"], case["copies"]
+        if case["table"] == GAMES:
+            return [measure_game(name, copies, self.threads, self.seconds, self.repetitions)]
+        return [measure_environment(name, copies, self.seconds, self.repetitions)]
 
 
 def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repetitions: int) -> Row:
@@ -73,7 +80,7 @@ def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repet
         repetitions: of each environment; the median counts.
 
     Returns:
-        `NAME_steps_per_s` of each.
+        the rate of each, and ratios of the first.
     """
     first = next(iter(envs.values()))
     first.action_space.seed(0)
@@ -93,12 +100,13 @@ def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repet
     rates = median_rates(envs, rate_of, repetitions)
     for env in envs.values():
         env.close()
-    return {f"{name}_steps_per_s": rate for name, rate in rates.items()}
+    ratios = {f"to {name}": ("vector env", name) for name in rates if name != "vector env"}
+    return with_ratios(dict(rates), ratios)
 
 
 def measure_environment(env_id: str, num_envs: int, seconds: float, repetitions: int) -> Row:
     """The rates of a vector environment and of `SyncVectorEnv`."""
-    modes = {"vector": "vector_entry_point", "sync": "sync"}
+    modes = {"vector env": "vector_entry_point", "SyncVectorEnv": "sync"}
     envs = {name: gym.make_vec(env_id, num_envs=num_envs, vectorization_mode=mode) for name, mode in modes.items()}
     return stepping_rates(envs, seconds, repetitions)
 
@@ -116,23 +124,10 @@ def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetit
         seconds: duration of each repetition.
         repetitions: of each; the median counts.
     """
+    same_step = AutoresetMode.SAME_STEP
     envs: dict[str, VectorEnv | VecEnv] = {
-        "vector": make_atari_vec(game, num_envs, "paper", threads),
-        "sync": SyncVectorEnv([lambda: make_atari(game, "paper")] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP),
-        "sb3": VecFrameStack(make_atari_env(f"{title_of(game)}NoFrameskip-v4", num_envs, seed=0), 4),
+        "vector env": make_atari_vec(game, num_envs, "paper", threads),
+        "SyncVectorEnv": SyncVectorEnv([lambda: make_atari(game, "paper")] * num_envs, autoreset_mode=same_step),
+        "make_atari_env": VecFrameStack(make_atari_env(f"{title_of(game)}NoFrameskip-v4", num_envs, seed=0), 4),
     }
-    return {"game": title_of(game), "copies": num_envs, **stepping_rates(envs, seconds, repetitions)}
-
-
-def environment_tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-    """Tables of `measure_environment` and `measure_game`."""
-    names = {"vector": "vector env", "sync": "SyncVectorEnv", "sb3": "make_atari_env"}
-    rates = {words: f"{name}_steps_per_s" for name, words in names.items()}
-    ratios = {"ratio": ("vector env", "SyncVectorEnv"), "to make_atari_env": ("vector env", "make_atari_env")}
-    found = {}
-    title = "steps per second, one process"
-    for key, of in (("id", "Environment"), ("game", "Agent")):
-        if own := [row for row in rows if key in row]:
-            columns = {"environment": key, "copies": "copies", **rates}
-            found[f"{of} {title}"] = table(own, columns, ratios)
-    return found
+    return stepping_rates(envs, seconds, repetitions)

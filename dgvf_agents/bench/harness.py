@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -30,10 +30,11 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import CPU, device_named, hardware, versions
 from dgvf_agents.storage.files import replacing
 
+K = TypeVar("K")
 T = TypeVar("T")
 
 Row = dict[str, Any]
-"""A case of a benchmark, or its result."""
+"""A case of a benchmark, or its result: a row of the table that `table` names, with numbers and texts by heading."""
 Rate = Callable[[float], float]
 """Environment steps per second of something that trains for at least the given seconds."""
 
@@ -58,13 +59,8 @@ class Benchmark(ABC):
         """The cases, in the order of the report."""
 
     @abstractmethod
-    def measure(self, case: Row) -> Row:
-        """The result of a case, of numbers and texts only."""
-
-    @staticmethod
-    @abstractmethod
-    def tables(rows: Sequence[Row]) -> Mapping[str, pd.DataFrame]:
-        """Tables of the results by title; of a committed report too."""
+    def measure(self, case: Row) -> Sequence[Row]:
+        """The results of a case, without what the case says."""
 
     def run(self) -> list[Row]:
         """Measure, print the tables, and write the report; returns its rows: each case with its result.
@@ -76,25 +72,27 @@ class Benchmark(ABC):
         """
         console, cases, header = Console(), json.loads(json.dumps(self.cases())), self._header()
         unfinished = None if self.output is None else self.output.with_suffix(".unfinished.json")
-        rows = [] if unfinished is None else _measured(unfinished, header, cases)
-        if rows:
-            console.print(f"continuing after {len(rows)} of {len(cases)} cases")
-        for case in track(cases[len(rows) :], "measuring", console=console, transient=True):
+        rows, done = ([], 0) if unfinished is None else _measured(unfinished, header)
+        if done:
+            console.print(f"continuing after {done} of {len(cases)} cases")
+        for i, case in enumerate(track(cases[done:], "measuring", console=console, transient=True), done + 1):
             try:
-                rows.append({**case, **self._measure_case(case)})
+                rows += [{**case, **row} for row in self._measure_case(case)]
             except Exception as error:
                 raise RuntimeError(f"case {case} failed: {error!r}") from error
-            if unfinished is not None:
-                with replacing(unfinished) as file:
-                    file.write_text(json.dumps({**header, "rows": rows}, indent=1, default=str) + "\n")
-        if self.output is not None and unfinished is not None:
-            unfinished.replace(self.output)
-        for title, table in self.tables(rows).items():
+            if self.output is not None and unfinished is not None:
+                finished = i == len(cases)
+                report = {**header, "rows": rows} if finished else {**header, "done": i, "rows": rows}
+                with replacing(self.output if finished else unfinished) as file:
+                    file.write_text(json.dumps(report, indent=1, default=str) + "\n")
+                if finished:
+                    unfinished.unlink(missing_ok=True)
+        for title, table in tables(rows).items():
             text = formatted(table).to_string(index=False)
             console.print(f"{title}\n{text}\n", markup=False, highlight=False, soft_wrap=True)
         return rows
 
-    def _measure_case(self, case: Row) -> Row:
+    def _measure_case(self, case: Row) -> Sequence[Row]:
         if not self.isolated:
             return self.measure(case)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -121,14 +119,13 @@ class Benchmark(ABC):
         return json.loads(json.dumps(header, default=str))
 
 
-def _measured(unfinished: Path, header: Row, cases: Sequence[Row]) -> list[Row]:
-    """The rows that an earlier process has measured with the same command, versions and hardware."""
+def _measured(unfinished: Path, header: Row) -> tuple[list[Row], int]:
+    """Rows that an earlier process measured with the same command, versions and hardware, and how many cases."""
     if not unfinished.is_file():
-        return []
+        return [], 0
     found = json.loads(unfinished.read_text())
-    rows = found.pop("rows")
-    alike = found == header and all(case.items() <= row.items() for case, row in zip(cases, rows, strict=False))
-    return rows if alike else []
+    rows, done = found.pop("rows"), found.pop("done")
+    return (rows, done) if found == header else ([], 0)
 
 
 def check_at_least(settings: Any, least: int, *names: str) -> None:
@@ -141,22 +138,17 @@ def check_at_least(settings: Any, least: int, *names: str) -> None:
             raise ValueError(f"{name} must be >= {least}, got {value!r}")
 
 
-def table(
-    rows: Iterable[Row], columns: Mapping[str, str], ratios: Mapping[str, tuple[str, str]] | None = None
-) -> pd.DataFrame:
-    """A table of results; columns without a value are left out.
+def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
+    """Results by title of their table; columns without a value are left out."""
+    return {
+        str(title): of.drop(columns="table").dropna(axis=1, how="all").convert_dtypes()
+        for title, of in pd.DataFrame(rows).groupby("table", sort=False)
+    }
 
-    Args:
-        rows: the results.
-        columns: keys by heading; `a.b` is the value `b` of the dictionary `a`.
-        ratios: further columns, as headings of the numerator and of the denominator.
-    """
-    found = pd.json_normalize(list(rows))
-    made = pd.DataFrame({heading: found[key] for heading, key in columns.items() if key in found}).convert_dtypes()
-    for heading, (one, other) in (ratios or {}).items():
-        if one in made and other in made:
-            made[heading] = made[one] / made[other]
-    return made.dropna(axis=1, how="all")
+
+def with_ratios(row: Row, ratios: Mapping[str, tuple[str, str]]) -> Row:
+    """A row with ratios by heading, of the numbers under two headings, where both are there."""
+    return row | {name: row[one] / row[other] for name, (one, other) in ratios.items() if {one, other} <= row.keys()}
 
 
 def formatted(made: pd.DataFrame) -> pd.DataFrame:
@@ -172,7 +164,7 @@ def formatted(made: pd.DataFrame) -> pd.DataFrame:
     return made.astype(object).map(text)
 
 
-def median_rates(measured: Mapping[str, T], rate_of: Callable[[T], float], repetitions: int) -> dict[str, float]:
+def median_rates(measured: Mapping[K, T], rate_of: Callable[[T], float], repetitions: int) -> dict[K, float]:
     """The median rate of each of several things, which take turns."""
     rounds = [{name: rate_of(thing) for name, thing in measured.items()} for _ in range(repetitions)]
     return {name: statistics.median(rates[name] for rates in rounds) for name in measured}
@@ -262,7 +254,7 @@ def growth_of(model: DiscoveryAlgorithm) -> dict[str, float]:
     peak, start = Peak(model.device), time.perf_counter()
     learn_updates(model, updates)
     elapsed = time.perf_counter() - start
-    return {"ms_per_update": 1e3 * elapsed / updates, "peak_mib": peak.mib()}
+    return {"ms per update": 1e3 * elapsed / updates, "peak MiB over the model's": peak.mib()}
 
 
 @final
@@ -305,7 +297,7 @@ def synchronize(device: torch.device) -> None:
 
 
 def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, Rate]:
-    """`{"jax": rate}`: as many agents with discovered questions in JAX, the whole loop compiled.
+    """`{"JAX": rate}`: as many agents with discovered questions in JAX, the whole loop compiled.
 
     Args:
         world: id of the environment.
@@ -319,7 +311,7 @@ def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, R
     settings = {"world": world, "agents": agents, "threads": threads}
     # otherwise JAX takes most of a GPU's memory
     variables = {"JAX_PLATFORMS": device, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    return example_rates("discovery_in_jax.py", ("jax",), {"jax": settings}, variables)
+    return example_rates("discovery_in_jax.py", ("jax",), {"JAX": settings}, variables)
 
 
 def example_rates(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
-import pandas as pd
 import torch
 from gymnasium.vector import VectorEnv
 
@@ -24,26 +23,25 @@ from dgvf_agents.bench.harness import (
     example_rates,
     median_rates,
     synchronize,
-    table,
     updates_per_meta_update,
     warm_up,
 )
 from dgvf_agents.bench.training import POLICIES
-from dgvf_agents.execution.devices import check_device_name, device_named
+from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.impala.actors import EnvById, EnvFactory
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
 
-_BFLOAT16 = "bfloat16"
-AGENTS = {"none": "IMPALA", _BFLOAT16: "IMPALA, bfloat16 encoder", "discovered": "discovered GVFs"}
-"""Agents with their names in tables."""
-RLLIB: dict[str, tuple[str, dict[str, Any]]] = {
-    "rllib-0": ("RLlib IMPALA, learner in the same process", {"learners": 0}),
-    "rllib-1": ("RLlib IMPALA, learner in its own process", {"learners": 1}),
-    "rllib-plain-0": ("RLlib IMPALA, network in plain PyTorch", {"learners": 0, "network": "plain"}),
+SPEED = "Environment steps per second during training"
+UPDATE = "Milliseconds per update of the learner, one thread"
+IMPALA, BFLOAT16, DISCOVERED = "IMPALA", "IMPALA, bfloat16 encoder", "discovered GVFs"
+RLLIB: dict[str, dict[str, Any]] = {
+    "RLlib IMPALA, learner in the same process": {"learners": 0},
+    "RLlib IMPALA, learner in its own process": {"learners": 1},
+    "RLlib IMPALA, network in plain PyTorch": {"learners": 0, "network": "plain"},
 }
-"""RLlib's variants: their names in tables and their settings. The last is for games only."""
+"""RLlib's variants with their settings. The last is for games only."""
 
 
 @final
@@ -91,81 +89,66 @@ class ImpalaBenchmark(Benchmark):
                 raise ValueError(f"actors must be divisors of n_envs = {self.n_envs}, got {actors!r}")
 
     def cases(self) -> list[Row]:
-        sizes = {name: getattr(self, name) for name in ("n_envs", "n_steps", "unroll_length", "compile", "threads")}
-        if self.device != "cpu":
-            sizes["device"] = str(device_named(self.device))
+        titles = {"speed": SPEED, "update": UPDATE}
         return [
-            {"measure": measure, "world": _title(world), **sizes} for world in self.worlds for measure in self.measures
+            {"table": titles[measure], "environment": _title(world)}
+            for world in self.worlds
+            for measure in self.measures
         ]
 
-    def measure(self, case: Row) -> Row:
-        if case["measure"] == "speed":
-            torch.set_num_threads(self.threads)
-            return speed(case, self)
-        torch.set_num_threads(1)
-        return {f"update_{agent}_ms": _update_ms(agent, case, self.seconds) for agent in _agents(case, self)}
+    def measure(self, case: Row) -> list[Row]:
+        world = case["environment"]
+        on_game = world not in POLICIES
+        agents = [IMPALA, *([BFLOAT16] if self.mixed_precision and on_game else []), DISCOVERED]
+        if case["table"] == UPDATE:
+            torch.set_num_threads(1)
+            return [{f"update, {agent}": self._update_ms(agent, world) for agent in agents}]
+        torch.set_num_threads(self.threads)
+        workers, with_ray = max(1, self.actors[-1]), find_spec("ray") is not None
+        if with_ray:
+            from dgvf_agents.impala.cluster import connect
 
-    @staticmethod
-    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-        updates = {f"update, {words}": f"update_{agent}_ms" for agent, words in AGENTS.items()}
-        speeds = {"agent": "agent", "actors": "actors", "steps/s": "rate"}
-        speeds |= {"to RLlib": "to_rllib", "time, to IMPALA": "time"}
-        found = {
-            "Environment steps per second during training": table(speed_rows(rows), {"environment": "world", **speeds}),
-            "Milliseconds per update of the learner, one thread": table(
-                [row for row in rows if row["measure"] == "update"], {"environment": "world", **updates}
-            ),
+            connect(None, 3 * workers)
+        models = {
+            (agent, actors): self._model(agent, world, actors)
+            for agent, actors in itertools.product(agents, self.actors)
+            if with_ray or not actors
         }
-        return {title: made for title, made in found.items() if len(made)}
+        rates: dict[Any, Rate] = {}
+        for name, model in models.items():
+            warm_up(model)
+            rates[name] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
+        sizes = {"world": world, "n_envs": self.n_envs, "n_steps": self.n_steps, "threads": self.threads}
+        variants = {
+            name: {**sizes, "actors": workers, **own} for name, own in RLLIB.items() if "network" not in own or on_game
+        }
+        others = example_rates("rllib_impala.py", ("ray", "tree", "pyarrow"), variants)
+        rates |= {(name, None): rate for name, rate in others.items()}
+        return speed_rows(median_rates(rates, lambda rate: rate(self.seconds), self.repetitions))
 
-
-def speed(case: Row, settings: ImpalaBenchmark) -> Row:
-    """Trained steps per second of all agents, by `AGENT-ACTORS` or RLlib's variant."""
-    with_ray = find_spec("ray") is not None
-    workers = max(1, settings.actors[-1])
-    if with_ray:
-        from dgvf_agents.impala.cluster import connect
-
-        connect(None, 3 * workers)
-    models = {
-        f"{agent}-{actors}": _model(agent, case, actors)
-        for agent, actors in itertools.product(_agents(case, settings), settings.actors)
-        if with_ray or not actors
-    }
-    rates: dict[str, Rate] = {}
-    for name, model in models.items():
+    def _update_ms(self, agent: str, world: str) -> float:
+        """Milliseconds per update, meta-updates included."""
+        model = self._model(agent, world, 0)
         warm_up(model)
-        rates[name] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
-    sizes = {name: case[name] for name in ("world", "n_envs", "n_steps", "threads")}
-    variants = {
-        name: {**sizes, "actors": workers, **own}
-        for name, (_, own) in RLLIB.items()
-        if "network" not in own or case["world"] not in POLICIES
-    }
-    rates |= example_rates("rllib_impala.py", ("ray", "tree", "pyarrow"), variants)
-    return {"steps_per_s": median_rates(rates, lambda rate: rate(settings.seconds), settings.repetitions)}
+        updates, done, start = updates_per_meta_update(model), 0, time.perf_counter()
+        while not done or time.perf_counter() - start < self.seconds:
+            for _ in range(updates):
+                model.train()  # on the last batch
+            synchronize(model.device)
+            done += updates
+        return 1e3 * (time.perf_counter() - start) / done
 
-
-def _update_ms(agent: str, case: Row, seconds: float) -> float:
-    """Milliseconds per update, meta-updates included."""
-    model = _model(agent, case, 0)
-    warm_up(model)
-    updates, done, start = updates_per_meta_update(model), 0, time.perf_counter()
-    while not done or time.perf_counter() - start < seconds:
-        for _ in range(updates):
-            model.train()  # on the last batch
-        synchronize(model.device)
-        done += updates
-    return 1e3 * (time.perf_counter() - start) / done
-
-
-def _model(agent: str, case: Row, actors: int) -> DGVFImpala:
-    world = case["world"]
-    settings = {name: case[name] for name in ("n_envs", "n_steps", "unroll_length", "compile")}
-    settings |= {"actors": actors, "mixed_precision": agent == _BFLOAT16, "device": case.get("device", "cpu")}
-    task = "none" if agent == _BFLOAT16 else agent
-    policy = POLICIES.get(world, "ResNetPolicy")
-    return DGVFImpala(policy, _environment(world), auxiliary_task=task, seed=0, **settings)
+    def _model(self, agent: str, world: str, actors: int) -> DGVFImpala:
+        names = ("n_envs", "n_steps", "unroll_length", "compile", "device")
+        return DGVFImpala(
+            POLICIES.get(world, "ResNetPolicy"),
+            _environment(world),
+            auxiliary_task="discovered" if agent == DISCOVERED else "none",
+            mixed_precision=agent == BFLOAT16,
+            actors=actors,
+            seed=0,
+            **{name: getattr(self, name) for name in names},
+        )
 
 
 def _environment(world: str) -> EnvFactory:
@@ -176,12 +159,6 @@ def _games(title: str, num_envs: int, seed: int | None) -> VectorEnv:
     return make_atari_vec(title, num_envs, threads=1)
 
 
-def _agents(case: Row, settings: ImpalaBenchmark) -> list[str]:
-    """The agents that are measured in an environment."""
-    in_bfloat16 = settings.mixed_precision and case["world"] not in POLICIES
-    return [agent for agent in AGENTS if agent != _BFLOAT16 or in_bfloat16]
-
-
 def _title(world: str) -> str:
     """
     Raises:
@@ -190,17 +167,14 @@ def _title(world: str) -> str:
     return world if world in POLICIES else title_of(world)
 
 
-def speed_rows(rows: Sequence[Row]) -> list[Row]:
-    """A row for each agent and world, with its speed and its ratios to the faster of RLlib's variants and to IMPALA."""
-    shown = []
-    for row in rows:
-        rates = row["steps_per_s"] if row["measure"] == "speed" else {}
-        rllib = max((rate for name, rate in rates.items() if name in RLLIB), default=None)
-        for name, rate in rates.items():
-            agent, _, actors = name.partition("-")
-            own = {"agent": RLLIB[name][0]} if name in RLLIB else {"agent": AGENTS[agent], "actors": int(actors)}
-            to_rllib = None if rllib is None else rate / rllib
-            plain = rates.get(f"none-{actors}") if agent == "discovered" else None
-            time_ratio = None if plain is None else plain / rate
-            shown.append({"world": row["world"], **own, "rate": rate, "to_rllib": to_rllib, "time": time_ratio})
-    return shown
+def speed_rows(rates: Mapping[tuple[str, int | None], float]) -> list[Row]:
+    """A row for each agent and number of actors, with ratios to the faster of RLlib's variants and to IMPALA."""
+    rllib = max((rate for (agent, _), rate in rates.items() if agent in RLLIB), default=None)
+    rows: list[Row] = []
+    for (agent, actors), rate in rates.items():
+        rows.append({"agent": agent, "actors": actors, "steps/s": rate})
+        if rllib is not None:
+            rows[-1]["to RLlib"] = rate / rllib
+        if agent == DISCOVERED:
+            rows[-1]["time, to IMPALA"] = rates[IMPALA, actors] / rate
+    return rows

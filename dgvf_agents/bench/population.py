@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, final
 
-import pandas as pd
 import torch
 
 from dgvf_agents.bench.harness import (
@@ -24,13 +22,15 @@ from dgvf_agents.bench.harness import (
     median_rates,
     resident_mib,
     synchronize,
-    table,
     updates_per_meta_update,
     warm_up,
+    with_ratios,
 )
 from dgvf_agents.bench.training import POLICIES, check_worlds, grid_agent
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.population.population import Population
+
+TITLE = "Environment steps per second of all members together, discovered GVFs"
 
 
 @final
@@ -64,13 +64,13 @@ class PopulationBenchmark(Benchmark):
 
     def cases(self) -> list[Row]:
         return [
-            {"world": world, "threads": threads, "members": members}
+            {"table": TITLE, "environment": world, "threads": threads, "members": members}
             for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
         ]
 
-    def measure(self, case: Row) -> Row:
+    def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(case["threads"])
-        alone = grid_agent("discovered", case["world"], device=self.device)
+        alone = grid_agent("discovered", case["environment"], device=self.device)
         warm_up(alone)
         on_gpu = alone.device.type == "cuda"
         before, peak = resident_mib(), Peak(alone.device)
@@ -79,18 +79,10 @@ class PopulationBenchmark(Benchmark):
         _rate(population, self.seconds)
         mib = peak.mib() if on_gpu else resident_mib() - before
         if self.jax:
-            rates |= jax_rates(case["world"], case["members"], case["threads"], alone.device.type)
+            rates |= jax_rates(case["environment"], case["members"], case["threads"], alone.device.type)
         found = median_rates(rates, lambda rate: rate(self.seconds), self.repetitions)
-        return {"steps_per_s": found, "mib": mib}
-
-    @staticmethod
-    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-        rates = {"alone": "alone", "population": "population", "JAX": "jax"}
-        columns = {"environment": "world", "threads": "threads", "members": "members", "MiB": "mib"}
-        columns |= {words: f"steps_per_s.{name}" for words, name in rates.items()}
         ratios = {"ratio": ("population", "alone"), "population / JAX": ("population", "JAX")}
-        title = "Environment steps per second of all members together, discovered GVFs"
-        return {title: table(rows, columns, ratios)}
+        return [with_ratios({"MiB": mib, **found}, ratios)]
 
 
 def _rate(population: Population, seconds: float) -> float:
@@ -105,7 +97,7 @@ def _rate(population: Population, seconds: float) -> float:
 
 def _started(case: Row, device: str) -> Population:
     """A population after its first meta-updates, with compiled functions."""
-    members = [grid_agent("discovered", case["world"], seed=p, device=device) for p in range(case["members"])]
+    members = [grid_agent("discovered", case["environment"], seed=p, device=device) for p in range(case["members"])]
     for member in members:
         member._setup_learn(1 << 40)
     population = Population(members)

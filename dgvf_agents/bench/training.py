@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, final
 
-import pandas as pd
 import torch
 from stable_baselines3 import A2C
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
@@ -18,7 +17,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
-from dgvf_agents.bench.environments import environment_tables, measure_game
+from dgvf_agents.bench.environments import GAMES, measure_game
 from dgvf_agents.bench.harness import (
     Benchmark,
     Rate,
@@ -28,8 +27,8 @@ from dgvf_agents.bench.harness import (
     growth_of,
     jax_rates,
     median_rates,
-    table,
     warm_up,
+    with_ratios,
 )
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.options import Storage
@@ -43,15 +42,12 @@ POLICIES = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "PaperCnnPo
 """By environment."""
 PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
 """Settings of the gridworld presets that are not defaults."""
-AGENTS = {
-    "sb3": "SB3 A2C",
-    "sb3-adapter": "SB3 A2C, our envs",
-    "none": "our A2C",
-    "bfloat16": "our A2C, bfloat16 encoder",
-    "discovered": "discovered GVFs",
-    "jax": "JAX",
-}
-"""Names in tables. SB3's A2C runs twice: on its own vector environment, as its users have it, and on ours."""
+SPEED = "Environment steps per second during training; ratios of speed, and of time to our A2C"
+PARTS = "Milliseconds per update and its rollout"
+GROWTH = "Growth with unroll length L and number of questions D, discovered GVFs"
+SB3, SB3_ADAPTER, OURS, DISCOVERED = "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs"
+"""Agents. SB3's A2C runs twice: on its own vector environment, as its users have it, and on ours."""
+BFLOAT16 = "our A2C, bfloat16 encoder"
 
 
 @final
@@ -83,31 +79,28 @@ class AgentsBenchmark(Benchmark):
     def cases(self) -> list[Row]:
         growth = [(length, 128, storage) for length in self.unroll_lengths for storage in ("graph", "recompute")]
         growth += [(10, questions, "graph") for questions in self.questions]
-        last = {"world": self.worlds[-1], "threads": 1, "measure": "growth"}
+        last = {"table": GROWTH, "environment": self.worlds[-1]}
         return [
             *(
-                {"world": world, "threads": threads, "measure": "speed"}
+                {"table": SPEED, "environment": world, "threads": threads}
                 for world, threads in itertools.product(self.worlds, self.threads)
             ),
-            *(
-                {**last, "unroll_length": length, "questions": questions, "storage": storage}
-                for length, questions, storage in growth
-            ),
+            *({**last, "L": length, "D": questions, "storage": storage} for length, questions, storage in growth),
         ]
 
-    def measure(self, case: Row) -> Row:
-        torch.set_num_threads(case["threads"])
-        world = case["world"]
-        if case["measure"] == "growth":
-            sizes = {name: case[name] for name in ("unroll_length", "questions", "storage")}
-            return growth_of(grid_agent("discovered", world, **sizes))
-        agents: dict[str, OnPolicyAlgorithm] = {"sb3": _sb3_agent(world, True), "sb3-adapter": _sb3_agent(world, False)}
-        agents |= {task: grid_agent(task, world) for task in ("none", "discovered")}
-        return speed(agents, jax_rates(world, 1, case["threads"], "cpu"), self.seconds, self.repetitions)
-
-    @staticmethod
-    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-        return _tables(rows)
+    def measure(self, case: Row) -> list[Row]:
+        threads, world = case.get("threads", 1), case["environment"]
+        torch.set_num_threads(threads)
+        if case["table"] == GROWTH:
+            sizes = {"unroll_length": case["L"], "questions": case["D"], "storage": case["storage"]}
+            return [growth_of(grid_agent("discovered", world, **sizes))]
+        agents: dict[str, OnPolicyAlgorithm] = {
+            SB3: _sb3_agent(world, own=True),
+            SB3_ADAPTER: _sb3_agent(world, own=False),
+            OURS: grid_agent("none", world),
+            DISCOVERED: grid_agent("discovered", world),
+        }
+        return speed(agents, jax_rates(world, 1, threads, "cpu"), self.seconds, self.repetitions)
 
 
 @final
@@ -149,39 +142,34 @@ class AtariBenchmark(Benchmark):
         check_at_least(self, 1, "n_envs", "n_steps", "questions", "unroll_lengths", "threads", "repetitions")
 
     def cases(self) -> list[Row]:
-        common = {"game": self.game, "threads": self.threads}
+        title = title_of(self.game)
         return [
-            *({**common, "measure": measure} for measure in ("environments", "speed")),
+            {"table": GAMES, "environment": title, "copies": self.n_envs},
+            {"table": SPEED, "environment": title, "threads": self.threads},
             *(
-                {
-                    **common,
-                    "measure": "growth",
-                    "questions": self.questions,
-                    "unroll_length": length,
-                    "storage": storage,
-                }
+                {"table": GROWTH, "environment": title, "L": length, "D": self.questions, "storage": storage}
                 for length, storage in itertools.product(self.unroll_lengths, ("graph", "recompute"))
             ),
         ]
 
-    def measure(self, case: Row) -> Row:
+    def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(self.threads)
-        if case["measure"] == "environments":
-            return measure_game(self.game, self.n_envs, self.threads, self.seconds, self.repetitions)
-        if case["measure"] == "growth":
-            return growth_of(self._agent("discovered", case["unroll_length"], storage=case["storage"]))
-        names = ("none", "bfloat16", "discovered")[:: 2 if self.mixed_precision else 1]
-        agents: dict[str, OnPolicyAlgorithm] = {"sb3": self._sb3_agent(own=True), "sb3-adapter": self._sb3_agent(False)}
+        if case["table"] == GAMES:
+            return [measure_game(self.game, self.n_envs, self.threads, self.seconds, self.repetitions)]
+        if case["table"] == GROWTH:
+            return [growth_of(self._agent(DISCOVERED, case["L"], storage=case["storage"]))]
+        names = (OURS, BFLOAT16, DISCOVERED)[:: 2 if self.mixed_precision else 1]
+        agents: dict[str, OnPolicyAlgorithm] = {SB3: self._sb3_agent(own=True), SB3_ADAPTER: self._sb3_agent(own=False)}
         agents |= {name: self._agent(name, self.unroll_lengths[-1]) for name in names}
         return speed(agents, {}, self.seconds, self.repetitions)
 
     def _agent(self, name: str, unroll_length: int, storage: Storage = "graph") -> DGVFA2C:
         names = ("n_envs", "n_steps", "questions", "device", "threads", "compile")
         config = dataclasses.replace(
-            atari_config(self.game, "discovered" if name == "discovered" else "a2c"),
+            atari_config(self.game, "discovered" if name == DISCOVERED else "a2c"),
             unroll_length=unroll_length,
             storage=storage,
-            mixed_precision=self.mixed_precision or name == "bfloat16",
+            mixed_precision=self.mixed_precision or name == BFLOAT16,
             **{field: getattr(self, field) for field in names},
         )
         model = build(config)
@@ -197,21 +185,29 @@ class AtariBenchmark(Benchmark):
             env = training_environments(config)
         return A2C("CnnPolicy", env, n_steps=self.n_steps, ent_coef=config.ent_coef, seed=0, device=self.device)
 
-    @staticmethod
-    def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-        environments = environment_tables([row for row in rows if row["measure"] == "environments"])
-        return environments | _tables([row if "world" in row else {**row, "world": row["game"]} for row in rows])
 
-
-def speed(agents: Mapping[str, OnPolicyAlgorithm], others: Mapping[str, Rate], seconds: float, repetitions: int) -> Row:
+def speed(
+    agents: Mapping[str, OnPolicyAlgorithm], others: Mapping[str, Rate], seconds: float, repetitions: int
+) -> list[Row]:
     """Steps per second of agents and others, which take turns, and milliseconds of our agents' parts."""
     for agent in agents.values():
         warm_up(agent)  # compiles on all cores
     trained = {name: Training(agent) for name, agent in agents.items()}
     rates = {**{name: training.rate for name, training in trained.items()}, **others}
     found = median_rates(rates, lambda rate: rate(seconds), repetitions)
-    parts = {name: training.parts() for name, training in trained.items() if not name.startswith("sb3")}
-    return {"steps_per_s": found, "ms_per_iteration": parts}
+    ratios = {
+        "our A2C / SB3": (OURS, SB3),
+        "discovered / SB3": (DISCOVERED, SB3),
+        "time, discovered / our A2C": (OURS, DISCOVERED),
+        "discovered / JAX": (DISCOVERED, "JAX"),
+    }
+    parts = {
+        f"{name}, {part}": value
+        for name, training in trained.items()
+        if name not in (SB3, SB3_ADAPTER)
+        for part, value in training.parts().items()
+    }
+    return [with_ratios(dict(found), ratios), {"table": PARTS, **parts}]
 
 
 def check_worlds(worlds: Sequence[str]) -> None:
@@ -235,32 +231,3 @@ def _sb3_agent(world: str, own: bool) -> A2C:
     extractor = MLPExtractor if POLICIES[world] == "PaperMlpPolicy" else GridCNNExtractor
     network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
-
-
-def _tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
-    case = {"environment": "world", "threads": "threads"}
-    plain, rates = AGENTS["none"], {words: f"steps_per_s.{name}" for name, words in AGENTS.items()}
-    ratios = {
-        f"{plain} / SB3": (plain, AGENTS["sb3"]),
-        "discovered / SB3": (AGENTS["discovered"], AGENTS["sb3"]),
-        f"time, discovered / {plain}": (plain, AGENTS["discovered"]),
-        "discovered / JAX": (AGENTS["discovered"], "JAX"),
-    }
-    parts = [row for row in rows if "ms_per_iteration" in row]
-    columns = {
-        f"{AGENTS[name]}, {part}": f"ms_per_iteration.{name}.{part}"
-        for name, of_name in (parts[0]["ms_per_iteration"].items() if parts else ())
-        for part in of_name
-    }
-    growth = {"environment": "world", "L": "unroll_length", "D": "questions", "storage": "storage"}
-    growth |= {"ms per update": "ms_per_update", "peak MiB over the model's": "peak_mib"}
-    found = {
-        "Environment steps per second during training; ratios of speed, and of time to our A2C": table(
-            [row for row in rows if row["measure"] == "speed"], case | rates, ratios
-        ),
-        "Milliseconds per update and its rollout": table(parts, case | columns),
-        "Growth with unroll length L and number of questions D, discovered GVFs": table(
-            [row for row in rows if row["measure"] == "growth"], growth
-        ),
-    }
-    return {title: made for title, made in found.items() if len(made)}

@@ -15,7 +15,7 @@ from dgvf_agents.bench import cold_start, harness, training
 from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.harness import Benchmark
-from dgvf_agents.bench.impala import ImpalaBenchmark, speed_rows
+from dgvf_agents.bench.impala import RLLIB, ImpalaBenchmark, speed_rows
 from dgvf_agents.bench.population import PopulationBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
 from dgvf_agents.cli import main
@@ -50,15 +50,12 @@ def test_envs(bench: Bench) -> None:
     assert report["versions"]["numpy"] == np.__version__
     assert report["hardware"]["cores"] >= 1
     *worlds, game = report["rows"]
-    assert [(row["id"], row["copies"]) for row in worlds] == [(env_id, n) for env_id in ids for n in (1, 3)]
+    assert [(row["environment"], row["copies"]) for row in worlds] == [(env_id, n) for env_id in ids for n in (1, 3)]
     for row in report["rows"]:
-        assert f"{row['vector_steps_per_s']:,.0f}" in shown
-    assert (game["game"], game["copies"]) == ("Pong", 2)
-    made = EnvsBenchmark.tables(
-        [{**game, "vector_steps_per_s": 600.0, "sync_steps_per_s": 200, "sb3_steps_per_s": 150}]
-    )
-    (table,) = made.values()
-    assert table[["ratio", "to make_atari_env"]].to_numpy().tolist() == [[3.0, 4.0]]
+        assert f"{row['vector env']:,.0f}" in shown
+        assert row["to SyncVectorEnv"] == pytest.approx(row["vector env"] / row["SyncVectorEnv"])
+    assert (game["environment"], game["copies"]) == ("Pong", 2)
+    assert game["to make_atari_env"] == pytest.approx(game["vector env"] / game["make_atari_env"])
 
 
 @pytest.mark.slow
@@ -69,14 +66,14 @@ def test_agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     )
     sizes = ["--threads", "1", "--unroll-lengths", "2", "--questions", "8"]
     report, shown = bench("agents", "--worlds", "PuddleWorld-v0", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    speed, *growth = report["rows"]
-    assert list(speed["steps_per_s"]) == ["sb3", "sb3-adapter", "none", "discovered"]
-    assert min(speed["steps_per_s"].values()) > 0
-    times = speed["ms_per_iteration"]
-    assert times["discovered"]["learning"] > times["none"]["learning"] > 0 < times["none"]["collecting"]
-    sizes_of = [(row["unroll_length"], row["questions"], row["storage"]) for row in growth]
+    speed, parts, *growth = report["rows"]
+    agents = ["SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs"]
+    assert min(speed[agent] for agent in agents) > 0
+    assert speed["time, discovered / our A2C"] == pytest.approx(speed["our A2C"] / speed["discovered GVFs"])
+    assert parts["discovered GVFs, learning"] > parts["our A2C, learning"] > 0 < parts["our A2C, collecting"]
+    sizes_of = [(row["L"], row["D"], row["storage"]) for row in growth]
     assert sizes_of == [(2, 128, "graph"), (2, 128, "recompute"), (10, 8, "graph")]
-    assert min(row["ms_per_update"] for row in growth) > 0
+    assert min(row["ms per update"] for row in growth) > 0
     assert "discovered GVFs, learning" in shown
     assert "JAX" not in shown  # which was not measured
 
@@ -90,11 +87,11 @@ def test_atari(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ["--game", "Pong", "--n-envs", "2", "--n-steps", "4", "--questions", "3", "--unroll-lengths", "1"]
     report, shown = bench("atari", *sizes, "--device", "cpu", "--no-compile", "--seconds", "0.01", "--repetitions", "1")
     assert report["command"].startswith("dgvf bench atari --game Pong --n-envs 2")
-    environments, speed, graph, recompute = report["rows"]
-    assert environments["vector_steps_per_s"] > 0
-    assert list(speed["steps_per_s"]) == ["sb3", "sb3-adapter", "none", "bfloat16", "discovered"]
-    assert [(row["unroll_length"], row["storage"]) for row in (graph, recompute)] == [(1, "graph"), (1, "recompute")]
-    assert f"{speed['steps_per_s']['bfloat16']:,.0f}" in shown
+    environments, speed, _, graph, recompute = report["rows"]
+    assert environments["vector env"] > 0
+    assert speed["discovered / SB3"] == pytest.approx(speed["discovered GVFs"] / speed["SB3 A2C"])
+    assert [(row["L"], row["storage"]) for row in (graph, recompute)] == [(1, "graph"), (1, "recompute")]
+    assert "our A2C, bfloat16 encoder" in shown
 
 
 def test_population(bench: Bench) -> None:
@@ -102,17 +99,18 @@ def test_population(bench: Bench) -> None:
     report, shown = bench("population", *sizes, "--seconds", "0.05", "--repetitions", "1")
     assert [row["members"] for row in report["rows"]] == [2, 3]
     for row in report["rows"]:
-        rates = row["steps_per_s"]
-        assert f"{rates['population']:,.0f}" in shown
+        assert row["ratio"] == pytest.approx(row["population"] / row["alone"])
+        assert f"{row['population']:,.0f}" in shown
 
 
 def test_impala(bench: Bench) -> None:
     sizes = ["--worlds", "PuddleWorld-v0", "--no-compile", "--n-envs", "4", "--n-steps", "5", "--unroll-length", "2"]
     report, shown = bench("impala", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    speed, updates = report["rows"]
-    assert speed["steps_per_s"].keys() == {"none-0", "discovered-0"}
-    assert all(f"{rate:,.0f}" in shown for rate in speed["steps_per_s"].values())
-    assert updates["update_discovered_ms"] > updates["update_none_ms"] > 0
+    impala, discovered, updates = report["rows"]
+    assert (impala["agent"], discovered["agent"], discovered["actors"]) == ("IMPALA", "discovered GVFs", 0)
+    assert discovered["time, to IMPALA"] == pytest.approx(impala["steps/s"] / discovered["steps/s"])
+    assert "time, to IMPALA" in shown
+    assert updates["update, discovered GVFs"] > updates["update, IMPALA"] > 0
 
 
 def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +121,7 @@ def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         cache = Path(cold_start.os.environ[FOLDER])
         caches.append(cache.name)
         cold_start.os.environ[FOLDER] = str(cache.parent)  # measured here, not in a new process
-        return {"first_update_s": 0.25, "compiled_s": None, "total_s": 1.5}
+        return {"first update": 0.25, "first compiled update": None, "end": 1.5}
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
     monkeypatch.setenv(FOLDER, "before")
@@ -136,12 +134,13 @@ def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> None:
-    rates = {"none-0": 60.0, "none-2": 90.0, "discovered-0": 20.0, "discovered-2": 45.0, "rllib-0": 30.0, "rllib-1": 25}
-    rows = speed_rows([{"measure": "speed", "world": "W", "steps_per_s": rates}])
-    assert [row["to_rllib"] for row in rows] == pytest.approx([2.0, 3.0, 2 / 3, 1.5, 1.0, 25 / 30])
-    assert [row["time"] for row in rows] == [None, None, 3.0, 2.0, None, None]
-    (alone,) = speed_rows([{"measure": "speed", "world": "W", "steps_per_s": {"none-0": 60.0}}])
-    assert alone["to_rllib"] is None
+    own = {("IMPALA", 0): 60.0, ("IMPALA", 2): 90.0, ("discovered GVFs", 0): 20.0, ("discovered GVFs", 2): 45.0}
+    slow, fast, _ = RLLIB
+    rows = speed_rows({**own, (fast, None): 30.0, (slow, None): 25.0})
+    assert [row["to RLlib"] for row in rows] == pytest.approx([2.0, 3.0, 2 / 3, 1.5, 1.0, 25 / 30])
+    assert [row.get("time, to IMPALA") for row in rows] == [None, None, 3.0, 2.0, None, None]
+    (alone,) = speed_rows({("IMPALA", 0): 60.0})
+    assert "to RLlib" not in alone
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,7 @@ SHORT = {"n_steps": 64, "batch_size": 32, "n_epochs": 2}
         ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.MultiBinary(3)), SHORT),
         ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.MultiDiscrete([3, 2])), SHORT),
         ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "normalize_advantage": False}),
+        ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.Box(-1.0, 1.0, (2, 2))), SHORT),
         ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "use_sde": True, "sde_sample_freq": 4}),
         ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "clip_range_vf": 0.1, "target_kl": 1e-3, "n_epochs": 9}),
         ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "batch_size": 24, "ent_coef": 0.01}),

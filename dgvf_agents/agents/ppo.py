@@ -222,7 +222,7 @@ class DGVFPPO(DiscoveryAlgorithm):
 
         def act(theta: Params, observations: Observations, drawn: Tensor) -> SampledActions:
             actions = self.policy.get_distribution(observations).get_actions()
-            return SampledActions(actions.reshape(-1, *self.action_space.shape))  # type: ignore[misc]
+            return SampledActions(actions.reshape(-1, *self._distribution.action_shape))
 
         return act
 

@@ -31,6 +31,7 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{figures}": _figures(records, redraw),
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
+        "{own tasks}": _own_tasks(),
         "{claims}": _claims(records),
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
@@ -50,6 +51,7 @@ def pages(redraw: bool) -> dict[Path, str]:
 
 
 def _verdicts(records: pd.DataFrame) -> str:
+    known = set(records["world"])
     rows = [
         (
             finding.claim.key,
@@ -57,10 +59,15 @@ def _verdicts(records: pd.DataFrame) -> str:
             f"**{finding.verdict}**" if finding.verdict != "untested" else finding.verdict,
             "" if finding.effect is None else str(finding.effect),
             f"{min(finding.seeds.values())} of {finding.claim.seeds}",
+            ", ".join(
+                f"[{world}](results/records/{world.replace('/', '~')}.csv)"
+                for world in finding.claim.worlds
+                if world in known
+            ),
         )
         for finding in claims.findings(records)
     ]
-    return table(("", "Claim", "Verdict", "Effect", "Seeds"), rows)
+    return table(("", "Claim", "Verdict", "Effect", "Seeds", "Runs"), rows)
 
 
 _MEASURES = {"solved": "fraction of seeds solved", "final": "final return", "area": "mean return over the run"}
@@ -107,12 +114,25 @@ def _cost(records: pd.DataFrame) -> str:
 def _exploratory() -> str:
     """Solved seeds of each method, a row for each experiment and world."""
     found = pd.read_csv(RESULTS / "exploratory.csv", keep_default_na=False).astype(str)
-    found = found[(found["solved"] != "") & ~found["experiment"].isin(["collapses", "algorithms", "atari-laptop"])]
+    found = found[(found["solved"] != "") & ~found["experiment"].isin(["collapses", "atari-laptop"])]
     rows = [
         (f"`{name}`", world, ", ".join(f"{row.setting} {row.solved}/{row.seeds}" for row in of.itertuples()))
         for (name, world), of in found.groupby(["experiment", "world"], sort=False)
     ]
     return table(("Experiment", "World", "Solved seeds"), rows)
+
+
+def _own_tasks() -> str:
+    """Normalized median return of each method on external tasks, mean over tasks."""
+    found = pd.read_csv(RESULTS / "exploratory.csv")
+    found = found[found["experiment"] == "own-tasks"]
+    medians = zip(found["world"], found["median_final_return"], strict=True)
+    found["normalized"] = [REFERENCES[world].normalized(value) for world, value in medians]
+    names = {"sb3-a2c": "Stable-Baselines3's A2C", "none": "`DGVFA2C`, no auxiliary task"}
+    names |= {"discovered": "discovered questions (default)", "random": "random questions"}
+    names |= {"reward-prediction": "reward prediction"}
+    means = found.groupby("setting")["normalized"].mean()
+    return table(("Method", "Normalized return"), [(names[name], f"{means[name]:.2f}") for name in names], (1,))
 
 
 def _worlds() -> str:

@@ -228,11 +228,16 @@ def run(name: str, given: Sequence[str]) -> None:
     """
     function, prog, description = _FUNCTIONS.get(name), f"dgvf {name}", COMMANDS[name]
     if function is None:
-        summaries = {benchmark: inspect.getdoc(found) or "" for benchmark, found in BENCHMARKS.items()}
+        summaries = {kind: inspect.getdoc(found) or "" for kind, found in BENCHMARKS.items()}
         if not given or given[0].startswith("-"):
             show_overview(summaries, prog, given, description)
-        benchmark = chosen(given[0], summaries, prog)
-        prog, kind = f"{prog} {benchmark}", BENCHMARKS[benchmark]
-        tyro.cli(kind, prog=prog, args=given[1:], description=summaries[benchmark]).run()
-        return
+        name = chosen(given[0], summaries, prog)
+        prog, given, description = f"{prog} {name}", given[1:], summaries[name]
+        without_prefix: Any = tyro.conf.OmitArgPrefixes
+
+        def measure(benchmark: Any) -> None:
+            benchmark.run()
+
+        function = measure
+        function.__annotations__["benchmark"] = without_prefix[BENCHMARKS[name]]
     tyro.cli(function, prog=prog, args=given, description=description)

@@ -20,9 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.policies import MLPExtractor
 from dgvf_agents.core.flat import builder, template
-from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
 from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
@@ -139,29 +137,6 @@ def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -
     expected |= {"train/value_loss", "train/learning_rate", "train/answer_loss", "questions/cumulant_variance"}
     expected |= {"questions/discount_median", "meta/gradient_norm", "meta/loss", "meta/skipped"}
     assert expected <= set(header)
-
-
-def test_a_callback_can_stop_training() -> None:
-    class Stop(BaseCallback):
-        def _on_step(self) -> bool:
-            return self.num_timesteps < 3 * BATCH
-
-    model = small_model().learn(100 * BATCH, Stop())
-    assert model.num_timesteps == 3 * BATCH
-
-
-def test_users_bring_their_own_task_and_network() -> None:
-    model = small_model(auxiliary_task=lambda model: RewardPrediction())
-    assert isinstance(model.task, RewardPrediction)
-    wide = small_model(policy_kwargs={"features_extractor_class": MLPExtractor, "net_arch": [8]}, question_window=2)
-    assert isinstance(wide.task, DiscoveredGVFs)
-    wide.learn(5 * BATCH)
-
-
-@pytest.mark.slow
-def test_compiled_updates_give_the_same_numbers() -> None:
-    eager, compiled = (_weights(small_model(compile=compile).learn(5 * BATCH)) for compile in (False, True))
-    np.testing.assert_allclose(eager, compiled, atol=1e-4)
 
 
 class SaveAt(BaseCallback):

@@ -128,15 +128,6 @@ def test_two_iterations_give_the_parameters_and_moments_of_our_learner(world: st
             np.testing.assert_allclose(found[name], value, rtol=1e-8, atol=atol, err_msg=name)
 
 
-def test_a_meta_gradient_that_is_too_large_or_not_finite_is_skipped() -> None:
-    s, eta = example.Settings(meta_skip_norm=2.0), {"a": jax.numpy.ones(2)}
-    adam = example.Adam(jax.numpy.zeros(()), eta, eta)
-    for value, moved in ((1.0, True), (2.0, False), (np.nan, False)):
-        after, statistics = example.meta_update(s, eta, {"a": jax.numpy.full(2, value)}, adam)
-        assert bool((after["a"] != eta["a"]).all()) == moved
-        assert float(statistics.steps) == moved
-
-
 @each_world
 def test_rollouts_are_those_of_our_environments_and_our_policy(world: str) -> None:
     """From states from which episodes soon end in every way."""

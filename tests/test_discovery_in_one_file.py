@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,7 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.schedules import GeometricSchedule
-from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.train.config import preset
 from dgvf_agents.train.train import arguments_of
 from tests.helpers import example_module
@@ -122,22 +119,6 @@ def assert_close(actual: Params, expected: Params, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("encoder", ["auxiliary", "joint"])
-@pytest.mark.parametrize("first", [True, False], ids=["from the first update on", "later"])
-def test_meta_gradient_is_that_of_dgvfa2c(encoder: str, first: bool) -> None:
-    settings = settings_of(encoder=encoder)
-    model, batches = agent_of(settings), rollouts(UPDATES + 1)
-    theta, moments, eta = initial(settings, first)
-    coming = iter(map(batch_of, batches[1:]))
-    *_, gradient = example.unroll(theta, moments, eta, batch_of(batches[0]), lambda theta: next(coming), settings)
-    rule, learner = model.learner.functions.rule, model.learner
-    state = InnerState(like(theta, learner.theta), {"second_moment": like(moments, learner.theta)})
-    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    rate = torch.tensor(settings.learning_rate)
-    expected = meta_gradient(update, meta_loss, state, like(eta, learner.eta), batches, rate)
-    assert_close(like(gradient, expected), expected, 1e-9 if first else 1e-11)
-
-
-@pytest.mark.parametrize("encoder", ["auxiliary", "joint"])
 def test_two_iterations_are_those_of_the_learner(encoder: str) -> None:
     """Clipping, Adam, and the batch that ends one iteration and begins the next."""
     settings = settings_of(encoder=encoder)
@@ -164,14 +145,6 @@ def test_two_iterations_are_those_of_the_learner(encoder: str) -> None:
     assert_close(like(moments, learner.theta), learner.statistics["second_moment"], 1e-10)
     moves = ({name: after[name] - before[name] for name in before} for after in (like(eta, before), learner.eta))
     assert_close(*moves, 1e-6)  # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-11
-
-
-def test_an_exploded_meta_gradient_is_skipped() -> None:
-    for size in (1e4, float("nan")):
-        eta = {"weight": torch.ones(3, requires_grad=True)}
-        optimizer = torch.optim.Adam(eta.values(), lr=0.1)
-        example.meta_update(eta, {"weight": torch.full((3,), size)}, optimizer, 1.0)
-        assert eta["weight"].tolist() == [1.0, 1.0, 1.0]
 
 
 def test_settings_are_those_of_the_preset() -> None:

@@ -14,15 +14,13 @@ import pytest
 import torch
 from gymnasium import spaces
 from stable_baselines3 import A2C
-from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.callbacks import BaseCallback, EveryNTimesteps
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize, sync_envs_normalization
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
@@ -50,15 +48,6 @@ def test_arguments_stand_where_a2c_has_them() -> None:
     theirs, ours = (list(inspect.signature(kind.__init__).parameters.values()) for kind in (A2C, DGVFA2C))
     assert [p.name for p in ours[: len(theirs)]] == [p.name for p in theirs]
     assert all(p.kind is p.KEYWORD_ONLY for p in ours[len(theirs) :])
-
-
-def test_a_run_is_named_after_the_algorithm(tmp_path: Path) -> None:
-    class Mine(DGVFA2C):
-        pass
-
-    for kind in (DGVFA2C, Mine):
-        model = kind("MlpPolicy", "CartPole-v1", **{**SMALL, "tensorboard_log": str(tmp_path)}).learn(10)
-        assert Path(model.logger.dir).name == f"{kind.__name__}_1"
 
 
 def test_an_id_makes_one_monitored_copy() -> None:
@@ -231,15 +220,6 @@ def test_the_rollout_buffer_shows_what_a2c_would_have_collected(gae_lambda: floa
             assert returns[t, copy] == pytest.approx(future, rel=1e-4)
 
 
-def test_rollout_buffer_classes() -> None:
-    kwargs = {"env": "Pendulum-v1", "rollout_buffer_class": RolloutBuffer}
-    _model(**kwargs, rollout_buffer_kwargs={})
-    with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
-        _model(**kwargs, rollout_buffer_kwargs={"wrong": 1})
-    with pytest.raises(AssertionError, match="DictRolloutBuffer must be used with Dict"):
-        _model("Pendulum-v1", rollout_buffer_class=DictRolloutBuffer)
-
-
 def test_a_policy_s_actions_reach_the_environment_within_its_space() -> None:
     """`Samples` refuses any others; drawn ones lie outside at this standard deviation."""
     env = Samples(BOX, spaces.Box(-0.1, 0.1, (2,), np.float32))
@@ -255,19 +235,6 @@ def test_exploration_matrices_are_drawn_as_often_as_asked() -> None:
         with mock.patch.object(model.policy, "reset_noise", wraps=model.policy.reset_noise) as reset_noise:
             model.learn(10)
         assert reset_noise.call_count == expected
-
-
-def test_normalized_environments_are_learned_in_and_evaluated(tmp_path: Path) -> None:
-    env, evaluation = (VecNormalize(make_vec_env("CartPole-v1", 2, seed=seed)) for seed in (0, 1))
-    model = _model(env, n_steps=10, tensorboard_log=str(tmp_path))
-    model.learn(100)
-    assert env.obs_rms.count > 100
-    assert (tmp_path / "DGVFA2C_1").is_dir()
-    evaluation.training, evaluation.norm_reward = False, False
-    sync_envs_normalization(env, evaluation)
-    returns, lengths = evaluate_policy(model, evaluation, 2, warn=False, return_episode_rewards=True)
-    assert returns == lengths  # a reward of 1 a step, not normalized
-    np.testing.assert_array_equal(evaluation.obs_rms.mean, env.obs_rms.mean)  # evaluation does not change it
 
 
 class WithoutLastObservations(VecEnvWrapper):

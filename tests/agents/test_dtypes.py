@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -11,23 +10,7 @@ import pytest
 from gymnasium import spaces
 
 from dgvf_agents import DGVFA2C
-
-
-class Typed(gym.Env[Any, Any]):
-    """Insists on actions of its space, as strict environments do."""
-
-    def __init__(self, observations: gym.Space, actions: gym.Space) -> None:
-        self.observation_space, self.action_space = observations, actions
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        self.t = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        assert action in self.action_space
-        self.t += 1
-        return self.observation_space.sample(), 1.0, False, self.t == 3, {}
-
+from tests.agents.test_updates import Samples
 
 OBSERVATIONS = ["bool", "int8", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float64"]
 ACTIONS = [spaces.Discrete(3, dtype=np.int8), spaces.Box(-3, 3, (2,), np.int32), spaces.Box(-1, 1, (2,), np.float64)]
@@ -42,7 +25,7 @@ ACTIONS = [spaces.Discrete(3, dtype=np.int8), spaces.Box(-3, 3, (2,), np.int32),
     ids=str,
 )
 def test_every_dtype_trains_and_is_saved(observations: gym.Space, actions: gym.Space, tmp_path: Path) -> None:
-    env = Typed(observations, actions)
+    env = Samples(observations, actions)
     model = DGVFA2C("MlpPolicy", env, questions=3, compile=False, device="cpu", seed=0).learn(20)
     model.save(tmp_path / "model")
     loaded = DGVFA2C.load(tmp_path / "model", env).learn(10, reset_num_timesteps=False)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
-from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import AtariCNNExtractor, MultiInputExtractor, window_space
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
 
@@ -37,46 +34,6 @@ def test_every_image_has_convolutions_of_its_own_and_the_rest_one_network() -> N
         assert changed[:, part].any(), name
         changed[:, part] = False
         assert not changed.any(), name
-
-
-class Pictures(gym.Env[dict[str, Any], int]):
-    """Random pictures and places; the reward is the brightness of what is seen."""
-
-    def __init__(self, images: gym.spaces.Box) -> None:
-        self.observation_space = gym.spaces.Dict({"image": images, "place": PLACE})
-        self.action_space = gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[dict[str, Any], dict]:
-        super().reset(seed=seed)
-        self.observation_space.seed(seed)
-        self.steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict]:
-        self.steps += 1
-        seen = self.observation_space.sample()
-        return seen, float(seen["image"].mean()), self.steps == 4, False, {}
-
-
-@pytest.mark.parametrize(("images", "normalize"), [(FRAMES, True), (SCALED, False)], ids=["uint8", "scaled"])
-def test_a_policy_of_several_inputs_learns_from_pictures(images: gym.spaces.Box, normalize: bool) -> None:
-    arguments = {"cnn_output_dim": 8, "hidden": (4,), "normalized_image": not normalize}
-    kind = {"features_extractor_class": MultiInputExtractor}
-    model = DGVFA2C(
-        "MultiInputPolicy",
-        Pictures(images),
-        auxiliary_task="reward-prediction",
-        unroll_length=1,
-        seed=0,
-        compile=False,
-        device="cpu",
-        policy_kwargs={**kind, "features_extractor_kwargs": arguments, "normalize_images": normalize},
-    )
-    before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
-    model.learn(15)
-    moved = {name for name, p in model.policy.named_parameters() if not torch.equal(p, before[name])}
-    for part in ("features_extractor.images.image.", "features_extractor.vectors.", "action_net.", "value_net."):
-        assert any(part in name for name in moved), part
 
 
 @pytest.mark.parametrize(

@@ -147,31 +147,6 @@ def test_the_meta_gradient_equals_central_differences(case: Any) -> None:
         assert float(actual) == pytest.approx(float(expected), rel=2e-5, abs=1e-9)
 
 
-@each_case
-def test_functions_compute_what_the_policy_does(case: Any) -> None:
-    model = _model(case)
-    rollout = _rollouts(model, 1)[0]
-    functions, distribution = model._functions, model._distribution
-    params = functions.params()
-    features = functions.encode(params, rollout.observations)
-    outputs = functions.policy_outputs(params, features)
-    for t in range(model.n_steps):
-        now = (
-            {name: value[t] for name, value in rollout.observations.items()}
-            if isinstance(rollout.observations, dict)
-            else rollout.observations[t]
-        )
-        actions = rollout.actions[t]
-        as_numbers = actions.double() if isinstance(model.action_space, spaces.MultiBinary) else actions
-        values, log_prob, entropy = model.policy.evaluate_actions(now, as_numbers)
-        torch.testing.assert_close(functions.values(params, features)[t], values.squeeze(-1))
-        torch.testing.assert_close(distribution.log_prob(outputs[t], actions), log_prob, rtol=1e-5, atol=1e-5)
-        if entropy is not None:
-            torch.testing.assert_close(distribution.entropy(outputs[t], actions), entropy, rtol=1e-5, atol=1e-5)
-        greedy = model.policy.get_distribution(now).mode()
-        torch.testing.assert_close(distribution.mode(outputs[t]).to(greedy.dtype), greedy)
-
-
 def test_the_state_s_share_in_exploration_trains_no_features() -> None:
     """As in Stable-Baselines3, the noise of gSDE depends on the features, which are not shaped for its sake."""
     model = _model(CASES["gsde, joint"])

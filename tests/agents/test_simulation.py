@@ -54,42 +54,6 @@ def without_time(info: dict[str, Any]) -> dict[str, Any]:
     return {**info, "episode": episode}
 
 
-@pytest.mark.parametrize("n_steps", [1, 5, 11, 12])
-@pytest.mark.parametrize("env_id", ["PuddleWorld-v0", "CollectObjectsSmall-v0"])
-def test_actions_and_outcomes_are_those_of_acting_step_by_step(env_id: str, n_steps: int) -> None:
-    options = {"start": "random", "max_episode_steps": 6} if env_id.startswith("Puddle") else {"max_episode_steps": 6}
-    env, twin = (make_vec(env_id, B, 1, env_kwargs=options) for _ in range(2))
-    observations = env.reset()
-    assert_same(observations, twin.reset())
-    theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    simulator = simulator_of(env, n_steps)
-    assert n_steps % simulator.steps == 0
-    rng, ended = np.random.default_rng(0), 0
-    for _ in range(12):
-        noise = torch.from_numpy(rng.random((simulator.steps, B)))
-        assert simulator.simulate(theta, noise, observations)
-        for t in range(simulator.steps):
-            actions = simulator.actions(observations, t)
-            assert actions is not None
-            sampled = act(theta, torch.from_numpy(observations), noise[t])
-            in_turn = sampled.actions.numpy()
-            np.testing.assert_array_equal(actions, in_turn)
-            torch.testing.assert_close(simulator.log_probs(t), sampled.log_probs)
-            within = simulator.step_within_episodes(t)
-            outcome = env.step(actions) if within is None else within
-            following, rewards, done, infos = twin.step(in_turn)
-            assert_same(outcome[:3], (following, rewards, done))
-            assert within is None or not done.any()
-            for name in ("episode_returns", "episode_lengths"):
-                assert_same(getattr(env, name), getattr(twin, name))
-            for info, other in zip(outcome[3], infos, strict=True):
-                assert_same(*(without_time(one) for one in (info, other)))
-            assert_same(env.reset_infos, twin.reset_infos)
-            observations = outcome[0]
-            ended += int(outcome[2].sum())
-    assert ended > 0 or simulator.steps == 1
-
-
 def test_an_episode_that_ends_at_its_time_limit_is_terminated_and_not_truncated() -> None:
     env = make_vec("PuddleWorld-v0", 300, 0, env_kwargs={"start": "random", "max_episode_steps": 1})
     observations = env.reset()

@@ -115,19 +115,3 @@ def test_steps_along_means_are_those_along_sums(samples: int) -> None:
         ]
     assert states[0][0]["w"].abs().min() > 0
     torch.testing.assert_close(states[0][0], states[1][0], rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("samples", [7, 640])
-def test_adam_along_means_is_that_along_sums(samples: int) -> None:
-    """With gradients about as large as ε."""
-    torch.manual_seed(2)
-    parameters = [torch.zeros(5, requires_grad=True) for _ in range(2)]
-    epsilons = (1e-8, norm_for_means(1e-8, samples))
-    optimizers = [torch.optim.Adam([p], lr=6e-4, eps=e) for p, e in zip(parameters, epsilons, strict=True)]
-    for _ in range(30):
-        mean = torch.randn(5) * 1e-8 / samples
-        parameters[0].grad, parameters[1].grad = samples * mean, mean
-        for optimizer in optimizers:
-            optimizer.step()
-    assert parameters[0].abs().min() > 0
-    torch.testing.assert_close(*parameters, rtol=1e-10, atol=0)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import pytest
 import torch
 
 from dgvf_agents.core.inner_update import InnerMetrics, InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder
-from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import AuxiliaryTask, NoTask, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll, meta_gradient
@@ -52,12 +50,6 @@ def test_inner_updates_follow_the_transcription(case: Case) -> None:
         torch.testing.assert_close(scored, {k: whole[k] for k in scored}, rtol=1e-10, atol=1e-12)
         torch.testing.assert_close(loss, slow.meta_loss(theta, following))
         assert not any(whole[k].any() for k in set(whole) - set(scored))
-
-
-def plain_step(case: Case, **changes: Any) -> tuple[InnerState, InnerMetrics]:
-    """One inner update by gradient descent with α′ = 1, so that parameters move by the negative gradient."""
-    given, rule = problem(case.task), with_numbers(replace(rule_of(case), optimizer=SGD()), **changes)
-    return inner_update(rule, InnerState(given.theta, {}), given.eta, given.rollouts[0], torch.tensor(1.0))
 
 
 @pytest.mark.parametrize("encoder_mode", ["auxiliary", "joint"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -30,7 +29,6 @@ from tests.core.metagradient_problem import (
     rule_of,
     state_of,
 )
-from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -260,24 +258,3 @@ def test_unrolls_free_every_byte(storage: str) -> None:
 
 
 # --- compiled ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")  # of torch's own, on import
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
-def test_compiled_functions_give_the_same_gradient(backend: str) -> None:
-    """In batches with one number of bootstraps, as every new one is compiled anew, which takes long.
-
-    `aot_eager` traces as `inductor` does, and leaves out the C++ compiler.
-    """
-    torch.compiler.reset()
-    case = Case()
-    rule, given = rule_of(case), problem(case.task)
-    batches = [batch for batch in map(random_rollout, range(20)) if len(batch.bootstrap_index) == 4][:3]
-
-    def gradient(compiled: Callable[[Any], Any]) -> Params:
-        update, meta_loss = compiled(partial(inner_update, rule)), compiled(partial(meta_loss_gradient, rule))
-        return meta_gradient(update, meta_loss, state_of(case), given.eta, batches, learning_rate(case))
-
-    compiled = partial(torch.compile, fullgraph=True, backend=backend)
-    assert relative_error(gradient(compiled), gradient(lambda eager: eager)) < 1e-12

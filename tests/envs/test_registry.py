@@ -18,14 +18,21 @@ from gymnasium.utils.env_checker import check_env as gymnasium_check_env
 from stable_baselines3.common.env_checker import check_env as sb3_check_env
 
 import dgvf_envs
-from dgvf_envs.collect_objects import CollectObjects, CollectObjectsEnv, CollectObjectsVectorEnv
+from dgvf_envs.collect_objects import CollectObjects, CollectObjectsEnv
 from dgvf_envs.functional.env import DynamicsEnv
-from dgvf_envs.functional.vector_env import DynamicsVectorEnv
-from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldEnv, PuddleWorldVectorEnv
-from tests.helpers import COLLECT_IDS, ENV_IDS, VARIANTS, assert_same, episode, flat, random_policy, registered_world
+from dgvf_envs.puddle_world import PuddleWorld, PuddleWorldEnv
+from tests.helpers import (
+    COLLECT_IDS,
+    ENV_IDS,
+    assert_same,
+    each_variant,
+    episode,
+    flat,
+    random_policy,
+    registered_world,
+)
 
 each_id = pytest.mark.parametrize("env_id", ENV_IDS)
-each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
 
 
 @each_variant
@@ -56,20 +63,6 @@ def test_a_spec_makes_the_same_environment_again(env_id: str, options: dict[str,
     for twin in twins:
         assert twin.unwrapped.observation_space == env.unwrapped.observation_space
         assert_same([flat(r) for r in episode(twin, random_policy(twin, seed=0), seed=3, steps=20)], results)
-
-
-@each_id
-def test_a_vector_spec_makes_the_same_environment_again(env_id: str) -> None:
-    env = gym.make_vec(env_id, num_envs=3, max_episode_steps=6, autoreset_mode="SameStep")
-    assert isinstance(env, DynamicsVectorEnv)
-    for twin in (gym.make_vec(env.spec), gym.make_vec(EnvSpec.from_json(env.spec.to_json()))):
-        assert type(twin) is type(env)
-        assert (twin.num_envs, twin.max_episode_steps) == (3, 6)
-        assert twin.metadata == env.metadata
-        env.reset(seed=0), twin.reset(seed=0)
-        for _ in range(10):
-            actions = env.action_space.sample()
-            assert_same(flat(twin.step(actions)), flat(env.step(actions)))
 
 
 @each_id
@@ -131,35 +124,3 @@ def test_unknown_arguments_are_named_with_the_valid_ones(env_id: str, make: Call
     assert {field.name for field in dataclasses.fields(registered_world(env_id)) if field.init} <= set(
         re.findall(r"\w+", str(caught.value))
     )
-
-
-OTHER_VALUES: dict[type, dict[str, Any]] = {
-    PuddleWorld: {
-        "start": "random",
-        "noise": 0.01,
-        "puddles": "none",
-        "goal": (0.5, 0.5),
-        "goal_threshold": 0.05,
-        "thrust": 0.1,
-        "reward_scale": 0.5,
-        "noise_distribution": "normal",
-        "stay": False,
-    },
-    CollectObjects: {
-        "layout": "four-rooms-9",
-        "objects": ((1, 1), (2, 6)),
-        "observation": "rgb",
-        "wrong_order": "remove",
-    },
-}
-
-
-@pytest.mark.parametrize("world", OTHER_VALUES)
-def test_constructors_pass_every_argument_on(world: type) -> None:
-    classes = (
-        (PuddleWorldEnv, PuddleWorldVectorEnv) if world is PuddleWorld else (CollectObjectsEnv, CollectObjectsVectorEnv)
-    )
-    values = OTHER_VALUES[world]
-    assert set(values) == {field.name for field in dataclasses.fields(world) if field.init}
-    for class_ in classes:
-        assert class_(**values).dynamics == world(**values)

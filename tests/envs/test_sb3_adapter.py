@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -10,7 +9,6 @@ import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TransformObservation, TransformReward
 from gymnasium.wrappers.vector import TransformReward as VectorTransformReward
-from gymnasium.wrappers.vector import VectorizeTransformObservation
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecMonitor
 
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv
@@ -128,50 +126,8 @@ def test_async_without_shared_memory_is_refused_where_it_resets_twice() -> None:
         env.close()
 
 
-@pytest.mark.parametrize(
-    ("options", "by_time"), [({"episodic_life": True}, False), ({"max_num_frames_per_episode": 100}, True)]
-)
-def test_atari_gives_one_stream_in_both_modes(options: dict[str, Any], by_time: bool) -> None:
-    pytest.importorskip("cv2")
-    from ale_py import AtariVectorEnv
-
-    actions, small = random_actions(4, 100), {"img_height": 20, "img_width": 20, "noop_max": 5}
-    next_step, same_step = (
-        list(stream(GymnasiumVecEnv(AtariVectorEnv("breakout", N, autoreset_mode=mode, **small, **options)), actions))
-        for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP)
-    )
-    np.testing.assert_array_equal(next_step[0], same_step[0])
-    ended = 0
-    for (*batches, infos), (*same_batches, same_infos) in zip(steps_of(next_step), steps_of(same_step), strict=True):
-        assert_same(batches, same_batches)
-        observations, _, done = batches
-        for info, same_info, observation, ends in zip(infos, same_infos, observations, done, strict=True):
-            for key in ("terminal_observation", "TimeLimit.truncated"):
-                assert_same(info.get(key), same_info.get(key))
-            assert ("terminal_observation" in info) == ends
-            if ends:
-                ended += 1
-                assert info["TimeLimit.truncated"] == by_time
-                assert (info["terminal_observation"] != observation).any()
-            else:  # at an end, ALE tells SAME_STEP users of the new episode only
-                assert_same(info["lives"], same_info["lives"])
-    assert ended >= N
-
-
 def steps_of(results: list[Any]) -> list[Any]:
     return results[2::2]
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED], ids=["NEXT_STEP", "DISABLED"])
-@pytest.mark.parametrize("make", [own_vector_env, sync_vector_env])
-def test_wrapped_observations(make: Callable[..., VectorEnv], mode: AutoresetMode) -> None:
-    space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-    wrapping = {"func": lambda position: 2 * position - 1, "observation_space": space}
-    reference = dummy_vec_env(lambda: TransformObservation(gym.make("PuddleWorld-v0", max_episode_steps=6), **wrapping))
-    wrapped = VectorizeTransformObservation(
-        make("PuddleWorld-v0", N, mode, max_episode_steps=6), TransformObservation, **wrapping
-    )
-    assert_same_streams(GymnasiumVecEnv(wrapped), reference, random_actions(5, 20))
 
 
 class Foreign(VectorEnv):
@@ -283,15 +239,6 @@ class TestSeedsAndOptions:
             assert_same(flat(env.reset()), flat(reference.reset()))
         assert_same_streams(env, reference, random_actions(3, 12), seed=None)
 
-    def test_options_are_used_once(self) -> None:
-        env, reference = TestPerEnvironmentAccess.both()
-        for both in (env, reference):
-            both.set_options({"harbor": 1})
-            both.reset()
-            both.reset()
-        received = [options[1:] for options in env.get_attr("options")]
-        assert received == [options[1:] for options in reference.get_attr("options")] == [[{"harbor": 1}, None]] * N
-
     def test_options_that_differ_are_an_error(self) -> None:
         env, _ = TestPerEnvironmentAccess.both()
         env.set_options([{"harbor": i} for i in range(N)])
@@ -311,11 +258,6 @@ class TestPictures:
         assert_same(list(env.get_images()), list(reference.get_images()))
         np.testing.assert_array_equal(env.render("rgb_array"), reference.render("rgb_array"))
         assert env.render().shape == (2 * 64, 2 * 91, 3)
-
-    def test_of_sync_vector_env(self) -> None:
-        env = GymnasiumVecEnv(SyncVectorEnv([lambda: Traveller(render_mode="rgb_array")] * 2))
-        env.reset()
-        assert [image[0, 0, 0] for image in env.get_images()] == env.get_attr("fuel")
 
 
 class TestMakeVec:
@@ -349,18 +291,6 @@ class TestMakeVec:
         reference = dummy_vec_env(lambda: wrap(gym.make(env_id, max_episode_steps=12)))
         results = assert_same_streams(env.unwrapped, reference, random_actions(2, 40))
         assert sum(ends(results)) > 0
-
-    def test_monitors_episodes(self, tmp_path: Path) -> None:
-        folder = tmp_path / "new" / "folder"
-        env = make_vec("PuddleWorld-v0", 2, env_kwargs={"max_episode_steps": 4}, monitor_dir=str(folder))
-        env.reset()
-        rewards, infos = zip(*[env.step(np.zeros(2, dtype=int))[1::2] for _ in range(4)], strict=True)
-        env.close()
-        _, columns, *rows = (folder / "monitor.csv").read_text().splitlines()
-        assert columns == "r,l,t"
-        np.testing.assert_allclose([float(row.split(",")[0]) for row in rows], np.sum(rewards, axis=0), rtol=1e-5)
-        assert [row.split(",")[1] for row in rows] == ["4", "4"]
-        assert [info["episode"]["l"] for info in infos[-1]] == [4, 4]
 
     @pytest.mark.parametrize("n_envs", [0, -1])
     def test_the_number_of_environments_is_checked(self, n_envs: int) -> None:

@@ -386,12 +386,3 @@ def test_a_run_on_cuda(change: dict[str, Any], tmp_path: Path) -> None:
     folder.checkpoints()[-1].unlink()
     with pytest.warns(UserWarning, match="device was 'cuda' up to step 60"):
         train(dataclasses.replace(config, device="cpu"), folder.path, show_progress=False, resume=True)
-
-
-@needs_cuda
-@pytest.mark.parametrize("task", ["discovered", "pixel-control"])
-def test_a_game_on_cuda(task: str, tmp_path: Path) -> None:
-    arguments = ["--game", "Breakout", "--n-envs", "4", "--n-steps", "5", "--unroll-length", "2", "--questions", "4"]
-    arguments += ["--steps", "160", "--compile", "False", "--evaluation-episodes", "1", "--mixed-precision"]
-    main(["train", "atari", task, *arguments, "--device", "cuda", "--out", str(tmp_path / "run")])
-    assert RunFolder(tmp_path / "run").is_finished()

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from stable_baselines3 import A2C
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.evaluation import evaluate_policy
-from stable_baselines3.common.vec_env import DummyVecEnv
 
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_envs.atari import PAPER, make_atari, make_atari_vec
+from dgvf_envs.atari import PAPER, make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 
 QUICK = replace(PAPER, max_noops=0, frame_size=36, max_frames=480)
@@ -44,32 +42,6 @@ class Scores(BaseCallback):
                 self.told.append(info["episode"]["r"])
                 self.lengths.append(info["episode"]["l"])
         return True
-
-
-def test_what_stable_baselines_own_environment_gives(env: GymnasiumVecEnv) -> None:
-    reference = DummyVecEnv([lambda: make_atari("Breakout", QUICK)] * 2)
-    reference.seed(5)
-    np.testing.assert_array_equal(env.reset(), reference.reset())
-    rng, pieces, over = np.random.default_rng(0), 0, 0
-    for _ in range(150):
-        actions = rng.integers(4, size=2)
-        observations, rewards, dones, infos = env.step(actions)
-        expected, expected_rewards, expected_dones, expected_infos = reference.step(actions)
-        np.testing.assert_array_equal(observations, expected)
-        np.testing.assert_array_equal(rewards, expected_rewards)
-        np.testing.assert_array_equal(dones, expected_dones)
-        for info, other in zip(infos, expected_infos, strict=True):
-            assert info.keys() == other.keys()
-            assert info["lives"] == other["lives"]
-            assert info["TimeLimit.truncated"] == other["TimeLimit.truncated"]
-            if "terminal_observation" in info:
-                pieces += 1
-                np.testing.assert_array_equal(info["terminal_observation"], other["terminal_observation"])
-            if "episode" in info:
-                over += 1
-                assert [info["episode"][key] for key in "rl"] == [other["episode"][key] for key in "rl"]
-    assert pieces > over > 0
-    reference.close()
 
 
 def test_evaluation_is_of_whole_games(env: GymnasiumVecEnv) -> None:

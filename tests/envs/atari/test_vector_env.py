@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -105,46 +105,6 @@ def test_the_same_as_gymnasiums_wrappers(
     reference.close()
 
 
-class _Drawn:
-    """A generator that draws what it is told."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-    def integers(self, low: int, high: int) -> int:
-        assert low <= self.number < high
-        return self.number
-
-
-def test_the_same_with_no_ops() -> None:
-    """The paper's preset as it is. The two draw no-ops from different generators, so one is told the other's."""
-    env, reference = games(PAPER, 1), make_atari("Breakout", PAPER)
-
-    def follow(infos: dict[str, Any]) -> np.ndarray:
-        reference.unwrapped.np_random = _Drawn(int(infos["episode_frame_number"][0]))
-        return reference.reset()[0]
-
-    reference.reset(seed=3)
-    observation, infos = env.reset(seed=3)
-    assert_same_frames(observation[0], follow(infos))
-    rng, starts = np.random.default_rng(1), []
-    while len(starts) < 2:
-        action = rng.integers(4, size=1)
-        observation, rewards, terminated, truncated, infos = env.step(action)
-        expected, reward, over, cut, info = reference.step(int(action[0]))
-        assert (rewards[0], terminated[0], truncated[0]) == (reward, over, cut)
-        if over:
-            assert_same_frames(infos["final_obs"][0], expected)
-            assert ("episode" in infos["final_info"]) == ("episode" in info)
-            if "episode" in info:
-                starts.append(int(infos["episode_frame_number"][0]))
-            expected = follow(infos)
-        assert_same_frames(observation[0], expected)
-    assert all(1 <= start <= 30 for start in starts)
-    env.close()
-    reference.close()
-
-
 @pytest.mark.parametrize(("game", "first_frame"), [("Breakout", 0), ("Surround", 1)])
 def test_starts_have_one_to_thirty_no_ops(game: str, first_frame: int) -> None:
     """ALE alone would draw 0 to 29, and counts some games' frames from elsewhere than 0."""
@@ -155,36 +115,6 @@ def test_starts_have_one_to_thirty_no_ops(game: str, first_frame: int) -> None:
         assert 1 <= counts.min() <= lowest
         assert highest <= counts.max() <= most
         env.close()
-
-
-def play_until(env: GamesVectorEnv, what: Callable[[dict[str, Any]], bool], limit: int = 900) -> tuple[Any, ...]:
-    """The first step of random actions whose infos are so, and the observation before it."""
-    rng, before = np.random.default_rng(0), None
-    for _ in range(limit):
-        result = env.step(rng.integers(env.single_action_space.n, size=env.num_envs))
-        if "final_info" in result[4] and what(result[4]["final_info"]):
-            return (*result, before)
-        before = result[0]
-    raise AssertionError(f"nothing of the kind in {limit} steps")
-
-
-def test_a_life_lost_as_the_game_is_cut_off() -> None:
-    """The new game must not go on from the old one's lives."""
-    env = games(n=1)
-    env.reset(seed=0)
-    play_until(env, lambda last: True)
-    steps = int(env._steps[0])
-    env.close()
-    env = games(replace(QUICK, max_frames=4 * steps), 1)
-    env.reset(seed=0)
-    _, _, terminated, truncated, infos, _ = play_until(env, lambda last: True)
-    assert terminated[0]
-    assert truncated[0]
-    assert infos["final_info"]["episode"]["l"][0] == steps
-    assert infos["final_info"]["lives"][0] == 4
-    assert (infos["lives"][0], infos["episode_frame_number"][0]) == (5, 0)
-    assert not env.step(np.zeros(1, dtype=int))[2][0]
-    env.close()
 
 
 @pytest.mark.parametrize("preset", [replace(QUICK, max_noops=30), replace(MODERN, frame_size=20)], ids=["paper", "own"])

@@ -97,9 +97,7 @@ def draw_experiment(experiment: Experiment, table: pd.DataFrame, path: Path) -> 
         if experiment.figure == "studies":
             panels += [(world, rows, letter) for letter in ("k", "d") if rows["label"].str.startswith(letter).any()]
         else:
-            groups = rows["label"].map(
-                lambda label: label.partition(", ")[2] or label.partition(":")[0] * (":" in label)
-            )
+            groups = rows["label"].map(_group)
             panels += [(world, of, str(group)) for group, of in rows.groupby(groups, sort=False)]
     columns = min(2, len(panels))
     figure = Figure(figsize=(0.6 + 4.4 * columns, 0.6 + 3.4 * -(-len(panels) // columns)), layout="constrained")

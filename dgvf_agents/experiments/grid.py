@@ -14,6 +14,7 @@ import pandas as pd
 import tyro
 from rich.console import Console
 
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.experiments.catalog import best_setting
 from dgvf_agents.experiments.figures import draw_curves, tables_of
@@ -60,14 +61,10 @@ class Grid:
     """Folder of the runs, and of table and picture."""
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "jobs"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value!r}")
+        given = {name: getattr(self, name) for name in ("seeds", "jobs", "steps")}
+        check_counts(**{name: value for name, value in given.items() if value is not None})
         if self.first_seed < 0:
             raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
-        if self.steps is not None and self.steps < 1:
-            raise ValueError(f"steps must be >= 1, got {self.steps!r}")
         check_device_name(self.device)
         names = [name for name, _ in map(varied_field, self.vary)]
         if len(set(names)) < len(names):

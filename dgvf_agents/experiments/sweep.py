@@ -19,7 +19,6 @@ import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext, SpawnContext
@@ -40,16 +39,6 @@ STOP_SECONDS = 30.0
 """Time for processes to write a checkpoint when the sweep is interrupted."""
 
 _PRELOADED = "dgvf_agents.experiments.preloaded"
-
-
-@final
-@dataclass(frozen=True)
-class Failure:
-    """A cell that did not finish."""
-
-    cell: Cell
-    reason: str
-    """The last line of its output, or how it ended."""
 
 
 @final
@@ -135,7 +124,7 @@ def run_sweep(
     jobs: int,
     view: SweepView,
     finished: Callable[[Sequence[Cell]], None] = lambda cells: None,
-) -> list[Failure]:
+) -> None:
     """Train all cells that are not finished.
 
     Args:
@@ -143,9 +132,6 @@ def run_sweep(
         jobs: parallel processes ≥ 1.
         view: shows progress.
         finished: called with the cells that a process has just finished.
-
-    Returns:
-        The cells that failed; all others are finished.
 
     Raises:
         ValueError: `jobs` < 1, or a cell's folder holds a run of another configuration.
@@ -156,11 +142,8 @@ def run_sweep(
     cells = list({cell.folder: cell for cell in cells}.values())
     unfinished = [cell for cell in cells if not cell.is_finished]
     view.begin(cells, unfinished)
-    if not unfinished:
-        return []
     context, waiting = _context(), groups_of(unfinished, jobs)
     running: dict[tuple[Cell, ...], BaseProcess] = {}
-    failures: list[Failure] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -174,15 +157,12 @@ def run_sweep(
                 process.join()
                 finished([cell for cell in group if cell.is_finished])
                 for cell in group:
-                    failure = _failure(cell, process, log_of=group[0])
-                    failures += [failure] if failure else []
-                    view.ended(cell, failure.reason if failure else None)
+                    view.ended(cell, _failure(cell, process, log_of=group[0]))
             view.refresh()
     except BaseException:
         view.stopping(sum(map(len, running)))
         _stop(list(running.values()))
         raise
-    return failures
 
 
 def _context() -> SpawnContext | ForkServerContext:
@@ -200,8 +180,8 @@ def _start(context: SpawnContext | ForkServerContext, group: Sequence[Cell]) -> 
     return process
 
 
-def _failure(cell: Cell, process: BaseProcess, log_of: Cell) -> Failure | None:
-    """Why a cell did not finish.
+def _failure(cell: Cell, process: BaseProcess, log_of: Cell) -> str | None:
+    """Why a cell did not finish: the last line of its output, or how it ended.
 
     Args:
         cell: the cell.
@@ -213,11 +193,11 @@ def _failure(cell: Cell, process: BaseProcess, log_of: Cell) -> Failure | None:
     if code == 0 and cell.is_finished:
         return None
     if code is not None and code < 0:
-        return Failure(cell, f"killed by {signal.Signals(-code).name}")
+        return f"killed by {signal.Signals(-code).name}"
     log = (log_of if code else cell).beside("log")
     output = log.read_text(errors="replace") if log.is_file() else ""
     lines = [line.strip() for line in output.split("\n") if line.strip()]
-    return Failure(cell, lines[-1] if lines else f"ended with status {code}")
+    return lines[-1] if lines else f"ended with status {code}"
 
 
 def _stop(processes: Sequence[BaseProcess]) -> None:

@@ -15,13 +15,13 @@ from typing import Any, Literal, final
 
 from dgvf_agents.core.argument_checks import (
     check_choice,
-    check_counts,
     check_flags,
     check_fractions,
     check_fractions_below_one,
     check_not_negative,
     check_positive,
     check_positive_or_infinite,
+    check_sizes,
 )
 from dgvf_agents.options import (
     Algorithm,
@@ -103,11 +103,11 @@ class Hyperparameters:
     """α′, learning rate of the inner update (paper: searched in 1e-4 … 7e-3 on the gridworlds; 6e-4 on Atari)."""
     final_learning_rate: float | None = _number(None, _optional(check_not_negative), impala=0.0)
     """Final learning rate of a linear schedule; `None`: constant."""
-    n_steps: int = _structure(5, check_counts, impala=20, ppo=2048)
+    n_steps: int = _structure(5, check_sizes, impala=20, ppo=2048)
     """T, steps per environment and update (paper: 5 on the gridworlds, 20 on Atari); PPO: per rollout."""
-    batch_size: int = _structure(64, check_counts, agents=("ppo",))
+    batch_size: int = _structure(64, check_sizes, agents=("ppo",))
     """Steps in a minibatch."""
-    n_epochs: int = _structure(10, check_counts, agents=("ppo",))
+    n_epochs: int = _structure(10, check_sizes, agents=("ppo",))
     """Passes over a rollout."""
     gamma: float = _number(0.99, check_fractions)
     """Discount factor of the main task."""
@@ -157,18 +157,18 @@ class Hyperparameters:
     encoder_mode: EncoderMode = _structure("joint", _one_of(EncoderMode))
     """Losses that train the encoder: `"joint"`: the main task's and the auxiliary task's; `"auxiliary"`: the
     auxiliary task's alone (paper, section 4.1)."""
-    questions: int = _structure(128, check_counts)
+    questions: int = _structure(128, check_sizes)
     """D, number of questions (paper: 128)."""
     question_discount: float | None = _structure(0.9, _optional(check_fractions_below_one), impala=None)
     """Discount of all questions, in [0, 1); `None`: discounts are learned by the question network (paper)."""
     answer_lambda: float | None = _structure(None, _optional(check_fractions), agents=("ppo",))
     """λ of the answers' targets; `None`: `gae_lambda`."""
-    question_window: int = _structure(1, check_counts)
+    question_window: int = _structure(1, check_sizes)
     """j, number of future observations that the question network sees."""
     question_encoder: QuestionEncoder = _structure("independent", _one_of(QuestionEncoder), impala="shared")
     """What the question network reads: `"independent"`: observations, with an encoder of its own (paper, representation
     learning); `"shared"`: the agent's features of future observations (paper, joint learning)."""
-    unroll_length: int = _structure(10, check_counts)
+    unroll_length: int = _structure(10, check_sizes)
     """L, inner updates per meta-update (paper: 10)."""
     objective: Objective = _structure("sum", _one_of(Objective))
     """Meta-loss: the `"sum"` of L^RL along the unroll, or L^RL at its `"end"`."""

@@ -17,6 +17,8 @@ import pygame
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
+from dgvf_agents import DGVFA2C
+from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli import PIPE_CLOSED, main
 from dgvf_agents.cli.train import INTERRUPTED
 from dgvf_agents.cli.words import COMMANDS
@@ -259,6 +261,21 @@ def test_what_is_printed_as_next_can_be_run(
         main(words if words[0] == "atlas" else [*words, "--episodes", "1"])
 
 
+def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rate = ["--learning-rate", "0.01", "--final-learning-rate", "0"]
+    path = str(tmp_path / "run")
+    main(["train", "collect-objects-small", "a2c", *QUICK[:4], *rate, "--log-every", "80", "--out", path])
+    assert "steps must be >= 80, which the run" in refused(capsys, "train", "--resume", path, "--steps", "40")
+    main(["train", "--resume", path, "--steps", "320"])
+    assert "320 steps in place of 80; annealed over all of them: learning_rate, ent_coef" in capsys.readouterr().out
+    folder = RunFolder(Path(path))
+    model = DGVFA2C.load(folder.latest_checkpoint())
+    assert (folder.read_config().steps, model.num_timesteps, folder.is_finished()) == (320, 320, True)
+    steps, rates = folder.learning_curve("train/learning_rate")
+    assert steps == [80, 160, 240, 320]
+    assert rates == pytest.approx([0.0, 0.005, 0.0025, 0.0])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -370,7 +387,10 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
 
 @pytest.mark.parametrize(
     "command",
-    ["evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c", "train own CartPole-v1"],
+    [
+        *("evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c"),
+        *("train own CartPole-v1", "reproduce", "sweep", *(f"bench {name}" for name in BENCHMARKS)),
+    ],
 )
 def test_every_option_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):

@@ -76,6 +76,8 @@ class Benchmark(ABC):
         if done:
             console.print(f"continuing after {done} of {len(cases)} cases")
         for i, case in enumerate(track(cases[done:], "measuring", console=console, transient=True), done + 1):
+            if not console.is_terminal:  # no bar is shown
+                console.print(f"measuring {i} of {len(cases)}")
             try:
                 rows += [{**case, **row} for row in self._measure_case(case)]
             except Exception as error:

@@ -189,16 +189,16 @@ def _aggregate(file: File) -> None:
     Args:
         file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
     """
-    from dgvf_agents.experiments.scores import aggregate, read_scores
-    from dgvf_agents.experiments.statistics import AGGREGATES
+    import pandas as pd
 
-    table = Table("agent", box=None)
-    for heading in ("games", "runs", *AGGREGATES):
-        table.add_column(heading.replace("_", " "), justify="right", no_wrap=True)
+    from dgvf_agents.experiments.scores import aggregate, read_scores
+
+    rows = []
     for agent, games in read_scores(file).items():
-        runs = sum(map(len, games.values()))
-        table.add_row(agent, str(len(games)), str(runs), *map(str, aggregate(games).values()))
-    Console().print(table)
+        scores = {name.replace("_", " "): str(value) for name, value in aggregate(games).items()}
+        rows.append({"agent": agent, "games": len(games), "runs": sum(map(len, games.values())), **scores})
+    text = pd.DataFrame(rows).to_string(index=False)
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
     Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
 
 

@@ -199,6 +199,7 @@ def _resume(
     run: Annotated[Path, tyro.conf.Positional],
     device: str | None = None,
     address: str | None = None,
+    steps: int | None = None,
     imports: Imports = (),
 ) -> None:
     """Go on with a run.
@@ -207,6 +208,7 @@ def _resume(
         run: The run folder.
         device: Where to go on; where the run was so far when left out.
         address: Of the Ray cluster for the run's actors, or auto; this machine when left out. Folders hold none.
+        steps: Another total of environment steps, which schedules follow from here on; the run's when left out.
         imports: See `Imports`.
     """
     from dgvf_agents.train.folder import RunFolder, located, shipped_name
@@ -214,6 +216,13 @@ def _resume(
     import_modules(imports)
     folder = RunFolder.existing(run)
     config = folder.read_config()
+    if steps is not None and steps != config.steps:
+        from dgvf_agents.train.train import annealed, set_steps
+
+        was, config = config.steps, set_steps(folder, steps)
+        changing = ", ".join(annealed(config)) or "nothing"
+        told = f"{steps:,} steps in place of {was:,}; annealed over all of them: {changing}"
+        Console().print(told, highlight=False, soft_wrap=True)
     config = dataclasses.replace(config, device=device or config.device, address=address)
     if config.questions_from and not folder.checkpoints():  # otherwise they are in the checkpoint
         source = located(Path(config.questions_from), folder.path)

@@ -27,6 +27,21 @@ def check_counts(**values: Any) -> None:
             raise ValueError(f"{name} must be {'' if is_integer(value) else 'an integer '}>= 1, got {value!r}")
 
 
+MAX_SIZE = 1 << 16
+"""Of what memory is allocated for; whether a smaller one fits is up to the memory that is free."""
+
+
+def check_sizes(**values: Any) -> None:
+    """
+    Raises:
+        ValueError: one of them is not an integer in 1 … `MAX_SIZE`.
+    """
+    check_counts(**values)
+    for name, value in values.items():
+        if value > MAX_SIZE:
+            raise ValueError(f"{name} must be <= {MAX_SIZE}, got {value!r}")
+
+
 def check_fractions(**values: Any) -> None:
     """
     Raises:

@@ -263,6 +263,7 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
         path: the run folder.
     """
     folder = RunFolder(path)
+    folder.check_links()
     path.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(config.threads)
     folder.write_config(config)

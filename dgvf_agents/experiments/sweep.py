@@ -85,6 +85,8 @@ class SweepView:
         self._running[cell] = self._progress.add_task(
             cell.name, total=cell.config.steps, completed=steps, speed="–", value="–"
         )
+        if not self._console.is_terminal:  # no table is shown
+            self._console.print(f"{cell.name} starts", markup=False, highlight=False, soft_wrap=True)
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:

@@ -365,7 +365,7 @@ class ActorFleet:
         actor = self._actors[index]
         if fault == "timeouts":
             self._ray.kill(actor.handle, no_restart=False)
-        self._fail(index, fault, cause)
+        self._fail(index, fault, f"{cause:.500}")  # an error may hold an observation
         actor.incarnation, actor.stage, actor.calls = time.time_ns(), "placing", []
 
     def _fail(self, index: int, fault: str, cause: str) -> None:

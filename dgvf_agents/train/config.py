@@ -10,7 +10,7 @@ from typing import Annotated, Any, final, get_args
 
 import tyro
 
-from dgvf_agents.core.argument_checks import check_choice, check_counts
+from dgvf_agents.core.argument_checks import check_choice, check_counts, check_sizes
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.hyperparameters import Hyperparameters, check_hyperparameters, record
 from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, Mode, World
@@ -90,9 +90,11 @@ class TrainConfig(Hyperparameters):
     """Episodes per evaluation, each in its own environment."""
 
     def __post_init__(self) -> None:
-        counts = ("steps", "threads", "checkpoint_every", "log_every", "evaluate_every", "evaluation_episodes")
-        names = (*counts, "checkpoints_kept", "n_envs", "learners")
-        check_counts(**{name: getattr(self, name) for name in names})
+        counts = ("steps", "checkpoint_every", "log_every", "evaluate_every", "checkpoints_kept")
+        check_counts(**{name: getattr(self, name) for name in counts})
+        sizes = ["n_envs", "learners", "threads", "evaluation_episodes", *(["actors"] if self.actors else [])]
+        sizes += [] if self.envs_per_actor is None else ["envs_per_actor"]
+        check_sizes(**{name: getattr(self, name) for name in sizes})
         check_choice("algorithm", self.algorithm, Algorithm)
         for name, kind in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):
@@ -105,8 +107,6 @@ class TrainConfig(Hyperparameters):
                     f"{name} must be left out for the algorithm {self.algorithm}, got {getattr(self, name)!r}"
                 )
         check_device_name(self.device)
-        if self.actors < 0:
-            raise ValueError(f"actors must be >= 0, got {self.actors!r}")
         if self.actors and self.algorithm != "impala":
             raise ValueError(f"actors must be 0 unless the algorithm is impala, got {self.actors!r}")
         if self.learners > 1 and self.algorithm != "impala":

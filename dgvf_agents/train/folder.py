@@ -25,9 +25,11 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, final
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
@@ -336,7 +338,8 @@ class Origin:
     steps: int
     """Environment steps at which the process began."""
     code: str | None
-    """Commit of the code, with `+changes` if files differ from it; `None` if the code is not in its repository."""
+    """Commit of the code, with `+changes` if files differ from it; `None` if that is unknown: the code is neither in
+    its repository nor installed from one."""
     versions: dict[str, str]
     """Versions of Python and packages."""
     hardware: dict[str, Any]
@@ -376,12 +379,33 @@ def read_origins(folder: RunFolder) -> list[Origin]:
 @cache
 def code_version() -> str | None:
     """The commit of the code; see `Origin.code`."""
-    root = Path(__file__).resolve().parents[2]
-    if _git(root, "ls-files", "--error-unmatch", *_CODE) is None:  # installed, maybe inside another repository
-        return None
+    here = Path(__file__).resolve().parents[2]
+    source, root = _installed_from(here)
+    if _git(here, "ls-files", "--error-unmatch", *_CODE) is not None:
+        root = here
+    elif root is None or _git(root, "ls-files", "--error-unmatch", *_CODE) is None:
+        return source
     commit = _git(root, "rev-parse", "HEAD")
-    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *_CODE)
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no", "--", *_CODE) or any(
+        not (root / name).is_file() or file.read_bytes() != (root / name).read_bytes()
+        for package in _CODE
+        for file in (here / package).rglob("*.py")
+        if (name := file.relative_to(here))
+    )
     return None if commit is None else commit + ("+changes" if changed else "")
+
+
+def _installed_from(here: Path) -> tuple[str | None, Path | None]:
+    """The commit, or else the folder, that pip says the distribution in a folder was installed from."""
+    try:
+        installed = distribution("dgvf")
+    except PackageNotFoundError:
+        return None, None
+    if Path(str(installed.locate_file(""))).resolve() != here:
+        return None, None
+    found = json.loads(installed.read_text("direct_url.json") or "{}")
+    url = urlsplit(found.get("url", ""))
+    return found.get("vcs_info", {}).get("commit_id"), Path(unquote(url.path)) if url.scheme == "file" else None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

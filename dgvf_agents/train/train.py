@@ -140,23 +140,48 @@ def open_run(
     import_named(config)
     new = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder.lock_file)
+    with _locked(folder):
+        if folder.config_file.exists() and not resume:
+            raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
+        try:
+            loaded = _loaded(config, folder, device)
+            model = loaded or _new(config, path)
+            set_up_actors(model, config, path)
+            with RunRecorder(config, folder, show_progress, stop) as recorder:
+                yield OpenRun(config, folder, model, recorder, loaded is not None)
+        finally:
+            if new and not folder.config_file.exists():  # the run was not begun
+                folder.lock_file.unlink(missing_ok=True)
+                path.rmdir()
+
+
+@contextmanager
+def _locked(folder: RunFolder) -> Iterator[None]:
     try:
-        with lock.acquire(timeout=0):
-            if folder.config_file.exists() and not resume:
-                raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
-            try:
-                loaded = _loaded(config, folder, device)
-                model = loaded or _new(config, path)
-                set_up_actors(model, config, path)
-                with RunRecorder(config, folder, show_progress, stop) as recorder:
-                    yield OpenRun(config, folder, model, recorder, loaded is not None)
-            finally:
-                if new and not folder.config_file.exists():  # the run was not begun
-                    folder.lock_file.unlink(missing_ok=True)
-                    path.rmdir()
+        with FileLock(folder.lock_file).acquire(timeout=0):
+            yield
     except Timeout:
-        raise ValueError(f"path must not be in use by another training process, got {path}") from None
+        raise ValueError(f"path must not be in use by another training process, got {folder.path}") from None
+
+
+def set_steps(folder: RunFolder, steps: int) -> TrainConfig:
+    """Give a run another total of environment steps, which its schedules follow when it is resumed.
+
+    Raises:
+        ValueError: it has trained for more already, it comes with the package, or another process is training it.
+    """
+    _check_own(folder.path)
+    if (done := [int(file.stem) for file in folder.checkpoints()]) and done[-1] > steps:
+        raise ValueError(f"steps must be >= {done[-1]}, which the run in {folder.path} has taken, got {steps}")
+    with _locked(folder):
+        config = dataclasses.replace(folder.read_config(), steps=steps)
+        folder.write_config(config)
+    return config
+
+
+def annealed(config: TrainConfig) -> list[str]:
+    """Names of the hyperparameters that change along training."""
+    return [name for name in SCHEDULED if getattr(config, f"final_{name}") is not None]
 
 
 def _check_own(path: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import json
 import platform
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -146,3 +148,26 @@ def test_every_process_that_trained_a_run_is_recorded(tmp_path: Path) -> None:
     assert read_origins(folder)[0] == Origin.here("cpu")
     assert read_origins(folder)[1].versions["python"] == platform.python_version()
     assert read_origins(folder)[0].hardware["processor"]
+
+
+def test_code_installed_from_a_repository_has_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, site = tmp_path / "source", tmp_path / "site"
+    for package in ("dgvf_agents", "dgvf_envs"):
+        (source / package).mkdir(parents=True)
+        (source / package / "a.py").write_text("1")
+    git = ["git", "-C", str(source), "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
+        subprocess.run([*git, *command], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    shutil.copytree(source, site, ignore=shutil.ignore_patterns(".git"))
+    monkeypatch.setattr(folder_module, "__file__", str(site / "dgvf_agents/train/folder.py"))
+    url: dict[str, Any] = {"url": source.as_uri(), "dir_info": {}}
+    files = SimpleNamespace(locate_file=lambda name: site / name, read_text=lambda name: json.dumps(url))
+    monkeypatch.setattr(folder_module, "distribution", lambda name: files)
+    assert code_version.__wrapped__() == commit
+    (site / "dgvf_envs/a.py").write_text("2")
+    assert code_version.__wrapped__() == f"{commit}+changes"
+    url |= {"url": "https://example.org/dgvf.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
+    assert code_version.__wrapped__() == "abc"
+    url |= {"url": (tmp_path / "dgvf.whl").as_uri(), "vcs_info": {}}
+    assert code_version.__wrapped__() is None

@@ -86,6 +86,18 @@ def test_a_malformed_file_of_a_run_gets_one_line(name: str, run: Path, capsys: p
     assert name.split(".")[0] in refusal(capsys, "train", "--resume", run)
 
 
+@pytest.mark.parametrize("size", [10**9, 0, "x", None])
+def test_sizes_have_a_bound_before_anything_is_allocated(
+    size: object, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["n_envs", "evaluation_episodes", "threads", "learners", "n_steps", "questions", "unroll_length"]
+    for name in (*names, "question_window"):
+        changed = shutil.copytree(run, run.with_name(name))
+        change(changed, **{name: size})
+        for command in (["train", "--resume"], ["evaluate"], ["probe"], ["atlas"]):
+            assert f"{name} must be " in refusal(capsys, *command, changed)
+
+
 def test_a_run_does_not_decide_what_is_connected_to(
     run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

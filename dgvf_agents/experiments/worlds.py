@@ -103,7 +103,7 @@ _JOINT: dict[str, Any] = {
 
 
 def _minatar(name: str, random: float, published: float) -> OwnTask:
-    module = "dgvf_agents.experiments.minatar"
+    module = "dgvf_envs.minatar"
     return OwnTask(
         f"{module}:MinAtar/{name}-v1", 2_000_000, random, published, f"{module}:ChannelsFirst", "minatar", _JOINT
     )

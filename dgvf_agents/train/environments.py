@@ -17,7 +17,7 @@ from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import GAMES, make_atari, make_atari_vec
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec, spec_of
 
-_PACKAGES = ("dgvf_envs", "dgvf_agents", "gymnasium", "minigrid", "minatar", "ale_py")
+_PACKAGES = ("dgvf_envs", "gymnasium", "minigrid", "minatar", "ale_py")
 """Packages whose environments and wrappers a file may name."""
 
 

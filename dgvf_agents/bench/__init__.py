@@ -5,10 +5,12 @@ from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.harness import Benchmark
 from dgvf_agents.bench.impala import ImpalaBenchmark
 from dgvf_agents.bench.population import PopulationBenchmark
+from dgvf_agents.bench.ppo import PPOBenchmark
 from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
 
 _ALL: tuple[type[Benchmark], ...] = (
-    *(EnvsBenchmark, AgentsBenchmark, PopulationBenchmark, ColdStartBenchmark, AtariBenchmark, ImpalaBenchmark),
+    *(EnvsBenchmark, AgentsBenchmark, PPOBenchmark, PopulationBenchmark, ColdStartBenchmark),
+    *(AtariBenchmark, ImpalaBenchmark),
 )
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}

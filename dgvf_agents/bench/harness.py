@@ -28,6 +28,7 @@ from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import CPU, device_named, hardware, versions
+from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import replacing
 
 K = TypeVar("K")
@@ -173,8 +174,10 @@ def median_rates(measured: Mapping[K, T], rate_of: Callable[[T], float], repetit
 
 
 def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
-    """L of an agent that discovers; 1 without meta-updates."""
-    return agent.unroll_length if isinstance(agent, DiscoveryAlgorithm) and agent.task.discovers else 1
+    """L of an agent that discovers; 1 without meta-updates, and for PPO."""
+    if not (isinstance(agent, DiscoveryAlgorithm) and isinstance(agent.learner, DiscoveryLearner)):
+        return 1
+    return agent.unroll_length if agent.task.discovers else 1
 
 
 def learn_updates(agent: OnPolicyAlgorithm, updates: int) -> None:

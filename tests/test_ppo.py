@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 import torch
 from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFPPO
+from dgvf_agents.agents.policies import MLPExtractor
+from dgvf_agents.agents.ppo_learner import PPOSettings
 from dgvf_agents.options import EncoderMode, Task
 from dgvf_envs.sb3_adapter import make_vec
+from tests.random_rollouts import random_rollout
 
 SMALL: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0, "device": "cpu"}
 ROLLOUT = 4 * 16
@@ -63,7 +67,7 @@ SHORT = {"n_steps": 64, "batch_size": 32, "n_epochs": 2}
         ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "normalize_advantage": False}),
         ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.Box(-1.0, 1.0, (2, 2))), SHORT),
         ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "use_sde": True, "sde_sample_freq": 4}),
-        ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "clip_range_vf": 0.1, "target_kl": 1e-3, "n_epochs": 9}),
+        ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "clip_range_vf": 0.1, "target_kl": 1e-4, "n_epochs": 9}),
         ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "batch_size": 24, "ent_coef": 0.01}),
         ("MultiInputPolicy", lambda: Noise(SEVERAL, CHOICE), SHORT),
         ("CnnPolicy", lambda: Noise(IMAGE, CHOICE), {**SHORT, "n_epochs": 1}),
@@ -126,6 +130,33 @@ def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, steps: 
     assert resumed.meta_updates == whole.meta_updates
 
 
+class WithDropout(MLPExtractor):
+    """An extractor with dropout."""
+
+    def __init__(self, space: gym.Space, **kwargs: Any) -> None:
+        super().__init__(space, **kwargs)
+        self.dropout = torch.nn.Dropout(0.5)
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return self.dropout(super().forward(observations))
+
+
+def test_meta_gradients_repeat_the_dropout_of_their_steps() -> None:
+    space = gym.spaces.Box(-9.0, 9.0, (5,), np.float32)
+    kwargs = {"features_extractor_class": WithDropout, "features_extractor_kwargs": {"hidden": (16,)}}
+    moments = []
+    for seed in (1, 2):
+        env = DummyVecEnv([lambda: Noise(space, CHOICE)] * 3)
+        model = model_of(env=env, n_steps=4, batch_size=6, policy_kwargs=kwargs)
+        model.learner.ppo = PPOSettings(batch_size=6, n_epochs=2)
+        torch.manual_seed(0)
+        model.learner.step(random_rollout(0), 0.01, 0.0)
+        torch.manual_seed(seed)
+        model.learner.step(random_rollout(1), 0.01, 0.0)
+        moments.append(model.learner.meta_optimizer_state["state"][0]["exp_avg"])
+    torch.testing.assert_close(*moments, rtol=0.0, atol=0.0)
+
+
 def test_a_pending_unroll_survives_learning_again() -> None:
     whole, parts = model_of().learn(4 * ROLLOUT), model_of()
     for _ in range(4):
@@ -153,6 +184,13 @@ def test_what_does_not_fit_is_refused() -> None:
         model_of(clip_range=-1.0)
     with pytest.warns(UserWarning, match="batch_size should divide n_steps x n_envs = 64, got 24"):
         model_of(batch_size=24)
+
+
+def test_answers_have_a_lambda_of_their_own() -> None:
+    given = ({"gae_lambda": 0.3}, {"gae_lambda": 0.3, "answer_lambda": 0.3}, {"gae_lambda": 0.3, "answer_lambda": 0.9})
+    usual, same, other = (model_of(**changes).learn(2 * ROLLOUT).learner.eta for changes in given)
+    torch.testing.assert_close(usual, same, rtol=0.0, atol=0.0)
+    assert not torch.equal(usual["cumulants.weight"], other["cumulants.weight"])
 
 
 def test_files_keep_what_ppo_has_of_its_own(tmp_path: Path) -> None:

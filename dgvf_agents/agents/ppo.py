@@ -200,7 +200,7 @@ class DGVFPPO(DiscoveryAlgorithm):
 
     def _setup_model(self) -> None:
         self.use_rms_prop = self.compile = False
-        self.storage, self.loss_reduction = "recompute", "mean"
+        self.storage, self.loss_reduction = "auto", "mean"
         super()._setup_model()
         if self.task.discovers and not isinstance(self.task, GVFTask):
             raise ValueError(

@@ -234,19 +234,20 @@ def test_conventions_agree_where_both_losses_train_the_encoder_with_fixed_weight
 
 @pytest.mark.parametrize("weighting", ["fixed", "gradient-norm"])
 def test_learning_goes_on_from_its_state_bitwise(weighting: Any) -> None:
-    def at(number: int) -> PPOLearner:
-        one = learner(Adam(), learns=True, auxiliary_weighting=weighting)
-        for i in range(number):
+    def go_on(one: PPOLearner, first: int, end: int) -> PPOLearner:
+        for i in range(first, end):
             np.random.seed(i)  # noqa: NPY002
+            one.ppo = replace(PPO, clipping=Clipping(0.05 + 0.02 * i, 0.03))
             one.step(ROLLOUTS[i], RATE, RATE)
         return one
 
-    resumed = learner(Adam(), learns=True, auxiliary_weighting=weighting)
-    resumed.set_state(at(2).get_state())
+    def new() -> PPOLearner:
+        return learner(Adam(), learns=True, auxiliary_weighting=weighting)
+
+    resumed, whole = new(), go_on(new(), 0, 3)
+    resumed.set_state(go_on(new(), 0, 2).get_state())
     assert resumed.unroll_updates == L
-    np.random.seed(2)  # noqa: NPY002
-    resumed.step(ROLLOUTS[2], RATE, RATE)
-    whole = at(3)
+    go_on(resumed, 2, 3)
     torch.testing.assert_close(resumed.theta, whole.theta, rtol=0.0, atol=0.0)
     torch.testing.assert_close(resumed.eta, whole.eta, rtol=0.0, atol=0.0)
     assert resumed.meta_updates == whole.meta_updates == 2

@@ -56,6 +56,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 AUTORESET_MODES = tuple(AutoresetMode)
 
 each_mode = pytest.mark.parametrize("mode", AUTORESET_MODES, ids=[mode.name for mode in AUTORESET_MODES])
+each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
 each_variant = pytest.mark.parametrize(("env_id", "options"), VARIANTS.values(), ids=VARIANTS.keys())
 
 Policy = Callable[[Any], np.ndarray]

@@ -12,7 +12,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import ClipReward
-from stable_baselines3.common.callbacks import BaseCallback, EvalCallback
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList, EvalCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.utils import LinearSchedule
@@ -27,6 +27,7 @@ from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.options import Task
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
+from tests.storage.test_resume import SaveAt
 
 SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
 TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
@@ -139,20 +140,6 @@ def test_callbacks_loggers_schedules_and_the_progress_bar_work(tmp_path: Path) -
     assert expected <= set(header)
 
 
-class SaveAt(BaseCallback):
-    """Saves the model after some updates, in the middle of a rollout."""
-
-    def __init__(self, folder: Path, updates: tuple[int, ...], batch: int) -> None:
-        super().__init__()
-        self._folder, self._updates, self._batch = folder, updates, batch
-
-    def _on_step(self) -> bool:
-        updates, steps = divmod(self.num_timesteps, self._batch)
-        if updates in self._updates and steps == self.training_env.num_envs:
-            self.model.save(self._folder / f"{updates}.zip")
-        return True
-
-
 class StandIn:
     """In the place of a compiled function, without a compiler: its updates differ from eager ones by rounding."""
 
@@ -186,7 +173,8 @@ def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it
 
     eager = learned(False, total)
     saved = (3, 6, 8, 9, 11)
-    expected = learned("auto", total, SaveAt(tmp_path, saved, batch))
+    saving = [SaveAt(tmp_path / f"{updates}.zip", updates * batch + 4) for updates in saved]  # within a rollout
+    expected = learned("auto", total, CallbackList(saving))
     np.testing.assert_allclose(expected, eager, atol=1e-4)
     assert not np.array_equal(expected, eager)
     assert np.array_equal(learned("auto", 13 * batch), learned(False, 13 * batch))

@@ -123,15 +123,6 @@ def test_all_principal_questions_have_the_loss_of_the_questions_that_they_combin
     assert 0.0 < part < whole
 
 
-def test_at_first_they_are_the_first_questions() -> None:
-    own, windows = network(), torch.randn(STEPS, NUM_ENVS, 4)
-    principal = PrincipalQuestions(own, 3)
-    assert principal.num_questions == RandomGVFs(principal, 0.9).num_answers == 3
-    torch.testing.assert_close(
-        principal.ask(principal.params(), windows)[0], own.ask(own.params(), windows)[0][..., :3]
-    )
-
-
 @pytest.mark.parametrize("count", [0, QUESTIONS + 1])
 def test_a_number_out_of_range_is_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"count must be .*got {count}"):

@@ -75,20 +75,6 @@ def test_windows_join_future_observations_of_one_episode(shape: tuple[int, ...],
         assert torch.equal(windows[t, b], torch.cat(parts))
 
 
-@pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
-def test_gvf_tasks_differ_in_whether_they_discover(kind: type[GVFTask]) -> None:
-    network = question_network()
-    task = kind(network, 0.9)
-    assert task.discovers is (kind is DiscoveredGVFs)
-    assert task.num_answers == QUESTIONS
-    eta = task.initial_meta_params()
-    torch.testing.assert_close(eta, network.params(), rtol=0, atol=0)
-    answers, bootstraps = answers_and_bootstraps(QUESTIONS)
-    other = RandomGVFs(network, 0.9) if kind is DiscoveredGVFs else DiscoveredGVFs(network, 0.9)
-    losses = [made.loss(answers, bootstraps, eta, rollout_of()) for made in (task, other)]
-    assert torch.equal(*losses)
-
-
 # --- reward prediction ------------------------------------------------------------------------------------------------
 
 

@@ -9,11 +9,9 @@ import pygame
 import pytest
 
 from dgvf_envs.rendering import AGENT, GOAL, Color, Overlay
-from tests.helpers import WORLD_IDS, each_variant
+from tests.helpers import each_variant, each_world
 
 SIZE = 192
-
-each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
 
 
 @pytest.fixture(autouse=True)
@@ -229,19 +227,6 @@ class TestOverlay:
         plain = env.render()
         env.unwrapped.overlay = lambda: overlay
         return plain, env.render()
-
-    @each_world
-    def test_is_asked_for_in_every_frame(self, env_id: str) -> None:
-        env, shown = make(env_id), iter([None, *(Overlay(np.full((13, 13), v), low=0.0, high=5.0) for v in (2.0, 3.0))])
-        env.reset(seed=0)
-        plain = env.render()
-        env.unwrapped.overlay = lambda: next(shown)
-        frames = [env.render() for _ in range(3)]
-        np.testing.assert_array_equal(frames[0], plain)
-        assert (frames[1] != plain).any()
-        assert (frames[2] != frames[1]).any()
-        env.unwrapped.overlay = None
-        np.testing.assert_array_equal(env.render(), plain)
 
     @pytest.mark.parametrize("cell", [(1, 1), (1, 11), (11, 1), (5, 8)])
     def test_has_a_value_for_each_cell_of_a_grid(self, cell: tuple[int, int]) -> None:

@@ -77,20 +77,6 @@ def test_results_and_gradients_are_those_of_the_function() -> None:
 
 
 @pytest.mark.slow
-def test_some_products_alone() -> None:
-    given = arguments()
-    found = []
-    for nothing in (torch.zeros(3), 0.0):
-        for _, pull_back in (vjp(step, given, 2), COMPILED.vjp(*given)):
-            first, moment, eta, unused = pull_back([torch.zeros(3), SCALE], [nothing, None, nothing, None])
-            assert moment is None
-            assert unused is None
-            found.append([first, eta])
-    for other in found[1:]:
-        torch.testing.assert_close(other, found[0])
-
-
-@pytest.mark.slow
 def test_arguments_of_another_shape_type_or_layout_are_compiled_too_and_the_user_is_told_once() -> None:
     told: list[str] = []
     compilation = Compilation()

@@ -194,18 +194,6 @@ def test_the_learner_s_updates_are_those_of_the_embedded_learner_on_the_same_bat
     torch.testing.assert_close(distributed.learner.eta, embedded.learner.eta, rtol=0, atol=0)
 
 
-def test_actors_get_the_parameters_of_each_update(in_process: None) -> None:  # noqa: F811
-    class Watch(BaseCallback):
-        def _on_step(self) -> bool:
-            published = self.model._fleet.published  # type: ignore[attr-defined]
-            assert published[-1].version == self.model._n_updates == len(published) - 1  # type: ignore[attr-defined]
-            theta = torch.cat([value.flatten() for value in self.model.learner.theta.values()])  # type: ignore[attr-defined]
-            np.testing.assert_array_equal(published[-1].theta, theta.numpy())
-            return True
-
-    _model().learn(3 * 20, Watch())
-
-
 def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> None:  # noqa: F811
     class Count(BaseCallback):
         steps: list[int]

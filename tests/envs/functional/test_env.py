@@ -11,10 +11,8 @@ from gymnasium.utils import seeding
 
 from dgvf_envs.collect_objects import CollectObjectsEnv
 from dgvf_envs.puddle_world import PuddleWorldEnv
-from tests.helpers import WORLD_IDS, assert_same, flat, rooms_of
+from tests.helpers import assert_same, each_world, flat, rooms_of
 from tests.oracles import PuddleWalk
-
-each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
 
 
 @pytest.mark.parametrize("seed", [0, 1, 12345])

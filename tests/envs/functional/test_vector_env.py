@@ -16,11 +16,11 @@ from dgvf_envs.puddle_world import PuddleWorldVectorEnv
 from tests.helpers import (
     ENV_IDS,
     SHORT_LIMITS,
-    WORLD_IDS,
     Policy,
     assert_same,
     each_mode,
     each_variant,
+    each_world,
     flat,
     own_vector_env,
     random_policy,
@@ -29,7 +29,6 @@ from tests.helpers import (
 )
 
 N = 6
-each_world = pytest.mark.parametrize("env_id", WORLD_IDS)
 MASK = np.array([True, False, False, True, True, False])
 
 

@@ -47,6 +47,8 @@ def test_what_is_no_picture_for_these_convolutions_is_refused(space: gym.Space, 
     with pytest.raises(UnsupportedSpaceError, match=message):
         AtariCNNExtractor(space)
     assert AtariCNNExtractor(SCALED, 8, normalized_image=True).features_dim == 8
+    several = gym.spaces.Dict({"image": SCALED, "place": PLACE})
+    assert MultiInputExtractor(several, 8, hidden=(4,), normalized_image=True).features_dim == 8 + 4
 
 
 def test_observations_that_cannot_be_joined_have_no_windows() -> None:

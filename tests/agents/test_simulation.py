@@ -111,6 +111,7 @@ class Meddling(BaseCallback):
         pytest.param(DGVFA2C, 12, 6, False, id="without resets"),
         pytest.param(DGVFA2C, 11, 1, False, id="no divisor of a prime number of steps"),
         pytest.param(DGVFImpala, 12, 6, False, id="with log-probabilities and features"),
+        pytest.param(DGVFImpala, 12, 6, True, id="with log-probabilities of single steps"),
     ],
 )
 def test_simulated_rollouts_train_the_same_agent(agent: Any, n_steps: int, lookahead: int, meddling: bool) -> None:

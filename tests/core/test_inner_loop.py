@@ -97,6 +97,21 @@ def test_step_with_loss_is_add_loss_then_step(storage: Any, length: int) -> None
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_losses_of_one_state_add_up(storage: Any) -> None:
+    def gradient(number: int) -> Any:
+        loop = InnerLoop(start(), initial_eta(), storage=storage)
+        loop.step(step, batches(1)[0])
+        for scored in batches(number, seed=2):
+            loop.add_loss(loss, scored)
+        return loop.gradient()["weights"]
+
+    second = InnerLoop(start(), initial_eta(), storage=storage)
+    second.step(step, batches(1)[0])
+    second.add_loss(loss, batches(2, seed=2)[1])
+    assert_equal(gradient(2), gradient(1) + second.gradient()["weights"])
+
+
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
 @pytest.mark.parametrize(("exact", "derivative"), [(True, 3 * 0.9**2 * 2.0), (False, 0.9**2 * 2.0)])
 def test_what_a_step_detaches_stays_out_of_the_gradient(storage: Any, exact: bool, derivative: float) -> None:
     """s_3 = η³ s_0. If steps detach their state, only the last factor counts."""

@@ -19,7 +19,7 @@ from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.probe import agent_in, question_task
 from dgvf_agents.atlas.report import RunReport, evaluated_world, lead, read_run
 from dgvf_agents.storage.files import write_whole
-from dgvf_agents.train.algorithms import algorithm_of
+from dgvf_agents.train.checkpoint import algorithm_of
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
 
 GAME_STEPS = 1000

@@ -27,7 +27,7 @@ from dgvf_agents.atlas.probe import (
     reliance,
 )
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.train.algorithms import algorithm_of
+from dgvf_agents.train.checkpoint import algorithm_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import build

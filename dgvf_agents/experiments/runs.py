@@ -30,8 +30,7 @@ from dgvf_agents.storage.files import contents_of, replacing
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import import_named, training_environments
 from dgvf_agents.train.folder import STEPS, Origin, ProgressLog, RunFolder, record_origin
-from dgvf_agents.train.train import train
-from dgvf_agents.train.train_population import train_population
+from dgvf_agents.train.train import train, train_population
 
 RECORDING_FIELDS = (
     "device",

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.simulation import SimulatedEpisodes
 from dgvf_agents.execution.devices import evaluation_device, random_devices
-from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.environments import evaluation_environments
 from dgvf_agents.train.folder import RunFolder
 

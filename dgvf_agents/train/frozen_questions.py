@@ -14,7 +14,7 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.core.question_networks import principal_components, principal_eta
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params
-from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.folder import RunFolder, located

@@ -28,8 +28,7 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import replacing
-from dgvf_agents.train.algorithms import load_model
-from dgvf_agents.train.checkpoint import complete_checkpoints
+from dgvf_agents.train.checkpoint import complete_checkpoints, load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.folder import RunFolder

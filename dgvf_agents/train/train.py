@@ -1,11 +1,11 @@
-"""`dgvf train`: start or resume a training run."""
+"""Training runs: one, or several at once as a population, each recorded as `dgvf train` records it."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
 from importlib.util import find_spec
@@ -18,17 +18,18 @@ from stable_baselines3.common.logger import Logger, TensorBoardOutputFormat
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.schedules import scheduled
+from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.hyperparameters import SCHEDULED, arguments
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.settings import ActorSettings
-from dgvf_agents.train.algorithms import algorithm_of, task_of
-from dgvf_agents.train.checkpoint import NothingToResumeError, load_checkpoint, reduce_older
+from dgvf_agents.population.population import Population
+from dgvf_agents.train.checkpoint import NothingToResumeError, algorithm_of, load_checkpoint, reduce_older, task_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import environments_of_run, import_named
 from dgvf_agents.train.folder import ProgressLog, RunFolder, record_origin, shipped_name
 from dgvf_agents.train.frozen_questions import frozen_eta
-from dgvf_agents.train.recorder import RunRecorder, StopRequest, stop_requests
+from dgvf_agents.train.recorder import RunRecorder, StopRequest, TrainingInterruptedError, stop_requests
 
 
 def train(config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False) -> DiscoveryAlgorithm:
@@ -105,8 +106,8 @@ class OpenRun:
         finally:
             self.model.logger.close()
 
-    def begin(self) -> bool:
-        """Start to write the folder; returns whether the model starts to count its steps from 0."""
+    def begin(self) -> None:
+        """Start to write the folder."""
         found = self.folder.read_config() if self.folder.config_file.exists() else None
         if found != self.config:
             self.folder.write_config(self.config)  # also for a new device, which the next resume must find
@@ -114,7 +115,6 @@ class OpenRun:
         progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
         path = str(self.folder.path)
         self.model.set_logger(Logger(path, [progress, TensorBoardOutputFormat(path)]))
-        return not self.resumed
 
 
 @contextmanager
@@ -305,3 +305,109 @@ def arguments_of(config: TrainConfig) -> dict[str, Any]:
         if config.actors:
             given |= {name: getattr(config, name) for name in ("n_envs", "actors", "envs_per_actor")}
     return given
+
+
+def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> list[Exception | None]:
+    """Train runs at once in this process, or continue them.
+
+    The folders are the same as `train`'s: each run can be continued, evaluated and watched by itself. Runs are equal to
+    `train`'s up to rounding. A run that cannot be opened or whose training diverges stops; the others continue.
+
+    Args:
+        configs: their configurations, which differ in seeds, learning rates, coefficients, discounts, ε and maximum
+            norms only.
+        paths: the run folders.
+
+    Returns:
+        why a run stopped, for each; `None` for those that are finished.
+
+    Raises:
+        ValueError: see `Population`.
+        TrainingInterruptedError: Ctrl-C stopped training; all runs have a checkpoint.
+    """
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_requests())
+        opened = {path: _opened(stack, config, path, stop) for config, path in zip(configs, paths, strict=True)}
+        runs = [run for run in opened.values() if isinstance(run, OpenRun)]
+        failures: dict[Path, Exception] = {path: run for path, run in opened.items() if isinstance(run, ValueError)}
+        for group in _equally_far([run for run in runs if not run.is_finished]):
+            failures |= _Training(group).run()
+        return [failures.get(path) for path in paths]
+
+
+def _opened(stack: ExitStack, config: TrainConfig, path: Path, stop: StopRequest) -> OpenRun | ValueError:
+    """A run, or why it cannot be opened."""
+    try:
+        return stack.enter_context(open_run(config, path, show_progress=False, stop=stop, resume=True))
+    except ValueError as error:
+        return error
+
+
+def _equally_far(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:
+    """Groups of runs with equal numbers of steps: a killed population may have written some of its checkpoints."""
+    steps = sorted({run.model.num_timesteps for run in runs})
+    return [[run for run in runs if run.model.num_timesteps == count] for count in steps]
+
+
+@final
+class _Training:
+    """Training of runs that are equally far."""
+
+    def __init__(self, runs: Sequence[OpenRun]) -> None:
+        self._runs = list(runs)
+        self._active = set(range(len(runs)))
+        self._failures: dict[Path, NotFiniteError] = {}
+        self._interrupted: TrainingInterruptedError | None = None
+
+    def run(self) -> dict[Path, NotFiniteError]:
+        """Train until all runs are finished or have failed; returns the failures by path."""
+        try:
+            for run in self._runs:
+                run.begin()
+                steps, reset = run.plan
+                run.model._setup_learn(steps, run.recorder, reset_num_timesteps=reset)
+                run.recorder.on_training_start({}, {})
+            self._population = Population([run.model for run in self._runs])
+            while self._active:
+                self._iterate()
+        finally:
+            for run in self._runs:
+                run.model.logger.close()
+        return self._failures
+
+    def _iterate(self) -> None:
+        for p, run in self._due(lambda run: run.recorder.saves_at(run.model.num_timesteps)):
+            self._tell(p, run.recorder.on_rollout_start, environment=True)
+        if self._interrupted is not None:
+            raise self._interrupted
+        self._population.collect()
+        for p, run in self._due(lambda run: run.recorder.reports_at(run.model.num_timesteps)):
+            self._tell(p, run.recorder.on_rollout_end)
+        self._population.update()
+        for p, run in self._due(lambda run: run.model.num_timesteps >= run.config.steps):
+            self._tell(p, run.recorder.on_training_end, environment=True)
+            self._active.discard(p)
+
+    def _due(self, is_due: Callable[[OpenRun], bool]) -> list[tuple[int, OpenRun]]:
+        """The active runs that something is due for, with their indices."""
+        return [(p, self._runs[p]) for p in sorted(self._active) if is_due(self._runs[p])]
+
+    def _tell(self, p: int, event: Callable[[], None], environment: bool = False) -> None:
+        """Tell a recorder, whose model is as if it had trained alone.
+
+        Args:
+            p: index of the run.
+            event: a method of its recorder.
+            environment: whether the event may save the environment.
+        """
+        self._population.synchronize(p)
+        if environment:
+            self._population.restore_environment(p)
+        self._runs[p].recorder.on_step()  # counts the steps
+        try:
+            event()
+        except TrainingInterruptedError as error:
+            self._interrupted = error  # raised when the other runs are saved too
+        except NotFiniteError as error:
+            self._failures[self._runs[p].folder.path] = error
+            self._active.discard(p)

@@ -17,7 +17,7 @@ from gymnasium.wrappers import RecordVideo
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.folder import RunFolder

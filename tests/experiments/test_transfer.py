@@ -13,7 +13,7 @@ from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_records
 from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.settings import SCALES
-from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.folder import RunFolder
 from tests.kill_harness import differences
 

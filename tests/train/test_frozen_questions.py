@@ -15,12 +15,11 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
-from dgvf_agents.train.algorithms import load_model
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.frozen_questions import experienced_cumulants, frozen_eta
-from dgvf_agents.train.train import build, train
-from dgvf_agents.train.train_population import train_population
+from dgvf_agents.train.train import build, train, train_population
 from tests.kill_harness import differences
 
 CONFIG = TrainConfig(

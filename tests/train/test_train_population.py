@@ -18,8 +18,7 @@ from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig, preset
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import RunRecorder, StopRequest, TrainingInterruptedError
-from dgvf_agents.train.train import train
-from dgvf_agents.train.train_population import train_population
+from dgvf_agents.train.train import train, train_population
 from tests.helpers import assert_same
 
 TIMES = ("time/time_elapsed", "time/fps")

@@ -32,13 +32,13 @@ def ship(run: RunFolder, shipped: RunFolder) -> None:
     for path in (run.config_file, run.origin_file, run.progress_file, run.evaluations_file):
         shutil.copyfile(path, shipped.path / path.name)
     mean, deviation = evaluate(shipped.path)
-    shipped.evaluation_file.write_text(json.dumps({"mean": mean, "deviation": deviation}, indent=1) + "\n")
+    (shipped.path / "evaluation.json").write_text(json.dumps({"mean": mean, "deviation": deviation}, indent=1) + "\n")
 
 
 def row(name: str) -> list[str]:
     """A shipped run in the table."""
     run = RunFolder.existing(SHIPPED[name])
-    config, found = run.read_config(), json.loads(run.evaluation_file.read_text())
+    config, found = run.read_config(), json.loads((run.path / "evaluation.json").read_text())
     reference = REFERENCE_RETURNS[config.env]
     later = [one.returns.mean() for one in read_evaluations(run.evaluations_file) if one.steps > config.steps / 2]
     numbers = (found["mean"], found["deviation"], reference.optimal, reference.random, min(later))

@@ -16,10 +16,10 @@ from dgvf_agents.atlas.episode import record_run
 from dgvf_agents.atlas.figures import EpisodeFigures, MapFigures
 from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
-from dgvf_agents.atlas.probe import agent_in, question_task
+from dgvf_agents.atlas.probe import question_task
 from dgvf_agents.atlas.report import RunReport, evaluated_world, lead, read_run
 from dgvf_agents.storage.files import write_whole
-from dgvf_agents.train.checkpoint import algorithm_of
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
 
 GAME_STEPS = 1000
@@ -67,7 +67,7 @@ def write_atlas(
         other = RunFolder.existing(path).read_config()
         if (other.env, other.evaluation_kwargs) != (config.env, config.evaluation_kwargs):
             raise ValueError(f"beside must be runs on {config.env}, got {path} on {other.env}")
-    model = agent_in(own.latest_checkpoint(), algorithm_of(config))
+    model = load_model(config, own.latest_checkpoint(), mixed_precision=False)
     question_task(model)
     known, horizon = evaluated_world(config)
     domain = domain or known or Game(record_run(model, config, game_seed, game_steps))

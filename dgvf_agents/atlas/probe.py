@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
@@ -11,7 +10,6 @@ import torch
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.functional_policy import encoder_widths
 from dgvf_agents.atlas.domain import Domain
@@ -53,11 +51,6 @@ class AgentValues(NamedTuple):
     """`[N]`: v(x)."""
     heads: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     """log π `[..., A]` and v `[...]` of other features `[..., F]`."""
-
-
-def agent_in(file: Path, kind: type[DiscoveryAlgorithm] = DGVFA2C) -> DiscoveryAlgorithm:
-    """The agent in a checkpoint for evaluation: on the CPU, in single precision whatever it was trained in."""
-    return kind.load(file, device="cpu", mixed_precision=False)
 
 
 def question_task(model: DiscoveryAlgorithm) -> GVFTask:

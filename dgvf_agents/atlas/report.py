@@ -20,14 +20,13 @@ from dgvf_agents.atlas.probe import (
     AgentValues,
     QuestionValues,
     Reliance,
-    agent_in,
     agent_values,
     policy_return,
     question_values,
     reliance,
 )
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.train.checkpoint import algorithm_of
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import build
@@ -189,7 +188,7 @@ def _agents(
     files = [file for file in folder.checkpoints() if file <= latest]
     chosen = np.linspace(len(files) - 1, 0, min(count, len(files))).round().astype(int)[::-1]
     for index in chosen.tolist():
-        yield int(files[index].stem), agent_in(files[index], algorithm_of(config))
+        yield int(files[index].stem), load_model(config, files[index], mixed_precision=False)
 
 
 def _checkpoint(steps: int, model: DiscoveryAlgorithm, agent: AgentValues, domain: Domain) -> Checkpoint:

@@ -31,15 +31,15 @@ MAX_SIZE = 1 << 16
 """Of what memory is allocated for; whether a smaller one fits is up to the memory that is free."""
 
 
-def check_sizes(**values: Any) -> None:
+def check_sizes(largest: int = MAX_SIZE, /, **values: Any) -> None:
     """
     Raises:
-        ValueError: one of them is not an integer in 1 … `MAX_SIZE`.
+        ValueError: one of them is not an integer in 1 … `largest`.
     """
     check_counts(**values)
     for name, value in values.items():
-        if value > MAX_SIZE:
-            raise ValueError(f"{name} must be <= {MAX_SIZE}, got {value!r}")
+        if value > largest:
+            raise ValueError(f"{name} must be <= {largest}, got {value!r}")
 
 
 def check_fractions(**values: Any) -> None:

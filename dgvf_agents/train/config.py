@@ -92,9 +92,10 @@ class TrainConfig(Hyperparameters):
     def __post_init__(self) -> None:
         counts = ("steps", "checkpoint_every", "log_every", "evaluate_every", "checkpoints_kept")
         check_counts(**{name: getattr(self, name) for name in counts})
-        sizes = ["n_envs", "learners", "threads", "evaluation_episodes", *(["actors"] if self.actors else [])]
+        sizes = ["n_envs", "learners", "evaluation_episodes", *(["actors"] if self.actors else [])]
         sizes += [] if self.envs_per_actor is None else ["envs_per_actor"]
         check_sizes(**{name: getattr(self, name) for name in sizes})
+        check_sizes(1024, threads=self.threads)  # PyTorch crashes at some ten thousand
         check_choice("algorithm", self.algorithm, Algorithm)
         for name, kind in _TYPES.items():
             if not isinstance(value := getattr(self, name), kind):

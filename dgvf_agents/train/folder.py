@@ -129,11 +129,6 @@ class RunFolder:
         return self.path / "evaluations.csv.gz"
 
     @property
-    def evaluation_file(self) -> Path:
-        """Mean and standard deviation of the returns that `dgvf evaluate` finds, in shipped runs."""
-        return self.path / "evaluation.json"
-
-    @property
     def curve_file(self) -> Path:
         """The learning curve."""
         return self.path / "learning-curve.png"

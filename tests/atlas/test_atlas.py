@@ -18,7 +18,6 @@ from dgvf_agents.atlas.maps import SIDE, Scale, scale_of
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.probe import (
     AgentValues,
-    agent_in,
     agent_values,
     erased,
     policy_return,
@@ -62,7 +61,9 @@ class TestMaps:
         for mixed in (False, True):
             model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, mixed_precision=mixed, compile=False)
             model.save(tmp_path / f"{mixed}.dgvf")
-            asked.append(question_values(agent_in(tmp_path / f"{mixed}.dgvf"), states))
+            asked.append(
+                question_values(DGVFA2C.load(tmp_path / f"{mixed}.dgvf", device="cpu", mixed_precision=False), states)
+            )
         for one, other in zip(*asked, strict=True):
             np.testing.assert_array_equal(one, other)
 

@@ -66,7 +66,7 @@ def checkpoint_of(run: RunFolder) -> ModelFile:
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_run_returns_what_its_record_says(name: str) -> None:
     run = RunFolder.existing(Path(name))
-    record, episodes = json.loads(run.evaluation_file.read_text()), 100
+    record, episodes = json.loads((run.path / "evaluation.json").read_text()), 100
     mean, _ = evaluate(Path(name), episodes)
     # the same episodes, unless rounding differs on this processor
     assert mean == pytest.approx(record["mean"], abs=5.0 * record["deviation"] / episodes**0.5)
@@ -127,4 +127,4 @@ def test_shipping_keeps_networks_and_records(tmp_path: Path, monkeypatch: pytest
             *("checkpoints", "config.json", "evaluation.json", "evaluations.csv.gz", "origin.json", "progress.csv")
         }
         assert checkpoint_of(shipped).document["training"] is None
-        assert evaluate(shipped.path)[0] == json.loads(shipped.evaluation_file.read_text())["mean"]
+        assert evaluate(shipped.path)[0] == json.loads((shipped.path / "evaluation.json").read_text())["mean"]

@@ -96,8 +96,15 @@ class Cell:
         return self.folder / "finished.json"
 
     def beside(self, ending: Literal["lock", "log", "spent"]) -> Path:
-        """A file beside the folder: held while the cell is trained, output of its process, or its processor time."""
-        return self.folder.with_name(f"{self.folder.name}.{ending}")
+        """A file beside the folder: held while the cell is trained, output of its process, or its processor time.
+
+        Raises:
+            ValueError: it is a link, whose target would be written to.
+        """
+        file = self.folder.with_name(f"{self.folder.name}.{ending}")
+        if file.is_symlink():
+            raise ValueError(f"{file} must be a file of its own, got a link to {file.readlink()}")
+        return file
 
     def found_config(self) -> TrainConfig | None:
         """The configuration of the run in the folder, which may be recorded in another way; `None` if there is no run.

@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, PRINCIPAL_QUESTIONS
-from dgvf_agents.experiments.runs import Cell, learning_curve, run_cells
+from dgvf_agents.experiments.runs import REFERENCE, Cell, learning_curve, run_cells
 from dgvf_agents.experiments.settings import SCALES, Setting, setting
 from dgvf_agents.experiments.sweep import MAX_MEMBERS, groups_of
 from dgvf_agents.train.folder import RunFolder, code_version
@@ -62,6 +62,21 @@ def test_without_evaluations_the_last_five_points_are_the_last_tenth_of_training
     write_run(tmp_path / "none", config)
     with pytest.raises(ValueError, match=r"a run must have returns, got .*none without any"):
         learning_curve(tmp_path / "none")
+
+
+@pytest.mark.parametrize("task", ["none", REFERENCE])
+def test_links_to_files_elsewhere_are_refused(task: str, tmp_path: Path) -> None:
+    cell = one_cell(tmp_path / "out")
+    cell = dataclasses.replace(cell, config=dataclasses.replace(cell.config, task=task))
+    cell.folder.mkdir(parents=True)
+    other = tmp_path / "other"
+    other.write_text("mine")
+    for link in (cell.folder / "progress.csv", cell.beside("log")):
+        link.symlink_to(other)
+        with pytest.raises(ValueError, match=f"{link.name} must .*, got a link"):
+            cell.log_failure(ValueError("x")) if link.suffix == ".log" else run_cells([cell])
+        link.unlink()
+    assert other.read_text() == "mine"
 
 
 def test_a_run_of_another_configuration_is_an_error_that_says_what_differs(tmp_path: Path) -> None:

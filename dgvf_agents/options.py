@@ -65,6 +65,7 @@ ExperimentName = Literal[
     "convention",
     "rms-prop",
     "question-transfer",
+    "ppo",
     "atari",
 ]
 """Experiments of `dgvf reproduce`."""

@@ -236,6 +236,8 @@ QUICK = ["--steps", "80", "--compile", "False", "--questions", "4"]
         (["puddle-world", "discovered"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "a2c"], ["evaluate {}", "watch {}"]),
         (["own", "CartPole-v1"], ["evaluate {}", "watch {}"]),
+        (["own", "CartPole-v1", "--algorithm", "ppo", "--n-steps", "8"], ["evaluate {}", "watch {}"]),
+        (["collect-objects-small", "random", "--algorithm=ppo"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "discovered", "--question-encoder", "shared"], ["evaluate {}", "watch {}"]),
     ],
 )
@@ -294,6 +296,7 @@ def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.
         (["train", "puddleworld", "a2c"], "dgvf train must be followed by"),
         (["train", "CartPole-v1"], "an environment of your own: dgvf train own CartPole-v1"),
         (["train", "own", "CartPole-v1", "a2d"], "got a2d; did you mean a2c?"),
+        (["train", "own", "CartPole-v1", "--algorithm", "pop"], "got pop; did you mean ppo?"),
         (["train", "puddle_world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
         (["sweep", "puddle-world", "a2d"], "got a2d; did you mean a2c?"),

@@ -89,10 +89,7 @@ def train(given: Sequence[str]) -> None:
     if world == "own" and rest and not rest[0].startswith("-"):
         env, *rest = rest
         method = chosen(rest.pop(0), ATARI_METHODS, f"{prog} {env}") if rest and rest[0][0] != "-" else "discovered"
-        algorithm = chosen(
-            _given(rest, "--algorithm") or "a2c", get_args(Algorithm), f"{prog} {env} {method} --algorithm"
-        )
-        command, where = _on_world(own_config(env, method, cast(Algorithm, algorithm))), env
+        command, where = _on_world(own_config(env, method, _algorithm(rest, f"{prog} {env}"))), env
         tyro.cli(command, prog=f"{prog} {env} {method}", args=rest, description=f"Train {method} on {env}.")
         return
     if world == "own":
@@ -110,18 +107,18 @@ def train(given: Sequence[str]) -> None:
     if world in _GAMES:
         command, where = _on_game(cast(AtariMethod, method), _GAMES[world]), "an Atari game"
     else:
-        config = preset(cast(World, world), cast(Method, method))
+        config = preset(cast(World, world), cast(Method, method), _algorithm(rest, f"{prog} {method}"))
         command, where = _on_world(config), config.env
     tyro.cli(command, prog=f"{prog} {method}", args=rest, description=f"Train {method} on {where}.")
 
 
-def _given(rest: Sequence[str], option: str) -> str | None:
-    """The value of an option, before the others are parsed."""
+def _algorithm(rest: Sequence[str], before: str) -> Algorithm:
+    """The value of `--algorithm`, which says what the defaults of all other options are."""
     for argument, following in zip(rest, [*rest[1:], ""], strict=True):
         name, _, value = argument.partition("=")
-        if name == option:
-            return value or following
-    return None
+        if name == "--algorithm":
+            return cast(Algorithm, chosen(value or following, get_args(Algorithm), f"{before} --algorithm"))
+    return "a2c"
 
 
 def _own(

@@ -276,6 +276,14 @@ def _question_transfer(world: str) -> list[Setting]:
     ]
 
 
+_PPO_STEPS = {_ROOMS: 1_000_000, "collect-objects-small": 600_000, _PUDDLE: 600_000}
+
+
+def _ppo(world: str) -> list[Setting]:
+    changes: Changes = {"algorithm": "ppo", "steps": _PPO_STEPS[world], "evaluate_every": 40_000}
+    return [setting(world, method, "ppo" if method == "a2c" else method, **changes) for method in METHODS]
+
+
 # Stable-Baselines3's defaults with 16 environments and an entropy bonus, but TensorFlow's RMSProp, as in all presets
 # of Atari: its ε is inside the root. With PyTorch's, Pong was at -18.0 after 1.02M steps, not at -17.5 (one seed).
 _LAPTOP: dict[str, Any] = {
@@ -360,6 +368,12 @@ _ALL = (
         _question_transfer,
         _GRIDS,
         seeds=10,
+    ),
+    Experiment(
+        "ppo",
+        "PPO whose encoder is trained by auxiliary tasks alone, beside plain PPO",
+        _ppo,
+        ("collect-objects-small", _ROOMS, _PUDDLE),
     ),
     Experiment(
         "atari",

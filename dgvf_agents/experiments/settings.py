@@ -137,9 +137,11 @@ class Setting:
             return atari_config(game, cast("AtariMethod", self.method))
         if self.world in EXTERNAL:
             return EXTERNAL[self.world].config(cast("OwnTaskMethod", self.method))
-        usual = preset(cast("World", self.world), cast("Method", self.method))
+        algorithm = dict(self.changes).get("algorithm", "a2c")
+        usual = preset(cast("World", self.world), cast("Method", self.method), algorithm)
         # Not "auto": records do not depend on the memory of a machine.
-        return dataclasses.replace(usual, storage="graph", **_EVALUATION.get(self.world, {}))
+        storage: dict[str, Any] = {} if algorithm == "ppo" else {"storage": "graph"}
+        return dataclasses.replace(usual, **storage, **_EVALUATION.get(self.world, {}))
 
     @property
     def name(self) -> str:
@@ -148,7 +150,8 @@ class Setting:
         changed = [(name, value) for name, value in sorted(self.changes) if getattr(usual, name) != value]
         changes = [f",{name}={str(value).replace('/', '%2F')}" for name, value in changed]
         source = "" if self.source is None else f",questions={self.source.name}"
-        return f"{self.method}{''.join(changes)}{source}"
+        method = self.method if usual.algorithm != "ppo" else "ppo" if self.method == "a2c" else f"ppo-{self.method}"
+        return f"{method}{''.join(changes)}{source}"
 
     @property
     def folder_name(self) -> str:

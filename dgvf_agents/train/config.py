@@ -287,9 +287,35 @@ def _of_method(method: AtariMethod) -> dict[str, Any]:
     return {"task": "none", "encoder_mode": "joint"} if method == "a2c" else {"task": method}
 
 
-def preset(world: World, method: Method) -> TrainConfig:
-    """The configuration of a method on a world."""
-    return TrainConfig(**_WORLDS[world] | _of_method(method))
+_PPO: dict[str, Any] = {
+    "algorithm": "ppo",
+    "policy": "PaperMlpPolicy",
+    "n_steps": 32,
+    "batch_size": 128,
+    "n_epochs": 4,
+    "learning_rate": 1e-3,
+    "final_learning_rate": 0.0,
+    "gae_lambda": 0.95,
+    "normalize_advantage": True,
+    "ent_coef": 0.01,
+    "final_ent_coef": None,
+    "max_grad_norm": 0.5,
+    "auxiliary_coefficient": 0.1,
+    "final_auxiliary_coefficient": None,
+    "questions": 64,
+    "answer_lambda": 0.9,
+    "unroll_length": 16,
+    "objective": "end",
+    "meta_learning_rate": 3e-3,
+    "compile": False,
+}
+"""Changes to a world's preset for PPO; the paper has none. The unroll is all 16 gradient steps of an iteration."""
+
+
+def preset(world: World, method: Method, algorithm: Algorithm = "a2c") -> TrainConfig:
+    """The configuration of a method on a world, with A2C or PPO."""
+    own = _PPO if algorithm == "ppo" else {}
+    return TrainConfig(**_WORLDS[world] | own | _of_method(method))
 
 
 def atari_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -> TrainConfig:

@@ -78,7 +78,7 @@ def test_the_command_prints_statistics_with_intervals(tmp_path: Path, capsys: py
     main(["aggregate", str(written(tmp_path, RUNS.rpartition("ms_pacman")[0]))])
     printed = capsys.readouterr().out
     (row,) = (line for line in printed.splitlines() if "mine" in line)
-    agent, games, runs, median, interquartile_mean, mean = re.split(r" {2,}", row.strip())
+    agent, games, runs, median, interquartile_mean, mean = re.findall(r"\S+ \[.+?\]|\S+", row)
     assert (agent, games, runs, median) == ("mine", "3", "6", "2.00 [1.00, 3.00]")
     assert interquartile_mean.startswith("1.75 [")  # of 1, 1, 2 and 3
     assert mean.startswith("1.83 [")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, final, get_args
 
 import tyro
 
-from dgvf_agents.core.argument_checks import check_choice, check_counts, check_sizes
+from dgvf_agents.core.argument_checks import check_choice, check_counts, check_sizes, is_integer
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.hyperparameters import Hyperparameters, check_hyperparameters, record
 from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, Mode, World
@@ -92,6 +92,8 @@ class TrainConfig(Hyperparameters):
     def __post_init__(self) -> None:
         counts = ("steps", "checkpoint_every", "log_every", "evaluate_every", "checkpoints_kept")
         check_counts(**{name: getattr(self, name) for name in counts})
+        if not is_integer(self.actors) or self.actors < 0:
+            raise ValueError(f"actors must be an integer >= 0, got {self.actors!r}")
         sizes = ["n_envs", "learners", "evaluation_episodes", *(["actors"] if self.actors else [])]
         sizes += [] if self.envs_per_actor is None else ["envs_per_actor"]
         check_sizes(**{name: getattr(self, name) for name in sizes})

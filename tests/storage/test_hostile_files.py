@@ -229,7 +229,7 @@ def test_malformed_attributes_are_refused_or_harmless(value: Any, file: ModelFil
 
 
 HUGE: dict[str, tuple[Any, str]] = {
-    "questions": (10**9, "learner.theta.answers.weight must be a Tensor"),
+    "questions": (1 << 16, "learner.theta.answers.weight must be a Tensor"),
     "n_envs": (10**9, "_last_obs must be"),
     "n_steps": (10**18, "n_steps must be at most"),
     "question_window": (10**9, "question_window must be at most"),

@@ -95,7 +95,7 @@ def test_a_distributed_run_can_be_resumed_without_actors(fleets: list[Any], tmp_
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"actors": -1}, "actors must be >= 0, got -1"),
+        ({"actors": -1}, "actors must be an integer >= 0, got -1"),
         ({"algorithm": "a2c"}, "actors must be 0 unless the algorithm is impala, got 2"),
     ],
 )

@@ -261,7 +261,7 @@ def test_an_iteration_ends_before_a_step_that_went_too_far() -> None:
     assert 0 < tested.updates < 50 * 3
     assert tested.epochs == tested.updates // 3 + 1
     discovers = learner(SGD(), encoder_mode="joint")
-    discovers.ppo = tested.ppo
+    discovers.ppo = replace(PPO, target_kl=1e-4, n_epochs=50)
     discovers.step(ROLLOUTS[0], RATE, 0.0)
     assert discovers.updates > L
     assert discovers.unroll_updates == L  # the step that was not taken is none of them

@@ -117,8 +117,10 @@ class Hyperparameters:
     """ε: the ratio of probabilities counts up to 1 ± ε."""
     final_clip_range: float | None = _number(None, _optional(check_positive), agents=("ppo",))
     """Final clip range of a linear schedule; `None`: constant."""
-    clip_range_vf: float | None = _number(None, _optional(check_positive), agents=("ppo",))
+    clip_range_vf: float | None = _number(None, _optional(check_positive), agents=("ppo",), schedule="linear")
     """Largest change of a value in an iteration; `None`: not clipped."""
+    final_clip_range_vf: float | None = _number(None, _optional(check_positive), agents=("ppo",))
+    """Final value of a linear schedule; `None`: constant."""
     target_kl: float | None = _number(None, _optional(check_positive), agents=("ppo",))
     """An iteration ends before a step whose estimate of the KL divergence exceeds 1.5 times this; `None`: never."""
     rho_bar: float = _structure(1.0, check_positive, agents=("impala",))

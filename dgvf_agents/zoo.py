@@ -1,10 +1,10 @@
-"""`DGVFA2C` in RL Baselines3 Zoo, under the name `dgvf`.
+"""`DGVFA2C` and `DGVFPPO` in RL Baselines3 Zoo, under the names `dgvf` and `dgvf-ppo`.
 
     python -m dgvf_agents.zoo train --env CollectObjectsSmall-v0
     python -m dgvf_agents.zoo enjoy --env CollectObjectsSmall-v0 -f logs
 
-run the zoo's own scripts with `dgvf` registered; `train` uses the presets of `dgvf train` as hyperparameters. Options,
-folders and files are the zoo's. Scripts that call the zoo themselves only need `register()`.
+run the zoo's own scripts with `dgvf` registered; `train` uses the presets of `dgvf train` as hyperparameters, and with
+`--algo dgvf-ppo` the zoo's for PPO. Options, folders and files are the zoo's. Scripts that call the zoo themselves only need `register()`.
 
 This module can be imported without the zoo, which is imported when it is used.
 """
@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import importlib
 import sys
+from abc import ABC
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
 from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.agents.schedules import scheduled
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.hyperparameters import SCHEDULED, record
@@ -27,8 +31,8 @@ from dgvf_agents.train.config import WORLDS, TrainConfig, preset
 if TYPE_CHECKING:
     import optuna
 
-NAME = "dgvf"
-"""Name of the algorithm for `--algo`."""
+NAME, NAME_OF_PPO = "dgvf", "dgvf-ppo"
+"""Names of the algorithms for `--algo`."""
 
 SCRIPTS = ("train", "enjoy")
 """Scripts of the zoo that `main` runs."""
@@ -40,27 +44,17 @@ UNROLL_LENGTHS = (1, 50)
 META_LEARNING_RATES = (1e-5, 1e-2)
 """Minimum and maximum meta learning rate in a search; the paper uses 6e-4 (table 1)."""
 
-Self = TypeVar("Self", bound="ZooDGVFA2C")
+Self = TypeVar("Self", bound="_InZoo")
 
 
-@final
-class ZooDGVFA2C(DGVFA2C):
-    """`DGVFA2C` with schedules that can be written in a YAML file.
+class _InZoo(DiscoveryAlgorithm, ABC):
+    """An agent with schedules that can be written in a YAML file.
 
-    Its model files can be loaded by `DGVFA2C`.
+    Keyword arguments may have the final values of schedules (default: `None`, constant): `final_learning_rate` and
+    `final_meta_learning_rate` of linear ones, `final_ent_coef` and `final_auxiliary_coefficient` of geometric ones.
     """
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
-        """
-        Args:
-            arguments: positional arguments of `DGVFA2C`.
-            settings: keyword arguments of `DGVFA2C`, and the final values of schedules (default: `None`, constant):
-                `final_learning_rate` and `final_meta_learning_rate` of linear ones, `final_ent_coef` and
-                `final_auxiliary_coefficient` of geometric ones.
-
-        Raises:
-            ValueError: as for `DGVFA2C`, or a final value is given for a setting that is a schedule already.
-        """
         super().__init__(*arguments, **with_schedules(settings))
 
     @classmethod
@@ -78,6 +72,16 @@ class ZooDGVFA2C(DGVFA2C):
             return super().learn(*arguments, **settings)
         except NotFiniteError as error:
             raise ValueError(str(error)) from error
+
+
+@final
+class ZooDGVFA2C(_InZoo, DGVFA2C):
+    """`DGVFA2C` with schedules that can be written in a YAML file; it can load the model files."""
+
+
+@final
+class ZooDGVFPPO(_InZoo, DGVFPPO):
+    """`DGVFPPO`, likewise."""
 
 
 def with_schedules(settings: dict[str, Any]) -> dict[str, Any]:
@@ -202,7 +206,7 @@ def register() -> None:
         raise ImportError(
             f"RL Baselines3 Zoo cannot be imported ({error}): install the extra `zoo`, dgvf[zoo]"
         ) from error
-    utils.ALGOS[NAME] = ZooDGVFA2C  # all modules of the zoo share this dict
+    utils.ALGOS |= {NAME: ZooDGVFA2C, NAME_OF_PPO: ZooDGVFPPO}  # all modules of the zoo share this dict
     hyperparams_opt.HYPERPARAMS_SAMPLER[NAME] = sample_hyperparameters
     hyperparams_opt.HYPERPARAMS_CONVERTER[NAME] = convert_hyperparameters
 
@@ -224,7 +228,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if script not in SCRIPTS:
         sys.exit(f"the first argument must be one of {', '.join(SCRIPTS)}, hyperparameters, got {script!r}")
     register()
-    defaults = ["--algo", NAME, *(["--conf-file", "dgvf_agents.zoo"] if script == "train" else [])]
+    conf_file = "dgvf_agents.zoo"
+    if NAME_OF_PPO in options:  # the zoo's own settings of PPO
+        conf_file = str(Path(importlib.import_module("rl_zoo3").__file__ or "").parent / "hyperparams" / "ppo.yml")
+    defaults = ["--algo", NAME, *(["--conf-file", conf_file] if script == "train" else [])]
     before, sys.argv = (
         sys.argv,
         [f"rl_zoo3.{script}", *defaults, *options],

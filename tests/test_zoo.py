@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
-from dgvf_agents import DGVFA2C, zoo
+from dgvf_agents import DGVFA2C, DGVFPPO, zoo
 from dgvf_agents.agents.schedules import checked_value_at
 from dgvf_agents.hyperparameters import SCHEDULED, arguments
 from dgvf_agents.train.config import WORLDS, preset
@@ -113,6 +113,17 @@ def test_settings_are_those_of_dgvf_train(world: Any, rl_zoo3: Any) -> None:
     assert saved["n_timesteps"] == config.steps
     assert saved.get("env_kwargs", {}) == config.env_kwargs
     assert [tuple(p.shape) for p in model.policy.parameters()] == [tuple(p.shape) for p in expected.policy.parameters()]
+
+
+@needs_zoo
+def test_ppo_has_the_zoos_hyperparameters(rl_zoo3: Any) -> None:
+    given = ["--algo", "dgvf-ppo", "--env", "CartPole-v1", "-n", "512", "-f", "logs", "--seed", "3", "--device", "cpu"]
+    zoo.main(["train", *given, *NO_EVALUATION, "-params", "auxiliary_task:'random'", "questions:4"])
+    (file,) = Path("logs", "dgvf-ppo").glob("CartPole-v1_1/CartPole-v1.zip")
+    model = DGVFPPO.load(file)
+    assert (model.n_steps, model.n_envs, model.batch_size, model.n_epochs) == (32, 8, 256, 20)  # of its ppo.yml
+    assert checked_value_at("clip_range", model.clip_range, 0.5) == pytest.approx(0.1)  # lin_0.2
+    assert model.task.num_answers == 4
 
 
 @needs_zoo

@@ -56,7 +56,7 @@ def check_arguments(given: Mapping[str, Any]) -> None:
     check_hyperparameters(given)
     check_rule_settings(given)
     for name in SCHEDULED:
-        if name not in given:
+        if given.get(name) is None:
             continue
         for progress_remaining in (1.0, 0.0):
             checked_value_at(name, given[name], progress_remaining)

@@ -54,7 +54,7 @@ class DGVFPPO(DiscoveryAlgorithm):
     batch_size: int
     n_epochs: int
     clip_range: float | Schedule
-    clip_range_vf: float | None
+    clip_range_vf: float | Schedule | None
     normalize_advantage: bool
     target_kl: float | None
     answer_lambda: float | None
@@ -230,6 +230,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         progress = self._current_progress_remaining
         clip_range = checked_value_at("clip_range", self.clip_range, progress)
         value = self.clip_range_vf
+        value = None if value is None else checked_value_at("clip_range_vf", value, progress)
         answer_lambda = self.gae_lambda if self.answer_lambda is None else self.answer_lambda
         clipping = Clipping(clip_range, value)
         self.learner.ppo = PPOSettings(self.batch_size, self.n_epochs, clipping, self.target_kl, answer_lambda)

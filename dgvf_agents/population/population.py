@@ -264,6 +264,8 @@ def check_members(members: Sequence[DiscoveryAlgorithm]) -> None:
     for other in members[1:]:
         for name in differences(vars(first), vars(other)):
             raise ValueError(f"members must agree in {name}, got {vars(first)[name]} and {vars(other)[name]}")
+    if not isinstance(first.learner, DiscoveryLearner):
+        raise ValueError(f"members must be of A2C, got {type(first).__name__}")
     if first.use_sde or first._functions.random_in_training or first._functions.statistics():
         raise ValueError("members must have no gSDE, dropout or batch normalization")
     if first.learner.functions.rule.targets.off_policy or first.task.reads_features:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFPPO
 from dgvf_agents.core.optimizers import SGD, RMSProp
 from dgvf_agents.core.types import Params
 from dgvf_agents.core.unroll import Unroll
@@ -187,6 +187,12 @@ def test_an_infinite_meta_gradient_is_skipped_where_no_norm_is_too_large(monkeyp
 def test_members_that_cannot_train_at_once_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         together([agent(0), agent(1, **change)], B * T)
+
+
+def test_members_of_ppo_are_refused() -> None:
+    members = [DGVFPPO("PaperMlpPolicy", "PuddleWorld-v0", n_steps=8, seed=seed, device="cpu") for seed in (0, 1)]
+    with pytest.raises(ValueError, match="members must be of A2C, got DGVFPPO"):
+        Population(members)
 
 
 def test_members_with_other_environments_are_refused() -> None:

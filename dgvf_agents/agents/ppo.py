@@ -71,7 +71,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
         clip_range: float | Schedule = 0.2,
-        clip_range_vf: float | None = None,
+        clip_range_vf: float | None | Schedule = None,
         normalize_advantage: bool = True,
         ent_coef: float | Schedule = 0.0,
         vf_coef: float = 0.5,
@@ -129,7 +129,8 @@ class DGVFPPO(DiscoveryAlgorithm):
                 ratios of traces.
             clip_range: ε: the ratio of probabilities counts up to 1 ± ε; a number, or a function of the remaining
                 progress, which falls from 1 to 0.
-            clip_range_vf: largest change of a value in an iteration; `None`: not clipped.
+            clip_range_vf: largest change of a value in an iteration; `None`: not clipped; a number, or a function of
+                the remaining progress, which falls from 1 to 0.
             normalize_advantage: whether to normalize the advantages of a batch to mean 0 and standard deviation 1.
             ent_coef: c_H, entropy coefficient (paper: searched in 1e-4 … 0.05 on the gridworlds; 0.01 on Atari); a
                 number, or a function of the remaining progress, which falls from 1 to 0.

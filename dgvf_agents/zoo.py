@@ -4,7 +4,8 @@
     python -m dgvf_agents.zoo enjoy --env CollectObjectsSmall-v0 -f logs
 
 run the zoo's own scripts with `dgvf` registered; `train` uses the presets of `dgvf train` as hyperparameters, and with
-`--algo dgvf-ppo` the zoo's for PPO. Options, folders and files are the zoo's. Scripts that call the zoo themselves only need `register()`.
+`--algo dgvf-ppo` the zoo's for PPO. Options, folders and files are the zoo's. Scripts that call the zoo themselves only
+need `register()`.
 
 This module can be imported without the zoo, which is imported when it is used.
 """

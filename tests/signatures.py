@@ -48,7 +48,8 @@ def _record(agent: Algorithm) -> dict[str, _Argument]:
         annotation, default, description = calls[name][0], _default(calls[name][1], agent), calls[name][2]
         if described.schedule:
             final = _default(calls[f"final_{name}"][1], agent)
-            annotation += " | Schedule"
+            optional = annotation.endswith(" | None")
+            annotation = f"{annotation.removesuffix(' | None')} | Schedule{' | None' if optional else ''}"
             description = f"{description.rstrip('.')}; {_SCHEDULE}."
             default = default if final == "None" else f"LinearSchedule({default}, {final}, 1.0)"
         found[name] = _Argument(annotation, default, description)

@@ -71,7 +71,7 @@ class DGVFPPO(DiscoveryAlgorithm):
         gamma: float = 0.99,
         gae_lambda: float = 0.95,
         clip_range: float | Schedule = 0.2,
-        clip_range_vf: float | None | Schedule = None,
+        clip_range_vf: float | Schedule | None = None,
         normalize_advantage: bool = True,
         ent_coef: float | Schedule = 0.0,
         vf_coef: float = 0.5,

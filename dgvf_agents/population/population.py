@@ -28,6 +28,7 @@ from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import Experience, PopulationSteps
 from dgvf_agents.execution.fused import joined as joined_parts
 from dgvf_agents.hyperparameters import differences
+from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.population.learner import PopulationLearner, equally_long, member_of
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv, joined, split

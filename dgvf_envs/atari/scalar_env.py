@@ -111,6 +111,13 @@ def make_atari(game: str, preset: AtariPreset | str = PAPER, render_mode: str | 
 class EmulatorSeed(gym.Wrapper[np.ndarray, int, np.ndarray, int]):
     """Makes `reset(seed=s)` seed the emulator with s itself, like ALE's vector environment, not with a hash of s."""
 
+    def __init__(self, env: gym.Env) -> None:
+        """
+        Args:
+            env: a game.
+        """
+        super().__init__(env)
+
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:

@@ -167,9 +167,15 @@ class Adam(Optimizer):
     def init(self, params: Params) -> OptimizerState:
         zeros = {k: torch.zeros_like(p) for k, p in params.items()}
         some = next(iter(params.values()))
-        # Powers of β instead of a step count: a compiled graph would be specialized to every value of a Python number.
-        powers = {"beta1": torch.ones_like(some.flatten()[0]), "beta2": torch.ones_like(some.flatten()[0])}
-        return {"first_moment": zeros, "second_moment": {k: z.clone() for k, z in zeros.items()}, "powers": powers}
+        # 1 - βⁿ instead of a step count: a compiled graph would be specialized to every value of a Python number. It
+        # is not taken from βⁿ, since 1 - 0.999 would keep five digits.
+        zero = torch.zeros_like(some.flatten()[0])
+        corrections = {"beta1": zero, "beta2": zero.clone()}
+        return {
+            "first_moment": zeros,
+            "second_moment": {k: z.clone() for k, z in zeros.items()},
+            "corrections": corrections,
+        }
 
     def step(
         self,
@@ -183,15 +189,16 @@ class Adam(Optimizer):
         epsilon = self.epsilon if epsilon is None else epsilon
         first = {k: self.beta1 * state["first_moment"][k] + (1 - self.beta1) * gradients[k] for k in params}
         second = {k: self.beta2 * state["second_moment"][k] + (1 - self.beta2) * gradients[k] ** 2 for k in params}
-        power1, power2 = state["powers"]["beta1"] * self.beta1, state["powers"]["beta2"] * self.beta2
+        correction1 = self.beta1 * state["corrections"]["beta1"] + (1 - self.beta1)
+        correction2 = self.beta2 * state["corrections"]["beta2"] + (1 - self.beta2)
         new = {}
         for k, p in params.items():
-            corrected = second[k] / (1 - power2)
+            corrected = second[k] / correction2
             root = 1 / (corrected.sqrt() + epsilon) if self.epsilon_outside else torch.rsqrt(corrected + epsilon**2)
             decayed = p - learning_rate * self.weight_decay * p if self.weight_decay else p
-            new[k] = decayed - learning_rate * first[k] / (1 - power1) * root
-        powers = {"beta1": power1, "beta2": power2}
-        return new, {"first_moment": first, "second_moment": second, "powers": powers}
+            new[k] = decayed - learning_rate * first[k] / correction1 * root
+        corrections = {"beta1": correction1, "beta2": correction2}
+        return new, {"first_moment": first, "second_moment": second, "corrections": corrections}
 
 
 def global_norm(tensors: dict[str, Float[Tensor, "..."]]) -> Float[Tensor, ""]:

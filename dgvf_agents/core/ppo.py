@@ -128,11 +128,13 @@ def evaluate(rule: UpdateRule, theta: Params, rollout: Rollout) -> Evaluation:
     values = network.values(theta, features)
     following = _following(values, network.values(theta, ends), rollout)
     discounts = per_step_discounts(float(rule.numbers.gamma), rollout.terminated, values.dtype)
-    returns = scan_of(rollout.rewards, discounts, following, rollout.segment_end, rule.gae_lambda).forward()
+    errors = rollout.rewards + discounts * following - values
+    # As Stable-Baselines3 sums them: λ-returns less values would cancel most of their digits.
+    advantages = Scan(errors, discounts * rule.gae_lambda * (~rollout.segment_end)).forward()
     answers = _following(network.answer(theta, features), network.answer(theta, ends), rollout)
     shared = rule.task.reads_features
     inputs = next_features(features, ends, rollout) if shared else rollout.next_observations
-    return Evaluation(rollout, log_probs, values, returns, returns - values, answers, inputs)
+    return Evaluation(rollout, log_probs, values, advantages + values, advantages, answers, inputs)
 
 
 def _following(estimates: Tensor, ends: Tensor, rollout: Rollout) -> Tensor:

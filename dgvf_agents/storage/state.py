@@ -158,7 +158,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
 
 
 _NUMBER = bool | int | float | np.generic
-_RANGES = {"second_moment": (0.0, math.inf), "powers": (0.0, 1.0)}
+_RANGES = {"second_moment": (0.0, math.inf), "corrections": (0.0, 1.0)}
 
 
 def without_adam_settings(state: LearnerState) -> LearnerState:

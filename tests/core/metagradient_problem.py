@@ -251,8 +251,8 @@ def optimizer_state(rule: Rule, statistics: Statistics) -> OptimizerState:
         return {}
     if rule.kind == "rmsprop":
         return {"second_moment": statistics.second}
-    powers = {name: torch.tensor(getattr(rule, name) ** statistics.steps) for name in ("beta1", "beta2")}
-    return {"first_moment": statistics.first, "second_moment": statistics.second, "powers": powers}
+    corrections = {name: torch.tensor(1.0 - getattr(rule, name) ** statistics.steps) for name in ("beta1", "beta2")}
+    return {"first_moment": statistics.first, "second_moment": statistics.second, "corrections": corrections}
 
 
 def rule_of(case: Case) -> UpdateRule:

@@ -162,3 +162,19 @@ def test_a_constant_second_moment_blocks_only_its_part_of_the_gradient() -> None
 def test_invalid_arguments(kind: Callable[..., Optimizer], name: str, value: float) -> None:
     with pytest.raises(ValueError, match=f"^{name} must .* got {value}"):
         kind(**{name: value})
+
+
+def test_plain_adam_is_pytorch_s_in_single_precision() -> None:
+    """1 - βⁿ from a rounded βⁿ would be wrong in the fifth digit."""
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(50, generator=generator) for _ in range(20)]
+    parameter = torch.zeros(50, requires_grad=True)
+    theirs = torch.optim.Adam([parameter], 0.01, eps=1e-5)
+    ours = Adam(epsilon=1e-5).plain
+    theta = {"w": torch.zeros(50)}
+    state = ours.init(theta)
+    for gradient in gradients:
+        parameter.grad = gradient
+        theirs.step()
+        theta, state = ours.step(theta, {"w": gradient}, state, 0.01)
+        torch.testing.assert_close(theta["w"], parameter.detach(), rtol=2e-6, atol=1e-7)

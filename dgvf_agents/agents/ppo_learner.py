@@ -134,14 +134,15 @@ class PPOLearner(SingleLearner):
             order = order % steps * envs + order // steps
             for begin in range(0, count, settings.batch_size):
                 index = torch.from_numpy(order[begin : begin + settings.batch_size]).to(self._device)
-                step = _Step(self._state, index, get_random_state(self._device))
+                records = self.discovers and (settings.target_kl is not None or left <= self.settings.unroll_length)
+                step = _Step(self._state, index, get_random_state(self._device)) if records else None
                 after, metrics, norm = self._stepped(self._state, evaluation, asked, index, rate)
                 told.append((metrics, norm))
                 of_epoch += 1
                 if settings.target_kl is not None and float(metrics.kl) > 1.5 * settings.target_kl:
                     goes_on = False
                     break
-                if self.discovers and (settings.target_kl is not None or left <= self.settings.unroll_length):
+                if step is not None:
                     recorded.append(step)
                 self._state, self.updates, left = after, self.updates + 1, left - 1
         if self.discovers and recorded and asked is not None:

@@ -157,19 +157,20 @@ def answer_loss(
 
 
 def next_features(
-    features: Float[Tensor, "T B F"], bootstraps: Float[Tensor, "K F"], rollout: Rollout
-) -> Float[Tensor, "T B F"]:
-    """X of o_{t+1}: the next step's, or the final observation's at segment ends.
+    features: Float[Tensor, "T B *tail"], bootstraps: Float[Tensor, " K *tail"], rollout: Rollout
+) -> Float[Tensor, "T B *tail"]:
+    """X of o_{t+1}, or what is computed from it: the next step's, or the final observation's at segment ends.
 
     Args:
-        features: `[T, B, F]`: x of o_t.
-        bootstraps: `[K, F]`: x of the next observations that `rollout.bootstrap_index` names, which must include the
+        features: `[T, B, ...]`: x of o_t.
+        bootstraps: `[K, ...]`: x of the next observations that `rollout.bootstrap_index` names, which must include the
             final observations of terminated episodes.
         rollout: the rollout.
     """
     of_ends = bootstraps[rollout.bootstrap_slot]
     following = torch.cat([features[1:], of_ends[-1:]])
-    return torch.where(rollout.segment_end[..., None], of_ends, following)
+    ends = rollout.segment_end[(..., *[None] * (features.dim() - 2))]
+    return torch.where(ends, of_ends, following)
 
 
 def main_loss(

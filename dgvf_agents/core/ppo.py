@@ -126,22 +126,15 @@ def evaluate(rule: UpdateRule, theta: Params, rollout: Rollout) -> Evaluation:
     ends = _in_chunks(lambda part: network.encode(own, part, batch_dims=1), last, 1)
     log_probs = rule.distribution.log_prob(network.policy_outputs(theta, features), rollout.actions)
     values = network.values(theta, features)
-    following = _following(values, network.values(theta, ends), rollout)
+    following = next_features(values, network.values(theta, ends), rollout)
     discounts = per_step_discounts(float(rule.numbers.gamma), rollout.terminated, values.dtype)
     errors = rollout.rewards + discounts * following - values
     # As Stable-Baselines3 sums them: λ-returns less values would cancel most of their digits.
     advantages = Scan(errors, discounts * rule.gae_lambda * (~rollout.segment_end)).forward()
-    answers = _following(network.answer(theta, features), network.answer(theta, ends), rollout)
+    answers = next_features(network.answer(theta, features), network.answer(theta, ends), rollout)
     shared = rule.task.reads_features
     inputs = next_features(features, ends, rollout) if shared else rollout.next_observations
     return Evaluation(rollout, log_probs, values, advantages + values, advantages, answers, inputs)
-
-
-def _following(estimates: Tensor, ends: Tensor, rollout: Rollout) -> Tensor:
-    """Estimates `[T, B, ...]` at o_{t+1}: the next step's, or `ends` `[K, ...]` where segments end."""
-    of_ends = ends[rollout.bootstrap_slot]
-    segment_end = rollout.segment_end.reshape(rollout.segment_end.shape + (1,) * (estimates.dim() - 2))
-    return torch.where(segment_end, of_ends, torch.cat([estimates[1:], of_ends[-1:]]))
 
 
 def _in_chunks(function: Any, inputs: Observations, batch_dims: int) -> Tensor:
@@ -244,7 +237,7 @@ class Minibatch(NamedTuple):
 
     def taken(self, values: Tensor) -> Tensor:
         """The minibatch's `[1, N, ...]` of values `[T, B, ...]`."""
-        return values.flatten(0, 1)[self.indices][None]
+        return _rows(values, self.indices)
 
     @property
     def steps(self) -> Rollout:
@@ -262,15 +255,18 @@ class Minibatch(NamedTuple):
         )
 
 
+def _rows(values: Tensor, indices: Int[Tensor, " N"]) -> Tensor:
+    """`[1, N, ...]` of values `[T, B, ...]`."""
+    return values.flatten(0, 1)[indices][None]
+
+
 def minibatch(evaluation: Evaluation, indices: Int[Tensor, " N"] | None = None) -> Minibatch:
     """The steps of a rollout with these flat indices t·B + b; `None`: all."""
     rollout = evaluation.rollout
     if indices is None:
         indices = torch.arange(rollout.rewards.numel(), device=rollout.rewards.device)
 
-    def taken(values: Tensor) -> Tensor:
-        return values.flatten(0, 1)[indices][None]
-
+    taken = partial(_rows, indices=indices)
     parts = rollout.actions, evaluation.log_probs, evaluation.values, evaluation.returns, evaluation.advantages
     return Minibatch(evaluation, indices, map_observations(taken, rollout.observations), *map(taken, parts))
 

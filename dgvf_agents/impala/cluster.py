@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,6 +50,19 @@ def connect(address: str | None, actors: int) -> Any:
                 local: dict[str, Any] = {"_node_ip_address": "127.0.0.1", "_system_config": _PATIENT}
                 ray.init(num_cpus=max(os.cpu_count() or 1, actors), include_dashboard=False, **local, **quiet)
         return ray
+
+
+def check_alive(ray: Any) -> None:
+    """
+    Raises:
+        ConnectionError: Ray's head process does not answer.
+    """
+    address = ray.get_runtime_context().gcs_address
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
+    except OSError as error:
+        raise ConnectionError(f"Ray's head process at {address} has ended: {error}") from error
 
 
 def shared_address(address: str | None, actors: int) -> str:

@@ -25,7 +25,7 @@ from dgvf_agents.agents.collecting import ExperienceSource
 from dgvf_agents.agents.rollout import Step
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.impala.actors import ActorSpec, EnvironmentActor
-from dgvf_agents.impala.cluster import connect
+from dgvf_agents.impala.cluster import check_alive, connect
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import PackedRollout, Parameters, size_of
 
@@ -35,6 +35,8 @@ STORE_SHARE = 0.5
 """Share of the object store that rollouts may fill; the rest is for parameters and for what others store."""
 _WARN_EVERY = 60.0
 """Seconds between warnings that actors wait for resources."""
+_LOOK_EVERY = 5.0
+"""Seconds between looks whether Ray's head process is alive: 60 s after its death, Ray ends this process."""
 
 
 class ActorFailedError(RuntimeError):
@@ -175,7 +177,8 @@ class ActorFleet:
         self._shuffle = random.Random(0 if spec.seed is None else spec.seed)
         self._parameters: tuple[int, Any] = (-1, None)
         self._lags: list[int] = []
-        self._warned, self._rollout_bytes, self._max_calls = clock(), 0, actors * settings.calls_in_flight
+        self._warned = self._looked = clock()
+        self._rollout_bytes, self._max_calls = 0, actors * settings.calls_in_flight
         self._stop_others({self._name(i) for i in range(actors)})
         self._actors = [_Actor(self._started(i), time.time_ns() if resumed else 0) for i in range(actors)]
 
@@ -188,11 +191,13 @@ class ActorFleet:
 
         Raises:
             ActorFailedError: an actor failed too often in a row.
+            ConnectionError: Ray's head process does not answer.
         """
         if self._parameters[0] != parameters.version:  # once for all actors
             self._parameters = parameters.version, self._put(parameters)
         collected: list[PackedRollout] = []
         while len(collected) < rollouts:
+            self._look()
             self._call()
             for index, reference in self._arrived(rollouts - len(collected)):
                 rollout = self._receive(index, reference)
@@ -292,6 +297,12 @@ class ActorFleet:
         times = [actor.deadline(self._settings) for actor in self._actors]
         times += [actor.paused_until for actor in self._actors if actor.paused_until > now]
         return max(0.0, min([*times, now + 1.0]) - now)
+
+    def _look(self) -> None:
+        now = self._clock()
+        if now - self._looked > _LOOK_EVERY:
+            self._looked = now
+            check_alive(self._ray)
 
     def _warn_of_waiting(self) -> None:
         now = self._clock()

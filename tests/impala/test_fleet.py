@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,6 +84,8 @@ class FakeRay:
         self.actors: list[Handle] = []
         self.full, self.store = 0, 10**9
         self.util = SimpleNamespace(list_named_actors=self._named)
+        self.head = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.head.getsockname()[1]}"
 
     def remote(self, **options: Any) -> Any:
         assert (options["max_restarts"], options["max_task_retries"]) == (-1, 0)
@@ -128,6 +131,9 @@ class FakeRay:
             self.time += timeout
         return done[:num_returns], None
 
+    def get_runtime_context(self) -> Any:
+        return SimpleNamespace(gcs_address=self.address)
+
     def nodes(self) -> list[dict[str, Any]]:
         return [{"Alive": True, "Resources": {"object_store_memory": self.store}}]
 
@@ -139,15 +145,20 @@ def _rollout(version: int) -> PackedRollout:
 
 
 @pytest.fixture
-def fleet_on(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ActorFleet]:
+def fleet_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ActorFleet]]:
+    heads = []
+
     def made(ray: FakeRay, actors: int = 1, spec: str = "spec", settings: ActorSettings = SETTINGS) -> ActorFleet:
+        heads.append(ray.head)
         monkeypatch.setattr(fleet_module, "connect", lambda address, count: ray)
         monkeypatch.setattr(fleet_module, "pickled", lambda given: b"")
         monkeypatch.setattr(fleet_module.time, "sleep", lambda seconds: setattr(ray, "time", ray.time + seconds))
         given: Any = SimpleNamespace(seed=0, what=spec)
         return ActorFleet(given, actors, settings, clock=lambda: ray.time)
 
-    return made
+    yield made
+    for head in heads:
+        head.close()
 
 
 Fleet = Callable[..., ActorFleet]
@@ -185,6 +196,18 @@ def test_an_environment_that_always_raises_ends_training(fleet_on: Fleet, caplog
     assert len(str(raised.value)) + len(caplog.text) < 10_000
     assert fleet.counts == {"errors": 4, "restarts": 3}
     assert 8.0 <= ray.time < 9.0
+
+
+def test_the_death_of_rays_head_process_is_an_exception(fleet_on: Fleet) -> None:
+    """Ray itself would end the learner's process a minute later, without one."""
+    ray = FakeRay()
+    fleet = fleet_on(ray)
+    fleet.collect(1, PARAMETERS)
+    ray.head.close()
+    ray.hangs.add(("0", "rollout"))
+    with pytest.raises(ConnectionError, match=f"{ray.address} has ended"):
+        fleet.collect(1, PARAMETERS)
+    assert ray.time < 30.0
 
 
 def test_a_rollout_ends_the_row_of_failures(fleet_on: Fleet) -> None:

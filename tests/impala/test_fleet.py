@@ -84,7 +84,7 @@ class FakeRay:
         self.actors: list[Handle] = []
         self.full, self.store = 0, 10**9
         self.util = SimpleNamespace(list_named_actors=self._named)
-        self.head = socket.create_server(("127.0.0.1", 0))
+        self.head = socket.create_server(("127.0.0.1", 0), backlog=1000)
         self.address = f"127.0.0.1:{self.head.getsockname()[1]}"
 
     def remote(self, **options: Any) -> Any:

@@ -99,7 +99,7 @@ demo: $(INSTALLED) ## Train the runs that the package ships again, fifteen minut
 bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.json keep the results
 	$(BIN)/dgvf bench envs --output runs/bench-envs.json
 	$(BIN)/dgvf bench agents --output runs/bench-agents.json
-	$(BIN)/dgvf bench ppo --output docs/results/bench-ppo.json
+	$(BIN)/dgvf bench ppo --output runs/bench-ppo.json
 	$(BIN)/dgvf bench population --output runs/bench-population.json
 	$(BIN)/dgvf bench start --output runs/bench-start.json
 	$(BIN)/dgvf bench impala --output runs/bench-impala.json

@@ -1,12 +1,15 @@
 """Benchmarks: `dgvf bench ...`. Every number is a ratio or a rate measured side by side in one run."""
 
-from dgvf_agents.bench.cold_start import ColdStartBenchmark
 from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.harness import Benchmark
 from dgvf_agents.bench.impala import ImpalaBenchmark
-from dgvf_agents.bench.population import PopulationBenchmark
-from dgvf_agents.bench.ppo import PPOBenchmark
-from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
+from dgvf_agents.bench.training import (
+    AgentsBenchmark,
+    AtariBenchmark,
+    ColdStartBenchmark,
+    PopulationBenchmark,
+    PPOBenchmark,
+)
 
 _ALL: tuple[type[Benchmark], ...] = (
     *(EnvsBenchmark, AgentsBenchmark, PPOBenchmark, PopulationBenchmark, ColdStartBenchmark),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import ClassVar, final
 
 import gymnasium as gym
@@ -15,7 +16,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 import dgvf_envs
-from dgvf_agents.bench.harness import Benchmark, Row, check_at_least, median_rates, with_ratios
+from dgvf_agents.bench.harness import Benchmark, Row, median_rates, with_ratios
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.games import title_of
 
@@ -24,7 +25,7 @@ WORLDS, GAMES = "Environment steps per second, one process", "Agent steps per se
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class EnvsBenchmark(Benchmark):
     """Environment steps per second: our vector environments beside SyncVectorEnv over our scalar ones."""
 
@@ -44,31 +45,23 @@ class EnvsBenchmark(Benchmark):
     """Duration of each repetition."""
     repetitions: int = 3
     """Repetitions; the median counts. The two sides take turns."""
-    output: Path | None = None
-    """JSON file for the results, hardware and versions; none if `None`."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "repetitions", "copies", "threads", "game_copies")
 
     def cases(self) -> list[Row]:
+        titles = [title_of(game) for game in self.games]
+        cases = ((WORLDS, self.ids, self.copies), (GAMES, titles, self.game_copies))
         return [
-            *(
-                {"table": WORLDS, "environment": env_id, "copies": copies}
-                for env_id in self.ids
-                for copies in self.copies
-            ),
-            *(
-                {"table": GAMES, "environment": title_of(game), "copies": copies}
-                for game in self.games
-                for copies in self.game_copies
-            ),
+            {"table": table, "environment": name, "copies": copies}
+            for table, names, numbers in cases
+            for name, copies in itertools.product(names, numbers)
         ]
 
     def measure(self, case: Row) -> list[Row]:
         name, copies = case["environment"], case["copies"]
         if case["table"] == GAMES:
             return [measure_game(name, copies, self.threads, self.seconds, self.repetitions)]
-        return [measure_environment(name, copies, self.seconds, self.repetitions)]
+        modes = {"vector env": "vector_entry_point", "SyncVectorEnv": "sync"}
+        envs = {side: gym.make_vec(name, num_envs=copies, vectorization_mode=mode) for side, mode in modes.items()}
+        return [stepping_rates(envs, self.seconds, self.repetitions)]
 
 
 def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repetitions: int) -> Row:
@@ -90,25 +83,18 @@ def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repet
         for k in range(20):  # buffers are filled, caches warm
             env.step(actions[k])
 
-    def rate_of(env: VectorEnv | VecEnv) -> float:
+    def rate(env: VectorEnv | VecEnv, seconds: float) -> float:
         steps, start = 0, time.perf_counter()
         while (elapsed := time.perf_counter() - start) < seconds or steps == 0:
             env.step(actions[steps % len(actions)])
             steps += 1
         return steps * env.num_envs / elapsed
 
-    rates = median_rates(envs, rate_of, repetitions)
+    rates = median_rates({name: partial(rate, env) for name, env in envs.items()}, seconds, repetitions)
     for env in envs.values():
         env.close()
     ratios = {f"to {name}": ("vector env", name) for name in rates if name != "vector env"}
     return with_ratios(dict(rates), ratios)
-
-
-def measure_environment(env_id: str, num_envs: int, seconds: float, repetitions: int) -> Row:
-    """The rates of a vector environment and of `SyncVectorEnv`."""
-    modes = {"vector env": "vector_entry_point", "SyncVectorEnv": "sync"}
-    envs = {name: gym.make_vec(env_id, num_envs=num_envs, vectorization_mode=mode) for name, mode in modes.items()}
-    return stepping_rates(envs, seconds, repetitions)
 
 
 def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetitions: int) -> Row:

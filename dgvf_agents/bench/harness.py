@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import gc
 import json
 import os
@@ -14,6 +13,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -27,12 +28,11 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.execution.devices import CPU, device_named, hardware, versions
+from dgvf_agents.execution.devices import CPU, check_device_name, device_named, hardware, versions
 from dgvf_agents.learner import DiscoveryLearner
-from dgvf_agents.storage.files import replacing
+from dgvf_agents.storage.files import write_whole
 
 K = TypeVar("K")
-T = TypeVar("T")
 
 Row = dict[str, Any]
 """A case of a benchmark, or its result: a row of the table that `table` names, with numbers and texts by heading."""
@@ -44,6 +44,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 _PACKAGES = ("ale-py", "dgvf", "gymnasium", "numpy", "stable-baselines3", "torch")
 
 
+@dataclass(frozen=True, kw_only=True)
 class Benchmark(ABC):
     """A benchmark; the dataclasses derived from it hold its settings."""
 
@@ -53,7 +54,15 @@ class Benchmark(ABC):
     """Whether every case is measured in a new process, so that none pays for the memory of another."""
     optional_packages: ClassVar[tuple[str, ...]] = ()
     """Packages that it measures where they are installed; reports have their versions."""
-    output: Path | None
+    output: Path | None = None
+    """JSON file for the results, hardware and versions; none if `None`."""
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            for number in value if isinstance(value, tuple) else (value,):
+                if type(number) in (int, float) and (number < 0 or (number == 0 and name != "actors")):
+                    raise ValueError(f"{name} must be > 0, got {value!r}")
+        check_device_name(getattr(self, "device", "cpu"))
 
     @abstractmethod
     def cases(self) -> Sequence[Row]:
@@ -63,36 +72,36 @@ class Benchmark(ABC):
     def measure(self, case: Row) -> Sequence[Row]:
         """The results of a case, without what the case says."""
 
-    def run(self) -> list[Row]:
+    def run(self, command: str) -> list[Row]:
         """Measure, print the tables, and write the report; returns its rows: each case with its result.
 
-        With an output file, a benchmark that was stopped continues after its last case.
+        Args:
+            command: for the report.
 
         Raises:
             RuntimeError: a case failed; the error is its cause.
         """
-        console, cases, header = Console(), json.loads(json.dumps(self.cases())), self._header()
-        unfinished = None if self.output is None else self.output.with_suffix(".unfinished.json")
-        rows, done = ([], 0) if unfinished is None else _measured(unfinished, header)
-        if done:
-            console.print(f"continuing after {done} of {len(cases)} cases")
-        for i, case in enumerate(track(cases[done:], "measuring", console=console, transient=True), done + 1):
+        console, cases, rows = Console(), self.cases(), list[Row]()
+        for i, case in enumerate(track(cases, "measuring", console=console, transient=True), 1):
             if not console.is_terminal:  # no bar is shown
                 console.print(f"measuring {i} of {len(cases)}")
             try:
                 rows += [{**case, **row} for row in self._measure_case(case)]
             except Exception as error:
                 raise RuntimeError(f"case {case} failed: {error!r}") from error
-            if self.output is not None and unfinished is not None:
-                finished = i == len(cases)
-                report = {**header, "rows": rows} if finished else {**header, "done": i, "rows": rows}
-                with replacing(self.output if finished else unfinished) as file:
-                    file.write_text(json.dumps(report, indent=1, default=str) + "\n")
-                if finished:
-                    unfinished.unlink(missing_ok=True)
         for title, table in tables(rows).items():
             text = formatted(table).to_string(index=False)
             console.print(f"{title}\n{text}\n", markup=False, highlight=False, soft_wrap=True)
+        if self.output is not None:
+            installed = [name for name in self.optional_packages if find_spec(name) is not None]
+            report = {
+                "command": command,
+                "settings": {name: value for name, value in vars(self).items() if name != "output"},
+                "versions": versions((*_PACKAGES, *installed)),
+                "hardware": hardware(device_named(getattr(self, "device", "cpu"))),
+                "rows": rows,
+            }
+            write_whole(self.output, f"{json.dumps(report, indent=1, default=str)}\n".encode())
         return rows
 
     def _measure_case(self, case: Row) -> Sequence[Row]:
@@ -100,45 +109,6 @@ class Benchmark(ABC):
             return self.measure(case)
         with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
             return pool.submit(self.measure, case).result()
-
-    def _header(self) -> Row:
-        """The command, its settings, versions and hardware."""
-        fields: Any = self
-        settings = {name: value for name, value in dataclasses.asdict(fields).items() if name != "output"}
-        defaults, words = {field.name: field.default for field in dataclasses.fields(fields)}, []
-        for name, value in settings.items():
-            option = name.replace("_", "-")
-            if isinstance(value, bool):
-                words += [f"--{option}" if value else f"--no-{option}"] * (value != defaults[name])
-            elif value != defaults[name]:
-                words += [f"--{option}", *map(str, value if isinstance(value, tuple) else (value,))]
-        installed = [name for name in self.optional_packages if find_spec(name) is not None]
-        header = {
-            "command": " ".join(["dgvf bench", self.name, *words]),
-            "settings": settings,
-            "versions": versions((*_PACKAGES, *installed)),
-            "hardware": hardware(device_named(settings.get("device", "cpu"))),
-        }
-        return json.loads(json.dumps(header, default=str))
-
-
-def _measured(unfinished: Path, header: Row) -> tuple[list[Row], int]:
-    """Rows that an earlier process measured with the same command, versions and hardware, and how many cases."""
-    if not unfinished.is_file():
-        return [], 0
-    found = json.loads(unfinished.read_text())
-    rows, done = found.pop("rows"), found.pop("done")
-    return (rows, done) if found == header else ([], 0)
-
-
-def check_at_least(settings: Any, least: int, *names: str) -> None:
-    """Check fields of a benchmark, integers or tuples of integers, and that its `seconds`, if any, are > 0."""
-    if getattr(settings, "seconds", 1.0) <= 0:
-        raise ValueError(f"seconds must be > 0, got {settings.seconds!r}")
-    for name in names:
-        value = getattr(settings, name)
-        if any(number < least for number in (value if isinstance(value, tuple) else (value,))):
-            raise ValueError(f"{name} must be >= {least}, got {value!r}")
 
 
 def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
@@ -167,10 +137,10 @@ def formatted(made: pd.DataFrame) -> pd.DataFrame:
     return made.astype(object).map(text)
 
 
-def median_rates(measured: Mapping[K, T], rate_of: Callable[[T], float], repetitions: int) -> dict[K, float]:
+def median_rates(rates: Mapping[K, Rate], seconds: float, repetitions: int) -> dict[K, float]:
     """The median rate of each of several things, which take turns."""
-    rounds = [{name: rate_of(thing) for name, thing in measured.items()} for _ in range(repetitions)]
-    return {name: statistics.median(rates[name] for rates in rounds) for name in measured}
+    rounds = [{name: rate(seconds) for name, rate in rates.items()} for _ in range(repetitions)]
+    return {name: statistics.median(found[name] for found in rounds) for name in rates}
 
 
 def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
@@ -302,16 +272,13 @@ def synchronize(device: torch.device) -> None:
 
 
 def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, Rate]:
-    """`{"JAX": rate}`: as many agents with discovered questions in JAX, the whole loop compiled.
+    """`{"JAX": rate}`: as many agents with discovered questions in JAX, the whole loop compiled; see `example_rates`.
 
     Args:
         world: id of the environment.
         agents: number of agents.
         threads: number of cores.
         device: type of JAX's device.
-
-    Returns:
-        an empty dict if JAX is not installed, or this is no checkout.
     """
     settings = {"world": world, "agents": agents, "threads": threads}
     # otherwise JAX takes most of a GPU's memory
@@ -320,10 +287,7 @@ def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, R
 
 
 def example_rates(
-    example: str,
-    packages: Sequence[str],
-    variants: Mapping[str, Mapping[str, Any]],
-    variables: Mapping[str, str] | None = None,
+    example: str, packages: Sequence[str], variants: Mapping[str, Row], variables: Mapping[str, str] | None = None
 ) -> dict[str, Rate]:
     """A rate for each variant of an example, which runs as a process.
 
@@ -340,16 +304,12 @@ def example_rates(
     if not path.is_file() or any(find_spec(package) is None for package in packages):
         return {}
 
-    def rate_of(settings: Mapping[str, Any]) -> Rate:
-        def rate(seconds: float) -> float:
-            given = {**settings, "seconds": seconds}.items()
-            options = [f"--{name.replace('_', '-')}={value}" for name, value in given]
-            command, environment = [sys.executable, str(path), *options], {**os.environ, **(variables or {})}
-            finished = subprocess.run(command, env=environment, capture_output=True, text=True)
-            if finished.returncode:
-                raise RuntimeError(f"{example} failed:\n{finished.stderr[-2000:]}")
-            return json.loads(finished.stdout.splitlines()[-1])["steps_per_s"]
+    def rate(options: Row, seconds: float) -> float:
+        given = [f"--{name.replace('_', '-')}={value}" for name, value in {**options, "seconds": seconds}.items()]
+        environment = {**os.environ, **(variables or {})}
+        finished = subprocess.run([sys.executable, path, *given], env=environment, capture_output=True, text=True)
+        if finished.returncode:
+            raise RuntimeError(f"{example} failed:\n{finished.stderr[-2000:]}")
+        return json.loads(finished.stdout.splitlines()[-1])["steps_per_s"]
 
-        return rate
-
-    return {name: rate_of(settings) for name, settings in variants.items()}
+    return {name: partial(rate, options) for name, options in variants.items()}

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -19,7 +18,6 @@ from dgvf_agents.bench.harness import (
     Rate,
     Row,
     Training,
-    check_at_least,
     example_rates,
     median_rates,
     synchronize,
@@ -27,8 +25,7 @@ from dgvf_agents.bench.harness import (
     warm_up,
 )
 from dgvf_agents.bench.training import POLICIES
-from dgvf_agents.execution.devices import check_device_name
-from dgvf_agents.impala.actors import EnvById, EnvFactory
+from dgvf_agents.impala.actors import EnvById
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.vector_env import make_atari_vec
@@ -45,7 +42,7 @@ RLLIB: dict[str, dict[str, Any]] = {
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ImpalaBenchmark(Benchmark):
     """Training speed of IMPALA with and without distributed actors, beside RLlib's."""
 
@@ -75,26 +72,13 @@ class ImpalaBenchmark(Benchmark):
     """Minimum duration of each repetition."""
     repetitions: int = 3
     """Repetitions; the median counts. The agents take turns."""
-    output: Path | None = None
-    """JSON file for the results, hardware and versions; none if `None`."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 0, "actors")
-        check_at_least(self, 1, "n_envs", "n_steps", "unroll_length", "threads", "repetitions")
-        check_device_name(self.device)
-        for world in self.worlds:
-            _title(world)
-        for actors in self.actors:
-            if actors and self.n_envs % actors:
-                raise ValueError(f"actors must be divisors of n_envs = {self.n_envs}, got {actors!r}")
 
     def cases(self) -> list[Row]:
+        if wrong := [actors for actors in self.actors if actors and self.n_envs % actors]:
+            raise ValueError(f"actors must be divisors of n_envs = {self.n_envs}, got {wrong[0]!r}")
         titles = {"speed": SPEED, "update": UPDATE}
-        return [
-            {"table": titles[measure], "environment": _title(world)}
-            for world in self.worlds
-            for measure in self.measures
-        ]
+        worlds = [world if world in POLICIES else title_of(world) for world in self.worlds]
+        return [{"table": titles[measure], "environment": world} for world in worlds for measure in self.measures]
 
     def measure(self, case: Row) -> list[Row]:
         world = case["environment"]
@@ -109,22 +93,18 @@ class ImpalaBenchmark(Benchmark):
             from dgvf_agents.impala.cluster import connect
 
             connect(None, 3 * workers)
-        models = {
-            (agent, actors): self._model(agent, world, actors)
-            for agent, actors in itertools.product(agents, self.actors)
-            if with_ray or not actors
-        }
         rates: dict[Any, Rate] = {}
-        for name, model in models.items():
-            warm_up(model)
-            rates[name] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
+        for agent, actors in itertools.product(agents, self.actors):
+            if with_ray or not actors:
+                warm_up(model := self._model(agent, world, actors))
+                rates[agent, actors] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
         sizes = {"world": world, "n_envs": self.n_envs, "n_steps": self.n_steps, "threads": self.threads}
         variants = {
             name: {**sizes, "actors": workers, **own} for name, own in RLLIB.items() if "network" not in own or on_game
         }
         others = example_rates("rllib_impala.py", ("ray", "tree", "pyarrow"), variants)
         rates |= {(name, None): rate for name, rate in others.items()}
-        return speed_rows(median_rates(rates, lambda rate: rate(self.seconds), self.repetitions))
+        return speed_rows(median_rates(rates, self.seconds, self.repetitions))
 
     def _update_ms(self, agent: str, world: str) -> float:
         """Milliseconds per update, meta-updates included."""
@@ -142,7 +122,7 @@ class ImpalaBenchmark(Benchmark):
         names = ("n_envs", "n_steps", "unroll_length", "compile", "device")
         return DGVFImpala(
             POLICIES.get(world, "ResNetPolicy"),
-            _environment(world),
+            EnvById(world) if world in POLICIES else partial(_games, world),
             auxiliary_task="discovered" if agent == DISCOVERED else "none",
             mixed_precision=agent == BFLOAT16,
             actors=actors,
@@ -151,20 +131,8 @@ class ImpalaBenchmark(Benchmark):
         )
 
 
-def _environment(world: str) -> EnvFactory:
-    return EnvById(world) if world in POLICIES else partial(_games, world)
-
-
 def _games(title: str, num_envs: int, seed: int | None) -> VectorEnv:
     return make_atari_vec(title, num_envs, threads=1)
-
-
-def _title(world: str) -> str:
-    """
-    Raises:
-        ValueError: there is no such environment.
-    """
-    return world if world in POLICIES else title_of(world)
 
 
 def speed_rows(rates: Mapping[tuple[str, int | None], float]) -> list[Row]:

@@ -1,44 +1,58 @@
-"""Training speed and memory: our agents beside Stable-Baselines3's A2C, on gridworlds and on Atari."""
+"""Training speed and memory: our agents beside Stable-Baselines3's and JAX's, populations, and how training starts."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Mapping, Sequence
+import os
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, final
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar, Literal, final
+from unittest.mock import patch
 
 import torch
-from stable_baselines3 import A2C
+from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
+from torch import Tensor
 
 from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
+from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.bench.environments import GAMES, measure_game
 from dgvf_agents.bench.harness import (
     Benchmark,
+    Peak,
     Rate,
     Row,
     Training,
-    check_at_least,
     growth_of,
     jax_rates,
     median_rates,
+    resident_mib,
+    synchronize,
+    updates_per_meta_update,
     warm_up,
     with_ratios,
 )
-from dgvf_agents.execution.devices import check_device_name
+from dgvf_agents.execution.cache import FOLDER
 from dgvf_agents.options import Storage
+from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import atari_config
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.sb3_adapter import make_vec
 
-POLICIES = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "PaperCnnPolicy"}
+GridWorld = Literal["PuddleWorld-v0", "CollectObjects-v0"]
+POLICIES: dict[str, str] = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-v0": "PaperCnnPolicy"}
 """By environment."""
 PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
 """Settings of the gridworld presets that are not defaults."""
@@ -51,7 +65,7 @@ BFLOAT16 = "our A2C, bfloat16 encoder"
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AgentsBenchmark(Benchmark):
     """Training speed and memory on gridworlds: our agents beside Stable-Baselines3's A2C."""
 
@@ -67,14 +81,8 @@ class AgentsBenchmark(Benchmark):
     """L for the growth table."""
     questions: tuple[int, ...] = (8, 32, 128)
     """D for the growth table."""
-    worlds: tuple[str, ...] = tuple(POLICIES)
+    worlds: tuple[GridWorld, ...] = ("PuddleWorld-v0", "CollectObjects-v0")
     """Ids of the environments."""
-    output: Path | None = None
-    """JSON file for the results, hardware and versions; none if `None`."""
-
-    def __post_init__(self) -> None:
-        check_at_least(self, 1, "repetitions")
-        check_worlds(self.worlds)
 
     def cases(self) -> list[Row]:
         growth = [(length, 128, storage) for length in self.unroll_lengths for storage in ("graph", "recompute")]
@@ -104,7 +112,7 @@ class AgentsBenchmark(Benchmark):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class AtariBenchmark(Benchmark):
     """Training speed and memory on a game: our agents beside Stable-Baselines3's A2C, on the CPU or on CUDA."""
 
@@ -131,15 +139,6 @@ class AtariBenchmark(Benchmark):
     """Minimum duration of each repetition."""
     repetitions: int = 3
     """Repetitions; the median counts. The agents take turns."""
-    output: Path | None = None
-    """JSON file for the results, hardware and versions; none if `None`."""
-
-    def __post_init__(self) -> None:
-        title_of(self.game)
-        check_device_name(self.device)
-        if not self.unroll_lengths:
-            raise ValueError(f"unroll_lengths must have a value, got {self.unroll_lengths!r}")
-        check_at_least(self, 1, "n_envs", "n_steps", "questions", "unroll_lengths", "threads", "repetitions")
 
     def cases(self) -> list[Row]:
         title = title_of(self.game)
@@ -155,7 +154,7 @@ class AtariBenchmark(Benchmark):
     def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(self.threads)
         if case["table"] == GAMES:
-            return [measure_game(self.game, self.n_envs, self.threads, self.seconds, self.repetitions)]
+            return [measure_game(case["environment"], self.n_envs, self.threads, self.seconds, self.repetitions)]
         if case["table"] == GROWTH:
             return [growth_of(self._agent(DISCOVERED, case["L"], storage=case["storage"]))]
         names = (OURS, BFLOAT16, DISCOVERED)[:: 2 if self.mixed_precision else 1]
@@ -163,7 +162,7 @@ class AtariBenchmark(Benchmark):
         agents |= {name: self._agent(name, self.unroll_lengths[-1]) for name in names}
         return speed(agents, {}, self.seconds, self.repetitions)
 
-    def _agent(self, name: str, unroll_length: int, storage: Storage = "graph") -> DGVFA2C:
+    def _agent(self, name: str, unroll_length: int, storage: Storage = "graph") -> DiscoveryAlgorithm:
         names = ("n_envs", "n_steps", "questions", "device", "threads", "compile")
         config = dataclasses.replace(
             atari_config(self.game, "discovered" if name == DISCOVERED else "a2c"),
@@ -172,9 +171,7 @@ class AtariBenchmark(Benchmark):
             mixed_precision=self.mixed_precision or name == BFLOAT16,
             **{field: getattr(self, field) for field in names},
         )
-        model = build(config)
-        assert isinstance(model, DGVFA2C)
-        return model
+        return build(config)
 
     def _sb3_agent(self, own: bool) -> A2C:
         title = title_of(self.game)
@@ -194,7 +191,7 @@ def speed(
         warm_up(agent)  # compiles on all cores
     trained = {name: Training(agent) for name, agent in agents.items()}
     rates = {**{name: training.rate for name, training in trained.items()}, **others}
-    found = median_rates(rates, lambda rate: rate(seconds), repetitions)
+    found = median_rates(rates, seconds, repetitions)
     ratios = {
         "our A2C / SB3": (OURS, SB3),
         "discovered / SB3": (DISCOVERED, SB3),
@@ -210,20 +207,11 @@ def speed(
     return [with_ratios(dict(found), ratios), {"table": PARTS, **parts}]
 
 
-def check_worlds(worlds: Sequence[str]) -> None:
-    """
-    Raises:
-        ValueError: agents are not measured in one of them.
-    """
-    if unknown := set(worlds) - set(POLICIES):
-        raise ValueError(f"worlds must be among {sorted(POLICIES)}, got {sorted(unknown)}")
-
-
 def grid_agent(task: str, world: str, seed: int = 0, **settings: Any) -> DGVFA2C:
     """Our compiled agent with an auxiliary task on a gridworld."""
-    mode: Any = "joint" if task == "none" else "auxiliary"
-    given = {"device": "cpu", **PAPER, "auxiliary_task": task, "encoder_mode": mode, **settings}
-    return DGVFA2C(POLICIES[world], make_vec(world, 16, seed=seed), seed=seed, compile=True, **given)
+    mode = "joint" if task == "none" else "auxiliary"
+    given = {"device": "cpu", "compile": True, **PAPER, "auxiliary_task": task, "encoder_mode": mode, **settings}
+    return DGVFA2C(POLICIES[world], make_vec(world, 16, seed=seed), seed=seed, **given)
 
 
 def _sb3_agent(world: str, own: bool) -> A2C:
@@ -231,3 +219,191 @@ def _sb3_agent(world: str, own: bool) -> A2C:
     extractor = MLPExtractor if POLICIES[world] == "PaperMlpPolicy" else GridCNNExtractor
     network: dict[str, Any] = {"features_extractor_class": extractor, "net_arch": []}
     return A2C("MlpPolicy", env, policy_kwargs=network, ent_coef=0.01, seed=0, device="cpu")
+
+
+# --- PPO --------------------------------------------------------------------------------------------------------------
+
+_ZOO_ATARI: dict[str, Any] = {
+    "n_steps": 128,
+    "n_epochs": 4,
+    "batch_size": 256,
+    "learning_rate": 2.5e-4,
+    "clip_range": 0.1,
+    "ent_coef": 0.01,
+}
+_PPO_SETTINGS: dict[str, dict[str, Any]] = {"CartPole-v1": {}, "Pong": _ZOO_ATARI}
+"""Stable-Baselines3's defaults: 320 gradient steps of an iteration; RL Baselines3 Zoo's for Atari: 16."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PPOBenchmark(Benchmark):
+    """Training speed of PPO with auxiliary tasks beside Stable-Baselines3's PPO."""
+
+    name: ClassVar[str] = "ppo"
+    seconds: float = 5.0
+    """Minimum duration of each repetition."""
+    repetitions: int = 5
+    """Repetitions; the median counts. The agents take turns."""
+
+    def cases(self) -> list[Row]:
+        title = "Environment steps per second; differences are of parameters after three iterations, at most"
+        return [{"table": title, "environment": name} for name in _PPO_SETTINGS]
+
+    def measure(self, case: Row) -> list[Row]:
+        torch.set_num_threads(1)
+        name, theirs, rates = case["environment"], _learned(case["environment"], None), dict[str, Rate]()
+        others = {"difference from SB3": _learned(name, "none"), "SB3 from SB3 + 1e-7": _learned(name, None, 1e-7)}
+        differences = {label: f"{(one - theirs).abs().max():.1e}" for label, one in others.items()}
+        for label, task in (("SB3 PPO", None), *((task, task) for task in ("none", "random", "discovered"))):
+            agent = _ppo_agent(name, task)
+            agent.learn(2 * agent.n_steps * agent.n_envs)
+            rates[label] = Training(agent).rate
+        ratios = {"none / SB3": ("none", "SB3 PPO"), "time, discovered / random": ("random", "discovered")}
+        return [with_ratios(dict(median_rates(rates, self.seconds, self.repetitions)), ratios) | differences]
+
+
+def _learned(name: str, task: str | None, perturbation: float = 0.0) -> Tensor:
+    """All parameters after three iterations; those at the start are changed by about `perturbation` of themselves."""
+    model, generator = _ppo_agent(name, task), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for value in model.policy.parameters():
+            value.mul_(1.0 + perturbation * torch.randn(value.shape, generator=generator))
+    model.learn(3 * model.n_steps * model.n_envs)
+    return torch.cat([value.detach().flatten() for value in model.policy.parameters()])
+
+
+def _ppo_agent(name: str, task: str | None) -> OnPolicyAlgorithm:
+    """Stable-Baselines3's PPO, or ours with an auxiliary task."""
+    settings: dict[str, Any] = {"policy": "MlpPolicy", "env": name, "seed": 0, "device": "cpu", **_PPO_SETTINGS[name]}
+    if name == "Pong":
+        config = dataclasses.replace(atari_config(name, "a2c"), n_envs=8, threads=1)
+        settings |= {"policy": "CnnPolicy", "env": training_environments(config)}
+    return PPO(**settings) if task is None else DGVFPPO(**settings, auxiliary_task=task)
+
+
+# --- populations ------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class PopulationBenchmark(Benchmark):
+    """Training speed and memory of populations with discovered questions, beside one agent alone."""
+
+    name: ClassVar[str] = "population"
+    optional_packages: ClassVar[tuple[str, ...]] = ("jax", "jaxlib")
+    members: tuple[int, ...] = (2, 4, 8)
+    """Numbers of members."""
+    threads: tuple[int, ...] = (1,)
+    """Numbers of PyTorch threads."""
+    device: str = "cpu"
+    """Of networks and updates: `cpu`, `cuda`, or `auto` for CUDA if available. Environments are stepped there too."""
+    seconds: float = 5.0
+    """Duration of each repetition."""
+    repetitions: int = 5
+    """Repetitions; the median counts. Population and single agent take turns."""
+    worlds: tuple[GridWorld, ...] = ("PuddleWorld-v0", "CollectObjects-v0")
+    """Ids of the environments."""
+    jax: bool = True
+    """Whether JAX is measured too, where it is installed."""
+
+    def cases(self) -> list[Row]:
+        title = "Environment steps per second of all members together, discovered GVFs"
+        return [
+            {"table": title, "environment": world, "threads": threads, "members": members}
+            for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
+        ]
+
+    def measure(self, case: Row) -> list[Row]:
+        torch.set_num_threads(case["threads"])
+        agent, world = partial(grid_agent, "discovered", case["environment"], device=self.device), case["environment"]
+        alone = agent()
+        warm_up(alone)
+        before, peak = resident_mib(), Peak(alone.device)
+        members = [agent(seed=p) for p in range(case["members"])]
+        for member in members:
+            member._setup_learn(1 << 40)
+        population = Population(members)
+        _train(population, 2 * updates_per_meta_update(alone) + 1)
+        rates: dict[str, Rate] = {"alone": Training(alone).rate, "population": partial(_population_rate, population)}
+        rates["population"](self.seconds)
+        mib = peak.mib() if alone.device.type == "cuda" else resident_mib() - before
+        if self.jax:
+            rates |= jax_rates(world, case["members"], case["threads"], alone.device.type)
+        found = median_rates(rates, self.seconds, self.repetitions)
+        ratios = {"ratio": ("population", "alone"), "population / JAX": ("population", "JAX")}
+        return [with_ratios({"MiB": mib, **found}, ratios)]
+
+
+def _population_rate(population: Population, seconds: float) -> float:
+    """Environment steps per second of all members together, over whole unrolls."""
+    first, count = population.members[0], len(population.members)
+    before, start = first.num_timesteps, time.perf_counter()
+    while (elapsed := time.perf_counter() - start) < seconds:
+        _train(population, updates_per_meta_update(first))
+        synchronize(first.device)
+    return count * (first.num_timesteps - before) / elapsed
+
+
+def _train(population: Population, updates: int) -> None:
+    for _ in range(updates):
+        population.collect()
+        population.update()
+
+
+# --- the start --------------------------------------------------------------------------------------------------------
+
+MODES: dict[str, Any] = {"False": False, "auto": "auto", "True": True, "auto, full cache": "auto"}
+"""Values of `compile` by name. A full cache is the one that the call of `learn` before filled."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class ColdStartBenchmark(Benchmark):
+    """Seconds until training starts, runs compiled and ends, with an empty cache of compiled functions."""
+
+    name: ClassVar[str] = "start"
+    steps: tuple[int, ...] = (2_000, 20_000, 1_000_000)
+    """Environment steps of a call of `learn`."""
+
+    def cases(self) -> list[Row]:
+        title = "Seconds from the call of learn, PuddleWorld-v0, discovered GVFs, one thread"
+        return [{"table": title, "compile": mode, "steps": steps} for steps in self.steps for mode in MODES]
+
+    def run(self, command: str) -> list[Row]:
+        with TemporaryDirectory() as folder, patch.dict(os.environ, {FOLDER: folder}):  # cases' processes inherit it
+            return super().run(command)
+
+    def measure(self, case: Row) -> list[Row]:
+        mode = case["compile"]
+        cache = Path(os.environ[FOLDER]) / f"{mode.partition(',')[0]}-{case['steps']}"
+        torch.set_num_threads(1)
+        with patch.dict(os.environ, {FOLDER: str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}):
+            agent, watch = grid_agent("discovered", "PuddleWorld-v0", compile=MODES[mode]), Watch()
+            agent.learn(case["steps"], watch)
+        return [{"first update": watch.first, "first compiled update": watch.compiled, "end": watch.seconds()}]
+
+
+@final
+class Watch(BaseCallback):
+    """Notes when the first update is done, and the first that runs compiled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first: float | None = None
+        self.compiled: float | None = None
+        self._start = time.perf_counter()
+
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.perf_counter() - self._start
+
+    def _on_rollout_start(self) -> None:
+        assert isinstance(self.model, DGVFA2C)
+        if (updates := self.model.learner.updates) >= 1:
+            self.first = self.first or self.seconds()
+            if self.compiled is None and self.model.compilation.active_at(updates - 1):
+                self.compiled = self.seconds()
+
+    def _on_step(self) -> bool:
+        return True

@@ -236,7 +236,7 @@ def run(name: str, given: Sequence[str]) -> None:
         without_prefix: Any = tyro.conf.OmitArgPrefixes
 
         def measure(benchmark: Any) -> None:
-            benchmark.run()
+            benchmark.run(" ".join([prog, *given]))
 
         function = measure
         function.__annotations__["benchmark"] = without_prefix[BENCHMARKS[name]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dgvf_agents.bench import cold_start, harness, training
-from dgvf_agents.bench.cold_start import ColdStartBenchmark
+from dgvf_agents.bench import harness, training
 from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.harness import Benchmark
 from dgvf_agents.bench.impala import RLLIB, ImpalaBenchmark, speed_rows
-from dgvf_agents.bench.population import PopulationBenchmark
-from dgvf_agents.bench.training import AgentsBenchmark, AtariBenchmark
+from dgvf_agents.bench.training import AtariBenchmark, ColdStartBenchmark, PopulationBenchmark
 from dgvf_agents.cli import main
 from dgvf_agents.execution.cache import FOLDER
 from dgvf_agents.options import AtariMethod
@@ -114,23 +113,34 @@ def test_impala(bench: Bench) -> None:
 
 
 def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every mode has a cache of its own, but the last has the second's."""
+    """Every mode has a cache of its own, but the last has the second's; no update of so few runs compiled."""
     caches = []
 
-    def measure(case: dict[str, object]) -> dict[str, object]:
-        cache = Path(cold_start.os.environ[FOLDER])
-        caches.append(cache.name)
-        cold_start.os.environ[FOLDER] = str(cache.parent)  # measured here, not in a new process
-        return {"first update": 0.25, "first compiled update": None, "end": 1.5}
+    def agent(task: str, world: str, **settings: Any) -> Any:
+        caches.append(Path(os.environ[FOLDER]).name)
+        return made(task, world, **{**settings, "compile": False, "questions": 2})
 
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "")
+    made = training.grid_agent
     monkeypatch.setenv(FOLDER, "before")
-    monkeypatch.setattr(cold_start, "measure_start", measure)
-    report, _ = bench("start", "--steps", "100", "200")
-    assert caches == [f"{mode}-{steps}" for steps in (100, 200) for mode in ("False", "auto", "True", "auto")]
-    assert cold_start.os.environ[FOLDER] == "before"
-    assert report["command"] == "dgvf bench start --steps 100 200"
+    monkeypatch.setattr(training, "grid_agent", agent)
+    report, _ = bench("start", "--steps", "80", "160")
+    assert caches == [f"{mode}-{steps}" for steps in (80, 160) for mode in ("False", "auto", "True", "auto")]
+    assert os.environ[FOLDER] == "before"
+    assert report["command"].startswith("dgvf bench start --steps 80 160 --output ")
     assert [row["compile"] for row in report["rows"]] == 2 * ["False", "auto", "True", "auto, full cache"]
+    assert all((row["first update"] is None) == (row["steps"] == 80) for row in report["rows"])
+    assert all(
+        row["end"] > (row["first update"] or 0.0) and row["first compiled update"] is None for row in report["rows"]
+    )
+
+
+@pytest.mark.slow
+def test_ppo(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "_PPO_SETTINGS", {"CartPole-v1": {"n_steps": 64}})
+    report, _ = bench("ppo", "--seconds", "0.05", "--repetitions", "1")
+    (row,) = report["rows"]
+    assert row["time, discovered / random"] == pytest.approx(row["random"] / row["discovered"])
+    assert float(row["difference from SB3"]) < 1e-4 > float(row["SB3 from SB3 + 1e-7"]) > 0.0
 
 
 def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> None:
@@ -147,11 +157,10 @@ def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> 
     ("benchmark", "settings", "message"),
     [
         (EnvsBenchmark, {"copies": (16, 0)}, "copies must"),
-        (AgentsBenchmark, {"seconds": 0.0}, "seconds must"),
-        (AgentsBenchmark, {"worlds": ("Pong-v5",)}, "worlds must"),
+        (EnvsBenchmark, {"seconds": 0.0}, "seconds must"),
         (AtariBenchmark, {"game": "Breakuot"}, "did you mean Breakout"),
         (AtariBenchmark, {"device": "gpu"}, "device must"),
-        (PopulationBenchmark, {"members": (0,)}, "members must"),
+        (PopulationBenchmark, {"members": (-1,)}, "members must"),
         (ColdStartBenchmark, {"steps": (0,)}, "steps must"),
         (ImpalaBenchmark, {"actors": (0, 5)}, "actors must"),
         (ImpalaBenchmark, {"worlds": ("Ponng",)}, "Ponng"),
@@ -159,4 +168,4 @@ def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> 
 )
 def test_bad_settings_are_named(benchmark: type[Benchmark], settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        benchmark(**settings)
+        benchmark(**settings).cases()

@@ -18,13 +18,12 @@ from dgvf_agents.bench.harness import Benchmark, Peak, Row, Training, formatted,
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Exits(Benchmark):
     """Whether the process of the case before has ended properly, which stops what it left running."""
 
     name: ClassVar[str] = "exits"
     folder: Path
-    output: Path | None = None
 
     def cases(self) -> list[Row]:
         return [{"table": "Exits", "number": 1}, {"table": "Exits", "number": 2}]
@@ -37,57 +36,37 @@ class Exits(Benchmark):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Counts(Benchmark):
-    """Fails at its third case while a file is there."""
+    """Two tables of three cases."""
 
     name: ClassVar[str] = "counts"
     isolated: ClassVar[bool] = False
     threads: int = 1
-    broken: Path | None = None
-    output: Path | None = None
 
     def cases(self) -> list[Row]:
         return [{"table": "Counts", "number": n} for n in (1, 2, 3)]
 
     def measure(self, case: Row) -> list[Row]:
-        if case["number"] == 3 and self.broken is not None and self.broken.is_file():
-            raise ValueError("the lamp is broken")
         return [{"rate": 1.0}, {"rate": 2.0, "table": "Others"}]
 
 
 @pytest.mark.slow
 def test_every_case_has_its_own_process_which_ends_before_the_next(tmp_path: Path) -> None:
-    first, second = Exits(tmp_path).run()
+    first, second = Exits(folder=tmp_path).run("")
     assert (first["number"], second["number"]) == (1, 2)
     assert len({os.getpid(), first["process"], second["process"]}) == 3
     assert (first["ended"], second["ended"]) == ("", "1")
     with pytest.raises(RuntimeError, match=r"case .*'number': 1.* failed: ValueError\('the lamp is broken'\)"):
-        Exits(tmp_path / "nothing").run()
+        Exits(folder=tmp_path / "nothing").run("")
 
 
-def test_a_report_is_written_with_its_last_row_and_continues_after_any_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path, broken = tmp_path / "report.json", tmp_path / "broken"
-    broken.touch()
-    with pytest.raises(RuntimeError, match="the lamp is broken"):
-        Counts(broken=broken, output=path).run()
-    assert not path.exists()
-    broken.unlink()
-    rows = Counts(broken=broken, output=path).run()
-    assert "continuing after 2 of 3 cases" in capsys.readouterr().out
-    report = json.loads(path.read_text())
+def test_a_report_has_rows_settings_and_command(tmp_path: Path) -> None:
+    rows = Counts(threads=2, output=tmp_path / "report.json").run("dgvf bench counts --threads 2")
+    report = json.loads((tmp_path / "report.json").read_text())
     assert report["rows"] == rows
     assert [(row["table"], row["number"]) for row in rows] == [(t, n) for n in (1, 2, 3) for t in ("Counts", "Others")]
-    assert report["command"] == f"dgvf bench counts --broken {broken}"
-    assert list(tmp_path.iterdir()) == [path]
-    broken.touch()
-    with pytest.raises(RuntimeError):  # a finished benchmark is measured again
-        Counts(broken=broken, output=path).run()
-    capsys.readouterr()
-    Counts(threads=2, output=path).run()  # with other settings, too
-    assert "continuing" not in capsys.readouterr().out
+    assert (report["command"], report["settings"]) == ("dgvf bench counts --threads 2", {"threads": 2})
 
 
 def test_tables_leave_out_what_was_not_measured() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import importlib.util
+import inspect
 import re
 import shlex
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import tyro
 
+from dgvf_agents import DGVFA2C, DGVFPPO, DGVFImpala
 from dgvf_agents.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +27,7 @@ PAGES = [
     *(path for path in sorted(DOCS.rglob("*.md")) if not {"_build", "notebooks"} & set(path.relative_to(DOCS).parts)),
 ]
 """All but the notebooks, which run as a whole in `test_notebooks.py`."""
+AGENTS = {f"dgvf_agents.{agent.__name__}": agent for agent in (DGVFA2C, DGVFPPO, DGVFImpala)}
 TOOLS = {"cd", "git", "pip", "ray", "sbatch", "torchrun"}
 """Commands in blocks of shell whose arguments are not checked."""
 
@@ -166,3 +169,15 @@ def test_links_lead_to_files(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
     assert [path for path in linked if not (page.parent / path).exists()] == []
+
+
+@pytest.mark.filterwarnings("ignore")  # Sphinx's own
+def test_the_reference_shows_every_argument_of_the_agents(tmp_path: Path) -> None:
+    build = pytest.importorskip("sphinx.cmd.build").main
+    (tmp_path / "index.rst").write_text("Agents\n======\n\n" + "\n".join(f".. autoclass:: {name}" for name in AGENTS))
+    out = tmp_path / "text"
+    assert build(["-q", "-b", "text", "-c", str(DOCS), str(tmp_path), str(out)]) == 0
+    pages = re.split(r"^class ", (out / "index.txt").read_text(encoding="utf-8"), flags=re.M)[1:]
+    for agent, page in zip(AGENTS.values(), pages, strict=True):
+        arguments = list(inspect.signature(agent).parameters)
+        assert re.findall(r"^ +\* \*\*(\w+)\*\*", page, re.M)[: len(arguments)] == arguments

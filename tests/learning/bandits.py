@@ -22,6 +22,7 @@ from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.policies import PaperCnnPolicy, PaperMlpPolicy, ResNetPolicy
 
 ACTIONS, REWARD = 3, 20.0
 
@@ -77,21 +78,19 @@ class Rewards(BaseCallback):
         return float(np.mean(self.all[-len(self.all) // 3 :]))
 
 
-CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "MlpPolicy": ("MlpPolicy", "vector", {}),
     "custom extractor": ("MlpPolicy", "vector", {"features_extractor_class": OwnExtractor}),
     "MultiInputPolicy": ("MultiInputPolicy", "dict", {}),
     "CnnPolicy": ("CnnPolicy", "image", {"features_extractor_kwargs": {"features_dim": 32}}),
-    "PaperMlpPolicy": ("PaperMlpPolicy", "vector", {}),
-    "PaperCnnPolicy": ("PaperCnnPolicy", "image", {"features_extractor_kwargs": {"features_dim": 32}}),
-    "ResNetPolicy": ("ResNetPolicy", "image", {"features_extractor_kwargs": {"features_dim": 32}}),
+    "PaperMlpPolicy": (PaperMlpPolicy, "vector", {}),
+    "PaperCnnPolicy": (PaperCnnPolicy, "image", {"features_extractor_kwargs": {"features_dim": 32}}),
+    "ResNetPolicy": (ResNetPolicy, "image", {"features_extractor_kwargs": {"features_dim": 32}}),
 }
-"""A policy's name, the observations, and `policy_kwargs`."""
-OWN = {"PaperMlpPolicy": "MlpPolicy", "PaperCnnPolicy": "CnnPolicy", "ResNetPolicy": "CnnPolicy"}
-"""A2C's policies for the observations of the paper's."""
+"""A policy, which both agents train; the observations; and `policy_kwargs`."""
 
 
-def reward(kind: Any, policy: str, observed: str, kwargs: dict[str, Any], seed: int, steps: int, **more: Any) -> float:
+def reward(kind: Any, policy: Any, observed: str, kwargs: dict[str, Any], seed: int, steps: int, **more: Any) -> float:
     """The mean reward of the last third of training."""
     env, rewards = make_vec_env(lambda: Bandit(observed), 4, seed=seed), Rewards()
     given = {"learning_rate": 3e-3, "ent_coef": 0.01, "device": "cpu", "seed": seed, "policy_kwargs": kwargs}
@@ -111,8 +110,8 @@ def main() -> None:
     for name, (policy, observed, kwargs) in CASES.items():
         given, more = (arguments.steps,), {"auxiliary_task": arguments.task, "compile": False}
         means = [
-            np.mean([reward(kind, of, observed, kwargs, seed, *given, **extra) for seed in range(arguments.seeds)])
-            for kind, of, extra in ((A2C, OWN.get(policy, policy), {}), (DGVFA2C, policy, more))
+            np.mean([reward(kind, policy, observed, kwargs, seed, *given, **extra) for seed in range(arguments.seeds)])
+            for kind, extra in ((A2C, {}), (DGVFA2C, more))
         ]
         print(f"{name:18}{means[0]:8.2f}{means[1]:10.2f}{means[1] / means[0]:8.3f}", flush=True)
 

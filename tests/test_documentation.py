@@ -177,7 +177,7 @@ def test_the_reference_shows_every_argument_of_the_agents(tmp_path: Path) -> Non
     (tmp_path / "index.rst").write_text("Agents\n======\n\n" + "\n".join(f".. autoclass:: {name}" for name in AGENTS))
     out = tmp_path / "text"
     assert build(["-q", "-b", "text", "-c", str(DOCS), str(tmp_path), str(out)]) == 0
-    pages = re.split(r"^class ", (out / "index.txt").read_text(encoding="utf-8"), flags=re.M)[1:]
+    pages = re.split(r"^(?:final )?class ", (out / "index.txt").read_text(encoding="utf-8"), flags=re.M)[1:]
     for agent, page in zip(AGENTS.values(), pages, strict=True):
         arguments = list(inspect.signature(agent).parameters)
         assert re.findall(r"^ +\* \*\*(\w+)\*\*", page, re.M)[: len(arguments)] == arguments

@@ -29,6 +29,7 @@ LEVELS = {
     "dgvf_agents.atlas": 7,
     "dgvf_agents.bench": 7,
     "dgvf_agents.zoo": 7,
+    "dgvf_agents.export": 7,
     "dgvf_agents.cli": 8,
 }
 """A module imports from its own level and from those below."""

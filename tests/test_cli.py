@@ -330,7 +330,7 @@ def test_a_run_is_watched_in_a_window(run: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(watching, "window", recorded)
     printed: list[str] = []
-    watching.watch(run, 2, False, 0, None, None, printed.append)
+    watching.watch(run, 2, False, 0, tell=printed.append)
     (env,) = shown
     assert (env.render_mode, env.episode_count) == ("human", 2)
     assert printed == [

@@ -107,7 +107,7 @@ def _watch(
     drawn = questions or question is not None
     overlay = partial(live_questions, first=question, keys=video is None) if drawn else None
     try:
-        watch(run, episodes, deterministic, seed, overlay, video, partial(Console().print, highlight=False))
+        watch(run, episodes, deterministic, seed, overlay, video, tell=partial(Console().print, highlight=False))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 
@@ -141,6 +141,21 @@ def _atlas(
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{escape(str(page))}[/bold].")
+
+
+def _export(run: Run, folder: File, episodes: int = 100, imports: Imports = ()) -> None:
+    """Export a run.
+
+    Args:
+        run: See `Run`.
+        folder: The folder to write, new or empty.
+        episodes: Episodes of the evaluation.
+        imports: See `Imports`.
+    """
+    from dgvf_agents.export import export
+
+    import_modules(imports)
+    Console().print(f"The card is [bold]{escape(str(export(run, folder, episodes)))}[/bold].")
 
 
 def _probe(run: Run, seed: int = 20_000, device: str | None = None, imports: Imports = ()) -> None:
@@ -211,6 +226,7 @@ _FUNCTIONS: dict[str, Callable[..., None]] = {
     "evaluate": _evaluate,
     "watch": _watch,
     "atlas": _atlas,
+    "export": _export,
     "probe": _probe,
     "reproduce": _reproduce,
     "sweep": _sweep,

@@ -20,6 +20,7 @@ COMMANDS = {
     "watch": "Show the agent of a run's latest checkpoint in a window.",
     "atlas": "Show what a run's questions ask, over every state of its world or along a game, as one HTML page with "
     "pictures.",
+    "export": "Write a run's agent as a folder that model hubs show and `load` reads: weights, card, curve, video.",
     "probe": "Spectral radius of the inner updates of a run's checkpoints, and what L of them multiply a meta-gradient "
     "by.",
     "reproduce": "Run an experiment of the paper, or what is left of it; add records and draw its picture.",

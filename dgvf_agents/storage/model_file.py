@@ -5,8 +5,11 @@ tensors.safetensors    the tensors, by name
 pickled/NAME           what only pickle can hold; not looked at without trust
 
 The archive's comment holds the SHA-256 of every byte before it, so a file that was cut short or altered by accident
-is told from a good one before anything is read. Tensors are in safetensors' format and not in PyTorch's, whose reader
-is an unpickler even with `weights_only=True`, one that has run code before (CVE-2025-32434).
+is told from a good one before anything is read. A folder for a model hub has the same in two files, `config.json` and
+`model.safetensors`; the first holds the second's SHA-256. Nothing is pickled there.
+
+Tensors are in safetensors' format and not in PyTorch's, whose reader is an unpickler even with `weights_only=True`, one
+that has run code before (CVE-2025-32434).
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from torch import Tensor
 
 from dgvf_agents.core.types import Params
 from dgvf_agents.learner import LearnerState
-from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, read_regular
+from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, read_regular, write_whole
 from dgvf_agents.storage.state import TrainingState, without_adam_settings
 from dgvf_agents.storage.template import described
 from dgvf_agents.storage.values import CannotEncodeError, Encoder, Vocabulary, check_references, decode, path_of
@@ -49,6 +52,7 @@ MAX_VALUES = 1 << 20
 """Values in JSON, at most."""
 
 _DOCUMENT, _TENSORS, _PICKLED = "model.json", "tensors.safetensors", "pickled/"
+_HUB_DOCUMENT, _HUB_TENSORS = "config.json", "model.safetensors"
 _COMMENT = b"dgvf sha256 "
 _DIGEST_LENGTH = 64
 _PARTS: dict[str, Any] = {
@@ -102,16 +106,35 @@ class ModelFile:
                     raise DamagedFileError(f"its member {member.filename} must not be compressed")
             if sum(member.file_size for member in archive.infolist()) > len(contents):
                 raise DamagedFileError("its members overlap")
-            document = _parsed(archive.read(_DOCUMENT))
-            found = document.pop("format", None) if isinstance(document, dict) else None
-            if found != FORMAT:
-                raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
-            with damage_in(_DOCUMENT):
-                check_references(document)
+            document = _document(_DOCUMENT, archive.read(_DOCUMENT))
             tensors = safetensors.torch.load(archive.read(_TENSORS))
             names = [name for name in archive.namelist() if name.startswith(_PICKLED)]
             pickled = {name.removeprefix(_PICKLED): archive.read(name) for name in names}
         return cls(document, tensors, pickled)
+
+    def write_folder(self, folder: Path) -> None:
+        """Write the folder for a model hub, without what only pickle can hold."""
+        tensors = safetensors.torch.save(self.tensors, {"format": "pt"})
+        document = {"format": FORMAT, "sha256": hashlib.sha256(tensors).hexdigest(), **self.document}
+        write_whole(folder / _HUB_TENSORS, tensors)
+        write_whole(folder / _HUB_DOCUMENT, (json.dumps(document, indent=1) + "\n").encode())
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> ModelFile:
+        """The model in a folder that `write_folder` wrote.
+
+        Raises:
+            DamagedFileError: a file is missing or not what `write_folder` wrote.
+        """
+        for name in (_HUB_DOCUMENT, _HUB_TENSORS):
+            if not (folder / name).is_file():
+                raise DamagedFileError(f"the folder must have {_HUB_DOCUMENT} and {_HUB_TENSORS}, got no {name}")
+        document = _document(_HUB_DOCUMENT, read_regular(folder / _HUB_DOCUMENT))
+        tensors = read_regular(folder / _HUB_TENSORS)
+        if document.pop("sha256", None) != hashlib.sha256(tensors).hexdigest():
+            raise DamagedFileError(f"{_HUB_TENSORS} must have the checksum that is in {_HUB_DOCUMENT}")
+        with damage_in(_HUB_TENSORS):
+            return cls(document, safetensors.torch.load(tensors), dict.fromkeys(document.get("pickled", ()), b""))
 
     @property
     def is_complete(self) -> bool:
@@ -135,6 +158,17 @@ def _parsed(text: bytes) -> Any:
     if sum(text.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
         raise DamagedFileError(f"its JSON must have at most {MAX_VALUES} values")
     return json.loads(text)
+
+
+def _document(name: str, text: bytes) -> dict[str, Any]:
+    """The JSON document of a model, whose references are checked."""
+    with damage_in(name):
+        document: Any = _parsed(text)
+        found = document.pop("format", None) if isinstance(document, dict) else None
+        if found != FORMAT:
+            raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
+        check_references(document)
+    return document  # type: ignore[no-any-return]
 
 
 def damage_of(path: Path) -> str | None:
@@ -262,7 +296,7 @@ def read_model(source: Source, how: Restoring, weights_only: bool = False) -> St
     through `torch.load(weights_only=True)`: its unpickler builds tensors and plain containers and refuses all else.
 
     Args:
-        source: a path, with or without the ending `.zip`, or an open file.
+        source: a path, with or without the ending `.zip`; a folder, see `ModelFile.write_folder`; or an open file.
         how: what may be restored.
         weights_only: whether to leave the attributes out.
 
@@ -270,11 +304,12 @@ def read_model(source: Source, how: Restoring, weights_only: bool = False) -> St
         DamagedFileError: the file is neither, or not as it was written.
         ValueError: it holds an attribute that the model needs and that only pickle can restore.
     """
-    contents = read_bytes(source)
-    if _is_stable_baselines3(contents):
+    folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
+    contents = b"" if folder else read_bytes(source)
+    if not folder and _is_stable_baselines3(contents):
         attributes, versions = ({}, "") if weights_only else _stable_baselines3_attributes(contents, how)
         return StoredModel(attributes, versions, parameters=_weights(contents))
-    file = ModelFile.from_bytes(contents)
+    file = ModelFile.from_folder(folder) if folder else ModelFile.from_bytes(contents)
     document = file.document
     for name, kind in _PARTS.items():
         if name not in document or not isinstance(document[name], kind):

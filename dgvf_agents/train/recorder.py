@@ -201,24 +201,9 @@ class RunRecorder(RolloutCallback):
     def _save(self) -> None:
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
         self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
-        self._draw()
+        draw_learning_curve(self._folder, self._config, self._folder.curve_file)
         # Must be last: it may mark the run as finished.
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
-
-    def _draw(self) -> None:
-        """Draw the learning curve: evaluation returns where training returns are not comparable."""
-        config, folder = self._config, self._folder
-        training, evaluation = folder.learning_curve(), folder.learning_curve("eval/mean_reward")
-        evaluated = config.env_kwargs != config.evaluation_kwargs and len(evaluation[0]) > 1
-        comparable = evaluated or config.env_kwargs == config.evaluation_kwargs
-        plot_learning_curve(
-            folder.curve_file,
-            *(evaluation if evaluated else training),
-            f"{config.env}, {config.task}, seed {config.seed}",
-            reference=reference_returns(config) if comparable else None,
-            frames_per_step=config.frames_per_step,
-            evaluated=evaluated,
-        )
 
 
 def _log_interval(config: TrainConfig) -> int:
@@ -236,6 +221,21 @@ def _next(steps: int, every: int) -> int:
 _GRAY = "#5c6270"
 _LINEAR_BELOW = 10.0
 """Magnitude of returns below which a symmetric logarithmic scale is linear."""
+
+
+def draw_learning_curve(folder: RunFolder, config: TrainConfig, path: Path) -> None:
+    """Draw a run's learning curve: evaluation returns where training returns are not comparable."""
+    training, evaluation = folder.learning_curve(), folder.learning_curve("eval/mean_reward")
+    evaluated = config.env_kwargs != config.evaluation_kwargs and len(evaluation[0]) > 1
+    comparable = evaluated or config.env_kwargs == config.evaluation_kwargs
+    plot_learning_curve(
+        path,
+        *(evaluation if evaluated else training),
+        f"{config.env}, {config.task}, seed {config.seed}",
+        reference=reference_returns(config) if comparable else None,
+        frames_per_step=config.frames_per_step,
+        evaluated=evaluated,
+    )
 
 
 def plot_learning_curve(

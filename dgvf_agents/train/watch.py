@@ -39,6 +39,7 @@ def watch(
     seed: int | None = None,
     make_overlay: MakeOverlay | None = None,
     video: Path | None = None,
+    steps: int | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
     """Show the agent of a run's latest checkpoint in a window.
@@ -52,6 +53,7 @@ def watch(
             questions. Each step is then shown for several frames.
         video: a file ending in `.mp4` for a video of all episodes, or a folder for a video of each, in place of the
             window; needs moviepy.
+        steps: steps after which an episode is left; `None`: never.
         tell: is told the return of every episode.
 
     Raises:
@@ -75,8 +77,9 @@ def watch(
     try:
         for episode in range(episodes):
             start = seed if episode == 0 else None
-            total, steps = _episode(model, env, start, deterministic, frames if video is None else 1)
-            tell(f"episode {episode + 1}: return {total:g} in {steps:,} steps")
+            shown = frames if video is None else 1
+            total, taken = _episode(model, env, start, deterministic, shown, sys.maxsize if steps is None else steps)
+            tell(f"episode {episode + 1}: return {total:g} in {taken:,} steps")
     except pygame.error as error:
         raise _no_display(error) from error
     finally:
@@ -133,12 +136,12 @@ def _recorded(config: TrainConfig, video: Path, slower: int) -> gym.Env[Any, Any
 
 
 def _episode(
-    model: Any, env: gym.Env[Any, Any], seed: int | None, deterministic: bool, frames: int
+    model: Any, env: gym.Env[Any, Any], seed: int | None, deterministic: bool, frames: int, limit: int
 ) -> tuple[float, int]:
     """Play one episode, with each step shown for so many frames; returns its return and length."""
     observation, _ = env.reset(seed=seed)
     total, steps, over = 0.0, 0, False
-    while not over:
+    while not over and steps < limit:
         action, _ = model.predict(observation, deterministic=deterministic)
         for _ in range(frames - 1):  # the step renders one frame itself
             env.render()

@@ -1,0 +1,121 @@
+"""`dgvf export`: a trained agent as a folder that model hubs show.
+
+FOLDER/README.md              the card: how to load the agent, and its return
+FOLDER/config.json            the model but for its tensors; see `dgvf_agents.storage.model_file`
+FOLDER/model.safetensors      its tensors
+FOLDER/learning-curve.png     from training
+FOLDER/question.png           the question that the policy relies on most, where an atlas can be drawn
+FOLDER/replay.mp4             an episode, where MoviePy is installed
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from contextlib import suppress
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+from matplotlib import image
+from matplotlib.figure import Figure
+
+from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.storage.model_file import networks_only, read_model_file
+from dgvf_agents.train.checkpoint import load_model
+from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.evaluate import evaluate
+from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.recorder import draw_learning_curve
+from dgvf_agents.train.watch import watch
+
+_STEPS = 1_000
+"""Of the video, at most."""
+
+
+def export(run: Path, folder: Path, episodes: int = 100) -> Path:
+    """Write a folder that a model hub shows and `load` reads: no pickle, nothing of the machine, no connection.
+
+    Args:
+        run: the run folder, or the name of a shipped run; its latest checkpoint is exported, without what only training
+            needs.
+        folder: the folder to write.
+        episodes: episodes of the evaluation ≥ 1.
+
+    Returns:
+        The card.
+
+    Raises:
+        FileExistsError: there is something in the folder.
+        FileNotFoundError: there is no run, or it has no checkpoint.
+        ValueError: `episodes` < 1.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(f"folder must be new or empty, got {folder}")
+    source = RunFolder.existing(run)
+    config = source.read_config()
+    checkpoint = source.latest_checkpoint()
+    agent, returns = type(load_model(config, checkpoint)).__name__, evaluate(run, episodes)
+    networks_only(read_model_file(checkpoint)).write_folder(folder)
+    draw_learning_curve(source, config, folder / "learning-curve.png")
+    with suppress(ValueError):  # it has no questions, or no atlas can be drawn in its world
+        _write_question(run, folder / "question.png")
+    if find_spec("moviepy") is not None:
+        watch(run, episodes=1, seed=0, video=folder / "replay.mp4", steps=_STEPS)
+    card = folder / "README.md"
+    card.write_text(_card(agent, config, int(checkpoint.stem), folder, returns, episodes), encoding="utf-8")
+    return card
+
+
+def _write_question(run: Path, path: Path) -> None:
+    """Draw the cumulant of the first question of an atlas under its caption."""
+    with tempfile.TemporaryDirectory() as name:
+        write_atlas(run, out=Path(name), kinds=1, checkpoints=1)
+        first = json.loads((Path(name) / "atlas.json").read_text(encoding="utf-8"))["questions"][0]
+        pictures = sorted((Path(name) / "pictures").glob(f"question-{first['question']:03d}*.png"))
+        drawn = image.imread(next((one for one in pictures if "cumulant" in one.name), pictures[0]))
+    figure = Figure(figsize=(4.8, 0.6 + 4.8 * drawn.shape[0] / drawn.shape[1]), layout="constrained")
+    axes = figure.add_subplot()
+    axes.imshow(drawn, cmap="gray", interpolation="nearest")
+    axes.set_axis_off()
+    axes.set_title(f"Question {first['question']}: {first['headline']}", wrap=True)
+    figure.savefig(path, dpi=150)
+
+
+def _card(
+    agent: str, config: TrainConfig, steps: int, folder: Path, returns: tuple[float, float], episodes: int
+) -> str:
+    """Markdown with the metadata that hubs read."""
+    mean = f"{returns[0]:.2f} +/- {returns[1]:.2f}"
+    shown = {
+        "replay.mp4": '<video src="replay.mp4" controls autoplay loop></video>',
+        "question.png": "The question that the policy relies on most:\n\n![A question](question.png)",
+        "learning-curve.png": "Training:\n\n![Learning curve](learning-curve.png)",
+    }
+    parts = "\n\n".join(text for name, text in shown.items() if (folder / name).exists())
+    return f"""---
+library_name: dgvf
+tags: [reinforcement-learning, deep-reinforcement-learning, stable-baselines3, {json.dumps(config.env)}]
+model-index:
+- name: {agent}
+  results:
+  - task: {{type: reinforcement-learning, name: reinforcement-learning}}
+    dataset: {{type: {json.dumps(config.env)}, name: {json.dumps(config.env)}}}
+    metrics:
+    - {{type: mean_reward, name: mean_reward, value: {mean}, verified: false}}
+---
+
+# {agent} on {config.env}
+
+Auxiliary task: {config.task}. Return {mean} (mean and standard deviation over {episodes} episodes, sampled actions).
+
+```python
+from dgvf_agents import {agent}
+
+model = {agent}.load({folder.resolve().name!r})
+```
+
+Written by dgvf {version("dgvf")} after {steps:,} environment steps of training.
+
+{parts}
+"""

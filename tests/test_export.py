@@ -1,0 +1,76 @@
+"""Exported folders: what a model hub shows, and a model without pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dgvf_agents import DGVFA2C, DGVFPPO
+from dgvf_agents.cli import main
+from dgvf_agents.storage.files import DamagedFileError
+from dgvf_agents.train.checkpoint import load_model
+from dgvf_agents.train.folder import RunFolder
+
+yaml = pytest.importorskip("yaml")
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A run, and the folder that it is exported to."""
+    run, folder = (tmp_path_factory.mktemp("export") / name for name in ("run", "agent"))
+    given = ["--steps", "320", "--n-steps", "32", "--n-envs", "2", "--batch-size", "32", "--n-epochs", "2"]
+    main(["train", "own", "CartPole-v1", "--algorithm", "ppo", *given, "--questions", "4", "--out", str(run)])
+    main(["export", str(run), str(folder), "--episodes", "3"])
+    return run, folder
+
+
+def test_a_hub_shows_its_card_curve_and_video(exported: tuple[Path, Path]) -> None:
+    _, folder = exported
+    _, header, text = (folder / "README.md").read_text(encoding="utf-8").split("---\n", 2)
+    (result,) = yaml.safe_load(header)["model-index"][0]["results"]
+    assert result["dataset"]["type"] == "CartPole-v1"
+    mean, deviation = map(float, result["metrics"][0]["value"].split(" +/- "))
+    assert 8.0 <= mean <= 500.0
+    assert deviation >= 0.0
+    assert "after 320 environment steps" in text
+    written = {path.name for path in folder.iterdir()}
+    assert written - {"replay.mp4"} == {"README.md", "config.json", "model.safetensors", "learning-curve.png"}
+    assert all(name in text for name in written & {"replay.mp4", "learning-curve.png"})
+
+
+def test_the_lines_on_the_card_load_the_agent(exported: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, folder = exported
+    monkeypatch.chdir(folder.parent)
+    code = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
+    found: dict[str, DGVFPPO] = {}
+    exec(code, found)
+    source = RunFolder.existing(run)
+    trained = load_model(source.read_config(), source.latest_checkpoint())
+    theirs = trained.policy.state_dict()
+    for name, value in found["model"].policy.state_dict().items():
+        assert torch.equal(value, theirs[name])
+    seen = np.ones((3, 4), np.float32)
+    assert np.array_equal(*(one.predict(seen, deterministic=True)[0] for one in (found["model"], trained)))
+
+
+def test_what_does_not_fit_is_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
+    run, folder = exported
+    with pytest.raises(SystemExit):
+        main(["export", str(run), str(folder)])
+    tensors = bytearray((folder / "model.safetensors").read_bytes())
+    document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    with pytest.raises(DamagedFileError, match=r"got no config\.json"):
+        DGVFPPO.load(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    with pytest.raises(DamagedFileError, match=r"got no model\.safetensors"):
+        DGVFPPO.load(tmp_path)
+    tensors[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(tensors)
+    with pytest.raises(DamagedFileError, match="checksum"):
+        DGVFPPO.load(tmp_path)
+    with pytest.raises(ValueError, match="DGVFA2C"):
+        DGVFA2C.load(folder)

@@ -168,7 +168,7 @@ def _document(name: str, text: bytes) -> dict[str, Any]:
         if found != FORMAT:
             raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
         check_references(document)
-    return document  # type: ignore[no-any-return]
+    return document
 
 
 def damage_of(path: Path) -> str | None:

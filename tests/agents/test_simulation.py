@@ -65,6 +65,8 @@ def test_an_episode_that_ends_at_its_time_limit_is_terminated_and_not_truncated(
     assert rollout is not None
     assert rollout.terminated.any()
     assert torch.equal(rollout.truncated, ~rollout.terminated)
+    late = [[info["TimeLimit.truncated"] for info in infos] for infos, _ in step[-1]]
+    assert rollout.truncated.tolist() == late
 
 
 def test_only_worlds_without_wrappers_are_simulated() -> None:

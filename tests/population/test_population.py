@@ -16,6 +16,7 @@ from dgvf_agents.core.optimizers import SGD, RMSProp
 from dgvf_agents.core.types import Params
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY
+from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.population.population import Population
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
@@ -132,8 +133,16 @@ def test_populations_that_differ_in_numbers_share_compiled_functions(monkeypatch
     assert not keys([{}, {}]) & expected
 
 
-def test_a_member_goes_on_alone_and_back_in_a_population() -> None:
-    """From a file that was saved in the middle of an unroll."""
+def test_a_member_goes_on_alone_and_back_in_a_population(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a file that was saved in the middle of an unroll, which is repeated with the functions of its updates."""
+    used: list[int] = []
+    functions_at = UpdateFunctions.at
+
+    def recorded(functions: UpdateFunctions, update: int) -> Any:
+        used.append(update)
+        return functions_at(functions, update)
+
+    monkeypatch.setattr(UpdateFunctions, "at", recorded)
     steps = 5 * B * T
     group = [agent(p) for p in range(2)]
     together(group, steps)
@@ -145,8 +154,11 @@ def test_a_member_goes_on_alone_and_back_in_a_population() -> None:
         buffer.seek(0)
         env = make_vec("PuddleWorld-v0", B, p, env_kwargs=WORLD)
         loaded.append(DGVFA2C.load(buffer, env, "cpu"))
+    used.clear()
     group[0].learn(steps, reset_num_timesteps=False)
+    alone, used[:] = list(used), []
     together(loaded, steps, reset=False)
+    assert used == alone == [3, 6, 9]
     assert_equal(loaded[0], group[0])
     assert_equal(loaded[1], agent(1).learn(2 * steps))
 
@@ -178,6 +190,7 @@ def test_an_infinite_meta_gradient_is_skipped_where_no_norm_is_too_large(monkeyp
         ({"auxiliary_task": "none"}, "agree in auxiliary_task"),
         ({"max_grad_norm": None}, "agree in max_grad_norm, got"),
         ({"unroll_length": 2}, "agree in unroll_length, got 3 and 2"),
+        ({"head_rate": 0.5}, "agree in head_rate, got 1.0 and 0.5"),
         ({"question_window": 2}, "agree in question_window, got 1 and 2"),
         ({"inner_optimizer": RMSProp.pytorch(decay=0.9)}, "agree in inner_optimizer apart from ε"),
         ({"inner_optimizer": RMSProp.tensorflow()}, "agree in inner_optimizer apart from ε"),

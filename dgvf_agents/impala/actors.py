@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, final
@@ -11,13 +11,14 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import create_empty_array
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.utils import ConstantSchedule
 from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.collecting import Collector, collector_of
+from dgvf_agents.agents.collecting import collector_of
 from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.networks import sample_actions
@@ -131,54 +132,17 @@ class EnvironmentActor:
             incarnation: another for each process that acts for this index.
         """
         self._spec = spec
-        self._theta: Params = {}
         environment_seed, action_seed = spec.seeds(actor, incarnation)
-        _seed_torch(action_seed)
+        # Exploration matrices are drawn by PyTorch; without a seed, every new process would draw the same.
+        torch.seed() if action_seed is None else torch.manual_seed(action_seed)
         self._env = wrapped(spec.environment, spec.num_envs, environment_seed)
         self._policy = spec.policy()
         self._functions = PolicyFunctions(
             self._policy, answer_head(self._policy, spec.num_answers), spec.mixed_precision
         )
-        self._collector = self._new_collector()
-        if action_seed is not None:
-            self._collector.actor.seed(action_seed)
-        self._observations: Any = self._env.reset()
-        self._starts = np.ones(spec.num_envs, bool)
-
-    def rollout(self, parameters: Parameters) -> PackedRollout:
-        """The next T steps of all environments, with the policy of these parameters.
-
-        Raises:
-            Exception: whatever an environment raises.
-        """
-        self._take(parameters)
-        collector, infos = self._collector, []
-        collector.start(self._env, self._starts)
-        starts = self._starts
-        while collector.steps < self._spec.n_steps:
-            step = collector.advance(self._theta, self._observations, self._env)
-            infos += [
-                _of_episode(info)
-                for info, done in zip(step.infos, step.dones, strict=True)
-                if done or "episode" in info
-            ]
-            self._observations, self._starts = step.new_obs, step.dones
-        rollout = collector.finish(self._functions.statistics())
-        collector.end()
-        return pack(rollout, self._spec.observation_space, parameters.version, starts, infos)
-
-    def _take(self, parameters: Parameters) -> None:
-        """Act with these parameters. Another learner's may have the same version."""
-        self._theta = {KEY: torch.tensor(parameters.theta)}
-        self._functions.set_statistics({name: torch.tensor(array) for name, array in parameters.statistics.items()})
-        if self._spec.use_sde:  # exploration matrices are drawn with the policy's own parameters
-            self._functions.show(self._theta[KEY])
-
-    def _new_collector(self) -> Collector:
-        spec = self._spec
         distribution = distribution_for(spec.action_space, self._policy.squash_output)
         act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
-        return collector_of(
+        self._collector = collector_of(
             self._policy,
             act,
             distribution,
@@ -190,14 +154,32 @@ class EnvironmentActor:
             needs_final_observation=spec.needs_final_observation,
             index_terminated=False,  # the learner's batch has positions of its own
         )
+        if action_seed is not None:
+            self._collector.actor.seed(action_seed)
+        self._observations: Any = self._env.reset()
+        self._starts = np.ones(spec.num_envs, bool)
 
+    def rollout(self, parameters: Parameters) -> PackedRollout:
+        """The next T steps of all environments, with the policy of these parameters.
 
-def _seed_torch(seed: int | None) -> None:
-    """Seed what draws exploration matrices. Without a seed, every new process would draw the same."""
-    if seed is None:
-        torch.seed()
-    else:
-        torch.manual_seed(seed)
+        Raises:
+            Exception: whatever an environment raises.
+        """
+        theta = {KEY: torch.tensor(parameters.theta)}  # another learner's may have the same version
+        self._functions.set_statistics({name: torch.tensor(array) for name, array in parameters.statistics.items()})
+        if self._spec.use_sde:  # exploration matrices are drawn with the policy's own parameters
+            self._functions.show(theta[KEY])
+        collector, starts, infos = self._collector, self._starts, list[dict[str, Any]]()
+        collector.start(self._env, starts)
+        while collector.steps < self._spec.n_steps:
+            step = collector.advance(theta, self._observations, self._env)
+            for info, done in zip(step.infos, step.dones, strict=True):
+                if done or "episode" in info:
+                    infos.append({name: info[name] for name in ("episode", "is_success") if name in info})
+            self._observations, self._starts = step.new_obs, step.dones
+        rollout = collector.finish(self._functions.statistics())
+        collector.end()
+        return pack(rollout, self._spec.observation_space, parameters.version, starts, infos)
 
 
 def _act(
@@ -210,11 +192,6 @@ def _act(
 ) -> SampledActions:
     """`sample_actions` with packed θ, and with log-probabilities."""
     return sample_actions(network, distribution, packing.unpack(theta), observations, drawn, True)
-
-
-def _of_episode(info: dict[str, Any]) -> dict[str, Any]:
-    """A finished episode's info, as Stable-Baselines3 reads it."""
-    return {name: info[name] for name in ("episode", "is_success") if name in info}
 
 
 @final
@@ -243,40 +220,22 @@ class RemoteEnvs(VecEnv):
 
     def reset(self) -> Any:
         """Zeros, for Stable-Baselines3."""
-        space = self.observation_space
-        if isinstance(space, gym.spaces.Dict):
-            return {name: self._zeros(inner) for name, inner in space.spaces.items()}
-        return self._zeros(space)
+        return create_empty_array(self.observation_space, self.num_envs)
 
-    def _zeros(self, space: gym.Space) -> np.ndarray:
-        return np.zeros((self.num_envs, *(space.shape or ())), space.dtype)
+    def _elsewhere(self, *arguments: Any, **settings: Any) -> Any:
+        raise AttributeError(f"environments of actors cannot be reached by the learner, got {arguments}: call learn()")
 
-    def step_async(self, actions: np.ndarray) -> None:
-        raise RuntimeError("environments of actors cannot be stepped by the learner: call learn()")
-
-    def step_wait(self) -> Any:
-        raise RuntimeError("environments of actors cannot be stepped by the learner: call learn()")
-
-    def close(self) -> None:
-        pass
+    step_async = step_wait = set_attr = env_method = _elsewhere
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        if attr_name == "render_mode":
-            return [None for _ in self._get_indices(indices)]
-        raise AttributeError(f"{attr_name} is an attribute of environments in actors, which the learner does not see")
-
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        raise AttributeError(f"{attr_name} is an attribute of environments in actors, which the learner does not see")
-
-    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        raise AttributeError(f"{method_name} is a method of environments in actors, which the learner cannot call")
+        return [None] * self.num_envs if attr_name == "render_mode" else self._elsewhere(attr_name)
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: Any = None) -> list[bool]:
         """They are monitored."""
-        return [True for _ in self._get_indices(indices)]
+        return [True] * len(list(self._get_indices(indices)))
 
-    def get_images(self) -> Sequence[np.ndarray | None]:
-        return [None] * self.num_envs
+    def close(self) -> None:
+        pass
 
     def get_state(self) -> dict[str, Any]:
         """Nothing: actors keep their episodes, or start new ones."""

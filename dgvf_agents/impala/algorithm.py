@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar, final
 
 import gymnasium as gym
@@ -17,22 +18,17 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import policy_arguments
-from dgvf_agents.core.argument_checks import (
-    check_counts,
-    checked_seed,
-    is_integer,
-)
+from dgvf_agents.core.argument_checks import check_counts, checked_seed, is_integer
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
-from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.impala.actors import ActorSpec, EnvFactory, RemoteEnvs, factory_of, wrapped
 from dgvf_agents.impala.cluster import shared_address
 from dgvf_agents.impala.fleet import ActorFleet, FleetSource
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.several_learners import SeveralLearners
-from dgvf_agents.impala.transport import PackedRollout, Parameters, batch_of
+from dgvf_agents.impala.transport import Parameters, batch_of
 from dgvf_agents.options import (
     AuxiliaryWeighting,
     Convention,
@@ -245,7 +241,14 @@ class DGVFImpala(DiscoveryAlgorithm):
     def _setup_model(self) -> None:
         self.normalize_advantage, self.use_rms_prop = False, True
         check_counts(learners=self.learners)
-        check_actors(self.actors, self.envs_per_actor, self.actor_settings, self.n_envs)
+        if not is_integer(self.actors) or self.actors < 0:
+            raise ValueError(f"actors must be an integer >= 0, got {self.actors!r}")
+        if self.envs_per_actor is not None:
+            check_counts(envs_per_actor=self.envs_per_actor)
+            if self.n_envs % self.envs_per_actor:
+                raise ValueError(f"envs_per_actor must divide n_envs = {self.n_envs}, got {self.envs_per_actor!r}")
+        if not (self.actor_settings is None or isinstance(self.actor_settings, ActorSettings)):
+            raise ValueError(f"actor_settings must be None or an ActorSettings, got {self.actor_settings!r}")
         super()._setup_model()
         self._several = SeveralLearners(self)
 
@@ -275,16 +278,14 @@ class DGVFImpala(DiscoveryAlgorithm):
                 return super().learn(*arguments)
             resumed = self.learner.updates > 0
             self._fleet = ActorFleet(self._actor_spec(), self.actors, self._fleet_settings(), resumed)
+            batch = partial(batch_of, device=self.device, index_terminated=self.task.reads_features)
             rollouts = self.n_envs // self._envs_per_actor
-            self._source = FleetSource(self._fleet, self.n_steps, rollouts, self._parameters, self._batch)
+            self._source = FleetSource(self._fleet, self.n_steps, rollouts, self._parameters, batch)
             try:
                 return super().learn(*arguments)
             finally:
                 self._fleet.stop()
                 self._fleet, self._source = None, self._collector
-
-    def _batch(self, rollouts: Sequence[PackedRollout], statistics: Params) -> Rollout:
-        return batch_of(rollouts, self.device, statistics, self.task.reads_features)
 
     def dump_logs(self, iteration: int = 0) -> None:
         if self._fleet is not None:
@@ -293,7 +294,9 @@ class DGVFImpala(DiscoveryAlgorithm):
 
     @property
     def _envs_per_actor(self) -> int:
-        return self.envs_per_actor or default_envs_per_actor(self.n_envs, self.actors)
+        """By default the largest divisor of `n_envs` that lets each actor contribute a rollout to a batch, or 1."""
+        sizes = range(1, max(1, self.n_envs // self.actors) + 1)
+        return self.envs_per_actor or max(size for size in sizes if self.n_envs % size == 0)
 
     def _fleet_settings(self) -> ActorSettings:
         """Settings of this learner's actors. All learners use the cluster of learner 0, in namespaces of their own."""
@@ -342,27 +345,3 @@ def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -
     if callable(env) and not isinstance(env, gym.Env | VectorEnv | VecEnv | str):
         return wrapped(env, count, seed)
     return env
-
-
-def default_envs_per_actor(n_envs: int, actors: int) -> int:
-    """The largest divisor of `n_envs` that lets each actor contribute a rollout to a batch, or 1.
-
-    >>> [default_envs_per_actor(32, actors) for actors in (1, 2, 3, 200)]
-    [32, 16, 8, 1]
-    """
-    return max(size for size in range(1, max(1, n_envs // actors) + 1) if n_envs % size == 0)
-
-
-def check_actors(actors: int, envs_per_actor: int | None, settings: ActorSettings | None, n_envs: int) -> None:
-    """
-    Raises:
-        ValueError: an argument is out of its range.
-    """
-    if not is_integer(actors) or actors < 0:
-        raise ValueError(f"actors must be an integer >= 0, got {actors!r}")
-    if envs_per_actor is not None:
-        check_counts(envs_per_actor=envs_per_actor)
-        if n_envs % envs_per_actor:
-            raise ValueError(f"envs_per_actor must divide n_envs = {n_envs}, got {envs_per_actor!r}")
-    if settings is not None and not isinstance(settings, ActorSettings):
-        raise ValueError(f"actor_settings must be None or an ActorSettings, got {settings!r}")

@@ -5,13 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Environment variable that tells Ray whether other machines take part: without them, it binds to loopback."""
+"""Environment variable that tells Ray's processes whether other machines take part: if not, it binds to loopback, and
+does not replace loopback addresses by other interfaces'."""
 _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
 """How addresses of a Ray begin that is on the loopback interface."""
 
@@ -37,19 +35,21 @@ def connect(address: str | None, actors: int) -> Any:
         ConnectionError: there is no cluster at the address.
     """
     address = address or os.environ.get("RAY_ADDRESS")
-    with _without_clusters(address is None or address.startswith(_LOOPBACK)):
-        try:
-            import ray
-        except ImportError as error:
-            raise ImportError("actors must be 0 without Ray, which the extra `ray` installs, dgvf[ray]") from error
-        if not ray.is_initialized():
-            quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-            if address is not None:
-                ray.init(address=address, **quiet)
-            else:
-                local: dict[str, Any] = {"_node_ip_address": "127.0.0.1", "_system_config": _PATIENT}
-                ray.init(num_cpus=max(os.cpu_count() or 1, actors), include_dashboard=False, **local, **quiet)
-        return ray
+    try:
+        import ray
+        from ray._private import ray_constants
+    except ImportError as error:
+        raise ImportError("actors must be 0 without Ray, which the extra `ray` installs, dgvf[ray]") from error
+    if not ray.is_initialized():
+        clusters = address is not None and not address.startswith(_LOOPBACK)
+        os.environ[_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = str(int(clusters)), clusters
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        if address is not None:
+            ray.init(address=address, **quiet)
+        else:
+            local: dict[str, Any] = {"_node_ip_address": "127.0.0.1", "_system_config": _PATIENT}
+            ray.init(num_cpus=max(os.cpu_count() or 1, actors), include_dashboard=False, **local, **quiet)
+    return ray
 
 
 def check_alive(ray: Any) -> None:
@@ -70,26 +70,3 @@ def shared_address(address: str | None, actors: int) -> str:
     ray = connect(address, actors)
     found: str = address or ray.get_runtime_context().gcs_address
     return found
-
-
-@contextmanager
-def _without_clusters(wanted: bool) -> Iterator[None]:
-    """Let a Ray that is started or connected to meanwhile have one machine only.
-
-    Otherwise, it replaces loopback addresses by other interfaces' addresses.
-    """
-    before = os.environ.get(_CLUSTERS)
-    if not wanted or before is not None:
-        yield
-        return
-    constants: Any = sys.modules.get("ray._private.ray_constants")  # read the variable if Ray was imported before
-    os.environ[_CLUSTERS] = "0"
-    try:
-        if constants is not None:
-            constants.ENABLE_RAY_CLUSTER = False
-        yield
-    finally:
-        del os.environ[_CLUSTERS]
-        constants = sys.modules.get("ray._private.ray_constants")
-        if constants is not None:
-            constants.ENABLE_RAY_CLUSTER = not constants.IS_WINDOWS_OR_OSX

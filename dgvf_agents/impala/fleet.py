@@ -27,14 +27,12 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.impala.actors import ActorSpec, EnvironmentActor
 from dgvf_agents.impala.cluster import check_alive, connect
 from dgvf_agents.impala.settings import ActorSettings
-from dgvf_agents.impala.transport import PackedRollout, Parameters, size_of
+from dgvf_agents.impala.transport import PackedRollout, Parameters
 
 log = logging.getLogger("dgvf_agents.impala")
 
 STORE_SHARE = 0.5
 """Share of the object store that rollouts may fill; the rest is for parameters and for what others store."""
-_WARN_EVERY = 60.0
-"""Seconds between warnings that actors wait for resources."""
 _LOOK_EVERY = 5.0
 """Seconds between looks whether Ray's head process is alive: 60 s after its death, Ray ends this process."""
 
@@ -177,8 +175,7 @@ class ActorFleet:
         self._shuffle = random.Random(0 if spec.seed is None else spec.seed)
         self._parameters: tuple[int, Any] = (-1, None)
         self._lags: list[int] = []
-        self._warned = self._looked = clock()
-        self._rollout_bytes, self._max_calls = 0, actors * settings.calls_in_flight
+        self._looked, self._rollout_bytes, self._max_calls = clock(), 0, actors * settings.calls_in_flight
         self._stop_others({self._name(i) for i in range(actors)})
         self._actors = [_Actor(self._started(i), time.time_ns() if resumed else 0) for i in range(actors)]
 
@@ -197,7 +194,9 @@ class ActorFleet:
             self._parameters = parameters.version, self._put(parameters)
         collected: list[PackedRollout] = []
         while len(collected) < rollouts:
-            self._look()
+            if self._clock() - self._looked > _LOOK_EVERY:
+                self._looked = self._clock()
+                check_alive(self._ray)
             self._call()
             for index, reference in self._arrived(rollouts - len(collected)):
                 rollout = self._receive(index, reference)
@@ -213,7 +212,7 @@ class ActorFleet:
         if lags:
             logger.record("actors/policy_lag_mean", sum(lags) / len(lags))
             logger.record("actors/policy_lag_max", max(lags))
-        logger.record("actors/running", self._number("running"))
+        logger.record("actors/running", sum(actor.stage == "running" for actor in self._actors))
         logger.record("actors/rollout_bytes", self._rollout_bytes)
         for name in ("restarts", "errors", "timeouts", "deaths", "store_full"):
             logger.record(f"actors/{name}", self.counts[name])
@@ -222,9 +221,6 @@ class ActorFleet:
         """End all actors."""
         for actor in self._actors:
             self._ray.kill(actor.handle)
-
-    def _number(self, stage: str) -> int:
-        return sum(actor.stage == stage for actor in self._actors)
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -288,7 +284,6 @@ class ActorFleet:
         arrived, _ = self._ray.wait(references, num_returns=1, timeout=wait)
         if arrived and rollouts > 1:
             arrived, _ = self._ray.wait(references, num_returns=min(rollouts, len(references)), timeout=0)
-        self._warn_of_waiting()
         return [(owners[reference], reference) for reference in arrived]
 
     def _next_event(self) -> float:
@@ -297,19 +292,6 @@ class ActorFleet:
         times = [actor.deadline(self._settings) for actor in self._actors]
         times += [actor.paused_until for actor in self._actors if actor.paused_until > now]
         return max(0.0, min([*times, now + 1.0]) - now)
-
-    def _look(self) -> None:
-        now = self._clock()
-        if now - self._looked > _LOOK_EVERY:
-            self._looked = now
-            check_alive(self._ray)
-
-    def _warn_of_waiting(self) -> None:
-        now = self._clock()
-        if now - self._warned > _WARN_EVERY:
-            self._warned = now
-            if waiting := self._number("placing"):
-                log.warning("%d actors wait for resources of the Ray cluster", waiting)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -347,7 +329,7 @@ class ActorFleet:
             actor.stage = "running"
             return None
         actor.failures = 0
-        self._limit_calls(size_of(answer))
+        self._limit_calls(answer.nbytes)
         return answer
 
     def _limit_calls(self, rollout_bytes: int) -> None:
@@ -399,47 +381,39 @@ class ActorFleet:
 
 
 @final
+@dataclass
 class FleetSource(ExperienceSource):
     """The next rollouts that arrive from distributed actors, as one batch."""
 
-    def __init__(
-        self,
-        fleet: ActorFleet,
-        n_steps: int,
-        rollouts: int,
-        parameters: Callable[[], Parameters],
-        batch: Callable[[Sequence[PackedRollout], Params], Rollout],
-    ) -> None:
-        """
-        Args:
-            fleet: the actors.
-            n_steps: T.
-            rollouts: number of actors' rollouts in a batch.
-            parameters: returns the learner's parameters.
-            batch: makes the batch of rollouts and running statistics.
-        """
-        self.n_steps, self.fleet, self._number = n_steps, fleet, rollouts
-        self._parameters, self._batch = parameters, batch
-        self._rollouts: list[PackedRollout] = []
+    fleet: ActorFleet
+    n_steps: int
+    """T."""
+    rollouts: int
+    """Number of actors' rollouts in a batch."""
+    parameters: Callable[[], Parameters]
+    """Returns the learner's parameters."""
+    batch: Callable[[Sequence[PackedRollout], Params], Rollout]
+    """Makes the batch of rollouts and running statistics."""
+    _arrived: list[PackedRollout] = field(default_factory=list)
 
     @property
     def steps(self) -> int:
-        return self.n_steps if self._rollouts else 0
+        return self.n_steps if self._arrived else 0
 
     def start(self, env: VecEnv, episode_starts: np.ndarray | None, stepwise: bool = True) -> None:
-        self._rollouts = []
+        self._arrived = []
 
     def advance(self, theta: Params, observations: Any, env: VecEnv) -> Step:
         """Infos are kept only for finished episodes."""
-        self._rollouts = self.fleet.collect(self._number, self._parameters())
-        self.starts = np.concatenate([one.starts for one in self._rollouts])
-        infos = [info for one in self._rollouts for info in one.infos]
+        self._arrived = self.fleet.collect(self.rollouts, self.parameters())
+        self.starts = np.concatenate([one.starts for one in self._arrived])
+        infos = [info for one in self._arrived for info in one.infos]
         dones = np.ones(len(infos), bool)
         return Step(None, None, None, dones, infos, [(infos, dones)])
 
     def finish(self, statistics: Params) -> Rollout:
-        rollouts, self._rollouts = self._rollouts, []  # arrays in the object store
-        return self._batch(rollouts, statistics)
+        rollouts, self._arrived = self._arrived, []  # arrays in the object store
+        return self.batch(rollouts, statistics)
 
 
 def back_off(failures: int, settings: ActorSettings) -> float:

@@ -117,14 +117,13 @@ def test_the_batch_is_the_actors_rollouts_side_by_side(
         raw.clear()
         packed = [actor.rollout(model._parameters()) for actor in actors]
         features = model.task.reads_features
-        batch, expected = batch_of(packed, CPU, {}, features), _joined(raw, features)
+        batch, expected = batch_of(packed, {}, CPU, features), _joined(raw, features)
         assert batch.rewards.shape == (12, 4)
         torch.testing.assert_close(batch.given(), expected.given(), rtol=0, atol=0)
     if env is not dicts:
         assert batch.terminated[:-1].any()
     if env is stacked_pictures:
-        frames = packed[0].observed[""]
-        assert frames[0].shape[0] < 2 * 13 * 4  # type: ignore[union-attr]
+        assert len(packed[0].observed[""].parts) < 2 * 13 * 4
 
 
 def test_log_probabilities_are_those_of_the_parameters_that_acted() -> None:
@@ -137,7 +136,7 @@ def test_log_probabilities_are_those_of_the_parameters_that_acted() -> None:
     for parameters, other in ((before, after), (after, before), (before._replace(version=1), after)):
         rollout = actor.rollout(parameters)  # of another learner if the version is the same as before
         assert rollout.version == parameters.version
-        batch = batch_of([rollout], CPU, {}, True)
+        batch = batch_of([rollout], {}, CPU, True)
         for given, agrees in ((parameters, True), (other, False)):
             model._functions.show(torch.tensor(given.theta))
             _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
@@ -164,7 +163,7 @@ def test_unseeded_actors_draw_exploration_matrices_of_their_own() -> None:
     model = _model(same_observations, "MultiInputPolicy", use_sde=True, seed=None)
     spec, parameters = model._actor_spec(), model._parameters()
     first, second = (EnvironmentActor(spec, actor, 0).rollout(parameters) for actor in range(2))
-    assert all((first.observed[name][0] == second.observed[name][0]).all() for name in first.observed)  # type: ignore[index]
+    assert all((first.observed[name].parts == second.observed[name].parts).all() for name in first.observed)
     assert first.actions[0].tolist() != second.actions[0].tolist()
 
 
@@ -242,7 +241,7 @@ def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None: 
     parameters = model._parameters()
     assert any(array.any() for name, array in parameters.statistics.items() if name.endswith("running_mean"))
     actor = EnvironmentActor(model._actor_spec(), 0, 0)
-    batch = batch_of([actor.rollout(parameters)], CPU, {}, True)
+    batch = batch_of([actor.rollout(parameters)], {}, CPU, True)
     _, log_probs, _ = model.policy.evaluate_actions(batch.observations.flatten(0, 1), batch.actions.flatten())  # type: ignore[union-attr, arg-type]
     torch.testing.assert_close(log_probs, batch.behavior_log_probs.flatten(), rtol=0, atol=1e-5)  # type: ignore[union-attr]
 
@@ -293,10 +292,8 @@ def test_a_model_changes_between_actors_and_none(in_process: None, tmp_path: Pat
 def test_the_stand_in_cannot_be_stepped() -> None:
     env = RemoteEnvs(rooms, 3)
     assert env.reset().shape == (3, *env.observation_space.shape)  # type: ignore[misc, union-attr]
-    with pytest.raises(RuntimeError, match="cannot be stepped by the learner"):
-        env.step(np.zeros(3))
-    for name, arguments in (("get_attr", ["x"]), ("set_attr", ["x", 1]), ("env_method", ["x"])):
-        with pytest.raises(AttributeError, match="x is"):
+    for name, arguments in (("step", [0]), ("get_attr", ["x"]), ("set_attr", ["x", 1]), ("env_method", ["x"])):
+        with pytest.raises(AttributeError, match="cannot be reached by the learner"):
             getattr(env, name)(*arguments)
 
 

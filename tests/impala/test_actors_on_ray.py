@@ -102,7 +102,7 @@ def test_each_rollout_is_used_once_although_actors_die_after_they_answered(ray: 
             rollouts = fleet.collect(2, model._parameters())
             numbers += [number for rollout in rollouts for number in rollout.rewards.flatten().tolist()]
             if i in (3, 9):
-                process = int(rng.choice(rollouts).observed[""][0][0, 0, 0])
+                process = int(rng.choice(rollouts).observed[""].parts[0, 0])
                 with suppress(ProcessLookupError):  # it died before
                     os.kill(process, signal.SIGKILL)
     finally:

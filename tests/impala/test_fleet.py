@@ -14,7 +14,7 @@ import pytest
 from dgvf_agents.impala import fleet as fleet_module
 from dgvf_agents.impala.fleet import ActorFailedError, ActorFleet
 from dgvf_agents.impala.settings import ActorSettings
-from dgvf_agents.impala.transport import Arrays, PackedRollout, Parameters, size_of
+from dgvf_agents.impala.transport import Observed, PackedRollout, Parameters
 
 SETTINGS = ActorSettings(namespace="run", first_delay=2.0, max_failures=3, timeout=10.0, start_timeout=30.0)
 PARAMETERS = Parameters(7, np.zeros(2, np.float32), {})
@@ -140,7 +140,7 @@ class FakeRay:
 
 def _rollout(version: int) -> PackedRollout:
     batch = np.zeros((2, 1), np.float32)
-    observed = {"": Arrays(np.zeros((3, 1, 4), np.float32), np.zeros((0, 4), np.float32))}
+    observed = {"": Observed(np.zeros((3, 4), np.float32), np.arange(3)[:, None], np.arange(0))}
     return PackedRollout(observed, batch, batch, batch > 0, batch > 0, batch, batch[0] > 0, [], version)
 
 
@@ -277,7 +277,7 @@ def test_a_full_store_pauses_actors_and_parameters(fleet_on: Fleet) -> None:
 
 def test_no_more_calls_are_made_than_the_store_has_room_for(fleet_on: Fleet) -> None:
     ray = FakeRay()
-    ray.store = 9 * size_of(_rollout(0))  # half of it has room for four
+    ray.store = 9 * _rollout(0).nbytes  # half of it has room for four
     fleet = fleet_on(ray, actors=4)
     fleet.collect(1, PARAMETERS)  # its size is known
     in_flight, wait = [], ray.wait

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dgvf_agents.impala.transport import decode, decode_finals, encode
+from dgvf_agents.impala.transport import decode, encode
 
 
 def _frames(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
@@ -15,8 +15,8 @@ def _frames(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
 
 def _episodes(
     rng: np.random.Generator, steps: int, done: np.ndarray, channels: int, size: int, pad: str
-) -> tuple[np.ndarray, np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """Stacks of episodes that end where `done` `[T, B]` says: observations `[T + 1, B, ...]`, finals, ends."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """Stacks of episodes that end where `done` `[T, B]` says: observations `[T + 1, B, ...]` and finals."""
     num_envs = done.shape[1]
 
     def first() -> np.ndarray:
@@ -33,9 +33,7 @@ def _episodes(
                 finals.append(stacks[b])
                 stacks[b] = first()
         observations.append(np.stack(stacks))
-    last = np.stack(finals) if finals else np.zeros((0, channels, size, size), np.uint8)
-    ends = np.nonzero(done[:-1])
-    return np.stack(observations), last, (ends[0], ends[1])
+    return np.stack(observations), np.stack(finals) if finals else np.zeros((0, *first().shape), np.uint8)
 
 
 @given(st.integers(2, 8), st.integers(1, 3), st.integers(2, 4), st.sampled_from(["zeros", "repeat"]), st.data())
@@ -44,31 +42,24 @@ def test_stacks_of_several_episodes_are_restored(
 ) -> None:
     flags = data.draw(st.lists(st.booleans(), min_size=steps * num_envs, max_size=steps * num_envs))
     done = np.array(flags).reshape(steps, num_envs)
-    observations, finals, ends = _episodes(np.random.default_rng(0), steps, done, channels, 3, pad)
-    stacks = encode(observations, finals, ends)
-    if stacks is None:  # most steps are episode ends
-        assert done[:-1].mean() >= 0.4
-        return
+    observations, finals = _episodes(np.random.default_rng(0), steps, done, channels, 3, pad)
+    parts, positions, ends = encode(observations, finals, True)
     for start in (0, 1):
         out = np.zeros((steps, num_envs + 2, channels, 3, 3), np.uint8)
-        decode(stacks, out[:, 1:-1], start)
+        decode(parts, positions[start : start + steps], out[:, 1:-1])
         np.testing.assert_array_equal(out[:, 1:-1], observations[start : start + steps])
         assert not out[:, [0, -1]].any()  # other columns of the batch
-    np.testing.assert_array_equal(decode_finals(stacks), finals)
+    np.testing.assert_array_equal(parts[ends], finals)
+    frames = np.concatenate([observations.reshape(-1, 9), finals.reshape(-1, 9)])
+    unique = len(np.unique(frames, axis=0))
+    assert parts.shape == ((unique, 3, 3) if 2 * unique <= len(frames) else (len(frames) // channels, channels, 3, 3))
 
 
 def test_a_rollout_of_one_environment_is_a_third_as_large() -> None:
     """20 steps of four frames of 84 x 84 bytes: 21 stacks have 24 frames between them."""
-    done = np.zeros((20, 1), bool)
-    observations, finals, ends = _episodes(np.random.default_rng(0), 20, done, 4, 84, "repeat")
-    stacks = encode(observations, finals, ends)
-    assert stacks is not None
+    frames = _frames(np.random.default_rng(0), 24, 84)
+    observations = np.stack([frames[t : t + 4] for t in range(21)])[:, None]
+    packed = encode(observations, observations[0, :0], True)
     assert observations.nbytes == 21 * 4 * 84 * 84 == 592_704
-    assert stacks.frames.nbytes == 24 * 84 * 84 == 169_344
-    assert sum(array.nbytes for array in stacks) < 170_000
-
-
-def test_images_that_are_no_stacks_are_left_alone() -> None:
-    observations = np.random.default_rng(0).integers(0, 256, (6, 2, 3, 5, 5), np.uint8)
-    none = np.zeros(0, np.int64)
-    assert encode(observations, observations[0, :0], (none, none)) is None
+    assert packed.parts.nbytes == 24 * 84 * 84 == 169_344
+    assert sum(array.nbytes for array in packed) < 170_000

@@ -25,7 +25,7 @@ QUICK := tests/test_architecture.py tests/mutation_selection.py tests/core/test_
 
 .DEFAULT_GOAL := help
 .PHONY: help install train quick test nightly coverage mutation lint signatures types docs linkcheck docs-data demo bench constraints wheel \
-  wheel-check check clean
+  wheel-check release-check check clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -116,6 +116,13 @@ wheel: $(INSTALLED) ## Build the wheel and the source distribution into dist/, a
 
 wheel-check: wheel ## Use the wheel alone on PYTHONS with the oldest and the newest libraries; keeps the table of it
 	$(BIN)/python -m tests.wheel.check_wheel $(PYTHONS) --output docs/results/wheel.json
+
+release-check: wheel ## Check the changelog, the citation, the distributions and their size; then wheel-check
+	@version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml); \
+	  grep -q "^version: $$version$$" CITATION.cff || { echo "CITATION.cff must have the version $$version"; exit 1; }; \
+	  test -z "$$(find dist -name '*.whl' -size +7M)" || { echo "the wheel must take at most 7 MB"; exit 1; }; \
+	  grep -q "^## \[$$version\] - 20" CHANGELOG.md || { echo "CHANGELOG.md must have a date for $$version"; exit 1; }
+	$(MAKE) --no-print-directory wheel-check
 
 check: lint types test docs wheel ## Everything that continuous integration checks
 

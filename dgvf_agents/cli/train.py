@@ -114,7 +114,7 @@ def train(given: Sequence[str]) -> None:
 
 def _algorithm(rest: Sequence[str], before: str) -> Algorithm:
     """The value of `--algorithm`, which says what the defaults of all other options are."""
-    for argument, following in zip(rest, [*rest[1:], ""], strict=True):
+    for argument, following in zip(rest, [*rest, ""][1:], strict=True):
         name, _, value = argument.partition("=")
         if name == "--algorithm":
             return cast(Algorithm, chosen(value or following, get_args(Algorithm), f"{before} --algorithm"))

@@ -12,8 +12,8 @@ from typing import Any, Literal, final
 
 import pandas as pd
 
+from dgvf_agents.experiments.records import tables_of
 from dgvf_agents.experiments.settings import Changes, Setting, Wanted, setting
-from dgvf_agents.experiments.statistics import area_under_curve, final_return
 from dgvf_agents.experiments.worlds import MINATAR, OWN_TASK_METHODS, OWN_TASKS, OwnTaskMethod, reference_of
 from dgvf_agents.train.config import ATARI_METHODS, JOINT_LEARNING, METHODS
 
@@ -64,19 +64,18 @@ class Search:
 
     def _rung(self, records: pd.DataFrame, rung: int) -> list[Sequence[Setting]]:
         """The candidates of a rung, the best first; none if the one before is unfinished. One more rung: the choice."""
-        found = dict(enumerate(self.candidates))
+        found = list(self.candidates)
         for number, (_, seeds) in enumerate(self.rungs[:rung]):
             kept = self.rungs[number + 1][0] if number + 1 < len(self.rungs) else 1
-            returns = {i: _mean_returns(candidate, seeds, records) for i, candidate in found.items()}
-            left = pd.DataFrame(returns, index=["final", "average"]).T
+            returns = [_mean_returns(candidate, seeds, records) for candidate in found]
+            left, best = pd.DataFrame(returns, columns=["final", "average"]), list[int]()
             if left.isna().any(axis=None):
                 return []
-            best: list[int] = []
             while len(left) and len(best) < kept:
                 best.append(best_setting(left))
                 left = left.drop(best[-1])
-            found = {i: found[i] for i in best}
-        return list(found.values())
+            found = [found[i] for i in best]
+        return found
 
 
 def best_setting(means: pd.DataFrame) -> Any:
@@ -94,16 +93,14 @@ def best_setting(means: pd.DataFrame) -> Any:
 
 def _mean_returns(candidate: Sequence[Setting], seeds: int, records: pd.DataFrame) -> tuple[float, float]:
     """Mean final and average return of a candidate's trials; NaN if one has no record."""
-    finals, averages = [], []
-    for one in candidate:
-        rows = records[(records["world"] == one.world) & (records["setting"] == one.name)]
-        rows = rows[rows["seed"].between(TRIAL_SEED, TRIAL_SEED + seeds - 1)].drop_duplicates("seed")
-        if len(rows) < seeds:
-            return math.nan, math.nan
-        scaled: Callable[[float], float] = reference_of(one.world).normalized if len(candidate) > 1 else float
-        finals += [scaled(final_return(run.returns)) for run in rows.itertuples()]
-        averages += [scaled(area_under_curve(run.steps, run.returns)) for run in rows.itertuples()]
-    return sum(finals) / len(finals), sum(averages) / len(averages)
+    runs = tables_of(candidate, records[records["seed"].between(TRIAL_SEED, TRIAL_SEED + seeds - 1)])
+    if len(runs) < seeds * len(candidate):
+        return math.nan, math.nan
+    if len(candidate) > 1:
+        for name in ("final", "average"):
+            worlds = zip(runs["world"], runs[name], strict=True)
+            runs[name] = [reference_of(world).normalized(value) for world, value in worlds]
+    return runs["final"].mean(), runs["average"].mean()
 
 
 @final
@@ -120,7 +117,9 @@ class Experiment:
     worlds: tuple[str, ...]
     """Those that it is declared for; none on Atari, where the command names games."""
     seeds: int = 5
-    """Number of seeds from `FIRST_SEED` on."""
+    """Number of seeds."""
+    first_seed: int = FIRST_SEED
+    """The lowest of them."""
     seeds_on: Mapping[str, int] = field(default_factory=dict)
     """The same for worlds that have another number."""
     searches: Callable[[str], Sequence[Search]] = lambda world: ()
@@ -140,7 +139,7 @@ class Experiment:
             number: of seeds; the experiment's if `None`.
         """
         count = number or self.seeds_on.get(world, self.seeds)
-        runs = [Wanted(one, FIRST_SEED + i) for one in self.compared(world, records) for i in range(count)]
+        runs = [Wanted(one, self.first_seed + i) for one in self.compared(world, records) for i in range(count)]
         own = count * len(self.settings(world))
         trials = [one for search in self.searches(world) for one in search.wanted(records)]
         return [*runs[:own], *trials, *runs[own:]]

@@ -25,13 +25,11 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
-from dgvf_agents.experiments.settings import Setting
+from dgvf_agents.experiments.records import tables_of
 from dgvf_agents.experiments.statistics import (
     SIGNIFICANCE,
     Estimate,
-    area_under_curve,
     estimate,
-    final_return,
     fraction_estimate,
     holm,
     improvement,
@@ -45,6 +43,8 @@ from dgvf_agents.experiments.worlds import reference_of
 Measure = Literal["solved", "final", "area"]
 """`solved`: whether the final return reaches the world's threshold, 0 or 1; `final`: the final return, the mean of the
 last five evaluations, on MinAtar of the last tenth of the training episodes; `area`: the mean return over the run."""
+_COLUMNS: dict[Measure, str] = {"solved": "solved", "final": "final", "area": "average"}
+"""Of `tables_of`."""
 Effect = Literal["level", "difference", "improvement"]
 """`level`: the fraction of solved seeds of one setting, with its exact interval, minus 1/2; `difference`: of the
 fraction of solved seeds (mean over worlds), or of the interquartile means of normalized returns; `improvement`:
@@ -183,43 +183,19 @@ class _Stratum(NamedTuple):
 
 def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[_Stratum]:
     """The measures on a world, by processor; of seeds for which a processor has all settings, a seed once."""
-    settings = settings_of(claim, world, records)
-    if settings is None:
-        return []
-    names, own = [one.name for one in settings], records[records["world"] == world]
-    strata, used = [], set()
-    for _, rows in own[own["setting"].isin(names)].groupby("processor"):
-        values = {(r.setting, r.seed): measure_of(claim.measure, world, r.steps, r.returns) for r in rows.itertuples()}
-        wanted = range(FIRST_SEED, FIRST_SEED + 100)
-        seeds = [s for s in wanted if s not in used and all((name, s) in values for name in names)]
-        used.update(seeds)
-        if seeds:
-            strata.append(_Stratum(world, [np.array([values[name, s] for s in seeds], dtype=float) for name in names]))
-    return strata
-
-
-def settings_of(claim: Claim, world: str, records: pd.DataFrame) -> list[Setting] | None:
-    """The settings that a claim compares on a world; `None` if they are not known, or not yet."""
     experiment = EXPERIMENTS.get(claim.experiment)
-    if experiment is None:
-        return None
-    known = {setting.label: setting for setting in experiment.compared(world, records)}
-    return [known[label] for label in claim.settings] if set(claim.settings) <= set(known) else None
-
-
-def measure_of(measure: Measure, world: str, steps: np.ndarray, returns: np.ndarray) -> float:
-    """A measure of a run, normalized if the world has the constants for it.
-
-    Args:
-        measure: which one.
-        world: the run's world.
-        steps: [N] environment steps of evaluations.
-        returns: [N] their mean returns.
-    """
-    value = area_under_curve(steps, returns) if measure == "area" else final_return(returns)
-    reference = reference_of(world)
-    if measure == "solved":
-        if reference.solved is None:
-            raise ValueError(f"measure must not be 'solved' on {world}, which has no threshold")
-        return float(value >= reference.solved)
-    return value if reference.random is None else reference.normalized(value)
+    known = {one.label: one for one in experiment.compared(world, records)} if experiment else {}
+    if not set(claim.settings) <= set(known):  # not known, or not yet
+        return []
+    reference, strata, used = reference_of(world), list[_Stratum](), set[int]()
+    normalizes = claim.measure != "solved" and reference.random is not None
+    for _, rows in records.groupby("processor"):
+        runs = tables_of([known[label] for label in claim.settings], rows)
+        values = runs.pivot(index="seed", columns="label", values=_COLUMNS[claim.measure])
+        values = values.reindex(columns=claim.settings).dropna()
+        values = values[[seed in range(FIRST_SEED, FIRST_SEED + 100) and seed not in used for seed in values.index]]
+        used.update(values.index)
+        if len(values):
+            scaled = values.map(reference.normalized) if normalizes else values
+            strata.append(_Stratum(world, list(scaled.to_numpy(dtype=float).T)))
+    return strata

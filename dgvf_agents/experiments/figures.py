@@ -1,31 +1,21 @@
-"""Figures from records, and the table of runs that they and summaries are made from."""
+"""Figures from tables of runs."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from matplotlib import figure as figures
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 
-from dgvf_agents.experiments.catalog import Experiment
-from dgvf_agents.experiments.settings import Setting
-from dgvf_agents.experiments.statistics import (
-    SEEDS_FOR_INTERVALS,
-    Estimate,
-    area_under_curve,
-    estimate,
-    final_return,
-    mean_of_worlds,
-)
-from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.experiments.catalog import Figure
+from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate, estimate, mean_of_worlds
+from dgvf_agents.experiments.worlds import game_of_world, reference_of
 from dgvf_agents.storage.files import replacing
 
 NAMES = {
@@ -63,63 +53,34 @@ _LINEAR_BELOW = 10.0
 """Magnitude of returns below which a symmetric logarithmic scale is linear."""
 
 
-def tables_of(settings: Iterable[Setting], records: pd.DataFrame) -> pd.DataFrame:
-    """A row for each run: `world`, `label`, `seed`, `steps`, `final`, `average`, `solved` (NaN without a threshold) and
-    `curve` [N, 2].
+def draw_runs(table: pd.DataFrame, path: Path, figure: Figure = "curves", title: str | None = None) -> None:
+    """Draw runs as PNG and PDF, atomically: panels for each world, one if there is a title.
 
     Args:
-        settings: of the rows, in their order; each label once.
-        records: as by `read_records`.
-    """
-    rows = []
-    for world, name, label in dict.fromkeys((one.world, one.name, one.label) for one in settings):
-        threshold = reference_of(world).solved
-        own = records[(records["world"] == world) & (records["setting"] == name)]
-        for run in own.drop_duplicates("seed").itertuples():
-            final, average = final_return(run.returns), area_under_curve(run.steps, run.returns)
-            solved = math.nan if threshold is None else float(final >= threshold)
-            curve = np.column_stack([run.steps, run.returns])
-            rows.append((world, label, run.seed, run.steps[-1], final, average, solved, curve))
-    return pd.DataFrame(rows, columns=["world", "label", "seed", "steps", "final", "average", "solved", "curve"])
-
-
-def draw_experiment(experiment: Experiment, table: pd.DataFrame, path: Path) -> None:
-    """Draw an experiment as PNG and PDF, atomically: panels for each world.
-
-    Args:
-        experiment: what is drawn.
         table: as by `tables_of`.
         path: the PNG file.
+        figure: what is drawn.
+        title: of the panels.
     """
-    worlds, panels = list(table["world"].unique()), []
-    for world in worlds:
+    panels: list[tuple[str, pd.DataFrame, str]] = []
+    for world in table["world"].unique():
         rows = table[table["world"] == world]
-        if experiment.figure == "studies":
+        if figure == "studies":
             panels += [(world, rows, letter) for letter in ("k", "d") if rows["label"].str.startswith(letter).any()]
         else:
-            groups = rows["label"].map(_group)
+            groups = rows["label"].map(_group) if title is None else pd.Series(title, rows.index)
             panels += [(world, of, str(group)) for group, of in rows.groupby(groups, sort=False)]
     columns = min(2, len(panels))
-    figure = Figure(figsize=(0.6 + 4.4 * columns, 0.6 + 3.4 * -(-len(panels) // columns)), layout="constrained")
-    FigureCanvasAgg(figure)
-    for place, (world, rows, part) in enumerate(panels):
-        axes = figure.add_subplot(-(-len(panels) // columns), columns, place + 1)
-        if experiment.figure == "studies":
+    lines = -(-len(panels) // columns)
+    canvas = figures.Figure(figsize=(0.6 + 4.4 * columns, 0.6 + 3.4 * lines), layout="constrained")
+    for place, (world, rows, part) in enumerate(panels, 1):
+        axes = canvas.add_subplot(lines, columns, place)
+        if figure == "studies":
             _draw_study(axes, rows, part)
         else:
             _draw_curves(axes, rows)
-        _dress(axes, world, rows, part if experiment.figure == "curves" else "")
-    _save(figure, path)
-
-
-def draw_curves(table: pd.DataFrame, path: Path, title: str) -> None:
-    """Draw learning curves on one world as PNG and PDF, atomically."""
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    _draw_curves(axes, table)
-    _dress(axes, table["world"].iloc[0], table, title)
-    _save(figure, path)
+        _dress(axes, world, rows, part if figure == "curves" else "")
+    _save(canvas, path)
 
 
 def _draw_curves(axes: Axes, rows: pd.DataFrame) -> None:
@@ -127,7 +88,7 @@ def _draw_curves(axes: Axes, rows: pd.DataFrame) -> None:
     world = rows["world"].iloc[0]
     for i, (label, of) in enumerate(rows.groupby("label", sort=False)):
         words = str(label).removeprefix(f"{_group(str(label))}: ")
-        key = re.split("[ ,]", words)[0]
+        key = words.partition(", ")[0]
         color = COLORS.get(key, _OTHER_COLORS[i % len(_OTHER_COLORS)])
         steps = max(of["curve"], key=len)[:, 0]
         seeds = np.stack([np.interp(steps, *curve.T) for curve in of["curve"]])
@@ -137,7 +98,7 @@ def _draw_curves(axes: Axes, rows: pd.DataFrame) -> None:
         axes.fill_between(steps, low, high, color=color, alpha=0.15, linewidth=0)
         axes.plot(steps, middle, color=color, linewidth=1.9, label=NAMES.get(key, words))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.set_xlabel("environment steps" if reference_of(world).frames_per_step is None else "agent steps of 4 frames")
+    axes.set_xlabel("environment steps" if game_of_world(world) is None else "agent steps of 4 frames")
 
 
 def _group(label: str) -> str:
@@ -178,7 +139,7 @@ def _middle(world: str, seeds: np.ndarray) -> Estimate:
 
 def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
     reference = reference_of(world)
-    if reference.optimal is not None and reference.frames_per_step is None:
+    if reference.optimal is not None and game_of_world(world) is None:
         axes.axhline(reference.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
     if reference.logarithmic:
         axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
@@ -194,7 +155,7 @@ def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
     axes.legend(frameon=False, fontsize=8)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def _save(figure: figures.Figure, path: Path) -> None:
     """PNG for pages, and PDF beside it for print, with fonts that publishers take."""
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=130)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -17,7 +18,10 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 
-from dgvf_agents.storage.files import replacing
+from dgvf_agents.experiments.settings import Setting
+from dgvf_agents.experiments.statistics import area_under_curve, final_return
+from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.storage.files import write_whole
 
 KEY = ["setting", "seed", "processor"]
 COLUMNS = [*KEY, "code", "core_seconds", "steps", "returns"]
@@ -54,27 +58,21 @@ def add_records(folder: Path, records: Collection[Record], configs: Mapping[str,
         records: of any worlds.
         configs: configuration of each setting, `WORLD/SETTING`, as a dictionary; recorded once.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / ".lock"):
-        for world in sorted({record.world for record in records}):
-            rows = [_row(record) for record in records if record.world == world]
-            table = pd.concat([_read(folder, world), pd.DataFrame(rows, columns=COLUMNS)], ignore_index=True)
-            table = table.astype({"seed": int}).drop_duplicates(KEY).sort_values(KEY)
-            with replacing(_file(folder, world)) as unfinished:
-                table.to_csv(unfinished, index=False, lineterminator="\n")
-            own = {n.removeprefix(f"{world}/"): c for n, c in (configs or {}).items() if n.startswith(f"{world}/")}
-            known = own | read_configs(folder, world)
-            lines = [f"{json.dumps(name)}: {json.dumps(known[name], sort_keys=True)}" for name in sorted(known)]
-            with replacing(_file(folder, world).with_suffix(".json")) as unfinished:
-                unfinished.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    texts = {"steps": lambda steps: " ".join(map(str, steps)), "returns": lambda r: " ".join(f"{x:.6g}" for x in r)}
+    rows = pd.DataFrame([dataclasses.asdict(one) for one in records], columns=["world", *COLUMNS])
+    _add(folder, rows.assign(**{name: rows[name].map(text) for name, text in texts.items()}).round(1), configs or {})
+
+
+def merge_records(folder: Path, other: Path) -> None:
+    """Add the records of another folder, as another machine made them."""
+    rows = _stored(other)
+    configs = {f"{world}/{n}": c for world in rows["world"].unique() for n, c in read_configs(other, world).items()}
+    _add(folder, rows, configs)
 
 
 def read_records(folder: Path) -> pd.DataFrame:
     """All records of a folder, a row each: `world` and `COLUMNS`, where `steps` and `returns` hold arrays [N]."""
-    worlds = [file.stem.replace("~", "/") for file in sorted(folder.glob("*.csv"))]
-    if not worlds:
-        return pd.DataFrame(columns=["world", *COLUMNS])
-    table = pd.concat([_read(folder, world).assign(world=world) for world in worlds], ignore_index=True)
+    table = _stored(folder)
     for name in ("steps", "returns"):
         table[name] = [np.array(text.split(), dtype=float) for text in table[name]]
     return table.astype({"seed": int, "core_seconds": float})
@@ -86,29 +84,48 @@ def read_configs(folder: Path, world: str) -> dict[str, Any]:
     return json.loads(file.read_text()) if file.is_file() else {}
 
 
-def merge_records(folder: Path, other: Path) -> None:
-    """Add the records of another folder, as another machine made them."""
-    rows = read_records(other)[["world", *COLUMNS]].to_dict("records")
-    records = [
-        Record(**row | {"steps": tuple(map(int, row["steps"])), "returns": tuple(row["returns"].tolist())})
-        for row in rows
+def _add(folder: Path, rows: pd.DataFrame, configs: Mapping[str, Any]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lock"):
+        stored = _stored(folder)
+        for world, new in rows.groupby("world"):
+            table = pd.concat([stored[stored["world"] == world], new])[COLUMNS].astype({"seed": int})
+            text = table.drop_duplicates(KEY).sort_values(KEY).to_csv(index=False, lineterminator="\n")
+            write_whole(_file(folder, str(world)), text.encode())
+            own = {n.removeprefix(f"{world}/"): c for n, c in configs.items() if n.startswith(f"{world}/")}
+            known = own | read_configs(folder, str(world))
+            lines = [f"{json.dumps(name)}: {json.dumps(known[name], sort_keys=True)}" for name in sorted(known)]
+            write_whole(_file(folder, str(world)).with_suffix(".json"), ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+
+
+def _stored(folder: Path) -> pd.DataFrame:
+    """The files of a folder, as text."""
+    tables = [
+        pd.read_csv(file, dtype=str, keep_default_na=False).assign(world=file.stem.replace("~", "/"))
+        for file in sorted(folder.glob("*.csv"))
     ]
-    worlds = {record.world for record in records}
-    add_records(folder, records, {f"{w}/{name}": c for w in worlds for name, c in read_configs(other, w).items()})
-
-
-def _row(record: Record) -> dict[str, Any]:
-    return dataclasses.asdict(record) | {
-        "core_seconds": round(record.core_seconds, 1),
-        "steps": " ".join(map(str, record.steps)),
-        "returns": " ".join(f"{value:.6g}" for value in record.returns),
-    }
-
-
-def _read(folder: Path, world: str) -> pd.DataFrame:
-    file = _file(folder, world)
-    return pd.read_csv(file, dtype=str, keep_default_na=False) if file.is_file() else pd.DataFrame(columns=COLUMNS)
+    return pd.concat([pd.DataFrame(columns=["world", *COLUMNS]), *tables], ignore_index=True)
 
 
 def _file(folder: Path, world: str) -> Path:
     return folder / f"{world.replace('/', '~')}.csv"
+
+
+def tables_of(settings: Iterable[Setting], records: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run: `world`, `label`, `seed`, `steps`, `final`, `average`, `solved` (NaN without a threshold) and
+    `curve` [N, 2].
+
+    Args:
+        settings: of the rows, in their order; each label once.
+        records: as by `read_records`; of a seed with several records, the first counts.
+    """
+    rows = []
+    for world, name, label in dict.fromkeys((one.world, one.name, one.label) for one in settings):
+        threshold = reference_of(world).solved
+        own = records[(records["world"] == world) & (records["setting"] == name)]
+        for run in own.drop_duplicates("seed").itertuples():
+            final, average = final_return(run.returns), area_under_curve(run.steps, run.returns)
+            solved = math.nan if threshold is None else float(final >= threshold)
+            curve = np.column_stack([run.steps, run.returns])
+            rows.append((world, label, run.seed, run.steps[-1], final, average, solved, curve))
+    return pd.DataFrame(rows, columns=["world", "label", "seed", "steps", "final", "average", "solved", "curve"])

@@ -1,32 +1,37 @@
-"""`dgvf reproduce`: trains what an experiment needs and has no record of, adds the records, and draws the figure.
+"""`dgvf reproduce` and `dgvf sweep`: train what has no record yet, add the records, print a summary, draw the figure.
 
 settings -> run folders -> records -> figure and verdicts
 """
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import itertools
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, final
+from typing import Annotated, Any, final
 
 import numpy as np
 import pandas as pd
 import tyro
 from rich.console import Console
 
-from dgvf_agents.execution.devices import check_device_name
-from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL
-from dgvf_agents.experiments.figures import draw_experiment, tables_of
-from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records
+from dgvf_agents.core.argument_checks import check_counts
+from dgvf_agents.execution.devices import check_device_name, device_named
+from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best_setting
+from dgvf_agents.experiments.figures import draw_runs
+from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, tables_of
 from dgvf_agents.experiments.runs import Cell, setting_fields
-from dgvf_agents.experiments.settings import SCALES, ScaleName, Wanted
+from dgvf_agents.experiments.settings import SCALES, Scale, ScaleName, Wanted, setting
 from dgvf_agents.experiments.statistics import AGGREGATES, estimate
-from dgvf_agents.experiments.sweep import SweepView, processes_on, run_sweep
+from dgvf_agents.experiments.sweep import SweepView, run_sweep
 from dgvf_agents.experiments.worlds import EXTERNAL, GAME_ORDER, reference_of, world_of_game
-from dgvf_agents.options import ExperimentName
-from dgvf_agents.train.config import WORLDS
+from dgvf_agents.options import ExperimentName, Method, World
+from dgvf_agents.storage.files import write_whole
+from dgvf_agents.train.config import WORLDS, TrainConfig
 
 COMMITTED = Path("docs/results/records")
 """Where a checkout has its records."""
@@ -34,20 +39,58 @@ SMOKE_TEST_STEPS = 10_000
 """Runs with fewer environment steps learn nothing: they only show that everything runs."""
 
 
-@final
-@dataclass(frozen=True)
-class Reproduction:
-    """Train the runs of an experiment that have no record yet, add their records, and draw its figure."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Which runs, how long and where."""
 
-    experiment: Annotated[ExperimentName, tyro.conf.Positional]
-    """Which one."""
     scale: ScaleName = "full"
     """`full` as declared, `small` a quarter of the steps and 2 seeds, `demo` minutes on the smallest world, `tiny` a
     smoke test."""
     seeds: int | None = None
-    """Seeds per setting; the experiment's and the scale's if `None`."""
+    """Seeds per setting; the experiment's and the scale's if `None`, and 3 of a sweep."""
     steps: int | None = None
     """Environment steps of every run; the setting's and the scale's if `None`."""
+    jobs: int | None = None
+    """Parallel processes, one thread each; if `None`, as many as there are cores, and one on a GPU that `device`
+    names. Runs that are faster at once share one."""
+    device: str | None = None
+    """`cpu`, `cuda`, or `auto` for CUDA if available; the presets' if `None`. On a GPU, all networks of the
+    gridworlds train in populations."""
+    out: Path | None = None
+    """Folder of the run folders, from which unfinished runs continue; runs/SCALE if `None`, runs/sweep of a sweep."""
+
+    def __post_init__(self) -> None:
+        given = {name: getattr(self, name) for name in ("seeds", "steps", "jobs")}
+        check_counts(**{name: value for name, value in given.items() if value is not None})
+        if self.device is not None:
+            check_device_name(self.device)
+
+    @property
+    def processes(self) -> int:
+        """Number of parallel processes."""
+        on_gpu = self.device is not None and device_named(self.device).type == "cuda"
+        return self.jobs or (1 if on_gpu else os.cpu_count() or 1)
+
+    @property
+    def runs_folder(self) -> Path:
+        """Folder of the run folders."""
+        return self.out or Path("runs") / self.scale
+
+    @property
+    def changes(self) -> Scale:
+        """Those to every configuration."""
+        names = ("steps", "seeds", "actors", "address")
+        given = {name: value for name in names if (value := getattr(self, name, None)) is not None}
+        return dataclasses.replace(SCALES[self.scale], **given)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reproduction(Options):
+    """Train the runs of an experiment that have no record yet, add their records, and draw its figure."""
+
+    experiment: Annotated[ExperimentName, tyro.conf.Positional]
+    """Which one."""
     worlds: tuple[str, ...] | None = None
     """Worlds, tasks of `own-tasks` as CartPole-v1, or games of `joint` as minatar/asterix; if `None`, the declared ones
     that are installed. Not on Atari."""
@@ -61,14 +104,6 @@ class Reproduction:
     """Distributed actors of every run, IMPALA only; see `dgvf train impala`."""
     address: str | None = None
     """Address of the Ray cluster that actors join, or `auto`; a Ray on this machine if `None`."""
-    jobs: int | None = None
-    """Parallel processes, one thread each; if `None`, as many as there are cores, and one on a GPU that `device`
-    names. Runs that are faster at once share one."""
-    device: str | None = None
-    """`cpu`, `cuda`, or `auto` for CUDA if available; the presets' if `None`. On a GPU, all networks of the
-    gridworlds train in populations."""
-    out: Path | None = None
-    """Folder of the run folders, from which unfinished runs continue; runs/SCALE if `None`."""
     records: Path | None = None
     """Folder of the records and the figure; if `None`, docs/results/records in a checkout at full scale, otherwise
     OUT/records."""
@@ -78,12 +113,10 @@ class Reproduction:
     """Whether runs without a record are trained."""
 
     def __post_init__(self) -> None:
-        if self.device is not None:
-            check_device_name(self.device)
+        super().__post_init__()
         on_atari, declared = self.experiment == "atari", EXPERIMENTS[self.experiment].worlds
         known = WORLDS if set(declared) <= set(WORLDS) else declared
         for failed, message in (
-            (self.jobs is not None and self.jobs < 1, f"jobs must be >= 1, got {self.jobs!r}"),
             (
                 bool(self.game) + (self.games is not None) != on_atari,
                 "game must name a game for atari alone, as --game Breakout, or --games must be given in its place, "
@@ -102,11 +135,6 @@ class Reproduction:
         ):
             if failed:
                 raise ValueError(message)
-
-    @property
-    def processes(self) -> int:
-        """Number of parallel processes."""
-        return processes_on(self.device, self.jobs)
 
     @property
     def all_worlds(self) -> tuple[str, ...]:
@@ -129,11 +157,6 @@ class Reproduction:
         return tuple(dict.fromkeys(found))
 
     @property
-    def runs_folder(self) -> Path:
-        """Folder of the run folders."""
-        return self.out or Path("runs") / self.scale
-
-    @property
     def records_folder(self) -> Path:
         """Folder of the records."""
         is_declared = self.scale == "full" and self.steps is None and COMMITTED.is_dir()
@@ -143,54 +166,58 @@ class Reproduction:
 def reproduce(reproduction: Reproduction, console: Console | None = None) -> list[Wanted]:
     """Train the runs without a record, add the records of finished ones, print a summary and draw the figure.
 
-    A search adds runs when its trials are finished, so training goes on until nothing more is wanted.
-
     Returns:
         The runs that are still without a record.
 
     Raises:
         ValueError: an option is out of range, or a record or a run folder has another configuration.
+        KeyboardInterrupt: after all runs have written a checkpoint.
     """
-    console = console or Console()
-    experiment, store = EXPERIMENTS[reproduction.experiment], reproduction.records_folder
+    console, store, worlds = console or Console(), reproduction.records_folder, reproduction.all_worlds
     for other in reproduction.merge:
         merge_records(store, other)
-    values = {name: getattr(reproduction, name) for name in ("steps", "seeds", "actors", "address")}
-    given = {name: value for name, value in values.items() if value is not None}
-    scale = dataclasses.replace(SCALES[reproduction.scale], **given)
-    worlds = reproduction.all_worlds
+    missing, table = _train(reproduction, EXPERIMENTS[reproduction.experiment], worlds, store, console)
+    if len(table):
+        print_summary(table, console)
+        picture = draw(reproduction.experiment, store, worlds)
+        console.print(f"The picture is {picture}.", markup=False, highlight=False, soft_wrap=True)
+    return missing
+
+
+def _train(
+    options: Options, experiment: Experiment, worlds: Sequence[str], store: Path, console: Console
+) -> tuple[list[Wanted], pd.DataFrame]:
+    """Train the runs without a record; those that are still without one, and the table of all others but trials.
+
+    A search adds runs when its trials are finished, so training goes on until nothing more is wanted.
+    """
+    scale, run, attempted = options.changes, getattr(options, "run", True), set[Wanted]()
 
     def cell_of(wanted: Wanted) -> Cell:
-        return Cell.of(*wanted, scale, reproduction.runs_folder, reproduction.device)
+        return Cell.of(*wanted, scale, options.runs_folder, options.device)
 
-    attempted: set[Wanted] = set()
     while True:
         records = read_records(store)
         needed = [one for world in worlds for one in experiment.wanted(world, records, scale.seeds)]
-        wanted = _selected(reproduction, needed)
+        wanted = _selected(getattr(options, "settings", ()), needed)
         cells = {one: cell_of(one) for one in wanted}
         _check_records(store, list(cells.values()))
         missing = _unrecorded(wanted, records)
         finished = [cells[one] for one in missing if cells[one].is_finished]
         collect(store, finished)
         left = [one for one in missing if not (cells[one].is_finished or one in attempted)]
-        if not (finished or (left and reproduction.run)):
+        if not (finished or (left and run)):
             break
         attempted.update(left)
         sources = [cell_of(Wanted(one.setting.source, one.seed)) for one in left if one.setting.source is not None]
         for part in (sources, [cells[one] for one in left]):
-            if reproduction.run and part:
+            if run and part:
                 with SweepView(console) as view:
-                    run_sweep(part, reproduction.processes, view, lambda done: collect(store, done))
+                    run_sweep(part, options.processes, view, lambda done: collect(store, done))
     if missing:
         text = f"{len(missing)} of {len(wanted)} runs have no record, the first is {missing[0].setting.folder_name}"
         console.print(f"{text} seed {missing[0].seed}", markup=False, highlight=False, soft_wrap=True)
-    settings = [one.setting for one in wanted if one.setting.label != TRIAL]
-    if len(table := tables_of(settings, records)):
-        print_summary(table, console)
-        picture = draw(reproduction.experiment, store, worlds)
-        console.print(f"The picture is {picture}.", markup=False, highlight=False, soft_wrap=True)
-    return missing
+    return missing, tables_of([one.setting for one in wanted if one.setting.label != TRIAL], records)
 
 
 def draw(name: str, store: Path, worlds: Sequence[str] = ()) -> Path:
@@ -209,7 +236,7 @@ def draw(name: str, store: Path, worlds: Sequence[str] = ()) -> Path:
     table = tables_of([one for world in worlds or usual for one in experiment.compared(world, records)], records)
     if table.empty:
         raise ValueError(f"results must be a folder with records of {name}, got {store}")
-    draw_experiment(experiment, table, picture)
+    draw_runs(table, picture, experiment.figure)
     return picture
 
 
@@ -246,9 +273,8 @@ def print_table(table: pd.DataFrame, console: Console) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _selected(reproduction: Reproduction, wanted: Sequence[Wanted]) -> list[Wanted]:
-    """The runs of settings that the command names, or all."""
-    names = reproduction.settings
+def _selected(names: Sequence[str], wanted: Sequence[Wanted]) -> list[Wanted]:
+    """The runs of settings with these names, or all."""
     known = {one.setting.label: one.setting.label.split(":")[0] for one in wanted}
     if unknown := [name for name in names if name not in {*known, *known.values()}]:
         raise ValueError(f"settings must be among {', '.join(known)}, got {', '.join(unknown)}")
@@ -270,3 +296,109 @@ def _check_records(store: Path, cells: Sequence[Cell]) -> None:
         if differing := [field for field in fields if field in recorded and fields[field] != recorded[field]]:
             told = ", ".join(f"{field} ({recorded[field]!r}, not {fields[field]!r})" for field in differing)
             raise ValueError(f"{name} must have the configuration of its records in {store}, got another {told}")
+
+
+# --- sweeps -----------------------------------------------------------------------------------------------------------
+
+MAX_CURVES = 8
+"""Settings in the picture: the best ones."""
+_OTHERS = ("env", "seed", "steps", "task", "atari", "device")
+"""Fields of `TrainConfig` that other options decide."""
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Grid(Options):
+    """Train a method with every combination of settings, or what is left of it; write a table and a picture."""
+
+    world: Annotated[World, tyro.conf.Positional]
+    """The world."""
+    method: Annotated[Method, tyro.conf.Positional]
+    """The method, whose preset is varied."""
+    vary: tuple[str, ...] = ()
+    """Fields of the configuration and their values, as learning-rate=1e-4,3e-4 ent-coef=0.01,0.03; all combinations
+    are run."""
+    first_seed: int = 0
+    """The lowest seed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.first_seed < 0:
+            raise ValueError(f"first_seed must be >= 0, got {self.first_seed!r}")
+        names = [name for name, _ in map(varied_field, self.vary)]
+        if len(set(names)) < len(names):
+            raise ValueError(f"vary must name every field once, got {' '.join(self.vary)}")
+
+    @property
+    def experiment(self) -> Experiment:
+        """All combinations.
+
+        Raises:
+            ValueError: a value is out of the range of its field.
+        """
+        fields = [[(name, value) for value in values] for name, values in map(varied_field, self.vary)]
+        settings = [setting(self.world, self.method, **dict(chosen)) for chosen in itertools.product(*fields)]
+        return Experiment("sweep", self.method, lambda world: settings, (self.world,), 3, self.first_seed)
+
+    @property
+    def runs_folder(self) -> Path:
+        return self.out or Path("runs/sweep")
+
+    @property
+    def results(self) -> Path:
+        """Folder of table and picture, another one for another world, method or choice of fields."""
+        names = [name for name, _ in map(varied_field, self.vary)]
+        return self.runs_folder / "results" / "-".join([self.world, self.method, *names])
+
+
+def varied_field(given: str) -> tuple[str, list[Any]]:
+    """A field of `TrainConfig` and its values, from `FIELD=VALUE,VALUE`.
+
+    Raises:
+        ValueError: there is no such field or no value, or another option decides the field.
+    """
+    name, _, values = given.partition("=")
+    name, allowed = name.replace("-", "_"), [field.name for field in dataclasses.fields(TrainConfig)]
+    if name not in allowed or name in _OTHERS:
+        known = ", ".join(other for other in allowed if other not in _OTHERS)
+        raise ValueError(f"vary must name fields among {known}, got {given!r}")
+    if not values or not all(values.split(",")):
+        raise ValueError(f"vary must give values, as {name}=VALUE,VALUE, got {given!r}")
+    found = [_value(text) for text in values.split(",")]
+    if any(value in found[:i] for i, value in enumerate(found)):
+        raise ValueError(f"vary must give every value once, got {given!r}")
+    return name, found
+
+
+def _value(text: str) -> Any:
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:
+    """Train unfinished runs; write the table and the picture when all are finished.
+
+    Returns:
+        The runs that are still unfinished.
+
+    Raises:
+        ValueError: a setting is out of range, or a run's folder holds another configuration.
+        KeyboardInterrupt: after all runs have written a checkpoint.
+    """
+    console, experiment, folder = console or Console(), grid.experiment, grid.results
+    missing, table = _train(grid, experiment, experiment.worlds, grid.runs_folder / "records", console)
+    if missing:
+        return missing
+    folder.mkdir(parents=True, exist_ok=True)
+    text = table.drop(columns="curve").to_csv(index=False, lineterminator="\n")
+    write_whole(folder / "runs.csv", text.encode())
+    means = table.groupby("label", sort=False)[["final", "average"]].mean()
+    best = means["final"].sort_values(ascending=False, kind="stable").index[:MAX_CURVES]
+    several = f": the best {MAX_CURVES} of {len(means)} settings" if len(means) > MAX_CURVES else ""
+    draw_runs(table[table["label"].isin(best)], folder / "sweep.png", title=f"{grid.method}{several}")
+    print_summary(table, console)
+    console.print(f"best: {best_setting(means)}", markup=False, highlight=False)
+    console.print(f"Table and picture are in {folder}.", markup=False, highlight=False, soft_wrap=True)
+    return []

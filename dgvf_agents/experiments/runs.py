@@ -12,21 +12,20 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, final
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
 from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
-from dgvf_agents.storage.files import contents_of, replacing
+from dgvf_agents.storage.files import contents_of, write_whole
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import import_named, training_environments
 from dgvf_agents.train.folder import STEPS, Origin, ProgressLog, RunFolder, record_origin
@@ -48,9 +47,6 @@ the policy lag, but may change when a run is resumed."""
 
 REFERENCE = "sb3-a2c"
 """`TrainConfig.task` of Stable-Baselines3's A2C."""
-
-LOCK_SECONDS = 10.0
-"""How long to wait for another process to leave a cell: enough for a killed sweep's processes to notice its end."""
 
 POINTS = 50
 """Of the curve of training returns, where there are no evaluations: the last five are the last tenth of training."""
@@ -95,8 +91,8 @@ class Cell:
         """The mark of a finished run."""
         return self.folder / "finished.json"
 
-    def beside(self, ending: Literal["lock", "log", "spent"]) -> Path:
-        """A file beside the folder: held while the cell is trained, output of its process, or its processor time.
+    def beside(self, ending: Literal["log", "spent"]) -> Path:
+        """A file beside the folder: output of its process, or its processor time.
 
         Raises:
             ValueError: it is a link, whose target would be written to.
@@ -177,7 +173,7 @@ def progress(folder: Path) -> tuple[int, float | None]:
     return (int(latest[0]), latest[-1] if len(latest) > 1 else None) if latest else (0, None)
 
 
-def run_cells(cells: Sequence[Cell], lock_seconds: float = LOCK_SECONDS) -> None:
+def run_cells(cells: Sequence[Cell]) -> None:
     """Train cells in this process, several at once as a population, and mark them as finished.
 
     A finished run is left as it is, an unfinished one continues from its checkpoint. The reason why a cell of several
@@ -185,42 +181,46 @@ def run_cells(cells: Sequence[Cell], lock_seconds: float = LOCK_SECONDS) -> None
 
     Args:
         cells: several fit into one population.
-        lock_seconds: how long to wait for another process that trains a cell.
 
     Raises:
-        TimeoutError: there is one cell, and another process is still training it after `lock_seconds`.
-        ValueError: there is one cell, and its folder holds a run of another configuration.
+        ValueError: there is one cell, and another process is training it, or its folder holds a run of another
+            configuration.
     """
-    with ExitStack() as stack:
-        left: list[Cell] = []
-        for cell in cells:
-            cell.folder.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(FileLock(cell.beside("lock"), timeout=lock_seconds))
-                found = cell.found_config()
-            except (ValueError, Timeout) as error:
-                if len(cells) == 1:
-                    raise
-                cell.log_failure(error)
-                continue
-            if found is not None:
-                where: dict[str, Any] = {"actors": cell.config.actors, "address": cell.config.address}
-                cell = dataclasses.replace(cell, config=dataclasses.replace(found, **where))
-            if found is None or not cell.mark.is_file():
-                left.append(cell)
-        if left:
-            _train(left, alone=len(cells) == 1)
+    left: list[Cell] = []
+    for cell in cells:
+        cell.folder.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            found = cell.found_config()
+        except ValueError as error:
+            if len(cells) == 1:
+                raise
+            cell.log_failure(error)
+            continue
+        if found is not None:
+            where: dict[str, Any] = {"actors": cell.config.actors, "address": cell.config.address}
+            cell = dataclasses.replace(cell, config=dataclasses.replace(found, **where))
+        if found is None or not cell.mark.is_file():
+            left.append(cell)
+    if left:
+        _train(left, alone=len(cells) == 1)
 
 
 def _train(cells: Sequence[Cell], alone: bool) -> None:
+    """Train cells. A file beside each has its share of the processor time for the process that resumes it."""
     failures: list[Exception | None] = [None] * len(cells)
-    with _counting(cells) as share:
+    start, files = sum(os.times()[:4]), [cell.beside("spent") for cell in cells]
+    earlier = sum(float(file.read_text()) for file in files if file.exists())
+    try:
         if not alone:
             failures = train_population([cell.config for cell in cells], [cell.folder for cell in cells])
         elif cells[0].config.task == REFERENCE:
             train_reference(cells[0].config, cells[0].folder)
         else:
             train(cells[0].config, cells[0].folder, show_progress=False, resume=True)
+    finally:
+        share = (sum(os.times()[:4]) - start + earlier) / len(cells)
+        for file in files:
+            write_whole(file, f"{share:.1f}\n".encode())
     for cell, failure in zip(cells, failures, strict=True):
         if failure is not None:
             cell.log_failure(failure)
@@ -231,34 +231,9 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
             "code": origin.code,
             "processor": " + ".join([*names, *filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])]),
             "versions": origin.versions,
-            "core_seconds": share(),
+            "core_seconds": share,
         }
-        with replacing(cell.mark) as unfinished:
-            unfinished.write_text(json.dumps(mark, indent=1) + "\n")
-
-
-@contextmanager
-def _counting(cells: Sequence[Cell]) -> Iterator[Callable[[], float]]:
-    """Count the processor time of a process, with its children that have ended; yields what gives a run's share.
-
-    A file beside each unfinished run keeps its share for the process that resumes it.
-    """
-    files = [cell.beside("spent") for cell in cells]
-    earlier, start = 0.0, sum(os.times()[:4])
-    for file in files:
-        if file.exists():
-            with contents_of(file, 1 << 10) as contents:
-                earlier += float(contents)
-
-    def share() -> float:
-        return (sum(os.times()[:4]) - start + earlier) / len(cells)
-
-    try:
-        yield share
-    finally:
-        for file in files:
-            with replacing(file) as unfinished:
-                unfinished.write_text(f"{share():.1f}\n")
+        write_whole(cell.mark, f"{json.dumps(mark, indent=1)}\n".encode())
 
 
 def train_reference(config: TrainConfig, path: Path) -> A2C:
@@ -272,14 +247,15 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
     folder.check_links()
     path.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(config.threads)
-    folder.write_config(config)
-    record_origin(folder, config.device, 0)
-    model = A2C(config.policy, training_environments(config), seed=config.seed, device=config.device)
-    model.set_logger(Logger(str(path), [ProgressLog(folder.progress_file)]))
-    batch = model.n_steps * model.n_envs
-    model.learn(config.steps, log_interval=max(1, round(config.log_every / batch)))
-    model.logger.close()
-    model.save(path / "model.zip")
+    with FileLock(folder.lock_file, timeout=0):
+        folder.write_config(config)
+        record_origin(folder, config.device, 0)
+        model = A2C(config.policy, training_environments(config), seed=config.seed, device=config.device)
+        model.set_logger(Logger(str(path), [ProgressLog(folder.progress_file)]))
+        batch = model.n_steps * model.n_envs
+        model.learn(config.steps, log_interval=max(1, round(config.log_every / batch)))
+        model.logger.close()
+        model.save(path / "model.zip")
     return model
 
 

@@ -65,11 +65,6 @@ class Scale:
     tiny: bool = False
     """Whether episodes are short and nothing is compiled."""
 
-    def __post_init__(self) -> None:
-        for name in ("steps", "seeds"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value!r}")
-
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps

@@ -21,7 +21,6 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import wait
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any, final
 
@@ -47,9 +46,7 @@ class SweepView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._steps: dict[Cell, int] = {}
-        self._running: dict[Cell, TaskID] = {}
-        self._total = self._ended = 0
+        self._tasks: dict[Cell, TaskID] = {}
         # Speed counts from a cell's first new row, since compilation comes before.
         self._progress = Progress(
             *(TextColumn("{task.description}"), BarColumn(16), TaskProgressColumn()),
@@ -73,30 +70,32 @@ class SweepView:
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep starts; the cells that are not waiting are finished."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
-        self._steps = {cell: progress(cell.folder)[0] for cell in waiting}
-        total, done = sum(cell.config.steps for cell in waiting), sum(self._steps.values())
-        self._all = self._progress.add_task("all", total=total, completed=done, speed="–", value="–")
+        done = {cell: progress(cell.folder)[0] for cell in waiting}
+        shown: dict[str, Any] = {"speed": "–", "value": "–"}
+        total = sum(cell.config.steps for cell in waiting)
+        self._all = self._progress.add_task("all", total=total, completed=sum(done.values()), **shown)
+        for cell, steps in done.items():
+            shown |= {"total": cell.config.steps, "completed": steps, "start": False, "visible": False}
+            self._tasks[cell] = self._progress.add_task(cell.name, **shown)
         if self._ended:
             self._console.print(f"{self._ended} of {self._total} cells are finished already")
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
-        steps = self._steps[cell]
-        self._running[cell] = self._progress.add_task(
-            cell.name, total=cell.config.steps, completed=steps, speed="–", value="–"
-        )
+        self._progress.start_task(self._tasks[cell])
+        self._progress.update(self._tasks[cell], visible=True)
         if not self._console.is_terminal:  # no table is shown
             self._console.print(f"{cell.name} starts", markup=False, highlight=False, soft_wrap=True)
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell's process has ended; `failure` is the reason if it failed."""
-        task = self._running.pop(cell)
-        elapsed = next(one.elapsed for one in self._progress.tasks if one.id == task) or 0.0
-        self._progress.remove_task(task)
+        task = self._progress.tasks[self._tasks[cell]]
+        self._progress.update(task.id, completed=cell.config.steps, visible=False)
         self._ended += 1
-        self._steps[cell] = cell.config.steps
-        outcome = f"finished in {timedelta(seconds=round(elapsed))}" if failure is None else f"FAILED: {failure}"
+        outcome = (
+            f"finished in {timedelta(seconds=round(task.elapsed or 0))}" if failure is None else f"FAILED: {failure}"
+        )
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -108,16 +107,18 @@ class SweepView:
         """Redraw, if there is a terminal."""
         if not self._console.is_terminal:
             return
-        for cell, task in self._running.items():
-            self._steps[cell], value = progress(cell.folder)
-            self._show(task, self._steps[cell], "–" if value is None else f"{value:.2f}")
-        self._show(self._all, sum(self._steps.values()), "–")
+        tasks = {cell: self._progress.tasks[task] for cell, task in self._tasks.items()}
+        for cell, task in tasks.items():
+            if task.visible:
+                steps, value = progress(cell.folder)
+                self._show(task.id, steps, "–" if value is None else f"{value:.2f}")
+        self._show(self._all, sum(int(task.completed) for task in tasks.values()), "–")
         self._progress.update(self._all, description=f"{self._ended} of {self._total} cells")
         self._progress.refresh()
 
     def _show(self, task: TaskID, steps: int, value: str) -> None:
         self._progress.update(task, completed=steps, value=value)
-        speed = next(one.speed for one in self._progress.tasks if one.id == task)
+        speed = self._progress.tasks[task].speed
         self._progress.update(task, speed="–" if speed is None else f"{speed:,.0f}")
 
 
@@ -136,21 +137,21 @@ def run_sweep(
         finished: called with the cells that a process has just finished.
 
     Raises:
-        ValueError: `jobs` < 1, or a cell's folder holds a run of another configuration.
+        ValueError: a cell's folder holds a run of another configuration.
         KeyboardInterrupt: after all processes have written a checkpoint and stopped.
     """
-    if jobs < 1:
-        raise ValueError(f"jobs must be >= 1, got {jobs!r}")
     cells = list({cell.folder: cell for cell in cells}.values())
     unfinished = [cell for cell in cells if not cell.is_finished]
     view.begin(cells, unfinished)
-    context, waiting = _context(), groups_of(unfinished, jobs)
+    context, waiting = multiprocessing.get_context("forkserver"), groups_of(unfinished, jobs)
+    context.set_forkserver_preload([_PRELOADED])  # processes fork from one that has imported everything and run nothing
     running: dict[tuple[Cell, ...], BaseProcess] = {}
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 group = waiting.pop(0)
-                running[group] = _start(context, group)
+                running[group] = context.Process(target=cell_process, args=(group,))
+                running[group].start()
                 for cell in group:
                     view.started(cell)
             wait([process.sentinel for process in running.values()], POLL_SECONDS)
@@ -159,7 +160,7 @@ def run_sweep(
                 process.join()
                 finished([cell for cell in group if cell.is_finished])
                 for cell in group:
-                    view.ended(cell, _failure(cell, process, log_of=group[0]))
+                    view.ended(cell, _failure(cell, process.exitcode, log_of=group[0]))
             view.refresh()
     except BaseException:
         view.stopping(sum(map(len, running)))
@@ -167,39 +168,21 @@ def run_sweep(
         raise
 
 
-def _context() -> SpawnContext | ForkServerContext:
-    """New processes fork from one that has imported everything and run nothing."""
-    if "forkserver" not in multiprocessing.get_all_start_methods():
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([_PRELOADED])
-    return context
-
-
-def _start(context: SpawnContext | ForkServerContext, group: Sequence[Cell]) -> BaseProcess:
-    process = context.Process(target=cell_process, args=(group,))
-    process.start()
-    return process
-
-
-def _failure(cell: Cell, process: BaseProcess, log_of: Cell) -> str | None:
+def _failure(cell: Cell, code: int | None, log_of: Cell) -> str | None:
     """Why a cell did not finish: the last line of its output, or how it ended.
 
     Args:
         cell: the cell.
-        process: that trained it, and has ended.
+        code: of the process that trained it.
         log_of: the cell whose log file has the output of a process that failed as a whole.
     """
-    process.join()
-    code = process.exitcode
     if code == 0 and cell.is_finished:
         return None
     if code is not None and code < 0:
         return f"killed by {signal.Signals(-code).name}"
     log = (log_of if code else cell).beside("log")
-    output = log.read_text(errors="replace") if log.is_file() else ""
-    lines = [line.strip() for line in output.split("\n") if line.strip()]
-    return lines[-1] if lines else f"ended with status {code}"
+    lines = log.read_text(errors="replace").split("\n") if log.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip()), f"ended with status {code}")
 
 
 def _stop(processes: Sequence[BaseProcess]) -> None:
@@ -216,40 +199,18 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
             process.join(max(0.0, end - time.monotonic()))
     finally:
         for process in processes:
-            _kill(process)
-
-
-def _kill(process: BaseProcess) -> None:
-    """With its compilers."""
-    assert process.pid is not None
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:  # it has ended, or is not yet a group of its own
-        process.kill()
-    process.join()
+            assert process.pid is not None
+            try:
+                os.killpg(process.pid, signal.SIGKILL)  # with its compilers
+            except ProcessLookupError:  # it has ended, or is not yet a group of its own
+                process.kill()
+            process.join()
 
 
 MAX_MEMBERS = 10
 """Of a population on the CPU. More hardly gain, and make all of them wait for the slowest part of a sweep."""
 MAX_MEMBERS_ON_GPU = 32
 """Of one on a GPU, where members of the widest network take half a gigabyte each."""
-
-_POLICIES = ("PaperMlpPolicy", "MlpPolicy")
-"""Policies whose networks are small."""
-_WORLDS = ("PuddleWorld", "CollectObjects")
-"""Beginnings of the environment ids of `dgvf_envs`."""
-
-
-def processes_on(device: str | None, jobs: int | None) -> int:
-    """Number of parallel processes.
-
-    Args:
-        device: that all runs are on; `None` for their presets'.
-        jobs: the wanted number; if `None`, as many as there are cores, and one on a GPU.
-    """
-    if jobs is not None:
-        return jobs
-    return 1 if device is not None and device_named(device).type == "cuda" else os.cpu_count() or 1
 
 
 def groups_of(cells: Sequence[Cell], jobs: int) -> list[tuple[Cell, ...]]:
@@ -279,9 +240,9 @@ def _kind(cell: Cell) -> Any:
 
 def _gains(config: TrainConfig) -> bool:
     """Whether the run is faster in a population."""
-    ours = config.env.startswith(_WORLDS) and config.env_wrapper is None and config.algorithm == "a2c"
-    fast = config.policy in _POLICIES or _on_gpu(config)
-    return ours and fast and config.compile is not False and config.task != REFERENCE
+    ours = config.env.startswith(("PuddleWorld", "CollectObjects")) and config.env_wrapper is None
+    fast = config.policy in ("PaperMlpPolicy", "MlpPolicy") or _on_gpu(config)
+    return ours and fast and config.compile is not False and config.task != REFERENCE and config.algorithm == "a2c"
 
 
 def _on_gpu(config: TrainConfig) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, Literal, final
 from dgvf_agents.options import World
 from dgvf_agents.train.config import WORLDS, TrainConfig, own_config, preset
 from dgvf_agents.train.environments import REFERENCE_RETURNS
-from dgvf_envs.atari import GAMES, PAPER
+from dgvf_envs.atari import GAMES
 from dgvf_envs.atari.games import title_of
 
 OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
@@ -141,8 +141,6 @@ class WorldReference:
     """Final return from which on a seed counts as solved; `None`: no threshold."""
     logarithmic: bool = False
     """Whether pictures have a logarithmic scale."""
-    frames_per_step: int | None = None
-    """Frames per step on Atari; `None` elsewhere."""
 
     def normalized(self, value: float) -> float:
         """0 at the random policy's return, 1 at the optimal one; NaN if one is unknown."""
@@ -208,4 +206,4 @@ def reference_of(world: str) -> WorldReference:
     scores = GAMES.get(game)
     human, random = (None, None) if scores is None else (scores.human, scores.random)
     solved = _PONG_LEARNED if game == "Pong" else None
-    return WorldReference(game, human, random, solved, frames_per_step=PAPER.frame_skip)
+    return WorldReference(game, human, random, solved)

@@ -12,8 +12,14 @@ import pytest
 
 from dgvf_agents.experiments.catalog import COEFFICIENTS, EXPERIMENTS, FIRST_SEED, SEARCHED_GAMES, TRIAL_SEED, Search
 from dgvf_agents.experiments.claims import CLAIMS, Claim, Finding, Verdict, findings
-from dgvf_agents.experiments.figures import tables_of
-from dgvf_agents.experiments.records import Record, add_records, merge_records, read_configs, read_records
+from dgvf_agents.experiments.records import (
+    Record,
+    add_records,
+    merge_records,
+    read_configs,
+    read_records,
+    tables_of,
+)
 from dgvf_agents.experiments.worlds import MINATAR, reference_of
 
 NONE = read_records(Path("/nowhere"))

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from dgvf_agents.experiments import figures
-from dgvf_agents.experiments.catalog import EXPERIMENTS
-from dgvf_agents.experiments.figures import draw_experiment, tables_of
+from dgvf_agents.experiments.figures import draw_runs
+from dgvf_agents.experiments.records import tables_of
 from dgvf_agents.experiments.settings import setting
 
 Returns = Mapping[str, Sequence[float]]
@@ -38,10 +38,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
     return found
 
 
-def draw(name: str, worlds: Mapping[str, Returns]) -> None:
-    draw_experiment(EXPERIMENTS[name], table(worlds), Path("a.png"))
-
-
 def lines(figure: Figure, panel: int = 0) -> dict[str, np.ndarray]:
     """The y values of labelled lines."""
     return {
@@ -62,7 +58,8 @@ def test_a_run_has_final_and_average_return_and_is_solved_at_the_level() -> None
 
 def test_the_center_is_a_seed_where_returns_are_logarithmic(drawn: list[Figure]) -> None:
     seeds = [-40.0, -42.0, -44.0, -5000.0]
-    draw("figure-2", {"puddle-world": {"discovered": seeds}, "collect-objects": {"discovered": [1.0, 2.0, 2.0, 7.0]}})
+    worlds = {"puddle-world": {"discovered": seeds}, "collect-objects": {"discovered": [1.0, 2.0, 2.0, 7.0]}}
+    draw_runs(table(worlds), Path("a.png"))
     assert lines(drawn[0])["Discovered GVFs"][-1] in (-42.0, -44.0)
     assert lines(drawn[0], 1)["Discovered GVFs"][-1] == 3.0
 
@@ -70,6 +67,6 @@ def test_the_center_is_a_seed_where_returns_are_logarithmic(drawn: list[Figure])
 def test_equal_records_give_equal_files(tmp_path: Path) -> None:
     found = table({"collect-objects": {"discovered": [1.0, 2.0]}})
     for name in ("a.png", "b.png"):
-        draw_experiment(EXPERIMENTS["figure-2"], found, tmp_path / name)
+        draw_runs(found, tmp_path / name)
     for ending in (".png", ".pdf"):
         assert (tmp_path / f"a{ending}").read_bytes() == (tmp_path / f"b{ending}").read_bytes()

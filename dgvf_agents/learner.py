@@ -31,7 +31,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.memory import free_bytes
-from dgvf_agents.execution.packing import KEY, clip_meta_gradient
+from dgvf_agents.execution.packing import KEY, Packing, clip_meta_gradient
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.options import Horizon, Objective, Storage, StorageChoice
 
@@ -287,6 +287,25 @@ class Learner(ABC):
         self._state, self.metrics, self.meta_loss = current, metrics, meta_loss
 
 
+def meta_step(
+    optimizer: MetaOptimizer[Params], gradient: Params, learning_rate: float, settings: MetaSettings, packing: Packing
+) -> bool:
+    """η ← η - α Adam(gradient) with one learner's settings; returns whether the step was taken.
+
+    Args:
+        optimizer: holds packed η.
+        gradient: the meta-gradient, packed.
+        learning_rate: α.
+        settings: of the learner.
+        packing: how η is packed.
+    """
+    norm, discount_norm = settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm
+    separately = None
+    if discount_norm is not None:
+        separately = partial(clip_meta_gradient, eta=packing, max_norm=norm, max_discount_norm=discount_norm)
+    return optimizer.step(gradient, learning_rate, max_norm=norm, skip_norm=settings.meta_skip_norm, clip=separately)
+
+
 class SingleLearner(Learner, ABC):
     """One learner, whose state has names: learns θ from rollouts, and η if questions are discovered."""
 
@@ -317,17 +336,10 @@ class SingleLearner(Learner, ABC):
         self._meta_optimizer = MetaOptimizer(packed.eta.pack(eta), epsilon=meta_epsilon)
 
     def _meta_update(self, gradient: Params, learning_rate: float) -> None:
-        settings, packing = self.settings, self._functions.packed.eta
-        norm, discount_norm = settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm
         averaging = self._functions.rule.averaging
         if averaging is not None:
             gradient = dict(zip(gradient, averaging.means(list(gradient.values())), strict=True))
-        separately = None
-        if discount_norm is not None:
-            separately = partial(clip_meta_gradient, eta=packing, max_norm=norm, max_discount_norm=discount_norm)
-        taken = self._meta_optimizer.step(
-            gradient, learning_rate, max_norm=norm, skip_norm=settings.meta_skip_norm, clip=separately
-        )
+        taken = meta_step(self._meta_optimizer, gradient, learning_rate, self.settings, self._functions.packed.eta)
         self.meta_gradient_norm = self._meta_optimizer.norm
         self.meta_updates += taken
         self.meta_skipped += not taken

@@ -22,7 +22,7 @@ from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
-from dgvf_agents.population.learner import PopulationLearner
+from dgvf_agents.population.population import PopulationLearner
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")

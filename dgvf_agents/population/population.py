@@ -1,4 +1,4 @@
-"""A population of `DGVFA2C`: members that train at once, each as it would alone.
+"""A population of `DGVFA2C`: members that train at once, each as it would alone; Algorithm 1 for all of them.
 
 The members' environments are simulated as one, and their updates run as one function with a leading axis of members,
 so that the overhead of Python and of calling compiled functions is paid once for all. Members differ in seed, learning
@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import numpy as np
 import torch
@@ -20,6 +20,10 @@ from torch import Tensor
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.rollout import bootstrap_positions
 from dgvf_agents.agents.simulation import Simulation, simulated_world
+from dgvf_agents.core.flat import builder, flatten, template
+from dgvf_agents.core.inner_update import InnerState
+from dgvf_agents.core.meta_optimizer import MetaOptimizer
+from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.networks import Act
 from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp
 from dgvf_agents.core.types import Params, Rollout
@@ -27,11 +31,138 @@ from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import upload
 from dgvf_agents.execution.fused import Experience, PopulationSteps
 from dgvf_agents.execution.fused import joined as joined_parts
+from dgvf_agents.execution.packing import KEY
+from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.hyperparameters import differences
-from dgvf_agents.learner import DiscoveryLearner
-from dgvf_agents.population.learner import PopulationLearner, equally_long, member_of
+from dgvf_agents.learner import DiscoveryLearner, Learner, LearnerState, SingleLearner, UnrollState, meta_step
 from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv, joined, split
+
+Tree = TypeVar("Tree")
+
+
+def stacked(trees: Sequence[Tree]) -> Tree:
+    """Equal trees as one; every tensor has a leading axis of members."""
+    leaves = [torch.stack(parts) for parts in zip(*map(flatten, trees), strict=True)]
+    result: Tree = builder(template(trees[0]))(leaves)
+    return result
+
+
+def member_of(tree: Tree, member: int) -> Tree:
+    """The tree of one member, in new tensors."""
+    result: Tree = builder(template(tree))([leaf[member].clone() for leaf in flatten(tree)])
+    return result
+
+
+def stacked_rollouts(rollouts: Sequence[Rollout]) -> dict[str, Any]:
+    """The fields of the members' rollouts, stacked; `bootstrap_index` is filled up to the longest one."""
+    indices = equally_long([rollout.bootstrap_index for rollout in rollouts])
+    filled = [rollout._replace(bootstrap_index=index) for rollout, index in zip(rollouts, indices, strict=True)]
+    return stacked([rollout.given() for rollout in filled])
+
+
+def equally_long(indices: Sequence[Tensor]) -> list[Tensor]:
+    """Each `Rollout.bootstrap_index` `[K]` with the longest K: unused entries repeat the first one."""
+    longest = max(map(len, indices))
+    return [torch.cat([index, index[:1].expand(longest - len(index))]) for index in indices]
+
+
+@final
+class PopulationLearner(Learner):
+    """The learners of P members as one. Every tensor of its state has a leading axis of members."""
+
+    def __init__(self, learners: Sequence[SingleLearner], compilation: Compilation) -> None:
+        """
+        Args:
+            learners: of the members. They agree in shapes, in the number of updates, and in all settings but
+                numbers, learning rates and maximum norms. They are not changed.
+            compilation: which updates run compiled.
+        """
+        first = learners[0]
+        self._packed = first.functions.packed
+        functions = UpdateFunctions(first.functions.rule, first.eta, compilation, _numbers_of(learners))
+        state = stacked([learner.packed_state for learner in learners])
+        super().__init__(functions, state, first.discovers, first.settings, first.updates)
+        states = [learner.get_state() for learner in learners]
+        self._members = [learner.settings for learner in learners]
+        self._optimizers = [MetaOptimizer(learner.packed_eta, epsilon=learner.meta_epsilon) for learner in learners]
+        for optimizer, own in zip(self._optimizers, states, strict=True):
+            optimizer.load_state_dict(own.meta_optimizer or {})
+        self._eta = stacked([optimizer.eta for optimizer in self._optimizers])
+        self._meta_updates = [state.meta_updates for state in states]
+        self._meta_skipped = [state.meta_skipped for state in states]
+        metrics = [None if state.metrics is None else state.metrics._asdict() for state in states]
+        self.metrics: dict[str, Tensor] | None = _stacked_or_none(metrics)
+        self.meta_loss = _stacked_or_none([state.meta_loss for state in states])
+        self.meta_gradient_norm = _stacked_or_none([state.meta_gradient_norm for state in states])
+        if first.discovers and states[0].unroll is not None:
+            self._stored_unroll = self._stacked([state.unroll for state in states if state.unroll is not None])
+            self._rebuild_unroll()
+
+    @property
+    def packed_eta(self) -> Params:
+        return self._eta
+
+    @property
+    def theta(self) -> Params:
+        """Packed θ `[P, n]`."""
+        return self._state.theta
+
+    def _stacked(self, unrolls: Sequence[UnrollState]) -> UnrollState:
+        """The members' unrolls in progress as one."""
+        rates = [torch.stack(own) for own in zip(*(unroll.learning_rates for unroll in unrolls), strict=True)]
+        batches: Any = [stacked_rollouts(own) for own in zip(*(unroll.rollouts for unroll in unrolls), strict=True)]
+        start = stacked([self._packed.packed(unroll.start) for unroll in unrolls])
+        return UnrollState(start, batches, rates, unrolls[0].random_states)
+
+    def _meta_update(self, gradient: Params, learning_rate: Sequence[float]) -> None:
+        for p, (optimizer, own) in enumerate(zip(self._optimizers, self._members, strict=True)):
+            taken = meta_step(optimizer, member_of(gradient, p), learning_rate[p], own, self._packed.eta)
+            self._meta_updates[p] += taken
+            self._meta_skipped[p] += not taken
+        self._eta = stacked([optimizer.eta for optimizer in self._optimizers])
+        self.meta_gradient_norm = stacked([optimizer.norm for optimizer in self._optimizers])
+
+    def state_of(self, member: int) -> LearnerState:
+        """The state of one member's `DiscoveryLearner`, as if it had learned alone."""
+        packed, state, eta = self._packed, self._named(self._state, member), member_of(self._eta, member)
+        return LearnerState(
+            theta=state.theta,
+            statistics=state.optimizer,
+            eta=packed.eta.unpack(eta),
+            meta_optimizer=self._optimizers[member].state_dict(),
+            unroll=self._unroll_of(member),
+            updates=self.updates,
+            meta_updates=self._meta_updates[member],
+            meta_skipped=self._meta_skipped[member],
+            metrics=None if self.metrics is None else InnerMetrics(**member_of(self.metrics, member)),
+            meta_loss=None if self.meta_loss is None else self.meta_loss[member].clone(),
+            meta_gradient_norm=None if self.meta_gradient_norm is None else self.meta_gradient_norm[member].clone(),
+        )
+
+    def _unroll_of(self, member: int) -> UnrollState | None:
+        if self._unroll is None:
+            return None
+        start, batches = self._unroll.history
+        rollouts = [Rollout(**member_of(batch, member)) for batch, _ in batches]
+        rates = [rate[member].clone() for _, rate in batches]
+        return UnrollState(self._named(start, member), rollouts, rates, list(self._random_states))
+
+    def _named(self, state: InnerState, member: int) -> InnerState:
+        own = member_of(state, member)
+        return InnerState(self._packed.theta.unpack(own.theta), self._packed.optimizer.unpack(own.optimizer[KEY]))
+
+
+def _numbers_of(learners: Sequence[SingleLearner]) -> dict[str, Tensor]:
+    """The members' numbers by name, each `[P]`; `None` for all members or for none."""
+    given = [learner.functions.rule.numbers.given() for learner in learners]
+    new = learners[0].packed_state.theta[KEY].new_tensor
+    return {name: new([own[name] for own in given]) for name in given[0]}
+
+
+def _stacked_or_none(trees: Sequence[Tree | None]) -> Tree | None:
+    found = [tree for tree in trees if tree is not None]
+    return stacked(found) if len(found) == len(trees) else None
 
 
 @final

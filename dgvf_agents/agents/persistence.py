@@ -8,7 +8,6 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from copy import deepcopy
-from dataclasses import replace
 from typing import Any, TypeVar, final
 
 import gymnasium as gym
@@ -37,7 +36,7 @@ from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.learner import SingleLearner
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
-from dgvf_agents.storage.model_file import Restoring, StoredModel, model_file, read_model
+from dgvf_agents.storage.model_file import Restoring, StoredModel, model_file, read_model, stable_baselines3_weights
 from dgvf_agents.storage.state import (
     Spaces,
     TrainingState,
@@ -48,8 +47,7 @@ from dgvf_agents.storage.state import (
     training_template,
     with_adam_settings,
 )
-from dgvf_agents.storage.template import Maybe, described, fitted
-from dgvf_agents.storage.values import Vocabulary
+from dgvf_agents.storage.values import Maybe, Vocabulary, described, fitted
 from dgvf_envs.functional.env_state import get_env_state, set_env_state
 
 Model = TypeVar("Model")
@@ -130,7 +128,7 @@ def load_model(
     source: Source = path
     cls: Any = kind
     with naming(source):
-        stored = read_model(source, Restoring(VOCABULARY, NEEDED, SCHEDULED, custom, trusted))
+        stored = read_model(source, Restoring(VOCABULARY, NEEDED, custom, trusted))
         attributes = _checked_attributes(cls, stored, custom, trusted, changes)
     if print_system_info:
         print("== CURRENT SYSTEM INFO ==")
@@ -161,8 +159,10 @@ def load_model(
 def read_parameters(model: Any, source: Source) -> dict[str, Any]:
     """The parameters of a file, as `get_parameters` returns them."""
     with naming(source):
-        stored = read_model(source, Restoring(VOCABULARY), weights_only=True)
-        return _state_dicts(model, _fitted(model, stored))
+        theirs_only = stable_baselines3_weights(source)
+        if theirs_only is not None:
+            return theirs_only
+        return _state_dicts(model, _fitted(model, read_model(source, Restoring(VOCABULARY), weights_only=True)))
 
 
 def copied_model(model: Any, memo: dict[int, Any]) -> Any:
@@ -241,10 +241,8 @@ def _checked_attributes(
     cls: Any, stored: StoredModel, custom: dict[str, Any], trusted: bool, changes: dict[str, Any]
 ) -> dict[str, Any]:
     """The attributes of a model from a file, with those that the file lacks from `custom`."""
-    ours = stored.learner is not None
     saved = saved_names(cls)
-    attributes = {name: value for name, value in stored.attributes.items() if ours or name in saved}
-    attributes |= {name: value for name, value in custom.items() if name in NEEDED}
+    attributes = stored.attributes | {name: value for name, value in custom.items() if name in NEEDED}
     for argument, names in (("custom_objects", custom), ("load()", changes)):
         unknown = sorted(set(names) - saved - set(attributes) - {*_SET_BY_ZOO, *_NOT_SAVED})
         if unknown:
@@ -315,11 +313,8 @@ def _fitted(model: Any, stored: StoredModel) -> StoredModel:
     Raises:
         DamagedFileError: it does not; the message names the part.
     """
-    if stored.learner is None:
-        return stored
     own, spaces = model.learner.get_state(), _spaces(model)
-    return replace(
-        stored,
+    return stored._replace(
         learner=fitted("learner", stored.learner, learner_template(own, spaces)),
         statistics=fitted("statistics", stored.statistics, spaces.statistics),
         training=fitted("training", stored.training, Maybe(training_template(spaces))),
@@ -335,16 +330,13 @@ def _restore(model: Any, stored: StoredModel, changed: set[str], force_reset: bo
         changed: attributes that differ from the file's.
         force_reset: see `load`.
     """
-    if stored.learner is None:
-        model.set_parameters(stored.parameters or {}, exact_match=True, device=model.device)
-    else:
-        with damage_in("learner"):
-            learner: Any = on_device(stored.learner, model.device)
-            model._functions.set_statistics(on_device(stored.statistics, model.device))
-            model.learner.set_state(with_adam_settings(learner, model.learner.get_state()))
-        if changed & set(RULE_SETTINGS):
-            model.learner.restart_unroll()
-        model._sync_policy()
+    with damage_in("learner"):
+        learner = on_device(stored.learner, model.device)
+        model._functions.set_statistics(on_device(stored.statistics, model.device))
+        model.learner.set_state(with_adam_settings(learner, model.learner.get_state()))
+    if changed & set(RULE_SETTINGS):
+        model.learner.restart_unroll()
+    model._sync_policy()
     if model.use_sde:  # before the random number generators are restored, since it draws
         model.policy.reset_noise()
     if stored.training is not None:
@@ -366,10 +358,8 @@ def _spaces(model: Any) -> Spaces:
 
 def _state_dicts(model: Any, stored: StoredModel) -> dict[str, Any]:
     """A file's contents, as `get_parameters` returns them."""
-    if stored.learner is None:
-        return stored.parameters or {}
     own = model.learner.get_state()
-    learner = with_adam_settings(stored.learner, own)  # type: ignore[arg-type]
+    learner = with_adam_settings(stored.learner, own)
     statistics = own.statistics if learner.statistics is None else learner.statistics
     meta = own.meta_optimizer if learner.meta_optimizer is None else learner.meta_optimizer
     return {

@@ -37,6 +37,15 @@ def damage_in(member: str) -> Iterator[None]:
 
 
 @contextmanager
+def naming(source: Source, what: str = "loaded as a model") -> Iterator[None]:
+    """Name the file in errors about its contents."""
+    try:
+        yield
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{source} cannot be {what}: {error}") from error
+
+
+@contextmanager
 def contents_of(path: Path, max_bytes: int) -> Iterator[bytes]:
     """The contents of a file, to be parsed within this context.
 
@@ -44,21 +53,10 @@ def contents_of(path: Path, max_bytes: int) -> Iterator[bytes]:
         DamagedFileError: see `read_regular`, or in place of whatever parsing raises. The message names the file.
         FileNotFoundError: there is no such file.
     """
-    try:
+    with naming(path, "read"):
         contents = read_regular(path, max_bytes)
         with damage_in("its content"):
             yield contents
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{path} cannot be read: {error}") from error
-
-
-@contextmanager
-def naming(source: Source) -> Iterator[None]:
-    """Name the file in errors about its contents."""
-    try:
-        yield
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{source} cannot be loaded as a model: {error}") from error
 
 
 def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:

@@ -14,7 +14,6 @@ that has run code before (CVE-2025-32434).
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import io
 import json
@@ -25,7 +24,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import cloudpickle
 import numpy as np
@@ -38,8 +37,16 @@ from dgvf_agents.core.types import Params
 from dgvf_agents.learner import LearnerState
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, read_regular, write_whole
 from dgvf_agents.storage.state import TrainingState, without_adam_settings
-from dgvf_agents.storage.template import described
-from dgvf_agents.storage.values import CannotEncodeError, Encoder, Vocabulary, check_references, decode, path_of
+from dgvf_agents.storage.values import (
+    CannotEncodeError,
+    Encoder,
+    Vocabulary,
+    check_references,
+    decode,
+    described,
+    fitted,
+    path_of,
+)
 
 FORMAT = 5
 """The version of the layout and of what attributes mean."""
@@ -56,13 +63,14 @@ _HUB_DOCUMENT, _HUB_TENSORS = "config.json", "model.safetensors"
 _COMMENT = b"dgvf sha256 "
 _DIGEST_LENGTH = 64
 _PARTS: dict[str, Any] = {
+    "versions": str,
     "attributes": dict,
     "pickled": dict,
     "learner": dict,
     "statistics": dict,
     "training": dict | None,
 }
-"""Fields of a document, with their JSON types."""
+"""Template of a document."""
 
 
 @final
@@ -254,22 +262,19 @@ def _versions() -> str:
 
 
 @final
-@dataclass(frozen=True)
-class StoredModel:
+class StoredModel(NamedTuple):
     """A file's contents, before they are compared with a model."""
 
     attributes: dict[str, Any]
     """Of the model, by name."""
     versions: str
     """Versions that the model was saved with, for information only."""
-    learner: dict[str, Any] | None = None
-    """Fields of `LearnerState`; `None` in files of Stable-Baselines3."""
-    statistics: Any = None
+    learner: Any
+    """Fields of `LearnerState`."""
+    statistics: Any
     """Running statistics of the encoder, by name."""
-    training: dict[str, Any] | None = None
-    """Fields of `TrainingState`; `None` if the file does not say."""
-    parameters: dict[str, Any] | None = None
-    """State dicts by the name of the object they belong to, in files of Stable-Baselines3."""
+    training: Any
+    """Fields of `TrainingState`; `None` without them."""
 
 
 @final
@@ -281,8 +286,6 @@ class Restoring:
     """The classes that files may name."""
     needed: Collection[str] = ()
     """Attributes that a model cannot be built without."""
-    schedules: Collection[str] = ()
-    """Attributes that have a table of their values in place of a pickled function."""
     custom: dict[str, Any] = field(default_factory=dict)
     """Attributes to take in place of those stored."""
     trusted: bool = False
@@ -290,10 +293,7 @@ class Restoring:
 
 
 def read_model(source: Source, how: Restoring, weights_only: bool = False) -> StoredModel:
-    """Read a file of ours or of Stable-Baselines3's. No code in it is run, unless it is trusted.
-
-    Ours is read without any unpickling. Stable-Baselines3's weights are in PyTorch's format, a pickle, which goes
-    through `torch.load(weights_only=True)`: its unpickler builds tensors and plain containers and refuses all else.
+    """Read a file without any unpickling, unless it is trusted.
 
     Args:
         source: a path, with or without the ending `.zip`; a folder, see `ModelFile.write_folder`; or an open file.
@@ -301,36 +301,53 @@ def read_model(source: Source, how: Restoring, weights_only: bool = False) -> St
         weights_only: whether to leave the attributes out.
 
     Raises:
-        DamagedFileError: the file is neither, or not as it was written.
-        ValueError: it holds an attribute that the model needs and that only pickle can restore.
+        DamagedFileError: the file is not as it was written.
+        ValueError: Stable-Baselines3 wrote it, or it holds an attribute that the model needs and that only pickle can
+            restore.
     """
-    folder = Path(source) if isinstance(source, str | Path) and Path(source).is_dir() else None
-    contents = b"" if folder else read_bytes(source)
-    if not folder and _is_stable_baselines3(contents):
-        attributes, versions = ({}, "") if weights_only else _stable_baselines3_attributes(contents, how)
-        return StoredModel(attributes, versions, parameters=_weights(contents))
-    file = ModelFile.from_folder(folder) if folder else ModelFile.from_bytes(contents)
-    document = file.document
-    for name, kind in _PARTS.items():
-        if name not in document or not isinstance(document[name], kind):
-            raise DamagedFileError(f"{name} must be an object by name in it, got {document.get(name)!r:.40}")
-    decoded = {}
+    if _is_folder(source):
+        file = ModelFile.from_folder(Path(source))  # type: ignore[arg-type]
+    else:
+        contents = read_bytes(source)
+        if _is_stable_baselines3(contents):
+            raise ValueError(
+                f"the file was written by Stable-Baselines3, which pickles all but the weights. {_WEIGHTS_ALONE}"
+            )
+        file = ModelFile.from_bytes(contents)
+    document, decoded = fitted("its document", file.document, _PARTS), {}
     for name in ("learner", "statistics", "training"):
         with damage_in(name):
             decoded[name] = decode(document[name], file.tensors, how.vocabulary)
-    attributes = {} if weights_only else _attributes(file, how)
-    return StoredModel(attributes, str(document.get("versions")), **decoded)
+    return StoredModel({} if weights_only else _attributes(file, how), document["versions"], **decoded)
 
 
 def _attributes(file: ModelFile, how: Restoring) -> dict[str, Any]:
     kinds = file.document["pickled"]
     if set(kinds) != set(file.pickled):
         raise DamagedFileError(f"pickled must be {described(file.pickled)} in it, got {described(kinds)}")
-    attributes = {}
+    attributes: dict[str, Any] = {}
     for name, value in file.document["attributes"].items():
         with damage_in(name):
-            attributes[name] = how.custom[name] if name in how.custom else decode(value, file.tensors, how.vocabulary)
-    return attributes | _unpickled(file.pickled, kinds, attributes, how)
+            attributes[name] = decode(value, file.tensors, how.vocabulary)
+    taken = [name for name in kinds if how.trusted and file.pickled[name]]  # folders for hubs have none
+    left = [name for name in kinds if name not in how.custom and name not in taken]
+    if needed := [name for name in left if name in how.needed and name not in attributes]:
+        raise ValueError(
+            f"the file holds {needed[0]} ({kinds[needed[0]]}) as a pickle, which is not loaded: give it in "
+            f"custom_objects=, for instance custom_objects={{{needed[0]!r}: ...}}; {_ADVICE}. {_WEIGHTS_ALONE}"
+        )
+    if left:
+        instead = {name: f"; {attributes[name]!r:.60} from here on" if name in attributes else "" for name in left}
+        told = ", ".join(f"{name} ({kinds[name]}{instead[name]})" for name in left)
+        warnings.warn(f"not restored from pickles: {told}; custom_objects= can replace it, and {_ADVICE}", stacklevel=5)
+    for name in taken:
+        with damage_in(name):
+            attributes[name] = None if name in how.custom else cloudpickle.loads(file.pickled[name])
+    return attributes | {name: value for name, value in how.custom.items() if name in attributes or name in kinds}
+
+
+def _is_folder(source: Source) -> bool:
+    return isinstance(source, str | Path) and Path(source).is_dir()
 
 
 def _is_stable_baselines3(contents: bytes) -> bool:
@@ -342,23 +359,14 @@ def _is_stable_baselines3(contents: bytes) -> bool:
         return False
 
 
-def _stable_baselines3_attributes(contents: bytes, how: Restoring) -> tuple[dict[str, Any], str]:
-    """The attributes in a file of Stable-Baselines3, and the versions that wrote it."""
-    with damage_in("data"), _expandable(contents) as archive:
-        data = _parsed(archive.read("data"))
-        info = "system_info.txt"
-        versions = archive.read(info).decode() if info in archive.namelist() else "unknown"
-        plain, pickled, kinds = {}, {}, {}
-        for name, value in data.items():
-            if isinstance(value, dict) and ":serialized:" in value:
-                pickled[name], kinds[name] = base64.b64decode(value[":serialized:"]), str(value.get(":type:"))
-            else:
-                plain[name] = value
-    attributes = {name: how.custom.get(name, value) for name, value in plain.items()}
-    return attributes | _unpickled(pickled, kinds, attributes, how), versions
+def stable_baselines3_weights(source: Source) -> dict[str, Any] | None:
+    """State dicts by the name of the object they belong to; `None` if Stable-Baselines3 did not write the file.
 
-
-def _weights(contents: bytes) -> dict[str, Any]:
+    Weights are in PyTorch's format, a pickle, which goes through `torch.load(weights_only=True)`: its unpickler builds
+    tensors and plain containers and refuses all else.
+    """
+    if _is_folder(source) or not _is_stable_baselines3(contents := read_bytes(source)):
+        return None
     with _expandable(contents) as archive:
         names = [name for name in archive.namelist() if name.endswith(".pth") and name != "pytorch_variables.pth"]
         return {name.removesuffix(".pth"): _state_dict(name, archive.read(name)) for name in names}
@@ -384,49 +392,8 @@ def _expandable(contents: bytes) -> Iterator[zipfile.ZipFile]:
         yield archive
 
 
-def _unpickled(
-    pickled: dict[str, bytes], kinds: dict[str, str], known: dict[str, Any], how: Restoring
-) -> dict[str, Any]:
-    """The attributes that only pickle holds, as far as they may be had; says what cannot."""
-    restored, missing = {}, []
-    for name, contents in pickled.items():
-        if name in how.custom:
-            restored[name] = how.custom[name]
-        elif how.trusted:
-            try:
-                restored[name] = cloudpickle.loads(contents)
-            except Exception as error:
-                warnings.warn(f"{name} could not be unpickled: {error!r}; custom_objects= can replace it", stacklevel=6)
-                missing.append(name)
-        else:
-            missing.append(name)
-    needed = [name for name in missing if name in how.needed and name not in known]
-    if needed:
-        raise ValueError(
-            f"the file holds {_described(needed, kinds)} as a pickle, which is not loaded: give it in custom_objects=, "
-            f"for instance custom_objects={{{needed[0]!r}: ...}}; {_ADVICE}. To take the weights alone, make a model "
-            "with a policy of the same class and call set_parameters(path), where A2C wrote the file with "
-            "exact_match=False, which runs nothing in it"
-        )
-    schedules = [name for name in missing if name in how.schedules and name in known]
-    for name in schedules:
-        warnings.warn(
-            f"{name} was a function, which the file holds as a pickle that is not loaded: it is a "
-            f"{known[name]!r:.60} from here on; custom_objects={{{name!r}: ...}} can replace it, and {_ADVICE}",
-            stacklevel=6,
-        )
-    others = [name for name in missing if name not in schedules]
-    if others:
-        warnings.warn(
-            f"not restored: {_described(others, kinds)}, which the file holds as a pickle; custom_objects= can replace "
-            f"it, and {_ADVICE}",
-            stacklevel=6,
-        )
-    return restored
-
-
+_WEIGHTS_ALONE = (
+    "To take the weights alone, make a model with a policy of the same class and call set_parameters(path), where A2C "
+    "wrote the file with exact_match=False, which runs nothing in it"
+)
 _ADVICE = "trusted=True restores it if you trust whoever wrote the file, since that can run any code of theirs"
-
-
-def _described(names: list[str], kinds: dict[str, str]) -> str:
-    return ", ".join(f"{name} ({kinds.get(name, 'unknown')})" for name in names)

@@ -19,7 +19,7 @@ from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.devices import tensor_dtype
 from dgvf_agents.learner import Iteration, LearnerState, UnrollState
-from dgvf_agents.storage.template import Each, Leaf, Maybe, fitted
+from dgvf_agents.storage.values import Each, Leaf, Maybe, fitted
 
 
 class RandomStates(NamedTuple):

@@ -37,18 +37,6 @@ def test_a_copy_learns_on_bitwise_like_the_original_in_its_own_environment(updat
     assert all(torch.equal(value, weights[name]) for name, value in model.policy.state_dict().items())
 
 
-def test_copies_of_copies_and_of_models_without_environment() -> None:
-    model = small_model(puddle()).learn(5 * BATCH)
-    twins = [copy.deepcopy(copy.deepcopy(model)), copy.deepcopy({"model": model})["model"]]
-    for twin in twins:
-        _on(twin, 4 * BATCH)
-    _on(model, 4 * BATCH)
-    for twin in twins:
-        assert_same_training(twin, model)
-    model.env = None
-    assert copy.deepcopy(model).env is None
-
-
 @pytest.mark.parametrize("normalized", [False, True])
 def test_a_copy_in_an_environment_that_cannot_give_its_state(normalized: bool) -> None:
     """The environment is copied, and the unroll with the model: nothing restarts."""

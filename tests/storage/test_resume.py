@@ -15,6 +15,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.utils import LinearSchedule
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack, VecNormalize
 from torch import nn
 
@@ -91,6 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "surrogate": {"convention": "surrogate"},
     "adam": {"use_rms_prop": False},
     "unroll of one": {"unroll_length": 1},
+    "schedule": {"learning_rate": LinearSchedule(1e-3, 1e-5, 1.0)},
 }
 
 
@@ -215,21 +217,6 @@ def test_training_goes_on_in_wrapped_environments(kind: str, tmp_path: Path) -> 
     assert_same_training(resumed.learn(5 * BATCH, reset_num_timesteps=False), model)
 
 
-def test_training_goes_on_with_planes_and_schedules(tmp_path: Path) -> None:
-    from stable_baselines3.common.utils import LinearSchedule
-
-    def learn(model: DGVFA2C, total: int) -> DGVFA2C:
-        return model.learn(total - model.num_timesteps, reset_num_timesteps=False)
-
-    total = 10 * BATCH
-    whole = learn(small_model(rooms(), "PaperCnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0)), total)
-    path = tmp_path / "model.zip"
-    again = small_model(rooms(), "PaperCnnPolicy", learning_rate=LinearSchedule(1e-3, 1e-5, 1.0))
-    again.learn(total, SaveAt(path, 4 * BATCH))
-    assert_same_training(again, whole)
-    assert_same_training(learn(DGVFA2C.load(path, rooms(), device="cpu"), total), whole)
-
-
 CHANGES: dict[str, Any] = {
     "vf_coef": 3.0,
     "max_grad_norm": 0.01,
@@ -335,15 +322,6 @@ def test_weights_that_are_written_are_those_that_learning_goes_on_from(tmp_path:
             one.learn(BATCH, reset_num_timesteps=False)
             assert all((p - 1.0).abs().max() < 1e-6 for p in one.policy.parameters())
             assert one.learner.unroll_updates == 1  # it restarted
-
-
-def test_settings_that_are_changed_on_loading_leave_the_loaded_weights_alone(tmp_path: Path) -> None:
-    model = small_model(puddle()).learn(5 * BATCH)
-    model.save(tmp_path / "model")
-    changes = {"gamma": 0.5, "vf_coef": 100.0, "auxiliary_coefficient": 5.0}
-    loaded = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu", **changes)
-    assert loaded.learner.unroll_updates == 0
-    assert_same_training(loaded, model)
 
 
 def test_a_shorter_unroll_ends_at_once_and_takes_no_longer_one_again(tmp_path: Path) -> None:

@@ -162,20 +162,17 @@ def check_domain(domain: Domain, space: gym.Space) -> None:
             f"{name}.observations must have the shape (N, {', '.join(map(str, space.shape or ()))}), the agent's "
             f"observations at N points, got {seen}"
         )
-    points = seen[0]
-    for attribute in ("acting", "arriving", "counted", "evaluated"):
-        values = np.asarray(getattr(domain, attribute))
-        if values.shape != (points,) or values.dtype != np.bool_:
-            raise ValueError(
-                f"{name}.{attribute} must be boolean of the shape ({points},), as observations, "
-                f"got {values.dtype} {values.shape}"
-            )
-    arrays = {"groups": domain.groups, "distance": domain.groups if domain.distance is None else domain.distance}
+    points, flags = seen[0], ("acting", "arriving", "counted", "evaluated")
+    arrays = {attribute: np.asarray(getattr(domain, attribute)) for attribute in flags}
+    arrays |= {"groups": domain.groups, "distance": domain.groups if domain.distance is None else domain.distance}
     arrays |= {f"landmarks[{i}].values": one.values for i, one in enumerate(domain.landmarks)}
     arrays |= {f"targets[{i}].values": one.values for i, one in enumerate(domain.targets)}
     for attribute, values in arrays.items():
-        if np.shape(values)[:1] != (points,):
-            raise ValueError(f"{name}.{attribute} must have {points} rows, as observations, got {np.shape(values)}")
+        found = np.shape(values)
+        if attribute in flags and (found != (points,) or values.dtype != np.bool_):
+            raise ValueError(f"{name}.{attribute} must be boolean of the shape ({points},), got {values.dtype} {found}")
+        if found[:1] != (points,):
+            raise ValueError(f"{name}.{attribute} must have {points} rows, as observations, got {found}")
     if isinstance(domain.layout, Maps):
         laid_out = np.sort(np.concatenate([panel.layout[panel.layout >= 0] for panel in domain.layout.panels]))
         if not np.array_equal(laid_out, np.arange(points)):

@@ -63,51 +63,19 @@ class Episode:
         return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)
 
 
-def recorded_env(config: TrainConfig) -> gym.Env[Any, Any]:
-    """The environment that a run is evaluated in, with unclipped rewards and whole games known to a `Monitor` in it.
+def record(
+    model: DiscoveryAlgorithm, config: TrainConfig, seed: int = 0, max_steps: int = 1000, pictures: bool = True
+) -> Episode:
+    """Record an agent playing one game, at most its first `max_steps` steps, where its run is evaluated.
 
     An Atari game is played under the run's own rules: lost lives end episodes if they did in training.
-    """
-    if config.atari is not None:
-        return make_atari(config.env, config.atari, render_mode="rgb_array")
-    return Monitor(gym.make(config.env, **config.evaluation_kwargs))
-
-
-def first_full_moment(config: TrainConfig) -> int:
-    """The first moment ≥ 1 at which no frame of the observation is still black because the game had not begun yet."""
-    return 1 if config.atari is None else max(1, config.atari.stack - 1)
-
-
-def record_run(
-    model: DiscoveryAlgorithm, config: TrainConfig, seed: int, max_steps: int, pictures: bool = True
-) -> Episode:
-    """Record an agent of a run in the environment that the run is evaluated in; see `record`."""
-    env = recorded_env(config)
-    try:
-        return record(model, env, seed, max_steps, first_full_moment(config), pictures)
-    finally:
-        env.close()
-
-
-def record(
-    model: DiscoveryAlgorithm,
-    env: gym.Env[Any, Any],
-    seed: int = 0,
-    max_steps: int = 1000,
-    first: int = 1,
-    pictures: bool = True,
-) -> Episode:
-    """Record an agent playing one game, at most its first `max_steps` steps.
-
     Actions are drawn from the policy, as in training. The same seed gives the same game.
 
     Args:
         model: the agent.
-        env: the environment, wrapped in a `Monitor` below whatever changes rewards or ends episodes within a game (as
-            `recorded_env` is).
+        config: the configuration of its run.
         seed: of the environment and the actions.
         max_steps: steps after which the recording stops ≥ 1.
-        first: the moment ≥ 1 from which on the game counts, if it lasts that long.
         pictures: whether frames are recorded, for which observations must be images.
 
     Raises:
@@ -122,6 +90,13 @@ def record(
         )
     if not isinstance(model.action_space, gym.spaces.Discrete):
         raise ValueError(f"run must have actions of a Discrete space, got {model.action_space}")
+    # a `Monitor` below whatever changes rewards or ends episodes within a game knows whole games, unclipped
+    env: gym.Env[Any, Any] = (
+        Monitor(gym.make(config.env, **config.evaluation_kwargs))
+        if config.atari is None
+        else make_atari(config.env, config.atari, render_mode="rgb_array")
+    )
+    first = 1 if config.atari is None else max(1, config.atari.stack - 1)  # no frame of the stack is black any longer
     seen: list[np.ndarray] = []
     shown: list[np.ndarray] = []
     steps: list[tuple[int, float, bool, bool]] = []
@@ -141,6 +116,7 @@ def record(
             look(observation)
             if (terminated or truncated) and "episode" not in info:
                 observation, _ = env.reset()  # a life was lost: the same frame, and the game continues
+    env.close()
     actions, rewards, terminations, truncations = zip(*steps, strict=True)
     return Episode(
         observations=np.stack(seen),

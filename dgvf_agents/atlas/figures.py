@@ -17,10 +17,9 @@ from torch import Tensor
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain
 from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import Episode, record_run
+from dgvf_agents.atlas.episode import Episode, record
 from dgvf_agents.atlas.maps import Maps, Picture, data_uri, limits_of, png_of, scale_of
-from dgvf_agents.atlas.probe import QuestionValues, lines_of, question_task, question_values
-from dgvf_agents.atlas.report import RunReport
+from dgvf_agents.atlas.report import QuestionValues, RunReport, lines_of, question_task, question_values
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.rendering import DIVERGING, colors
 
@@ -62,23 +61,18 @@ STEPS = 200
 """Steps after which a recording stops."""
 
 
-@final
-class Followed(NamedTuple):
-    """T steps of an agent, and its D questions along them."""
+def follow(
+    model: DiscoveryAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0
+) -> tuple[Episode, QuestionValues, np.ndarray]:
+    """Record T steps of an agent, with actions drawn from its policy, and evaluate its D questions along them.
 
-    episode: Episode
-    values: QuestionValues
-    """`[T + 1, D]` each."""
-    points: np.ndarray
-    """`[T + 1]` integer: the points of the domain where the agent was; the nearest ones, if observations are
-    continuous."""
-
-
-def follow(model: DiscoveryAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0) -> Followed:
-    """Record an episode of an agent, with actions drawn from its policy, and evaluate its questions along it."""
-    episode = record_run(model, config, seed, STEPS, pictures=False)
+    Returns:
+        the episode; the questions, `[T + 1, D]` each; and `[T + 1]` integer, the points of the domain where the agent
+        was: the nearest ones, if observations are continuous.
+    """
+    episode = record(model, config, seed, STEPS, pictures=False)
     seen, known = (one.reshape(len(one), -1) for one in (episode.observations, domain.observations))
-    return Followed(episode, question_values(model, Game(episode)), cdist(seen, known).argmin(axis=1))
+    return episode, question_values(model, Game(episode)), cdist(seen, known).argmin(axis=1)
 
 
 COLORS = ("#c0392b", "#2c69b0", "#7a54be", "#3a945c", "#b7791f", "#26282c")
@@ -112,7 +106,8 @@ class MapFigures:
         self.world = self.maps.draw_world()
         self.policy = self.maps.draw_policy(report.values, np.exp(report.agent.log_policy))
         self.curves = curves_png(self._agents)
-        self._followed = follow(report.model, report.config, report.domain)
+        self.episode, along, self._points = follow(report.model, report.config, report.domain)
+        self._lines = lines_of(along, self._questions.ranking.kinds_first[0])
 
     def files(self) -> dict[str, bytes]:
         """The pictures to write beside the page, PNG by name."""
@@ -131,6 +126,7 @@ class MapFigures:
             (agent.label, color, agent.history[-1].numbers, agent.exact_return)
             for agent, color in zip(self._agents, cycle(COLORS))
         ]
+        cumulant, _, answer, outcome = self._lines
         untrained = (f"{self._report.label}, untrained", "#888c94", self._report.history[0].numbers, None)
         return {
             "maps": self.maps,
@@ -139,25 +135,18 @@ class MapFigures:
             "targets": [(one.key, one.title, one.values.dtype == bool) for one in self._report.domain.targets],
             "beside": [(one, self._some_questions(one)) for one in self._agents[1:] if one.questions is not None],
             "finite": self._report.domain.table is not None,
-            **self._episode_context(),
-        }
-
-    def _episode_context(self) -> dict[str, Any]:
-        """The first question along the episode."""
-        episode, question = self._followed.episode, self._questions.ranking.kinds_first[0]
-        cumulant, _, answer, outcome = lines_of(self._followed.values, question)
-        return {
-            "episode": episode,
-            "ends": (np.flatnonzero(episode.terminated) + 1).tolist(),
+            # the first question along an episode
+            "episode": self.episode,
+            "ends": (np.flatnonzero(self.episode.terminated) + 1).tolist(),
             "height": HEIGHT,
-            "followed": question,
+            "followed": self._questions.ranking.kinds_first[0],
             "charts": {"cumulant": chart(cumulant), "answer": chart(outcome, answer)},
-            "path": self.maps.path(self._followed.points.tolist()),
+            "path": self.maps.path(self._points.tolist()),
         }
 
     def script_data(self) -> dict[str, Any]:
         """Data of the page's script: the values behind the maps, and the episode."""
-        values, episode = self._questions.values, self._followed.episode
+        values = self._questions.values
         quantities = {
             "cumulant": values.cumulants,
             "answer": values.answers,
@@ -165,15 +154,14 @@ class MapFigures:
             "principal": self._questions.principal.values,
             "value": self._report.values[:, None],
         }
-        lines = lines_of(self._followed.values, self._questions.ranking.kinds_first[0])
         return {
             "x": rounded(self.maps.positions[:, 1]),
             "y": rounded(self.maps.positions[:, 2]),
             "names": [self._report.domain.name(i) for i in range(len(self._report.values))],
             "values": {name: [rounded(one, 3) for one in part.T] for name, part in quantities.items()},
-            "points": self._followed.points.tolist(),
-            "rewards": episode.rewards.tolist(),
-            "lines": dict(zip(("u", "g", "y", "came"), (rounded(line, 3) for line in lines), strict=True)),
+            "points": self._points.tolist(),
+            "rewards": self.episode.rewards.tolist(),
+            "lines": dict(zip(("u", "g", "y", "came"), (rounded(line, 3) for line in self._lines), strict=True)),
         }
 
     def record(self) -> dict[str, Any]:
@@ -277,7 +265,9 @@ class Gradients(NamedTuple):
 
 def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
     """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
-    moments = key_moments(len(cumulant) - 1, GRADIENT_MOMENTS, domain.extremes(cumulant))
+    steps = len(cumulant) - 1
+    even = np.linspace(steps, 1, min(GRADIENT_MOMENTS, steps)).round().astype(int).tolist()
+    moments = sorted({*even, *domain.extremes(cumulant)})
     each = cumulant_saliency(model, domain.observations[moments], question)
     summed = cells(each.sum(axis=1))
     counted = domain.counted[moments]
@@ -285,11 +275,6 @@ def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray
     of_channels = each[counted].sum(axis=(0, 2, 3), dtype=np.float64)
     heat = tuple(heat_levels(one, peak) for one in summed)
     return Gradients(tuple(moments), heat, of_channels / max(of_channels.sum(), 1e-30))
-
-
-def key_moments(steps: int, even: int, besides: Sequence[int]) -> list[int]:
-    """At most `even` moments of 1 … T at even distances, the last one among them, and others besides, in order."""
-    return sorted({*np.linspace(steps, 1, min(even, steps)).round().astype(int).tolist(), *besides})
 
 
 def saliency(ask: Callable[[Tensor], Tensor], observations: Tensor, question: int) -> Tensor:

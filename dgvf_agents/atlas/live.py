@@ -9,8 +9,7 @@ import numpy as np
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.maps import Maps, scale_of
-from dgvf_agents.atlas.probe import agent_values
-from dgvf_agents.atlas.report import Questions, evaluated_world, questions_of
+from dgvf_agents.atlas.report import Questions, agent_values, evaluated_world, questions_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.rendering import LiveOverlay, Overlay
 

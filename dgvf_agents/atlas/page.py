@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import record_run
+from dgvf_agents.atlas.episode import record
 from dgvf_agents.atlas.figures import EpisodeFigures, MapFigures
 from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
-from dgvf_agents.atlas.probe import question_task
-from dgvf_agents.atlas.report import RunReport, evaluated_world, lead, read_run
+from dgvf_agents.atlas.report import RunReport, evaluated_world, question_task, read_run
 from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
@@ -70,7 +69,7 @@ def write_atlas(
     model = load_model(config, own.latest_checkpoint(), mixed_precision=False)
     question_task(model)
     known, horizon = evaluated_world(config)
-    domain = domain or known or Game(record_run(model, config, game_seed, game_steps))
+    domain = domain or known or Game(record(model, config, game_seed, game_steps))
     check_domain(domain, model.observation_space)
     on_maps = isinstance(domain.layout, Maps)
     report = read_run(run, domain, horizon, checkpoints, untrained=on_maps)
@@ -79,16 +78,23 @@ def write_atlas(
     folder = output_folder(own.path, "atlas") if out is None else out
     for name, png in figures.files().items():
         write_whole(folder / "pictures" / f"{name}.png", png)
-    write_whole(folder / "atlas.json", (json.dumps(_record(report, figures), indent=1) + "\n").encode())
-    page = folder / "index.html"
-    write_whole(page, _render(report, figures, kinds, shipped_name(own.path) or own.path.resolve().name).encode())
-    return page
-
-
-def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int, run: str) -> str:
-    template, questions = _environment().get_template(figures.template), report.asked()
-    return template.render(
-        run=run,
+    templates = Environment(
+        loader=PackageLoader("dgvf_agents.atlas"),
+        autoescape=select_autoescape(),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["data_uri"] = data_uri
+    questions = report.asked()
+    named = [i for i in questions.ranking.kinds_first if questions.captions[i].named]
+    paragraph = templates.get_template("lead.txt").render(
+        report=report, questions=questions, named=named, threshold=NAMED
+    )
+    lead = " ".join(paragraph.split())
+    write_whole(folder / "atlas.json", (json.dumps(_record(report, figures, lead), indent=1) + "\n").encode())
+    page = templates.get_template(figures.template).render(
+        run=shipped_name(own.path) or own.path.resolve().name,
         report=report,
         questions=questions,
         ranking=questions.ranking,
@@ -97,31 +103,21 @@ def _render(report: RunReport, figures: MapFigures | EpisodeFigures, kinds: int,
         wording=report.domain.wording,
         same_kind=SAME_KIND,
         named=NAMED,
-        lead=lead(report),
+        lead=lead,
         principal=questions.principal,
         **figures.context(),
     )
+    write_whole(folder / "index.html", page.encode())
+    return folder / "index.html"
 
 
-def _environment() -> Environment:
-    templates = Environment(
-        loader=PackageLoader("dgvf_agents.atlas"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    templates.filters["data_uri"] = data_uri
-    return templates
-
-
-def _record(report: RunReport, figures: MapFigures | EpisodeFigures) -> dict[str, Any]:
+def _record(report: RunReport, figures: MapFigures | EpisodeFigures, lead: str) -> dict[str, Any]:
     """The numbers of the page, for programs."""
     questions, ranking = report.asked(), report.asked().ranking
     shares, _, nearest, correlations = questions.principal
     return {
         "env": report.config.env,
-        "lead": lead(report),
+        "lead": lead,
         **figures.record(),
         "kinds": [kind._asdict() for kind in ranking.kinds],
         "principal": [

@@ -16,15 +16,16 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.figures import follow
 from dgvf_agents.atlas.maps import SIDE, Scale, scale_of
 from dgvf_agents.atlas.page import write_atlas
-from dgvf_agents.atlas.probe import (
+from dgvf_agents.atlas.report import (
     AgentValues,
+    Checkpoint,
     agent_values,
     erased,
     policy_return,
     question_values,
+    read_run,
     reliance,
 )
-from dgvf_agents.atlas.report import Checkpoint, read_run
 from dgvf_agents.cli import main
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.train.folder import RunFolder
@@ -55,18 +56,6 @@ def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 class TestMaps:
-    def test_are_in_single_precision_whatever_the_agent_was_trained_in(self, tmp_path: Path) -> None:
-        states = domain(SQUARE)
-        asked = []
-        for mixed in (False, True):
-            model = DGVFA2C("MlpPolicy", SQUARE, n_envs=1, seed=0, questions=4, mixed_precision=mixed, compile=False)
-            model.save(tmp_path / f"{mixed}.dgvf")
-            asked.append(
-                question_values(DGVFA2C.load(tmp_path / f"{mixed}.dgvf", device="cpu", mixed_precision=False), states)
-            )
-        for one, other in zip(*asked, strict=True):
-            np.testing.assert_array_equal(one, other)
-
     def test_are_the_networks_of_what_the_environment_shows(self, runs: dict[str, Path]) -> None:
         """Walk at random; every number on the maps belongs to the observation met there."""
         model, states = model_of(runs["discovered"]), domain(SMALL)
@@ -245,8 +234,8 @@ class TestHistory:
 class TestFollowing:
     def test_is_an_episode_of_the_agent_in_its_world(self, runs: dict[str, Path]) -> None:
         model, states = model_of(runs["discovered"]), domain(SMALL)
-        found = follow(model, RunFolder(runs["discovered"]).read_config(), states, seed=3)
-        episode, points, table = found.episode, found.points, states.table
+        config = RunFolder(runs["discovered"]).read_config()
+        (episode, values, points), table = follow(model, config, states, seed=3), states.table
         assert len(points) == episode.steps + 1 <= 41
         np.testing.assert_array_equal(states.observations[points], episode.observations)
         for t, action in enumerate(episode.actions.tolist()):
@@ -254,12 +243,12 @@ class TestFollowing:
             assert table.reward[points[t], action] == episode.rewards[t]
             assert table.terminated[points[t], action] == episode.terminated[t]
         asked = question_values(model, states)
-        np.testing.assert_allclose(found.values.cumulants[1:], asked.cumulants[points[1:]], rtol=1e-4, atol=1e-6)
-        np.testing.assert_allclose(found.values.answers[:-1], asked.answers[points[:-1]], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(values.cumulants[1:], asked.cumulants[points[1:]], rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(values.answers[:-1], asked.answers[points[:-1]], rtol=1e-4, atol=1e-6)
         last = 0.0 if episode.terminated[-1] else model_answer(model, episode.observations[-1])
         for t in reversed(range(episode.steps)):
-            last = found.values.cumulants[t + 1] + found.values.discounts[t + 1] * last
-            np.testing.assert_allclose(found.values.outcomes[t], last, rtol=1e-4, atol=1e-6)
+            last = values.cumulants[t + 1] + values.discounts[t + 1] * last
+            np.testing.assert_allclose(values.outcomes[t], last, rtol=1e-4, atol=1e-6)
 
 
 def model_answer(model: DGVFA2C, observation: np.ndarray) -> np.ndarray:

@@ -14,11 +14,11 @@ import torch
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import explain
 from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import Episode, first_full_moment, record, recorded_env
+from dgvf_agents.atlas.episode import Episode, record
 from dgvf_agents.atlas.figures import HEAT_COLORS, HEIGHT, chart, cumulant_saliency, heat_levels, peak_of, saliency
 from dgvf_agents.atlas.maps import png_of
 from dgvf_agents.atlas.page import write_atlas
-from dgvf_agents.atlas.probe import question_values
+from dgvf_agents.atlas.report import question_values
 from dgvf_agents.core.networks import AtariCNNEncoder, QuestionNetwork
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
@@ -47,7 +47,7 @@ def model(runs: dict[str, Path]) -> DGVFA2C:
 
 @pytest.fixture(scope="module")
 def episode(runs: dict[str, Path], model: DGVFA2C) -> Episode:
-    return record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), seed=5)
+    return record(model, RunFolder(runs["discovered"]).read_config(), seed=5)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ class TestEpisode:
     def test_of_atari_goes_on_where_a_life_is_lost(self) -> None:
         model = atari_model("Breakout")
         config = TrainConfig(env="Breakout", atari=PAPER)
-        game = record(model, recorded_env(config), seed=1, max_steps=110, first=first_full_moment(config))
+        game = record(model, config, seed=1, max_steps=110)
         env = make_atari("Breakout", PAPER, render_mode="rgb_array")
         observation, info = env.reset(seed=1)
         lives = [info["lives"]]
@@ -93,7 +93,7 @@ class TestEpisode:
         assert game.observations[game.first - 1, 0].max() == 0
 
     def test_scores_are_not_clipped(self) -> None:
-        game = record(atari_model("Alien"), recorded_env(TrainConfig(env="Alien", atari=PAPER)), max_steps=40)
+        game = record(atari_model("Alien"), TrainConfig(env="Alien", atari=PAPER), max_steps=40)
         assert game.rewards.max() >= 10.0
         assert game.score == game.rewards.sum()
 
@@ -116,7 +116,7 @@ class TestTraces:
     @pytest.mark.parametrize("max_steps", [4, 1000])
     def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
         """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
-        episode = record(model, recorded_env(RunFolder(runs["discovered"]).read_config()), 5, max_steps)
+        episode = record(model, RunFolder(runs["discovered"]).read_config(), 5, max_steps)
         found = question_values(model, Game(episode))
         last = torch.from_numpy(episode.observations[-1:])
         with torch.no_grad():

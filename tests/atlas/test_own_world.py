@@ -17,7 +17,7 @@ from dgvf_agents.atlas.domain import Domain, Wording, domain_of, register
 from dgvf_agents.atlas.live import live_questions
 from dgvf_agents.atlas.metrics import decoded as decoded_target
 from dgvf_agents.atlas.page import write_atlas
-from dgvf_agents.atlas.probe import agent_values, question_values
+from dgvf_agents.atlas.report import agent_values, question_values
 from dgvf_agents.train.folder import RunFolder
 from tests.atlas.corridor import LENGTH, Cells, Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.games import tiny_config, trained_run

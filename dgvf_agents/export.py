@@ -26,7 +26,7 @@ from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.recorder import draw_learning_curve
+from dgvf_agents.train.recorder import plot_learning_curve
 from dgvf_agents.train.watch import watch
 
 _STEPS = 1_000
@@ -57,7 +57,7 @@ def export(run: Path, folder: Path, episodes: int = 100) -> Path:
     checkpoint = source.latest_checkpoint()
     agent, returns = type(load_model(config, checkpoint)).__name__, evaluate(run, episodes)
     networks_only(read_model_file(checkpoint)).write_folder(folder)
-    draw_learning_curve(source, config, folder / "learning-curve.png")
+    plot_learning_curve(source, config, folder / "learning-curve.png")
     with suppress(ValueError):  # it has no questions, or no atlas can be drawn in its world
         _write_question(run, folder / "question.png")
     if find_spec("moviepy") is not None:

@@ -40,8 +40,9 @@ def row(name: str) -> list[str]:
     run = RunFolder.existing(SHIPPED[name])
     config, found = run.read_config(), json.loads((run.path / "evaluation.json").read_text())
     reference = REFERENCE_RETURNS[config.env]
-    later = [one.returns.mean() for one in read_evaluations(run.evaluations_file) if one.steps > config.steps / 2]
-    numbers = (found["mean"], found["deviation"], reference.optimal, reference.random, min(later))
+    means = read_evaluations(run.evaluations_file).groupby("steps")["return"].mean()
+    worst = means[means.index > config.steps / 2].min()
+    numbers = (found["mean"], found["deviation"], reference.optimal, reference.random, worst)
     return [f"`{name}`", config.env, str(config.seed), f"{config.steps:,}", *(f"{number:,.2f}" for number in numbers)]
 
 

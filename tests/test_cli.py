@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib.metadata
 import json
 import os
 import re
@@ -16,6 +15,7 @@ from typing import Any
 import pygame
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
+from matplotlib.figure import Figure
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.bench import BENCHMARKS
@@ -28,7 +28,6 @@ from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.recorder import plot_learning_curve
 from tests.helpers import refused
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
@@ -70,23 +69,25 @@ def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture
 def test_a_learning_curve_is_comparable_with_the_optimal_and_the_random_return(
     world: str, evaluated: bool, reference: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: list[tuple[Any, Any]] = []
+    drawn: list[Figure] = []
 
-    def record(*arguments: Any, **options: Any) -> None:
-        drawn.append((arguments, options))
-        plot_learning_curve(*arguments, **options)
+    class Seen(Figure):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            drawn.append(self)
 
-    monkeypatch.setattr(recorder, "plot_learning_curve", record)
+    monkeypatch.setattr(recorder, "Figure", Seen)
     often = ["--log-every", "80", "--evaluate-every", "80", "--evaluation-episodes", "1", "--n-envs", "8"]
     main(["train", world, "a2c", "--steps", "160", "--compile", "False", *often, "--out", str(tmp_path / "run")])
-    (_, steps, returns, _), options = drawn[-1]
+    axes = drawn[-1].axes[0]
+    curve, *lines = axes.lines
     column = "eval/mean_reward" if evaluated else "rollout/ep_rew_mean"
     with (tmp_path / "run" / "progress.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row.get(column)]
-    assert steps == [int(row["time/total_timesteps"]) for row in rows]
-    assert returns == [float(row[column]) for row in rows]
-    assert options["evaluated"] == evaluated
-    assert (options["reference"].optimal, options["reference"].random) == reference
+    assert list(curve.get_xdata()) == [int(row["time/total_timesteps"]) for row in rows]
+    assert list(curve.get_ydata()) == [float(row[column]) for row in rows]
+    assert ("evaluation" in axes.get_ylabel()) == evaluated
+    assert tuple(line.get_ydata()[0] for line in lines) == reference
 
 
 def test_actors_without_ray_are_refused_before_the_run_begins(
@@ -188,11 +189,6 @@ def test_a_mistyped_option_is_answered_with_options_of_its_command(capsys: pytes
     assert "dgvf train puddle-world a2c --help" in error
 
 
-def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["--version"])
-    assert capsys.readouterr().out == f"dgvf {importlib.metadata.version('dgvf')}\n"
-
-
 def test_help_ends_quietly_where_nobody_reads_it() -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -292,13 +288,15 @@ def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.
             ["train", "puddle-world", "a2c", "--out", "NEW", "--env", "CartPole-v1"],
             "env_kwargs must be keyword arguments of CartPole-v1, got {'reward_scale': 0.5",
         ),
-        (["train", "puddle-world", "a2c", "--out", "NEW", "--ent-coef", "0"], "since the schedule is geometric, got 0"),
+        (["train", "puddle-world", "a2c", "--out", "NEW", "--ent-coef", "0"], "ent_coef must be > 0, since"),
         (["train", "puddleworld", "a2c"], "dgvf train must be followed by"),
         (["train", "CartPole-v1"], "an environment of your own: dgvf train own CartPole-v1"),
         (["train", "own", "CartPole-v1", "a2d"], "got a2d; did you mean a2c?"),
         (["train", "own", "CartPole-v1", "--algorithm", "pop"], "got pop; did you mean ppo?"),
         (["train", "puddle_world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
+        (["train", "atari", "--game", "Breakuot"], "did you mean Breakout"),
+        (["train", "atari", "a2c", "--game", "Pong", "--env", "Pong"], "env must be left out on Atari"),
         (["sweep", "puddle-world", "a2d"], "got a2d; did you mean a2c?"),
         (["bench", "agnets"], "got agnets; did you mean agents?"),
         (["reproduce", "figure2"], "got figure2; did you mean figure-2?"),

@@ -247,12 +247,8 @@ def run(name: str, given: Sequence[str]) -> None:
         if not given or given[0].startswith("-"):
             show_overview(summaries, prog, given, description)
         name = chosen(given[0], summaries, prog)
-        prog, given, description = f"{prog} {name}", given[1:], summaries[name]
-        without_prefix: Any = tyro.conf.OmitArgPrefixes
-
-        def measure(benchmark: Any) -> None:
-            benchmark.run(" ".join([prog, *given]))
-
-        function = measure
-        function.__annotations__["benchmark"] = without_prefix[BENCHMARKS[name]]
+        benchmark: Any = BENCHMARKS[name]
+        prog, given = f"{prog} {name}", given[1:]
+        tyro.cli(benchmark, prog=prog, args=given, description=summaries[name]).run(" ".join([prog, *given]))
+        return
     tyro.cli(function, prog=prog, args=given, description=description)

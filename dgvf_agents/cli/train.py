@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
-from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, World
+from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, World
 from dgvf_agents.train.config import (
     ATARI_METHODS,
     METHODS,
@@ -67,6 +67,43 @@ _SUMMARIES: dict[str, str] = {
 }
 
 
+@dataclasses.dataclass(frozen=True)
+class _Options:
+    """The options of `dgvf train WORLD METHOD`."""
+
+    config: tyro.conf.OmitArgPrefixes[TrainConfig]
+    """Everything else."""
+    out: Path | None = None
+    """The run folder."""
+    resume: bool = False
+    """Go on with the run at `out` if there is one."""
+    restarts: int = 0
+    """How often to go on from the last checkpoint if the process that trains is killed."""
+
+    def config_and_name(self, method: AtariMethod) -> tuple[TrainConfig, str]:
+        """The configuration of the run, and the name of its folder unless `out` is given."""
+        return self.config, f"{self.config.env.rpartition(':')[2].replace('/', '-')}-{self.config.task}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _GameOptions(_Options):
+    """The options of `dgvf train atari METHOD`."""
+
+    game: str = tyro.MISSING
+    """The game in Gymnasium's or ALE's spelling, as Breakout or ms_pacman."""
+    preset: AtariRules = "paper"
+    """Rules: `paper` (Mnih et al. 2015), or `modern` (sticky actions, Machado et al. 2018)."""
+
+    def config_and_name(self, method: AtariMethod) -> tuple[TrainConfig, str]:
+        if self.config.env:
+            raise ValueError(f"env must be left out on Atari, where --game names the game, got {self.config.env!r}")
+        rules = atari_config(self.game, method, self.preset)
+        config = dataclasses.replace(self.config, env=rules.env, atari=rules.atari)
+        joint = "joint" if config.encoder_mode == "joint" and config.task != "none" else ""
+        kind = "impala" if config.algorithm == "impala" else joint
+        return config, "-".join(filter(None, (config.env, config.task, kind, self.preset.replace("paper", ""))))
+
+
 def train(given: Sequence[str]) -> None:
     """Run `dgvf train WORLD METHOD`, `atari METHOD --game GAME`, `impala` likewise, `own ENV METHOD`, or `resume RUN`.
 
@@ -78,38 +115,35 @@ def train(given: Sequence[str]) -> None:
     """
     if given and given[0].split("=")[0] == "--resume":
         given = ["resume", *given[0].split("=")[1:], *given[1:]]
-    command: Callable[..., Any]
     world, rest = given[0].replace("_", "-") if given else "", list(given[1:])
     prog = f"dgvf train {world}"
-    if world == "resume":
-        tyro.cli(_resume, prog=prog, args=rest, description=_SUMMARIES["resume"])
-        return
     if world not in _SUMMARIES:
         show_overview(_SUMMARIES, "dgvf train", given, COMMANDS["train"])
-    if world == "own" and rest and not rest[0].startswith("-"):
-        env, *rest = rest
-        method = chosen(rest.pop(0), ATARI_METHODS, f"{prog} {env}") if rest and rest[0][0] != "-" else "discovered"
-        command, where = _on_world(own_config(env, method, _algorithm(rest, f"{prog} {env}"))), env
-        tyro.cli(command, prog=f"{prog} {env} {method}", args=rest, description=f"Train {method} on {env}.")
+    is_word = bool(rest) and not rest[0].startswith("-")
+    if world == "resume" or (world == "own" and not is_word):
+        tyro.cli(_resume if world == "resume" else _own, prog=prog, args=rest, description=_SUMMARIES[world])
         return
+    where, methods = "an Atari game", ATARI_METHODS
     if world == "own":
-        tyro.cli(_own, prog=prog, args=rest, description=_SUMMARIES[world])
-        return
-    methods: tuple[str, ...] = ATARI_METHODS if world in _GAMES else METHODS
-    method = rest[0].replace("_", "-") if rest else ""
-    if method in methods:
-        rest = rest[1:]
-    elif world in _GAMES and method not in ("-h", "--help"):
-        method = "discovered"
-    else:
-        where = "an Atari game" if world in _GAMES else preset(cast(World, world), "a2c").env
+        where = rest.pop(0)
+        prog, is_word = f"{prog} {where}", bool(rest) and not rest[0].startswith("-")
+    elif world not in _GAMES:
+        where, methods = preset(cast(World, world), "a2c").env, METHODS
+    if not is_word and world != "own" and (world not in _GAMES or rest[:1] in (["-h"], ["--help"])):
         show_overview({name: f"Train {name} on {where}." for name in methods}, prog, rest, _SUMMARIES[world])
+    method: Any = chosen(rest.pop(0), methods, prog) if is_word else "discovered"
+    prog = f"{prog} {method}"
     if world in _GAMES:
-        command, where = _on_game(cast(AtariMethod, method), _GAMES[world]), "an Atari game"
+        usual = _GAMES[world]("Breakout", method, "paper")
+        options: _Options = _GameOptions(dataclasses.replace(usual, env=""))
+    elif world == "own":
+        options = _Options(own_config(where, method, _algorithm(rest, prog)))
     else:
-        config = preset(cast(World, world), cast(Method, method), _algorithm(rest, f"{prog} {method}"))
-        command, where = _on_world(config), config.env
-    tyro.cli(command, prog=f"{prog} {method}", args=rest, description=f"Train {method} on {where}.")
+        options = _Options(preset(cast(World, world), method, _algorithm(rest, prog)))
+    about = f"Train {method} on {where}."
+    parsed = tyro.cli(type(options), default=options, prog=prog, args=rest, description=about)
+    config, name = parsed.config_and_name(method)
+    _train(config, parsed.out or Path("runs") / f"{name}-{config.seed}", parsed.resume, parsed.restarts)
 
 
 def _algorithm(rest: Sequence[str], before: str) -> Algorithm:
@@ -130,66 +164,6 @@ def _own(
         env: Its id in Gymnasium's registry, as CartPole-v1; module:Id where a module registers it.
         method: The auxiliary task, or a2c for none; discovered when left out.
     """
-
-
-def _on_world(preset: TrainConfig) -> Callable[..., None]:
-    def command(
-        config: tyro.conf.OmitArgPrefixes[TrainConfig] = preset,
-        out: Path | None = None,
-        resume: bool = False,
-        restarts: int = 0,
-    ) -> None:
-        """Train.
-
-        Args:
-            config: Everything else.
-            out: The run folder.
-            resume: Go on with the run at `out` if there is one.
-            restarts: How often to go on from the last checkpoint if the process that trains is killed.
-        """
-        name = f"{config.env.rpartition(':')[2].replace('/', '-')}-{config.task}-{config.seed}"
-        _train(config, out or Path("runs") / name, resume, restarts)
-
-    return command
-
-
-def _on_game(
-    method: AtariMethod, configured: Callable[[str, AtariMethod, AtariRules], TrainConfig]
-) -> Callable[..., None]:
-    usual = dataclasses.replace(configured("Breakout", method, "paper"), env="")
-
-    def command(
-        game: str,
-        preset: AtariRules = "paper",
-        config: tyro.conf.OmitArgPrefixes[TrainConfig] = usual,
-        out: Path | None = None,
-        resume: bool = False,
-        restarts: int = 0,
-    ) -> None:
-        """Train.
-
-        Args:
-            game: The game in Gymnasium's or ALE's spelling, as Breakout or ms_pacman.
-            preset: Rules: `paper` (Mnih et al. 2015), or `modern` (sticky actions, Machado et al. 2018).
-            config: Everything else.
-            out: The run folder.
-            resume: Go on with the run at `out` if there is one.
-            restarts: How often to go on from the last checkpoint if the process that trains is killed.
-        """
-        if config.env:
-            raise ValueError(f"env must be left out on Atari, where --game names the game, got {config.env!r}")
-        rules = configured(game, method, preset)
-        config = dataclasses.replace(config, env=rules.env, atari=rules.atari)
-        parts = [config.env, config.task]
-        if config.algorithm == "impala":
-            parts.append("impala")
-        elif config.encoder_mode == "joint" and config.task != "none":
-            parts.append("joint")
-        if preset != "paper":
-            parts.append(preset)
-        _train(config, out or Path("runs") / "-".join([*parts, str(config.seed)]), resume, restarts)
-
-    return command
 
 
 def _resume(

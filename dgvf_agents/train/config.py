@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated, Any, final, get_args
 
@@ -103,55 +103,35 @@ class TrainConfig(Hyperparameters):
             if not isinstance(value := getattr(self, name), kind):
                 raise ValueError(f"{name} must be of the type {getattr(kind, '__name__', kind)}, got {value!r}")
         check_hyperparameters(vars(self))
+        check_device_name(self.device)
+        for name, allowed, must in self._rules():
+            if not allowed:
+                raise ValueError(f"{name} must be {must}, got {getattr(self, name)!r}")
+
+    def _rules(self) -> Iterator[tuple[str, bool, str]]:
+        """What fields must be beside others: a field, whether it is, and what it must be."""
         known = record(self.algorithm)
         for name, one in record().items():
-            if name not in known and getattr(self, name) not in one.defaults.values():
-                raise ValueError(
-                    f"{name} must be left out for the algorithm {self.algorithm}, got {getattr(self, name)!r}"
-                )
-        check_device_name(self.device)
-        if self.actors and self.algorithm != "impala":
-            raise ValueError(f"actors must be 0 unless the algorithm is impala, got {self.actors!r}")
-        if self.learners > 1 and self.algorithm != "impala":
-            raise ValueError(f"learners must be 1 unless the algorithm is impala, got {self.learners!r}")
-        self._check_questions_from()
-        for name in ("ent_coef", "auxiliary_coefficient"):
-            self._check_geometric(name)
-        if self.atari is not None and (self.env_kwargs or self.evaluation_kwargs):
-            given = self.env_kwargs or self.evaluation_kwargs
-            raise ValueError(f"env_kwargs and evaluation_kwargs must be empty on Atari, got {given!r}")
-
-    def _check_geometric(self, name: str) -> None:
-        start, end = getattr(self, name), getattr(self, f"final_{name}")
-        if end is not None and min(start, end) <= 0.0:
-            raise ValueError(
-                f"{name} and final_{name} must be > 0, since the schedule is geometric, got {start!r} and {end!r}; "
-                f"with final_{name} None, {name} is constant and may be 0"
-            )
-
-    def _check_questions_from(self) -> None:
+            allowed = name in known or getattr(self, name) in one.defaults.values()
+            yield name, allowed, f"left out for the algorithm {self.algorithm}"
+        distributed = self.algorithm == "impala"
+        yield "actors", distributed or self.actors == 0, "0 unless the algorithm is impala"
+        yield "learners", distributed or self.learners == 1, "1 unless the algorithm is impala"
         taken, principal = self.questions_from is not None, self.principal_questions
-        for failed, message in (
-            (taken and self.task != "random", f"task must be 'random' with questions_from, got {self.task!r}"),
-            (
-                taken and self.question_encoder != "independent",
-                f"question_encoder must be 'independent' with questions_from, got {self.question_encoder!r}",
-            ),
-            (
-                principal is not None and not taken,
-                f"principal_questions must be None without questions_from, got {principal!r}",
-            ),
-            (
-                principal is not None and not 1 <= principal <= self.questions,
-                f"principal_questions must be in 1 ... {self.questions}, got {principal!r}",
-            ),
-            (
-                principal is not None and self.question_discount is None,
-                "question_discount must be a number with principal_questions, got None",
-            ),
-        ):
-            if failed:
-                raise ValueError(message)
+        yield "task", not taken or self.task == "random", "'random' with questions_from"
+        independent = self.question_encoder == "independent"
+        yield "question_encoder", not taken or independent, "'independent' with questions_from"
+        yield "principal_questions", taken or principal is None, "None without questions_from"
+        fewer = principal is None or 1 <= principal <= self.questions
+        yield "principal_questions", fewer, f"in 1 ... {self.questions}"
+        learned = self.question_discount is None
+        yield "question_discount", principal is None or not learned, "a number with principal_questions"
+        for name in ("ent_coef", "auxiliary_coefficient"):
+            constant = getattr(self, f"final_{name}") is None
+            geometric = f"> 0, since the schedule is geometric; with final_{name} None, {name} is constant and may be 0"
+            yield name, constant or getattr(self, name) > 0.0, geometric
+        for name in ("env_kwargs", "evaluation_kwargs"):
+            yield name, self.atari is None or not getattr(self, name), "empty on Atari"
 
     @classmethod
     def from_fields(cls, fields: dict[str, Any]) -> TrainConfig:

@@ -64,10 +64,7 @@ def training_environments(config: TrainConfig, seed: int | None = None) -> VecEn
         config: configuration of the run.
         seed: seed of the first environment (default: the configuration's).
     """
-    seed = config.seed if seed is None else seed
-    if config.atari is not None:
-        return _games(config, config.n_envs, seed)
-    return _environments(config, config.n_envs, seed, "env_kwargs")
+    return _environments(config, config.n_envs, config.seed if seed is None else seed, "env_kwargs")
 
 
 @final
@@ -100,8 +97,6 @@ def evaluation_environments(config: TrainConfig, num_envs: int, seed: int) -> Ve
         num_envs: number of environments ≥ 1.
         seed: seed of the first environment.
     """
-    if config.atari is not None:
-        return _games(config, num_envs, seed)
     return _environments(config, num_envs, seed, "evaluation_kwargs")
 
 
@@ -133,9 +128,16 @@ def _environments(
 ) -> VecEnv:
     """Environments with the keyword arguments that a field of the configuration has.
 
+    On Atari they report scores of whole games to Stable-Baselines3; a `VecMonitor` would report lives.
+
     Raises:
         ValueError: the environment does not take them.
     """
+    if config.atari is not None:
+        games = GymnasiumVecEnv(make_atari_vec(config.env, num_envs, config.atari, threads=config.threads))
+        games.seed(seed)
+        games.action_space.seed(seed)
+        return games
     arguments: dict[str, Any] = getattr(config, field)
     wrapper_class = _wrapper(config)
     try:
@@ -165,15 +167,6 @@ def _wrapper(config: TrainConfig) -> Callable[[gym.Env], gym.Wrapper] | None:
     if not (isinstance(found, type) and issubclass(found, gym.Wrapper)):
         raise ValueError(f"env_wrapper must name a gymnasium.Wrapper, got {config.env_wrapper!r}")
     return found
-
-
-def _games(config: TrainConfig, num_envs: int, seed: int) -> VecEnv:
-    """Atari environments. They report scores of whole games to Stable-Baselines3; a `VecMonitor` would report lives."""
-    assert config.atari is not None
-    env = GymnasiumVecEnv(make_atari_vec(config.env, num_envs, config.atari, threads=config.threads))
-    env.seed(seed)
-    env.action_space.seed(seed)
-    return env
 
 
 @final

@@ -14,7 +14,6 @@ Every file is replaced as a whole, so a process that is killed leaves complete f
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import gzip
 import io
@@ -22,20 +21,19 @@ import json
 import os
 import subprocess
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
-from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 from urllib.parse import unquote, urlsplit
 
 import numpy as np
+import pandas as pd
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
 from dgvf_agents.execution.devices import device_named, hardware, versions
-from dgvf_agents.storage.files import contents_of, damage_in, replacing, write_whole
+from dgvf_agents.storage.files import contents_of, damage_in, write_whole
 from dgvf_agents.storage.model_file import damage_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import check_names
@@ -192,19 +190,21 @@ class RunFolder:
     def learning_curve(self, metric: str = "rollout/ep_rew_mean") -> tuple[list[int], list[float]]:
         """Environment steps, and a metric at each of them: the mean return of the last 100 training episodes."""
         with contents_of(self.progress_file, _MAX_TABLE) as contents:
-            rows = [row for row in _rows(contents) if row.get(metric)]
-            return [int(float(row[STEPS])) for row in rows], [float(row[metric]) for row in rows]
+            table = _table(contents)
+            rows = table[table[metric] != ""] if metric in table else table[:0]
+            return [int(float(step)) for step in rows[STEPS]], [float(value) for value in rows.get(metric, ())]
 
 
 _MAX_SETTINGS, _MAX_TABLE = 1 << 20, 1 << 25
 """Bytes of JSON, and of a table when it is not compressed, at most."""
 
 
-def _rows(contents: bytes) -> Iterator[dict[str, str]]:
-    """The rows of a CSV file, which all have its columns."""
-    table = csv.reader(io.StringIO(contents.decode(), newline=""))
-    columns = next(table, [])
-    return (dict(zip(columns, row, strict=True)) for row in table if row)
+def _table(contents: bytes) -> pd.DataFrame:
+    """The cells of a CSV file as text."""
+    table = pd.read_csv(io.BytesIO(contents), dtype=str, na_filter=False, index_col=False, engine="python")
+    if table.isna().any(axis=None):
+        raise ValueError("its rows must have all columns")
+    return table
 
 
 def _write_json(path: Path, value: Any) -> None:
@@ -221,7 +221,8 @@ _PICTURES = (Video, Figure, Image, HParam)
 
 @final
 class ProgressLog(KVWriter):
-    """Metrics as CSV that resumed runs append to: a row per log interval, columns in the order of first appearance.
+    """Metrics as CSV that resumed runs append to: a row per log interval, the steps first, then other columns in the
+    order of first appearance.
 
     Stable-Baselines3's own writer overwrites the file when it is opened.
     """
@@ -232,44 +233,30 @@ class ProgressLog(KVWriter):
             path: the file. Rows after `steps` are removed.
             steps: environment steps that the run continues from.
         """
-        self._path = path
-        self._rows: list[dict[str, str]] = []
+        self._path, self._table = path, pd.DataFrame(columns=[STEPS])
         if path.exists():
             with contents_of(path, _MAX_TABLE) as contents:
-                rows = [{name: value for name, value in row.items() if value} for row in _rows(contents)]
-                self._rows = [row for row in rows if int(row[STEPS]) <= steps]
+                table = _table(contents)
+                kept = table[table[STEPS].astype(int) <= steps]
+                self._table = kept.loc[:, (kept != "").any() | (kept.columns == STEPS)]
         self._replace()
 
     def write(self, key_values: dict[str, Any], key_excluded: dict[str, tuple[str, ...]], step: int = 0) -> None:
         values = sorted(filter_excluded_keys(key_values, key_excluded, "csv").items())
-        self._rows.append({k: str(v) for k, v in values if v is not None and not isinstance(v, _PICTURES)})
+        row = {k: str(v) for k, v in values if v is not None and not isinstance(v, _PICTURES)}
+        self._table = pd.concat([self._table, pd.DataFrame([row])]).fillna("")
         self._replace()
 
     def close(self) -> None:
         """Nothing is open between two rows."""
 
     def _replace(self) -> None:
-        columns = list(dict.fromkeys(name for row in self._rows for name in row))
-        with replacing(self._path) as unfinished, unfinished.open("w", newline="") as file:
-            if columns:
-                writer = csv.DictWriter(file, columns, restval="", lineterminator="\n")
-                writer.writeheader()
-                writer.writerows(self._rows)
+        write_whole(self._path, self._table.to_csv(index=False, lineterminator="\n").encode())
 
 
 # --- evaluation episodes ----------------------------------------------------------------------------------------------
 
-
-@final
-class Evaluation(NamedTuple):
-    """The episodes of one evaluation."""
-
-    steps: int
-    """Environment steps of training."""
-    returns: np.ndarray
-    """`[N]`: undiscounted returns; scores on Atari."""
-    lengths: np.ndarray
-    """`[N]` integer: steps."""
+_COLUMNS = {"steps": int, "episode": int, "return": float, "length": int}
 
 
 @final
@@ -282,41 +269,36 @@ class EvaluationLog:
             path: the file. Evaluations after `steps` are removed.
             steps: environment steps that the run continues from.
         """
-        self._path = path
-        self._evaluations = [found for found in read_evaluations(path) if found.steps <= steps]
-        if self._evaluations:
-            self._replace()
-        else:
-            path.unlink(missing_ok=True)
+        self._path, found = path, read_evaluations(path)
+        self._table = found[found["steps"] <= steps]
+        self._replace()
 
-    def append(self, evaluation: Evaluation) -> None:
-        """Write an evaluation; it has reached the disk when this returns."""
-        self._evaluations.append(evaluation)
+    def append(self, steps: int, returns: np.ndarray, lengths: np.ndarray) -> None:
+        """Write an evaluation; it has reached the disk when this returns.
+
+        Args:
+            steps: environment steps of training.
+            returns: `[N]`: undiscounted returns of its episodes; scores on Atari.
+            lengths: `[N]` integer: their steps.
+        """
+        columns = dict(zip(_COLUMNS, (steps, np.arange(len(returns)), returns, lengths), strict=True))
+        self._table = pd.concat([self._table, pd.DataFrame(columns)])
         self._replace()
 
     def _replace(self) -> None:
-        lines = ["steps,episode,return,length"]
-        for steps, returns, lengths in self._evaluations:
-            rows = zip(returns.tolist(), lengths.tolist(), strict=True)
-            lines += [f"{steps},{episode},{value!r},{length}" for episode, (value, length) in enumerate(rows)]
-        write_whole(self._path, gzip.compress("\n".join([*lines, ""]).encode(), mtime=0))
+        text = self._table.to_csv(index=False, lineterminator="\n")
+        write_whole(self._path, gzip.compress(text.encode(), mtime=0))
 
 
-def read_evaluations(path: Path) -> list[Evaluation]:
-    """The evaluations in a file, in their order; none if it does not exist."""
+def read_evaluations(path: Path) -> pd.DataFrame:
+    """The evaluation episodes in a file, in their order; none if it does not exist."""
     if not path.exists():
-        return []
+        return pd.DataFrame(columns=list(_COLUMNS)).astype(_COLUMNS)
     with contents_of(path, _MAX_TABLE) as contents:
         text = gzip.GzipFile(fileobj=io.BytesIO(contents)).read(_MAX_TABLE + 1)
         if len(text) > _MAX_TABLE:
             raise ValueError(f"it must take at most {_MAX_TABLE} bytes when it is not compressed")
-        by_steps = [(steps, [*rows]) for steps, rows in groupby(_rows(text), lambda row: int(row["steps"]))]
-        return [
-            Evaluation(
-                steps, np.array([float(row["return"]) for row in rows]), np.array([int(row["length"]) for row in rows])
-            )
-            for steps, rows in by_steps
-        ]
+        return _table(text)[list(_COLUMNS)].astype(_COLUMNS)
 
 
 # --- origin -----------------------------------------------------------------------------------------------------------

@@ -18,10 +18,9 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from multiprocessing.connection import wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -32,8 +31,8 @@ from torch.multiprocessing import ProcessExitedException, start_processes
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.recorder import stop_requests
-from dgvf_agents.train.train import NEVER, build, open_run, set_up_actors, train
+from dgvf_agents.train.recorder import StopRequest, stop_requests
+from dgvf_agents.train.train import NEVER, build, open_run, set_up_actors
 
 log = logging.getLogger("dgvf_agents.train")
 
@@ -42,9 +41,6 @@ TIMEOUT = timedelta(hours=1)
 
 _GRACE = 5.0
 """Seconds before a learner fails because of another one, whose error ends training first."""
-
-_LOOPBACK = ("lo", "lo0")
-"""Names of the loopback interface."""
 
 
 @final
@@ -76,6 +72,7 @@ class _Job(NamedTuple):
     resume: bool
     folder: Path
     """A temporary folder, where the processes find each other and leave their errors."""
+    stop: StopRequest
 
 
 def train_in_processes(
@@ -118,19 +115,19 @@ def _train_until_killed(config: TrainConfig, path: Path, show_progress: bool, re
     Raises:
         Exception: see `train_in_processes`.
     """
-    with tempfile.TemporaryDirectory(prefix="dgvf-") as folder:
-        job = _Job(config, path, show_progress, resume, Path(folder))
+    event = multiprocessing.get_context("spawn").Event()
+    with tempfile.TemporaryDirectory(prefix="dgvf-") as folder, stop_requests(event) as stop:
+        job = _Job(config, path, show_progress, resume, Path(folder), stop)
         context = start_processes(_learner, (job,), config.learners, join=False)
         try:
-            with _interrupts_for(context.processes[0]):
-                while not context.join():
-                    pass
+            while not context.join():
+                pass
             return None
         except ProcessExitedException as error:
             file = _error_file(job, error.error_index)
             if file.exists():
                 raised, details = pickle.loads(file.read_bytes())
-                raise raised or LearnerError(details) from LearnerError(details)
+                raise raised from LearnerError(details)
             died = LearnerDiedError(error.error_index, error.exit_code)
             if died.signal is None:
                 raise died from error
@@ -139,25 +136,6 @@ def _train_until_killed(config: TrainConfig, path: Path, show_progress: bool, re
             for process in context.processes:
                 process.kill()
                 process.join()
-
-
-@contextmanager
-def _interrupts_for(learner: BaseProcess) -> Iterator[None]:
-    """Let Ctrl-C reach a learner instead of this process, unless it is ignored."""
-    usual = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or usual is signal.SIG_IGN:
-        yield
-        return
-
-    def pass_on(number: int, frame: object) -> None:
-        with suppress(ProcessLookupError):
-            os.kill(learner.pid or 0, number)
-
-    signal.signal(signal.SIGINT, pass_on)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, usual)
 
 
 def _check_device(config: TrainConfig) -> None:
@@ -194,8 +172,7 @@ def _lasting_cluster(config: TrainConfig) -> Iterator[None]:
 
 def _learner(learner: int, job: _Job) -> None:
     """Train as one of the learners; leave a file with the error if training fails."""
-    if hasattr(os, "setsid"):
-        os.setsid()  # Ctrl-C in a terminal comes once, from the parent process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process passes it on
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
         _train(job, learner)
@@ -207,36 +184,37 @@ def _learner(learner: int, job: _Job) -> None:
 
 
 def _train(job: _Job, learner: int) -> None:
-    config, path, show_progress, resume, folder = job
-    if config.learners == 1:
-        train(config, path, show_progress, resume)
-        return
-    device = device_named(config.device)
-    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
-        _bind_to_loopback(name)
+    config, path, show_progress, resume, _, stop = job
+    group = _group(job, learner) if config.learners > 1 else None
+    if learner == 0:
+        with open_run(config, path, show_progress, stop, resume) as run:
+            plan = None if run.is_finished else run.plan
+            if (plan if group is None else group.from_first(plan)) is not None:
+                run.finish()
+    elif group is not None:
+        torch.set_num_threads(config.threads)
+        model = build(config)
+        set_up_actors(model, config, path)
+        following: Any = group.from_first(None)
+        if following is not None:
+            steps, reset = following
+            model.learn(steps, log_interval=NEVER, reset_num_timesteps=reset)
+    if group is not None:
+        dist.destroy_process_group()
+
+
+def _group(job: _Job, learner: int) -> LearnerGroup:
+    """The group of learners, which communicate over the loopback interface unless the environment says otherwise."""
+    device = device_named(job.config.device)
+    for _, interface in socket.if_nameindex():
+        if interface in ("lo", "lo0"):
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
     if device.type == "cuda":
         torch.cuda.set_device(learner)
-    backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, f"file://{folder}/store", TIMEOUT, config.learners, learner)
-    group = LearnerGroup(config.learners, device)
-    if learner == 0:
-        with stop_requests() as stop, open_run(config, path, show_progress, stop, resume) as run:
-            if group.from_first(None if run.is_finished else run.plan) is not None:
-                run.finish()
-    else:
-        _follow(config, path, group)
-    dist.destroy_process_group()
-
-
-def _follow(config: TrainConfig, path: Path, group: LearnerGroup) -> None:
-    """Train with learner 0."""
-    torch.set_num_threads(config.threads)
-    model = build(config)
-    set_up_actors(model, config, path)
-    plan: Any = group.from_first(None)
-    if plan is not None:
-        steps, reset = plan
-        model.learn(steps, log_interval=NEVER, reset_num_timesteps=reset)
+    backend, learners = "nccl" if device.type == "cuda" else "gloo", job.config.learners
+    dist.init_process_group(backend, f"file://{job.folder}/store", TIMEOUT, learners, learner)
+    return LearnerGroup(learners, device)
 
 
 def _is_consequence(error: BaseException) -> bool:
@@ -249,12 +227,13 @@ def _error_file(job: _Job, learner: int) -> Path:
 
 
 def _pickled(error: BaseException, details: str) -> bytes:
-    """The error, or `None` if it cannot be unpickled, and the details."""
+    """The error and the details; a `LearnerError` in place of one that cannot be unpickled."""
     try:
         whole = pickle.dumps((error, details))
-        return whole if isinstance(pickle.loads(whole)[0], type(error)) else pickle.dumps((None, details))
+        pickle.loads(whole)
     except Exception:
-        return pickle.dumps((None, details))
+        return pickle.dumps((LearnerError(details), details))
+    return whole
 
 
 def _exit_with_parent() -> None:
@@ -262,10 +241,3 @@ def _exit_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-def _bind_to_loopback(variable: str) -> None:
-    """Let a backend communicate over the loopback interface, unless the environment variable says otherwise."""
-    found = [name for _, name in socket.if_nameindex() if name in _LOOPBACK]
-    if found:
-        os.environ.setdefault(variable, found[0])

@@ -5,13 +5,13 @@ The first Ctrl-C lets training finish the update and write a checkpoint.
 
 from __future__ import annotations
 
+import multiprocessing.synchronize
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import final
@@ -30,7 +30,7 @@ from dgvf_agents.train.checkpoint import write_checkpoint
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import ReferenceReturns, evaluation_environments, reference_returns
 from dgvf_agents.train.evaluate import Evaluator
-from dgvf_agents.train.folder import Evaluation, EvaluationLog, RunFolder
+from dgvf_agents.train.folder import EvaluationLog, RunFolder
 
 
 @final
@@ -43,21 +43,20 @@ class TrainingInterruptedError(KeyboardInterrupt):
         """The run folder."""
 
 
-@final
-@dataclass
-class StopRequest:
-    """Whether training should stop."""
-
-    asked: bool = False
+StopRequest = threading.Event | multiprocessing.synchronize.Event
+"""Set when training should stop."""
 
 
 @contextmanager
-def stop_requests() -> Iterator[StopRequest]:
+def stop_requests(stop: StopRequest | None = None) -> Iterator[StopRequest]:
     """Turn the first Ctrl-C into a request to stop; the second one interrupts as usual.
 
     Only the main thread receives signals. A process that ignores Ctrl-C still does.
+
+    Args:
+        stop: an event to set; a new one if `None`.
     """
-    request = StopRequest()
+    request = threading.Event() if stop is None else stop
     usual = threading.current_thread() is threading.main_thread() and (
         signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
@@ -66,8 +65,8 @@ def stop_requests() -> Iterator[StopRequest]:
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        request.asked = True
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        request.set()
         os.write(2, b"\nfinishing the update and writing a checkpoint; Ctrl-C again stops at once\n")
 
     signal.signal(signal.SIGINT, ask)
@@ -119,7 +118,7 @@ class RunRecorder(RolloutCallback):
 
     def saves_at(self, steps: int) -> bool:
         """Whether a checkpoint is written before the rollout after so many environment steps."""
-        return steps >= self._next_checkpoint or self._stop.asked
+        return steps >= self._next_checkpoint or self._stop.is_set()
 
     def reports_at(self, steps: int) -> bool:
         """Whether an evaluation or a row of metrics follows the rollout that ends after so many environment steps."""
@@ -138,7 +137,7 @@ class RunRecorder(RolloutCallback):
         """Save between an update and the next rollout, where the state is smallest."""
         if self.saves_at(self.num_timesteps):
             self._save()
-        if self._stop.asked:
+        if self._stop.is_set():
             raise TrainingInterruptedError(self._folder.path)
 
     def _on_rollout_end(self) -> None:
@@ -178,7 +177,7 @@ class RunRecorder(RolloutCallback):
         All evaluations use the same seed, for comparison.
         """
         returns, lengths = self._evaluator.episodes_of(self.model)
-        self._evaluations.append(Evaluation(self.num_timesteps, returns, lengths))
+        self._evaluations.append(self.num_timesteps, returns, lengths)
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))
         if self._writes_lines:
@@ -201,7 +200,7 @@ class RunRecorder(RolloutCallback):
     def _save(self) -> None:
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
         self.model.seconds = (time.time_ns() - self.model.start_time) / 1e9
-        draw_learning_curve(self._folder, self._config, self._folder.curve_file)
+        plot_learning_curve(self._folder, self._config, self._folder.curve_file)
         # Must be last: it may mark the run as finished.
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
 
@@ -223,52 +222,32 @@ _LINEAR_BELOW = 10.0
 """Magnitude of returns below which a symmetric logarithmic scale is linear."""
 
 
-def draw_learning_curve(folder: RunFolder, config: TrainConfig, path: Path) -> None:
-    """Draw a run's learning curve: evaluation returns where training returns are not comparable."""
-    training, evaluation = folder.learning_curve(), folder.learning_curve("eval/mean_reward")
-    evaluated = config.env_kwargs != config.evaluation_kwargs and len(evaluation[0]) > 1
-    comparable = evaluated or config.env_kwargs == config.evaluation_kwargs
-    plot_learning_curve(
-        path,
-        *(evaluation if evaluated else training),
-        f"{config.env}, {config.task}, seed {config.seed}",
-        reference=reference_returns(config) if comparable else None,
-        frames_per_step=config.frames_per_step,
-        evaluated=evaluated,
-    )
+def plot_learning_curve(folder: RunFolder, config: TrainConfig, path: Path) -> None:
+    """Write the learning curve of a run as PNG, atomically.
 
-
-def plot_learning_curve(
-    path: Path,
-    steps: Sequence[int],
-    returns: Sequence[float],
-    title: str,
-    reference: ReferenceReturns | None = None,
-    frames_per_step: int | None = None,
-    evaluated: bool = False,
-) -> None:
-    """Write a learning curve as PNG, atomically.
-
-    Args:
-        path: the file.
-        steps: environment steps.
-        returns: mean return at each of the steps.
-        title: title of the plot.
-        reference: returns of other policies, drawn as lines; `None`: no lines.
-        frames_per_step: frames per agent step on Atari, which adds an axis of frames at the top; `None` elsewhere.
-        evaluated: whether the returns are of evaluations, not of training.
+    Its returns are those of evaluations where returns of training are not comparable, with lines at the returns of the
+    best and the random policy.
     """
+    frames, comparable = config.frames_per_step, config.env_kwargs == config.evaluation_kwargs
+    steps, returns = folder.learning_curve("eval/mean_reward")
+    evaluated = not comparable and len(steps) > 1
+    if not evaluated:
+        steps, returns = folder.learning_curve()
     figure = Figure(figsize=(6.4, 4.0), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
     axes.plot(steps, returns, color="#2c69b0", linewidth=1.8)
+    reference = reference_returns(config) if comparable or evaluated else None
     if reference is not None:
-        _draw_reference(axes, reference, "human" if frames_per_step is not None else "optimal")
-    measure = "return of the last 100 episodes" if frames_per_step is None else "score of the last 100 whole games"
-    axes.set(title=title, ylabel="mean return in evaluation" if evaluated else f"mean {measure}")
+        _draw_reference(axes, reference, "human" if frames is not None else "optimal")
+    measure = "return of the last 100 episodes" if frames is None else "score of the last 100 whole games"
+    axes.set(
+        title=f"{config.env}, {config.task}, seed {config.seed}",
+        ylabel="mean return in evaluation" if evaluated else f"mean {measure}",
+    )
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25)
-    _label_steps(axes, frames_per_step)
+    _label_steps(axes, frames)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150)
 

@@ -11,7 +11,6 @@ differentiation provides.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import reduce
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from scipy.sparse.linalg import LinearOperator, eigs, svds
 from stable_baselines3.common.callbacks import BaseCallback
@@ -27,7 +27,7 @@ from torch import Tensor
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.learner import DiscoveryLearner
-from dgvf_agents.storage.files import replacing
+from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.checkpoint import complete_checkpoints, load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
@@ -48,16 +48,10 @@ def jacobian(update: Callable[[Tensor], Tensor], at: Tensor) -> LinearOperator:
     pull_back = torch.func.vjp(update, at)[1]
     push_forward = torch.func.vjp(lambda weights: pull_back(weights)[0], torch.zeros_like(at))[1]  # it is linear
 
-    def tensor(vector: np.ndarray) -> Tensor:
-        return torch.from_numpy(vector.reshape(n)).to(at)
+    def product(multiply: Callable[[Tensor], tuple[Tensor]]) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda vector: multiply(torch.from_numpy(vector.reshape(n)).to(at))[0].detach().cpu().numpy()
 
-    def forward(vector: np.ndarray) -> np.ndarray:
-        return push_forward(tensor(vector))[0].detach().cpu().numpy()
-
-    def backward(vector: np.ndarray) -> np.ndarray:
-        return pull_back(tensor(vector))[0].detach().cpu().numpy()
-
-    return LinearOperator((n, n), matvec=forward, rmatvec=backward, dtype=np.float64)
+    return LinearOperator((n, n), matvec=product(push_forward), rmatvec=product(pull_back), dtype=np.float64)
 
 
 def spectral_radius(operator: LinearOperator, seed: int = 0) -> float:
@@ -125,10 +119,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     torch.set_num_threads(config.threads)
     probe_device = evaluation_device(device, config.device)
     rows = [_measured(file, config, seed, probe_device) for file in files]
-    with replacing(folder.path / "stability.csv") as unfinished, unfinished.open("w", newline="") as out:
-        writer = csv.writer(out)
-        writer.writerow(Stability._fields)
-        writer.writerows(rows)
+    write_whole(folder.path / "stability.csv", pd.DataFrame(rows).to_csv(index=False).encode())
     return rows
 
 

@@ -24,11 +24,17 @@ from dgvf_agents.hyperparameters import SCHEDULED, arguments
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.population.population import Population
-from dgvf_agents.train.checkpoint import NothingToResumeError, algorithm_of, load_checkpoint, reduce_older, task_of
+from dgvf_agents.train.checkpoint import (
+    NothingToResumeError,
+    algorithm_of,
+    frozen_eta,
+    load_checkpoint,
+    reduce_older,
+    task_of,
+)
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import environments_of_run, import_named
 from dgvf_agents.train.folder import ProgressLog, RunFolder, record_origin, shipped_name
-from dgvf_agents.train.frozen_questions import frozen_eta
 from dgvf_agents.train.recorder import RunRecorder, StopRequest, TrainingInterruptedError, stop_requests
 
 

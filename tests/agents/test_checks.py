@@ -231,7 +231,7 @@ def test_only_the_main_thread_and_a_usual_ctrl_c_are_changed() -> None:
     with stop_requests() as request:
         assert signal.getsignal(signal.SIGINT) is not usual
         os.kill(os.getpid(), signal.SIGINT)
-        assert request.asked
+        assert request.is_set()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is usual
@@ -239,6 +239,6 @@ def test_only_the_main_thread_and_a_usual_ctrl_c_are_changed() -> None:
     try:
         with stop_requests() as request:
             os.kill(os.getpid(), signal.SIGINT)
-        assert not request.asked
+        assert not request.is_set()
     finally:
         signal.signal(signal.SIGINT, usual)

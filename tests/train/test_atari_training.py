@@ -23,7 +23,6 @@ from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from dgvf_envs.atari import MODERN, PAPER, AtariPreset, make_atari
-from tests.helpers import refused
 
 TINY = [
     *("--n-envs", "4", "--n-steps", "10", "--unroll-length", "2", "--questions", "4", "--steps", "240"),
@@ -37,22 +36,13 @@ def rows_of(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "a2c",
-        "pixel-control",
-        *(pytest.param(method, marks=pytest.mark.slow) for method in ("random", "reward-prediction")),
-    ],
-)
+@pytest.mark.parametrize("method", ["a2c", "pixel-control"])
 def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = tmp_path / "run"
     main(["train", "atari", method, "--game", "Breakout", *TINY, "--out", str(run)])
     assert "Breakout: Atari preset 'paper'" in capsys.readouterr().out
     config = RunFolder(run).read_config()
-    expected = atari_config("Breakout", method)  # type: ignore[arg-type]
-    assert (config.env, config.atari, config.task) == ("Breakout", PAPER, expected.task)
-    assert (config.auxiliary_coefficient, config.max_grad_norm) == (expected.auxiliary_coefficient, 40.0)
+    assert (config.env, config.atari, config.max_grad_norm) == ("Breakout", PAPER, 40.0)
     rows = rows_of(run)
     assert [(row["time/total_timesteps"], row["time/frames"]) for row in rows] == [("120", "480"), ("240", "960")]
     assert all(np.isfinite(float(row["train/gradient_norm"])) for row in rows)
@@ -62,8 +52,6 @@ def test_every_task_trains_on_a_game(method: str, tmp_path: Path, capsys: pytest
         assert all(0.0 < float(row["train/answer_loss"]) < np.inf for row in rows)
     assert float(rows[-1]["train/learning_rate"]) == pytest.approx(6e-4 * (1 - 200 / 240))  # of the update before
     assert RunFolder(run).is_finished()
-    assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
-    assert list(run.glob("events.out.tfevents*"))
 
 
 def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,17 +65,6 @@ def test_discovered_questions_are_the_default_method(tmp_path: Path, monkeypatch
     assert [row["meta/updates"] for row in rows] == ["0", "2"]
     assert float(rows[-1]["meta/gradient_norm"]) > 0
     assert 0 < float(rows[0]["questions/discount_min"]) < float(rows[0]["questions/discount_max"]) < 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--game", "Breakuot"], "did you mean Breakout"),
-        (["a2c", "--game", "Pong", "--env", "Pong"], "env must be left out on Atari"),
-    ],
-)
-def test_bad_commands_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in refused(capsys, "train", "atari", *arguments)
 
 
 # --- scores and resuming, in games that are cut off after 40 steps ----------------------------------------------------

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,14 +44,6 @@ CONFIG = TrainConfig(
     evaluate_every=200,
     evaluation_episodes=2,
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_curves() -> Iterator[None]:
-    """Plotting would take most of the time of these short runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments, **options: None)
-        yield
 
 
 @pytest.fixture(scope="module")

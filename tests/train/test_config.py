@@ -75,7 +75,7 @@ def test_bad_settings_are_named() -> None:
         ValueError, match=r"game must be a single-player game of ale-py, got 'Breakuot'; did you mean Breakout"
     ):
         atari_config("Breakuot", "a2c")
-    with pytest.raises(ValueError, match=r"env_kwargs and evaluation_kwargs must be empty on Atari, got \{'a': 1\}"):
+    with pytest.raises(ValueError, match=r"evaluation_kwargs must be empty on Atari, got \{'a': 1\}"):
         dataclasses.replace(atari_config("Pong", "a2c"), evaluation_kwargs={"a": 1})
 
 

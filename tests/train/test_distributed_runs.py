@@ -11,28 +11,13 @@ import pytest
 from dgvf_agents.impala.actors import RemoteEnvs
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.fleet import fingerprint_of
-from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from tests.impala.in_process import InProcessFleet, in_process  # noqa: F401
+from tests.train.test_learners import ALONE
 
-CONFIG = TrainConfig(
-    algorithm="impala",
-    env="CollectObjectsSmall-v0",
-    steps=400,
-    n_envs=4,
-    actors=2,
-    address="10.0.0.1:6379",
-    questions=4,
-    question_encoder="shared",
-    unroll_length=3,
-    compile=False,
-    checkpoint_every=200,
-    log_every=100,
-    evaluate_every=200,
-    evaluation_episodes=2,
-)
+CONFIG = dataclasses.replace(ALONE, env_wrapper=None, steps=400, actors=2, address="10.0.0.1:6379", log_every=100)
 
 
 @pytest.fixture
@@ -90,15 +75,3 @@ def test_a_distributed_run_can_be_resumed_without_actors(fleets: list[Any], tmp_
         resumed = train(embedded, tmp_path, show_progress=False, resume=True)
     assert resumed.num_timesteps == 400
     assert not isinstance(resumed.env, RemoteEnvs)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"actors": -1}, "actors must be an integer >= 0, got -1"),
-        ({"algorithm": "a2c"}, "actors must be 0 unless the algorithm is impala, got 2"),
-    ],
-)
-def test_the_configuration_is_checked(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        dataclasses.replace(CONFIG, **changes)

@@ -8,35 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.types import Params
-from dgvf_agents.train.checkpoint import load_model
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.checkpoint import experienced_cumulants, frozen_eta, load_model
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.frozen_questions import experienced_cumulants, frozen_eta
 from dgvf_agents.train.train import build, train, train_population
 from tests.kill_harness import differences
+from tests.train.test_checkpoint import CONFIG as RUN
 
-CONFIG = TrainConfig(
-    env="PuddleWorld-v0",
-    env_kwargs={"start": "random", "max_episode_steps": 12},
-    evaluation_kwargs={"max_episode_steps": 5},
-    policy="MlpPolicy",
-    steps=320,
-    n_envs=4,
-    questions=6,
-    unroll_length=3,
-    meta_learning_rate=0.1,
-    compile=False,
-    checkpoint_every=80,
-    log_every=100,
-    evaluate_every=160,
-    evaluation_episodes=2,
+CONFIG = dataclasses.replace(
+    RUN, steps=320, questions=6, meta_learning_rate=0.1, evaluate_every=160, checkpoints_kept=3
 )
 FROZEN = dataclasses.replace(CONFIG, task="random", seed=5, questions_from="../source")
 PRINCIPAL = dataclasses.replace(FROZEN, principal_questions=2)
@@ -44,10 +29,9 @@ PRINCIPAL = dataclasses.replace(FROZEN, principal_questions=2)
 
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
-    """Plotting and experience would take most of the time of these short runs."""
+    """Experience would take most of the time of these short runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments, **options: None)
-        patch.setattr("dgvf_agents.train.frozen_questions._STEPS", 50)
+        patch.setattr("dgvf_agents.train.checkpoint._STEPS", 50)
         yield
 
 
@@ -110,30 +94,6 @@ def test_the_experience_holds_the_final_observations_of_each_environment(
     starts = torch.arange(1, 50) % 12 == 0
     assert (moved[~starts] <= 0.075 + 1e-6).all()
     assert (moved[starts] > 0.075).any()
-
-
-class Pictures(gym.ObservationWrapper):
-    """The position as an image with the channels last."""
-
-    def __init__(self, env: gym.Env) -> None:
-        super().__init__(env)
-        self.observation_space = gym.spaces.Box(0, 255, (4, 5, 3), np.uint8)
-
-    def observation(self, observation: np.ndarray) -> np.ndarray:
-        return (np.arange(60).reshape(4, 5, 3) * observation.sum() * 4 % 256).astype(np.uint8)
-
-
-def test_images_are_asked_about_as_the_agent_sees_them(tmp_path: Path) -> None:
-    config = dataclasses.replace(CONFIG, env_wrapper="tests.train.test_frozen_questions:Pictures", steps=80)
-    train(config, tmp_path / "run", show_progress=False)
-    model = load_model(config, RunFolder(tmp_path / "run").latest_checkpoint())
-    cumulants = experienced_cumulants(model, config)
-    seen: Any = model.get_env() or build(config).get_env()
-    states = torch.as_tensor(np.stack([seen.reset() for _ in range(20)]))
-    assert states.shape[2:] == model.observation_space.shape == (3, 4, 5)
-    asked = model.task.network.ask(model.learner.eta, states)[0].flatten(0, 1)
-    distances = torch.cdist(asked, cumulants).amin(dim=1)
-    assert distances.median() < 0.01 * cumulants.std()
 
 
 def test_components_are_the_same_every_time(runs: Path) -> None:
@@ -207,6 +167,10 @@ def test_a_shipped_run_goes_by_its_name(tmp_path: Path) -> None:
         ({"principal_questions": 0}, r"principal_questions must be in 1 ... 6, got 0"),
         ({"principal_questions": 7}, r"principal_questions must be in 1 ... 6, got 7"),
         ({"question_discount": None}, "question_discount must be a number with principal_questions, got None"),
+        ({"actors": -1}, "actors must be an integer >= 0, got -1"),
+        ({"actors": 2}, "actors must be 0 unless the algorithm is impala, got 2"),
+        ({"learners": 2}, "learners must be 1 unless the algorithm is impala, got 2"),
+        ({"final_ent_coef": 0.1, "ent_coef": 0.0}, "ent_coef must be > 0, since the schedule is geometric"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changes: dict[str, Any], message: str) -> None:

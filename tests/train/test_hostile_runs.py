@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,14 +17,6 @@ from dgvf_agents.train.train import train
 from tests.train.test_checkpoint import CONFIG
 
 RUN = dataclasses.replace(CONFIG, steps=160, log_every=20, evaluate_every=80)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def no_curves() -> Iterator[None]:
-    """Plotting would take most of the time of these short runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments, **options: None)
-        yield
 
 
 @pytest.fixture(scope="module")

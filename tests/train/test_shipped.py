@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +10,7 @@ import pytest
 
 from dgvf_agents.cli import main
 from dgvf_agents.options import World
-from dgvf_agents.storage.model_file import ModelFile, networks_only
+from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train.checkpoint import NothingToResumeError
 from dgvf_agents.train.config import preset
 from dgvf_agents.train.environments import REFERENCE_RETURNS
@@ -110,21 +109,3 @@ def test_a_folder_in_the_working_directory_comes_first(tmp_path: Path, capsys: p
     assert (tmp_path / "demo" / "atlas" / "index.html").is_file()
     write_run(tmp_path / ROOMS, preset("puddle-world", "a2c"))
     assert RunFolder.existing(Path(ROOMS)).read_config().env == "PuddleWorld-v0"
-
-
-def test_shipping_keeps_networks_and_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(DOCS))
-    script = importlib.import_module("ship_runs")
-    run = RunFolder(tiny_run(tmp_path / "run", "collect-objects-small", "discovered"))
-    run.evaluations_file.write_bytes(b"")  # too short for an evaluation
-    whole = len(networks_only(checkpoint_of(run)).to_bytes())
-    for most, kept in ((4 * whole, 3), (whole + 1000, 1), (1000, 1)):
-        monkeypatch.setattr(script, "MAX_BYTES", most)
-        shipped = RunFolder(tmp_path / str(most))
-        script.ship(run, shipped)
-        assert [path.name for path in shipped.checkpoints()] == [path.name for path in run.checkpoints()[-kept:]]
-        assert {path.name for path in shipped.path.iterdir()} == {
-            *("checkpoints", "config.json", "evaluation.json", "evaluations.csv.gz", "origin.json", "progress.csv")
-        }
-        assert checkpoint_of(shipped).document["training"] is None
-        assert evaluate(shipped.path)[0] == json.loads((shipped.path / "evaluation.json").read_text())["mean"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig, preset
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.recorder import RunRecorder, StopRequest, TrainingInterruptedError
+from dgvf_agents.train.recorder import RunRecorder, TrainingInterruptedError
 from dgvf_agents.train.train import train, train_population
 from tests.helpers import assert_same
 
@@ -90,20 +91,15 @@ def test_checkpoints_are_written_with_each_runs_own_environment(
 
 @pytest.mark.slow
 def test_interrupted_runs_continue_at_once_or_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths, stops = [tmp_path / f"run-{p}" for p in range(3)], []
-    make, update, count = StopRequest.__init__, Population.update, [0]
-
-    def made(self: StopRequest, asked: bool = False) -> None:
-        make(self, asked)
-        stops.append(self)
+    paths, update, count = [tmp_path / f"run-{p}" for p in range(3)], Population.update, [0]
 
     def stopping(self: Population) -> None:
         update(self)
         count[0] += 1
-        stops[-1].asked = count[0] == 17  # in the middle of an unroll
+        if count[0] == 17:  # in the middle of an unroll
+            signal.raise_signal(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(StopRequest, "__init__", made)
         patch.setattr(Population, "update", stopping)
         with pytest.raises(TrainingInterruptedError):
             train_population(configs(), paths)

@@ -11,13 +11,10 @@ import gymnasium as gym
 import numpy as np
 import pygame
 import pytest
-import torch
 
 from dgvf_agents.atlas.live import LiveQuestions, live_questions
 from dgvf_agents.cli import main
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.watch import watch
-from dgvf_envs.rendering import DIVERGING, SEQUENTIAL
 from tests.atlas.runs import QUESTIONS, model_of, tiny_run
 from tests.helpers import refused
 
@@ -125,7 +122,7 @@ def test_a_question_that_is_not_there_is_refused(number: int, run: Path) -> None
 
 def test_the_command_draws_the_question_that_it_names(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr("dgvf_agents.train.watch.watch", lambda *arguments: drawn.append(arguments[4]))
+    monkeypatch.setattr("dgvf_agents.train.watch.watch", lambda *arguments, **options: drawn.append(arguments[4]))
     for options in (["--question", "2"], ["--questions", "--video", "a.mp4"], []):
         main(["watch", str(run), *options])
     made = [make and make(model_of(run), RunFolder(run).read_config()) for make in drawn]
@@ -133,31 +130,6 @@ def test_the_command_draws_the_question_that_it_names(run: Path, monkeypatch: py
     labels = [overlay.values(overlay._domain.layout.state(0)).label for overlay in made[:2]]
     assert ["Keys: " in label for label in labels] == [True, False]
     assert made[2] is None
-
-
-def test_cumulants_are_around_zero_answers_sequential_and_discounts_from_0_to_1(run: Path) -> None:
-    _, overlay = window(run)
-    drawn: dict[str, Any] = {}
-    for _ in range(3):
-        drawn[overlay.quantity] = overlay.values(overlay._domain.layout.state(0))
-        overlay.on_key(pygame.K_DOWN)
-    assert drawn["cumulant"].limits[0] == -drawn["cumulant"].limits[1] < 0
-    assert [drawn[name].scale for name in ("cumulant", "answer", "discount")] == [DIVERGING, SEQUENTIAL, SEQUENTIAL]
-    assert drawn["answer"].limits[0] < drawn["answer"].limits[1]
-    assert drawn["discount"].limits == (0.0, 1.0)
-
-
-def test_watching_with_questions_shows_states_longer(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dgvf_agents.train.watch._FRAMES_WITH_OVERLAY", 3)
-    frames = []
-    for make_overlay in (None, live_questions):
-        NoWaiting.frames = 0
-        torch.manual_seed(0)
-        watch(run, episodes=1, seed=0, make_overlay=make_overlay)
-        frames.append(NoWaiting.frames)
-    steps = frames[0] - 1  # the first state is shown too
-    assert steps >= 1
-    assert frames[1] == 1 + 3 * steps
 
 
 def test_an_agent_without_questions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

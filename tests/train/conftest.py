@@ -1,0 +1,14 @@
+"""Plotting would take most of the time of the short runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_curves() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments: None)
+        yield

@@ -178,18 +178,9 @@ def as_yaml() -> str:
 
 
 _YAML_HEAD = """\
-# Hyperparameters of DGVFA2C for RL Baselines3 Zoo, written by `python -m dgvf_agents.zoo hyperparameters`:
-#
-#   python -m rl_zoo3.train --algo dgvf --env PuddleWorld-v0 --conf-file dgvf.yml --num-threads 1
-#
-# in a folder with custom_envs.py, which registers the algorithm, or `python -m dgvf_agents.zoo train ...` anywhere.
-#
-# They are the presets of `dgvf train` with discovered questions (dgvf_agents/train/config.py). Arguments that are not
-# listed have the defaults of DGVFA2C. final_learning_rate and final_meta_learning_rate are the final values of linear
-# schedules, final_ent_coef and final_auxiliary_coefficient of geometric ones. env_kwargs apply to training only:
-# evaluation uses the environment as it is registered.
-#
-# Any argument of DGVFA2C may be added. Write 0.0003 instead of 3e-4, which YAML reads as a string.
+# Written by `python -m dgvf_agents.zoo hyperparameters`: the presets of `dgvf train` with discovered questions. Any
+# argument of DGVFA2C may be added; the others have its defaults. Final values are of linear schedules for learning
+# rates and of geometric ones for coefficients. Write 0.0003 instead of 3e-4, which YAML reads as a string.
 """
 
 
@@ -233,10 +224,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if NAME_OF_PPO in options:  # the zoo's own settings of PPO
         conf_file = str(Path(importlib.import_module("rl_zoo3").__file__ or "").parent / "hyperparams" / "ppo.yml")
     defaults = ["--algo", NAME, *(["--conf-file", conf_file] if script == "train" else [])]
-    before, sys.argv = (
-        sys.argv,
-        [f"rl_zoo3.{script}", *defaults, *options],
-    )  # if an option is given twice, the last one wins
+    # if an option is given twice, the last one wins
+    before, sys.argv = sys.argv, [f"rl_zoo3.{script}", *defaults, *options]
     try:
         getattr(importlib.import_module(f"rl_zoo3.{script}"), script)()
     finally:

@@ -6,13 +6,13 @@ the command, hardware and versions that it was made with. With `--check`, fail u
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from generated import DOCS, check, table, write
+from generated import DOCS, main, table
 
 from dgvf_agents.bench import harness
 
@@ -36,24 +36,14 @@ def markdown(made: pd.DataFrame) -> str:
     return table(list(made.columns), harness.formatted(made).to_numpy().tolist(), right)
 
 
-def page(text: str) -> str:
+def pages(written: bool) -> dict[Path, str]:
     """The page with tables from the reports that it names."""
 
     def renewed(found: re.Match[str]) -> str:
         return found[1] + tables(json.loads((DOCS / found[2]).read_text(encoding="utf-8"))) + found[3]
 
-    return TABLES.sub(renewed, text)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail unless the page is up to date; write nothing")
-    pages = {PAGE: page(PAGE.read_text(encoding="utf-8"))}
-    if parser.parse_args().check:
-        check(pages, "python docs/generate_benchmark_page.py")
-    else:
-        write(pages)
+    return {PAGE: TABLES.sub(renewed, PAGE.read_text(encoding="utf-8"))}
 
 
 if __name__ == "__main__":
-    main()
+    main(pages, "python docs/generate_benchmark_page.py", __doc__)

@@ -5,12 +5,11 @@ With `--check`, fail unless the committed pages are up to date.
 
 from __future__ import annotations
 
-import argparse
 import inspect
 from pathlib import Path
 
 import pandas as pd
-from generated import DOCS, check, table, write
+from generated import DOCS, main, table
 
 from dgvf_agents.experiments import claims
 from dgvf_agents.experiments.catalog import COEFFICIENTS, ENTROPIES, EXPERIMENTS, LEARNING_RATES
@@ -154,14 +153,5 @@ def _settings() -> str:
     return table(("experiment", "world", "label", "changes", "seeds"), rows, (4,))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail unless the pages are up to date; write nothing")
-    if parser.parse_args().check:
-        check(pages(redraw=False), COMMAND)
-    else:
-        write(pages(redraw=True))
-
-
 if __name__ == "__main__":
-    main()
+    main(pages, COMMAND, __doc__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, final
 
 import pandas as pd
@@ -146,7 +147,6 @@ class Experiment:
 
 
 _ROOMS, _PUDDLE = "collect-objects", "puddle-world"
-_GRIDS = (_PUDDLE, _ROOMS)
 
 
 def _short(world: str) -> Changes:
@@ -315,73 +315,39 @@ def _atari(world: str) -> list[Setting]:
     ]
 
 
-_ALL = (
-    Experiment(
-        "figure-2",
-        "Encoders trained by discovered questions, random ones or reward prediction alone, beside plain A2C",
-        _methods,
-        _GRIDS,
-        seeds=10,
-        searches=_paper_choice,
-    ),
-    Experiment(
-        "figure-4",
-        "Meta-losses summed along the unroll against the last one alone",
-        lambda world: [_discovered(world, "sum"), _discovered(world, "end", objective="end")],
-        _GRIDS,
-        seeds=10,
-        seeds_on={_PUDDLE: 30},
-    ),
-    Experiment(
-        "figure-5",
-        "Number of questions d, unrolled updates k, and the myopic approximation",
-        _figure_5,
-        _GRIDS,
-        seeds_on={_PUDDLE: 20},
-        figure="studies",
-    ),
-    Experiment(
-        "joint",
-        "The paper's joint agent on MinAtar: questions on the last hidden layer, learned discounts",
-        _joint,
-        tuple(MINATAR),
-        searches=_coefficient_choice,
-    ),
-    Experiment(
-        "own-tasks",
-        "DGVFA2C with its defaults on external tasks, beside Stable-Baselines3's A2C with its own",
-        lambda task: [setting(task, method) for method in OWN_TASK_METHODS],
-        tuple(OWN_TASKS),
-    ),
-    Experiment(
-        "convention",
-        "Exact against surrogate meta-gradients",
-        lambda world: [_discovered(world, one, convention=one) for one in ("exact", "surrogate")],
-        _GRIDS,
-        seeds=10,
-    ),
-    Experiment("rms-prop", "All methods under three conventions of RMSProp", _rms_props, _GRIDS, seeds=10),
-    Experiment(
-        "question-transfer",
-        "Fresh agents on frozen questions of trained agents, on the first principal ones, and on another world's",
-        _question_transfer,
-        _GRIDS,
-        seeds=10,
-    ),
-    Experiment(
-        "ppo",
-        "PPO whose encoder is trained by auxiliary tasks alone, beside plain PPO",
-        _ppo,
-        ("collect-objects-small", _ROOMS, _PUDDLE),
-    ),
-    Experiment(
-        "atari",
-        "On games: IMPALA's encoder trained by auxiliary tasks alone or jointly, and A2C on a laptop",
-        _atari,
-        (),
-        seeds=3,
-    ),
-)
+_SETTINGS: dict[str, Callable[[str], Sequence[Setting]]] = {
+    "figure-2": _methods,
+    "figure-4": lambda world: [_discovered(world, "sum"), _discovered(world, "end", objective="end")],
+    "figure-5": _figure_5,
+    "joint": _joint,
+    "own-tasks": lambda task: [setting(task, method) for method in OWN_TASK_METHODS],
+    "convention": lambda world: [_discovered(world, one, convention=one) for one in ("exact", "surrogate")],
+    "rms-prop": _rms_props,
+    "question-transfer": _question_transfer,
+    "ppo": _ppo,
+    "atari": _atari,
+}
+_SEARCHES = {"figure-2": _paper_choice, "joint": _coefficient_choice}
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in _ALL}
+
+def _declared() -> dict[str, Experiment]:
+    """The experiments of `experiments.csv`."""
+    rows = pd.read_csv(Path(__file__).with_name("experiments.csv"), keep_default_na=False)
+    groups = {"minatar": tuple(MINATAR), "external": tuple(OWN_TASKS)}
+    return {
+        row.name: Experiment(
+            row.name,
+            row.summary,
+            _SETTINGS[row.name],
+            groups.get(row.worlds) or tuple(row.worlds.split()),
+            row.seeds,
+            seeds_on={_PUDDLE: row.puddle_world_seeds},
+            searches=_SEARCHES.get(row.name, lambda world: ()),
+            figure=row.figure,
+        )
+        for row in rows.itertuples(index=False)
+    }
+
+
+EXPERIMENTS = _declared()
 """By name."""

@@ -18,36 +18,10 @@ from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate, es
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
 from dgvf_agents.storage.files import replacing
 
-NAMES = {
-    "discovered": "Discovered GVFs",
-    "random": "Random GVFs",
-    "reward-prediction": "Reward prediction",
-    "pixel-control": "Pixel control",
-    "a2c": "A2C (main task)",
-    "impala": "IMPALA (main task)",
-    "sb3-a2c": "A2C (Stable-Baselines3)",
-    "none": "No auxiliary task",
-    "frozen": "Frozen discovered GVFs",
-    "other-world": "Frozen, of another world",
-    "sum": "Summed meta-loss",
-    "end": "End meta-loss",
-}
-"""Names of settings in pictures."""
-
+_STYLES = pd.read_csv(Path(__file__).with_name("styles.csv"), index_col="setting")
+NAMES, COLORS = (_STYLES[column].dropna().to_dict() for column in ("name", "color"))
+"""Names of settings in pictures, and the paper's colors of its methods, the same in every picture."""
 _RED, _GRAY = "#c0392b", "#5c6270"
-COLORS = {
-    "discovered": _RED,
-    "random": "#2c69b0",
-    "reward-prediction": "#7a54be",
-    "pixel-control": "#3a8a5c",
-    "a2c": "#26282c",
-    "impala": "#7d8794",
-    "none": "#26282c",
-    "sb3-a2c": "#9aa0a8",
-    "sum": _RED,
-    "exact": _RED,
-}
-"""The paper's colors of its methods, the same in every picture."""
 _OTHER_COLORS = ("#e08a1e", "#16a2b8", "#d6619e", "#8a9a2b", "#8c5a3c", "#5d6d7e")
 _LINEAR_BELOW = 10.0
 """Magnitude of returns below which a symmetric logarithmic scale is linear."""

@@ -114,27 +114,19 @@ class Reproduction(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        on_atari, declared = self.experiment == "atari", EXPERIMENTS[self.experiment].worlds
-        known = WORLDS if set(declared) <= set(WORLDS) else declared
-        for failed, message in (
-            (
-                bool(self.game) + (self.games is not None) != on_atari,
-                "game must name a game for atari alone, as --game Breakout, or --games must be given in its place, "
-                f"got game {self.game!r} and games {self.games!r} for {self.experiment}",
-            ),
-            (
-                self.games is not None and not 1 <= self.games <= len(GAME_ORDER),
-                f"games must be in 1 ... {len(GAME_ORDER)}, got {self.games!r}",
-            ),
-            (self.address and not self.actors, f"address must be left out without actors, got {self.address!r}"),
-            (on_atari and self.worlds, f"worlds must be left out for atari, got {self.worlds!r}"),
-            (
-                self.worlds is not None and not (self.worlds and set(self.worlds) <= set(known)),
-                f"worlds of {self.experiment} must be among {', '.join(known)}, got {', '.join(self.worlds or ())}",
-            ),
-        ):
-            if failed:
-                raise ValueError(message)
+        if bool(self.game) + (self.games is not None) != (self.experiment == "atari"):
+            raise ValueError(
+                "game must name a game for atari alone, as --game Breakout, or --games must be given in its place, got "
+                f"game {self.game!r} and games {self.games!r} for {self.experiment}"
+            )
+        if self.games is not None and not 1 <= self.games <= len(GAME_ORDER):
+            raise ValueError(f"games must be in 1 ... {len(GAME_ORDER)}, got {self.games!r}")
+        if self.address and not self.actors:
+            raise ValueError(f"address must be left out without actors, got {self.address!r}")
+        declared = EXPERIMENTS[self.experiment].worlds
+        known = WORLDS if declared and set(declared) <= set(WORLDS) else declared
+        if self.worlds is not None and not (self.worlds and set(self.worlds) <= set(known)):
+            raise ValueError(f"worlds of {self.experiment} must be among {known}, got {self.worlds}")
 
     @property
     def all_worlds(self) -> tuple[str, ...]:

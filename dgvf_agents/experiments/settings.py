@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, final
 
 from dgvf_agents.experiments.worlds import EXTERNAL, OwnTaskMethod, game_of_world
-from dgvf_agents.options import AtariMethod, Method, Mode, World
+from dgvf_agents.options import AtariMethod, Method, World
 from dgvf_agents.train.config import TrainConfig, atari_config, preset
 
 Changes = Mapping[str, Any]
@@ -27,13 +27,7 @@ FRESH_SEED = 1_000
 
 ScaleName = Literal["tiny", "demo", "small", "full"]
 
-_TINY: dict[str, Any] = {
-    "log_every": 240,
-    "checkpoint_every": 480,
-    "evaluate_every": 480,
-    "evaluation_episodes": 16,
-    "compile": False,
-}
+_TINY: dict[str, Any] = {"log_every": 240, "checkpoint_every": 480, "evaluation_episodes": 16}
 _TINY_EPISODE = {"max_episode_steps": 40}
 """Short enough that episodes end within a tiny run."""
 _TINY_GAME: dict[str, Any] = {"max_frames": 160, "frame_size": 36}
@@ -63,31 +57,28 @@ class Scale:
     address: str | None = None
     """Address of the actors' Ray cluster; see `TrainConfig`."""
     tiny: bool = False
-    """Whether episodes are short and nothing is compiled."""
+    """Whether episodes and batches are short."""
 
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
         steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
-        if self.evaluate_every is not None:
-            config = dataclasses.replace(config, evaluate_every=self.evaluate_every)
-        config = dataclasses.replace(config, actors=self.actors or config.actors, address=self.address)
-        compile: Mode = "auto" if self.compiled and config.policy == "ResNetPolicy" else self.compiled
-        config = dataclasses.replace(config, steps=steps, compile=compile)
-        if not self.tiny:
-            return config
-        if config.atari is not None:
-            rules = dataclasses.replace(config.atari, **_TINY_GAME)
-            return dataclasses.replace(config, atari=rules, **_TINY_BATCH, **_TINY)
-        return dataclasses.replace(
-            config,
-            env_kwargs={**config.env_kwargs, **_TINY_EPISODE},
-            evaluation_kwargs={**config.evaluation_kwargs, **_TINY_EPISODE},
-            **_TINY,
-        )
+        changes: dict[str, Any] = {
+            "steps": steps,
+            "evaluate_every": self.evaluate_every or config.evaluate_every,
+            "compile": "auto" if self.compiled and config.policy == "ResNetPolicy" else self.compiled,
+            "actors": self.actors or config.actors,
+            "address": self.address,
+        }
+        if self.tiny and config.atari is not None:
+            changes |= {"atari": dataclasses.replace(config.atari, **_TINY_GAME), **_TINY_BATCH, **_TINY}
+        elif self.tiny:
+            kwargs = ("env_kwargs", "evaluation_kwargs")
+            changes |= {**_TINY, **{name: {**getattr(config, name), **_TINY_EPISODE} for name in kwargs}}
+        return dataclasses.replace(config, **changes)
 
 
 SCALES: dict[ScaleName, Scale] = {
-    "tiny": Scale(steps=960, seeds=2, tiny=True),
+    "tiny": Scale(steps=960, seeds=2, evaluate_every=480, compiled=False, tiny=True),
     "demo": Scale(steps=200_000, seeds=2, evaluate_every=8_000, compiled=False),
     "small": Scale(fraction=0.25, seeds=2),
     "full": Scale(),

@@ -10,7 +10,10 @@ import dataclasses
 import importlib.util
 import math
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, final
+
+import pandas as pd
 
 from dgvf_agents.options import World
 from dgvf_agents.train.config import WORLDS, TrainConfig, own_config, preset
@@ -36,17 +39,17 @@ class OwnTask:
     """Mean return of the uniformly random policy, as the tests measure it."""
     solved: float
     """1 in normalized returns: Gymnasium's reward threshold, the best known return, or a published score."""
-    wrapper: str | None = None
-    """Import path of a wrapper, `module:Class`."""
-    needs: str | None = None
-    """Module that must be installed."""
+    wrapper: str = ""
+    """Import path of a wrapper, `module:Class`, if there is one."""
+    needs: str = ""
+    """Module that must be installed, if there is one."""
     changes: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TrainConfig` that are not the defaults of `DGVFA2C`."""
 
     @property
     def is_installed(self) -> bool:
         """Whether the task's module is installed."""
-        return self.needs is None or importlib.util.find_spec(self.needs) is not None
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
 
     def config(self, method: OwnTaskMethod) -> TrainConfig:
         """The defaults of `DGVFA2C` with the task's changes.
@@ -57,7 +60,7 @@ class OwnTask:
         """
         return dataclasses.replace(
             own_config(self.env, method, steps=self.steps),
-            env_wrapper=self.wrapper,
+            env_wrapper=self.wrapper or None,
             checkpoint_every=self.steps,
             checkpoints_kept=1,
             evaluate_every=2 * self.steps,
@@ -65,28 +68,6 @@ class OwnTask:
             **self.changes,
         )
 
-
-def _minigrid(name: str, random: float, solved: float) -> OwnTask:
-    return OwnTask(f"minigrid:MiniGrid-{name}", 100_000, random, solved, "minigrid.wrappers:ImgObsWrapper", "minigrid")
-
-
-OWN_TASKS: dict[str, OwnTask] = {
-    task.env.rpartition(":")[2]: task
-    for task in (
-        OwnTask("CartPole-v1", 50_000, 22.0, 475.0),
-        OwnTask("Acrobot-v1", 100_000, -499.0, -100.0),
-        OwnTask("MountainCar-v0", 50_000, -200.0, -110.0),
-        OwnTask("Pendulum-v1", 100_000, -1_230.0, -150.0),
-        OwnTask("LunarLander-v3", 100_000, -180.0, 200.0, needs="Box2D"),
-        _minigrid("Empty-8x8-v0", 0.08, 0.96),
-        _minigrid("Empty-Random-6x6-v0", 0.28, 0.96),
-        _minigrid("DistShift1-v0", 0.01, 0.96),
-        _minigrid("LavaGapS5-v0", 0.05, 0.95),
-        _minigrid("SimpleCrossingS9N1-v0", 0.02, 0.96),
-        _minigrid("Dynamic-Obstacles-5x5-v0", -0.99, 0.9),
-    )
-}
-"""By name, without the module. Of the defaults, only `auxiliary_coefficient` was chosen on one of them, CartPole-v1."""
 
 _JOINT: dict[str, Any] = {
     "policy": "PaperCnnPolicy",
@@ -102,27 +83,25 @@ _JOINT: dict[str, Any] = {
 """The paper's joint agent: questions on the agent's last hidden layer, learned discounts."""
 
 
-def _minatar(name: str, random: float, published: float) -> OwnTask:
-    module = "dgvf_envs.minatar"
-    return OwnTask(
-        f"{module}:MinAtar/{name}-v1", 2_000_000, random, published, f"{module}:ChannelsFirst", "minatar", _JOINT
-    )
+def _external() -> dict[str, OwnTask]:
+    """The tasks of `tasks.csv`."""
+    table = pd.read_csv(Path(__file__).with_name("tasks.csv"), keep_default_na=False).set_index("name")
+    tasks = {str(name): OwnTask(**row) for name, row in table.to_dict("index").items()}
+    joint = {name: dataclasses.replace(task, changes=_JOINT) for name, task in tasks.items() if task.needs == "minatar"}
+    return tasks | joint
 
 
-MINATAR: dict[str, OwnTask] = {
-    "minatar/asterix": _minatar("Asterix", 0.50, 19.7),
-    "minatar/breakout": _minatar("Breakout", 0.42, 17.3),
-    "minatar/freeway": _minatar("Freeway", 0.30, 47.0),
-    "minatar/seaquest": _minatar("Seaquest", 0.086, 15.7),
-    "minatar/space_invaders": _minatar("SpaceInvaders", 4.1, 181.0),
-}
+EXTERNAL = _external()
+"""All worlds that other packages provide, by name, without the module."""
+
+OWN_TASKS = {name: task for name, task in EXTERNAL.items() if task.needs != "minatar"}
+"""Of the defaults, only `auxiliary_coefficient` was chosen on one of them, CartPole-v1."""
+
+MINATAR = {name: task for name, task in EXTERNAL.items() if task.needs == "minatar"}
 """Games with their minimal action sets and sticky actions. Random: over 1,000 episodes, 100 of Freeway. Published: the
 actor-critic AC(λ), λ = 0.8, at its best step size, over the last 100 of 5M frames, read off the sensitivity curves in
 the README of kenjyoung/MinAtar (Young & Tian 2019), which give no table. These runs have all six actions, and Seaquest
 had a bug in its oxygen bar."""
-
-EXTERNAL: dict[str, OwnTask] = {**OWN_TASKS, **MINATAR}
-"""All worlds that other packages provide."""
 
 
 @final

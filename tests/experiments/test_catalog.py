@@ -146,7 +146,7 @@ def test_references_are_the_documentation_s() -> None:
         ({"address": "auto"}, "address"),
         ({"experiment": "atari"}, "game"),
         ({"experiment": "atari", "games": 58}, "games"),
-        ({"experiment": "atari", "game": ("Pong",), "worlds": ("puddle-world",)}, "worlds"),
+        ({"experiment": "atari", "game": ("Pong",), "worlds": ("puddle-world",)}, "worlds of atari"),
     ],
 )
 def test_bad_options_are_named(arguments: dict[str, object], name: str) -> None:

@@ -272,7 +272,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             network=self._functions,
             distribution=self._distribution,
             task=self.task,
-            optimizer=self._optimizer,
+            optimizer=self._optimizer if self.task.discovers or self.inner_optimizer else self._optimizer.plain,
             numbers=self._numbers(),
             targets=self._targets(),
             averaging=self._group,

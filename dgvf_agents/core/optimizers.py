@@ -87,13 +87,19 @@ class RMSProp(Optimizer):
     """Whether the meta-gradient passes through s; if false, the denominator is a constant."""
     initial_moment: float = 0.0
     """s before the first step, ≥ 0."""
+    epsilon_outside: bool = False
+    """Whether √ε is outside the root, as in PyTorch: g / (√s + √ε), which has an infinite derivative in s at 0."""
+
+    @property
+    def plain(self) -> RMSProp:
+        return dataclasses.replace(self, epsilon_outside=self.initial_moment == 0.0)
 
     @classmethod
     def pytorch(cls, epsilon: float = 1e-5, decay: float = 0.99) -> RMSProp:
-        """The rule of `torch.optim.RMSprop`, with initial s = 0 and ε² inside the root.
+        """The rule of `torch.optim.RMSprop`, with initial s = 0 and ε² inside the root; `plain` has ε outside.
 
-        PyTorch divides by √s + ε, whose derivative is infinite at s = 0. √(s + ε²) agrees with it if s is much larger
-        or much smaller than ε², and is smaller by at most a factor of √2, at s = ε².
+        √(s + ε²) agrees with √s + ε if s is much larger or much smaller than ε², and is smaller by at most a factor
+        of √2, at s = ε².
 
         Args:
             epsilon: PyTorch's `eps` > 0, in units of a gradient.
@@ -135,7 +141,11 @@ class RMSProp(Optimizer):
         old = state["second_moment"]
         moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
         scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
-        new = {k: p - learning_rate * gradients[k] * torch.rsqrt(scale[k] + epsilon) for k, p in params.items()}
+        if self.epsilon_outside:
+            inverse = {k: 1.0 / (m.sqrt() + epsilon**0.5) for k, m in scale.items()}
+        else:
+            inverse = {k: torch.rsqrt(m + epsilon) for k, m in scale.items()}
+        new = {k: p - learning_rate * gradients[k] * inverse[k] for k, p in params.items()}
         return new, {"second_moment": moment}
 
 

@@ -164,17 +164,24 @@ def test_invalid_arguments(kind: Callable[..., Optimizer], name: str, value: flo
         kind(**{name: value})
 
 
-def test_plain_adam_is_pytorch_s_in_single_precision() -> None:
-    """1 - βⁿ from a rounded βⁿ would be wrong in the fifth digit."""
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(Adam(epsilon=1e-5), torch.optim.Adam), (RMSProp.pytorch(1e-5), torch.optim.RMSprop)],
+)
+def test_plain_rules_are_pytorch_s_in_single_precision(ours: Optimizer, theirs: Callable[..., Any]) -> None:
+    """1 - βⁿ from a rounded βⁿ would be wrong in the fifth digit; gradients of the size of ε tell where it stands."""
     generator = torch.Generator().manual_seed(0)
-    gradients = [torch.rand(50, generator=generator, dtype=torch.float32) for _ in range(20)]
+    gradients = [1e-4 * torch.rand(50, generator=generator, dtype=torch.float32) for _ in range(20)]
     parameter = torch.zeros(50, requires_grad=True, dtype=torch.float32)
-    theirs = torch.optim.Adam([parameter], 0.01, eps=1e-5)
-    ours = Adam(epsilon=1e-5).plain
+    optimizer = theirs([parameter], 0.01, eps=1e-5)
     theta = {"w": parameter.detach().clone()}
     state = ours.init(theta)
     for gradient in gradients:
         parameter.grad = gradient
-        theirs.step()
-        theta, state = ours.step(theta, {"w": gradient}, state, 0.01)
+        optimizer.step()
+        theta, state = ours.plain.step(theta, {"w": gradient}, state, 0.01)
         torch.testing.assert_close(theta["w"], parameter.detach(), rtol=2e-6, atol=0.0)
+
+
+def test_tensorflow_s_rule_has_epsilon_inside_everywhere() -> None:
+    assert RMSProp.tensorflow().plain == RMSProp.tensorflow()

@@ -191,7 +191,7 @@ class ActorFleet:
             ConnectionError: Ray's head process does not answer.
         """
         if self._parameters[0] != parameters.version:  # once for all actors
-            self._parameters = parameters.version, self._put(parameters)
+            self._parameters = parameters.version, self._ray.put(parameters)
         collected: list[PackedRollout] = []
         while len(collected) < rollouts:
             if self._clock() - self._looked > _LOOK_EVERY:
@@ -241,20 +241,6 @@ class ActorFleet:
 
     # --- calling ------------------------------------------------------------------------------------------------------
 
-    def _put(self, value: Any) -> Any:
-        """A reference to a value in the object store; waits if that is full.
-
-        Raises:
-            ActorFailedError: it stays full.
-        """
-        for failures in range(1, self._settings.max_failures + 1):
-            with suppress(*self._store_errors):
-                return self._ray.put(value)
-            self.counts["store_full"] += 1
-            log.warning("the object store has no room for parameters")
-            time.sleep(back_off(failures, self._settings))
-        raise ActorFailedError(f"the object store had no room for parameters {self._settings.max_failures} times")
-
     def _call(self) -> None:
         """Call actors that are ready, those with the fewest calls first, no more than the store has room for."""
         now = self._clock()
@@ -303,7 +289,10 @@ class ActorFleet:
         exceptions = self._ray.exceptions
         try:
             answer = self._ray.get(reference)
-        except self._store_errors as error:  # the actor had no room for its rollout
+        except (
+            exceptions.ObjectStoreFullError,
+            exceptions.OutOfDiskError,
+        ) as error:  # the actor had no room for its rollout
             actor.calls.remove(reference)
             actor.progress = self._clock()
             self._fail(index, "store_full", f"the object store is full: {_first_line(error)}")
@@ -341,10 +330,6 @@ class ActorFleet:
             self._max_calls = max(1, min(len(self._actors) * self._settings.calls_in_flight, int(fitting)))
 
     # --- faults -------------------------------------------------------------------------------------------------------
-
-    @property
-    def _store_errors(self) -> tuple[type[Exception], ...]:
-        return (self._ray.exceptions.ObjectStoreFullError, self._ray.exceptions.OutOfDiskError)
 
     def _restart_overdue(self) -> None:
         for index, actor in enumerate(self._actors):

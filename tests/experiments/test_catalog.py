@@ -105,13 +105,12 @@ def test_scales_shrink_steps() -> None:
     assert SCALES["small"].apply(config).steps == config.steps // 4
     impala = dataclasses.replace(atari_config("Pong", "a2c"), algorithm="impala")
     assert (Scale(steps=7, actors=3).apply(impala).actors, Scale(steps=7).apply(impala).steps) == (3, 7)
-    tiny = TINY.apply(config)
-    assert (tiny.steps, tiny.compile) == (960, False)
-    assert tiny.env_kwargs["reward_scale"] == config.env_kwargs["reward_scale"]
-    assert tiny.evaluation_kwargs == {**config.evaluation_kwargs, "max_episode_steps": 40}
-    game = TINY.apply(atari_config("Pong", "discovered"))
+    tiny, game = TINY.apply(config), TINY.apply(atari_config("Pong", "discovered"))
+    assert tiny.env_kwargs == {**config.env_kwargs, "max_episode_steps": 40}
     assert game.atari is not None
-    assert (game.atari.max_frames, game.env_kwargs, game.compile) == (160, {}, False)
+    for one in (tiny, game):
+        assert (one.steps, one.compile, one.evaluate_every) == (960, False, 480)
+    assert (game.atari.max_frames, game.env_kwargs) == (160, {})
 
 
 def test_references_are_the_documentation_s() -> None:

@@ -61,21 +61,11 @@ def test_what_cannot_be_varied_is_named(given: tuple[str, ...]) -> None:
             Grid(world="puddle-world", method="a2c", **{name: value})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        ("n-steps=abc", "n_steps"),
-        ("n-steps=0", "n_steps"),
-        ("ent-coef=a", "ent_coef"),
-        ("final-learning-rate=-1e-5", "final_learning_rate"),
-        ("final-meta-learning-rate=-1", "final_meta_learning_rate"),
-        ("env-kwargs=3", "env_kwargs"),
-    ],
-)
+@pytest.mark.parametrize("given", ["n-steps=abc", "n-steps=0", "final-learning-rate=-1e-5", "env-kwargs=3"])
 @pytest.mark.parametrize("scale", ["full", "tiny"])
-def test_values_of_the_wrong_kind_are_named(given: str, name: str, scale: Any, tmp_path: Path) -> None:
+def test_values_of_the_wrong_kind_are_named(given: str, scale: Any, tmp_path: Path) -> None:
     grid = Grid(world="puddle-world", method="a2c", vary=(given,), scale=scale)
-    with pytest.raises(ValueError, match=f"{name} must be"):
+    with pytest.raises(ValueError, match=f"{given.split('=')[0].replace('-', '_')} must be"):
         Cell.of(grid.experiment.settings("puddle-world")[0], 0, SCALES[scale], tmp_path)
 
 

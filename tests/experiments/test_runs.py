@@ -136,28 +136,16 @@ def test_members_may_take_questions_of_different_runs(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("alone", "scale"),
-    [
-        pytest.param(setting("collect-objects-small", "a2c"), FULL, id="convolutions"),
-        pytest.param(setting("CartPole-v1", "discovered"), FULL, id="a world that is not simulated"),
-        pytest.param(setting("CartPole-v1", "sb3-a2c"), FULL, id="A2C of Stable-Baselines3"),
-        pytest.param(PUDDLE, TINY, id="eager"),
-    ],
-)
-def test_others_train_alone(tmp_path: Path, alone: Setting, scale: Any) -> None:
-    assert sizes(groups_of(cells(tmp_path, [alone], 3, scale), 1)) == [1, 1, 1]
-
-
-@pytest.mark.parametrize(("seeds", "jobs", "expected"), [(10, 1, [10]), (40, 1, [20, 20]), (3, 2, [3])])
-def test_all_networks_train_at_once_on_a_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seeds: int, jobs: int, expected: list[int]
-) -> None:
+def test_others_train_alone_but_all_networks_at_once_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = [setting("CartPole-v1", method) for method in ("discovered", "sb3-a2c")]
+    for alone, scale in (*((task, FULL) for task in tasks), (PUDDLE, TINY)):  # not simulated, not ours, eager
+        assert sizes(groups_of(cells(tmp_path, [alone], 3, scale), 1)) == [1, 1, 1]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     convolutions = [setting("collect-objects", "discovered")]
-    assert sizes(groups_of(cells(tmp_path, convolutions, seeds, device="cuda"), jobs)) == expected
-    assert sizes(groups_of(cells(tmp_path, convolutions, seeds), jobs)) == [1] * seeds
+    for seeds, jobs, expected in ((10, 1, [10]), (40, 1, [20, 20]), (3, 2, [3])):
+        assert sizes(groups_of(cells(tmp_path, convolutions, seeds, device="cuda"), jobs)) == expected
+        assert sizes(groups_of(cells(tmp_path, convolutions, seeds), jobs)) == [1] * seeds
 
 
 def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

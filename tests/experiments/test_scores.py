@@ -91,7 +91,6 @@ def test_the_command_prints_statistics_with_intervals(tmp_path: Path, capsys: py
         ("game,points\nPong,3\n", "must have the columns game and score"),
         (",agent\nPong,3 ± 1\nBreakout,\n", "must have the columns game and score"),
         ("game,score\nPong,three\n", "score must be a finite number"),
-        ("game,score\nPong,\n", "score must be a finite number"),
         ("game,score\nPong,inf\n", "score must be a finite number"),
         ("game,score\nPonk,3\n", "game must be .* got 'Ponk'; did you mean Pong"),
         ("game,score\nAdventure,3\n", "game must be one of the 57 games"),
@@ -112,12 +111,6 @@ PUBLISHED = "DGVF_CLEANBA_TABLES"
     ("file", "agent", "published", "difference"),
     [
         ("main_10CPU", "Cleanba IMPALA, 1 A100, 10 CPU", 1.65, 0.0079),
-        ("main_10CPU", "Cleanba PPO (Sync), 1 A100, 10 CPU", 1.65, -0.0542),
-        ("main_10CPU", "Monobeast IMPALA, 1 A100, 10 CPU", 1.65, -0.0532),
-        ("main_10CPU", "Moolib IMPALA, 1 A100, 10 CPU", 1.40, -0.1565),
-        ("spec_out", "Cleanba IMPALA, 8 A100, 46 CPU", 1.65, -0.0784),
-        ("spec_out", "Cleanba PPO (Sync), 8 A100, 46 CPU", 1.65, -0.0599),
-        ("spec_out", "Monobeast IMPALA, 1 A100, 80 CPU", 1.65, -0.0256),
         ("spec_out", "Moolib IMPALA, 8 A100, 80 CPU", 1.40, -0.1162),
     ],
 )

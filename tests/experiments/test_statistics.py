@@ -75,13 +75,6 @@ def test_intervals_are_those_of_all_resamples(statistic: object) -> None:
     assert found.low < found.value < found.high
 
 
-def test_intervals_of_two_or_three_seeds_reach_from_the_least_to_the_largest() -> None:
-    # all seeds alike has a probability of 1/4 or 1/27, more than the 2.5 % beyond each end
-    for sample in ([1.0, 4.0], [1.0, 2.0, 9.0]):
-        found = estimate(mean_of_worlds, [np.array(sample)])
-        assert (found.low, found.high) == (sample[0], sample[-1])
-
-
 def test_seeds_are_drawn_within_their_stratum() -> None:
     found = estimate(mean_of_worlds, [np.zeros(3), np.ones(3)])
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
@@ -125,12 +118,6 @@ def test_intervals_of_comparisons_are_those_of_all_resamples() -> None:
     values = [interquartile_mean(a) - interquartile_mean(b) for a in every_resample(x) for b in every_resample(y)]
     found = estimate(interquartile_difference, [x, y])
     assert_percentiles(found.low, found.high, np.array(values))
-
-
-def test_the_interquartile_mean_is_rliables() -> None:
-    """rliable: `scipy.stats.trim_mean(scores, proportiontocut=0.25, axis=None)` over runs and tasks."""
-    scores = np.random.default_rng(4).normal(size=(5, 3))
-    assert interquartile_mean(*scores.T) == pytest.approx(stats.trim_mean(scores, 0.25, axis=None))
 
 
 def test_a_fraction_has_its_exact_interval() -> None:

@@ -223,29 +223,6 @@ class KillsFirst:
         self.ends[cell] = failure
 
 
-class InterruptsAfterTheFirst(KillsFirst):
-    """Ctrl-C when the second process has started, the first having ended unnoticed."""
-
-    def started(self, cell: Cell) -> None:
-        if self.killed is not None:
-            wait_for(lambda: len(multiprocessing.active_children()) == 1)
-            raise KeyboardInterrupt
-        super().started(cell)
-
-    def stopping(self, running: int) -> None: ...
-
-
-@pytest.mark.slow
-def test_an_interrupt_reaches_the_runs_beside_one_that_has_just_ended(tmp_path: Path) -> None:
-    cells = [
-        dataclasses.replace(cell, config=dataclasses.replace(cell.config, steps=100_000_000))
-        for cell in own_cells(tmp_path, seeds=(200,))
-    ]
-    with pytest.raises(KeyboardInterrupt):
-        run_sweep(cells, 2, InterruptsAfterTheFirst())  # type: ignore[arg-type]
-    assert not multiprocessing.active_children()
-
-
 def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
     cells, view = own_cells(tmp_path, seeds=(200,)), KillsFirst()
     run_sweep(cells, 2, view)  # type: ignore[arg-type]

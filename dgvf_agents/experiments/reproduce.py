@@ -24,10 +24,9 @@ from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best_setting
 from dgvf_agents.experiments.figures import draw_runs
 from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, tables_of
-from dgvf_agents.experiments.runs import Cell, setting_fields
+from dgvf_agents.experiments.runs import Cell, SweepView, run_sweep, setting_fields
 from dgvf_agents.experiments.settings import SCALES, Scale, ScaleName, Wanted, setting
 from dgvf_agents.experiments.statistics import AGGREGATES, estimate
-from dgvf_agents.experiments.sweep import SweepView, run_sweep
 from dgvf_agents.experiments.worlds import EXTERNAL, GAME_ORDER, reference_of, world_of_game
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.storage.files import write_whole

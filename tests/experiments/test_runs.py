@@ -12,9 +12,8 @@ import torch
 from filelock import FileLock
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, PRINCIPAL_QUESTIONS
-from dgvf_agents.experiments.runs import REFERENCE, Cell, learning_curve, run_cells
+from dgvf_agents.experiments.runs import MAX_MEMBERS, REFERENCE, Cell, groups_of, learning_curve, run_cells
 from dgvf_agents.experiments.settings import SCALES, Setting, setting
-from dgvf_agents.experiments.sweep import MAX_MEMBERS, groups_of
 from dgvf_agents.train.folder import RunFolder, code_version
 from tests.run_folders import write_run
 

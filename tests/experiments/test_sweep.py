@@ -25,9 +25,8 @@ from rich.console import Console
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_configs, read_records
-from dgvf_agents.experiments.runs import Cell, learning_curve, run_cells
+from dgvf_agents.experiments.runs import Cell, SweepView, learning_curve, run_cells, run_sweep
 from dgvf_agents.experiments.settings import SCALES
-from dgvf_agents.experiments.sweep import SweepView, run_sweep
 from dgvf_agents.train.config import METHODS
 from dgvf_agents.train.folder import code_version
 from tests.run_folders import write_run
@@ -280,7 +279,7 @@ def test_games_are_run_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture
 
 def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("dgvf_agents.experiments.sweep.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("dgvf_agents.experiments.runs.time.monotonic", lambda: clock[0])
     settings = EXPERIMENTS["figure-2"].settings("collect-objects")[:2]
     cells = [Cell.of(one, 200, SCALES["full"], tmp_path) for one in settings]
     screen = io.StringIO()

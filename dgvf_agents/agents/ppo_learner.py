@@ -188,9 +188,8 @@ class PPOLearner(SingleLearner):
             norm, maximum = global_norm(gradient), rule.numbers.max_grad_norm
             if maximum is not None:
                 gradient = clip_by_global_norm(gradient, maximum)
-            optimizer = rule.optimizer if differentiable else rule.optimizer.plain
             statistics = self._layout.unpack(state.optimizer[KEY])
-            after, statistics = optimizer.step(state.theta, gradient, statistics, rate)
+            after, statistics = rule.optimizer.step(state.theta, gradient, statistics, rate)
             if scale is not None:
                 after = {KEY: theta + scale * (after[KEY] - theta)}
             return InnerState(after, {KEY: self._layout.pack(statistics)}), metrics, norm.detach()

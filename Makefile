@@ -85,6 +85,7 @@ docs-data: $(INSTALLED) ## Renew what the documentation commits: reference numbe
 	$(BIN)/dgvf bench start --output docs/results/bench-start.json
 	$(BIN)/dgvf bench impala --output docs/results/bench-impala.json
 	$(BIN)/dgvf bench atari --output docs/results/bench-atari.json
+	$(BIN)/dgvf bench first-hour --output docs/results/bench-first-hour.json
 	$(BIN)/python docs/generate_benchmark_page.py
 
 train: $(INSTALLED) ## Train discovered questions on CollectObjectsSmall-v0 into runs/, ten minutes
@@ -104,6 +105,7 @@ bench: $(INSTALLED) ## Measure speed and memory, about two hours; runs/bench-*.j
 	$(BIN)/dgvf bench start --output runs/bench-start.json
 	$(BIN)/dgvf bench impala --output runs/bench-impala.json
 	$(BIN)/dgvf bench atari --output runs/bench-atari.json
+	$(BIN)/dgvf bench first-hour --output runs/bench-first-hour.json
 
 constraints: $(INSTALLED) ## Fit constraints.txt to pyproject.toml; pins that still fit stay, delete those to renew
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 --no-annotate --quiet \

@@ -1,6 +1,7 @@
 """Benchmarks: `dgvf bench ...`. Every number is a ratio or a rate measured side by side in one run."""
 
 from dgvf_agents.bench.environments import EnvsBenchmark
+from dgvf_agents.bench.first_hour import FirstHourBenchmark
 from dgvf_agents.bench.harness import Benchmark
 from dgvf_agents.bench.impala import ImpalaBenchmark
 from dgvf_agents.bench.training import (
@@ -13,7 +14,7 @@ from dgvf_agents.bench.training import (
 
 _ALL: tuple[type[Benchmark], ...] = (
     *(EnvsBenchmark, AgentsBenchmark, PPOBenchmark, PopulationBenchmark, ColdStartBenchmark),
-    *(AtariBenchmark, ImpalaBenchmark),
+    *(AtariBenchmark, ImpalaBenchmark, FirstHourBenchmark),
 )
 
 BENCHMARKS = {benchmark.name: benchmark for benchmark in _ALL}

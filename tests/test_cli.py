@@ -168,13 +168,13 @@ def test_worlds_are_found_in_the_working_directory(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_is_named_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "train", lambda *arguments, **options: pytest.fail("it trained"))
+    monkeypatch.setattr(train, "build", lambda *arguments, **options: pytest.fail("it trained"))
     file = tmp_path / "file"
     file.write_text("")
     for path, reason in ((tmp_path / ("x" * 300), "File name too long"), (file / "run", "Not a directory")):
         error = refused(capsys, "train", "puddle-world", "a2c", *TINY, "--out", str(path))
-        assert error.startswith("dgvf: out must be the path of a folder, got ")
         assert reason in error
+        assert str(path) in error
 
 
 def test_a_mistyped_option_is_answered_with_options_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -133,14 +133,11 @@ def record(
 
 
 def _frame(env: gym.Env[Any, Any], observation: np.ndarray) -> np.ndarray:
-    """The console's screen of an Atari game, which is all that the observation is made of; else the observation."""
+    """The console's screen of an Atari game, which is all that the observation `[C, H, W]` is made of; else the
+    observation for the eye, `[H, W, 3]`: its colors where C is 3, else its last channel in grey.
+    """
     if hasattr(env.unwrapped, "ale"):
         return np.asarray(env.render(), dtype=np.uint8)
-    return picture_of(observation)
-
-
-def picture_of(observation: np.ndarray) -> np.ndarray:
-    """An observation `[C, H, W]` for the eye, `[H, W, 3]`: its colors where C is 3, else its last channel in grey."""
     colors = observation if len(observation) == 3 else np.repeat(observation[-1:], 3, axis=0)
     return np.ascontiguousarray(colors.transpose(1, 2, 0))
 

@@ -17,6 +17,7 @@ from dgvf_agents.atlas.figures import EpisodeFigures, MapFigures
 from dgvf_agents.atlas.maps import Maps, data_uri
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.report import RunReport, evaluated_world, question_task, read_run
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
@@ -57,9 +58,7 @@ def write_atlas(
         ValueError: the run has no questions, its world has neither a domain nor images, the arrays of the domain do
             not fit, the runs are on different worlds, or a number is out of its range.
     """
-    for name, value in (("kinds", kinds), ("checkpoints", checkpoints), ("game_steps", game_steps)):
-        if value < 1:
-            raise ValueError(f"{name} must be >= 1, got {value!r}")
+    check_counts(kinds=kinds, checkpoints=checkpoints, game_steps=game_steps)
     own = RunFolder.existing(run)
     config = own.read_config()
     for path in beside:

@@ -220,7 +220,6 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
     named = shlex.join([str(path), *(word for module in modules_of(config) for word in ("--import", module))])
     how = f"dgvf train --resume {named}"
     how += f" --address {shlex.quote(config.address)}" if config.address else ""
-    _check_out(path)
     print_rules(config)
     folder = RunFolder(path)
     folder.check_links()
@@ -243,15 +242,6 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
     Console().print(lies, soft_wrap=True)
     for command in _next_commands(config, named):
         Console().print(f"  {command}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _check_out(path: Path) -> None:
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise ValueError(f"out must be the path of a folder, got {path}: {error.strerror}") from error
 
 
 def _next_commands(config: TrainConfig, path: str) -> list[str]:

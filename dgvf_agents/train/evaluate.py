@@ -13,6 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.simulation import SimulatedEpisodes
+from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.execution.devices import evaluation_device, random_devices
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.environments import evaluation_environments
@@ -43,8 +44,7 @@ def evaluate(
         FileNotFoundError: there is no run, or it has no checkpoint.
         ValueError: `episodes` < 1, or `device` is unavailable.
     """
-    if episodes < 1:
-        raise ValueError(f"episodes must be >= 1, got {episodes!r}")
+    check_counts(episodes=episodes)
     folder = RunFolder.existing(run)
     config = folder.read_config()
     if as_trained:

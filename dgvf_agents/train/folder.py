@@ -71,6 +71,17 @@ def output_folder(folder: Path, what: str) -> Path:
 
 
 @final
+class _File:
+    """The path of a file in a run folder."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, folder: RunFolder, owner: type) -> Path:
+        return folder.path / self._name
+
+
+@final
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run."""
@@ -106,35 +117,18 @@ class RunFolder:
             if path.is_symlink() and not Path(target := os.path.realpath(path)).is_relative_to(root):
                 raise ValueError(f"{path} must not lead out of its run folder, got a link to {target}: link the folder")
 
-    @property
-    def config_file(self) -> Path:
-        """The configuration."""
-        return self.path / "config.json"
-
-    @property
-    def progress_file(self) -> Path:
-        """The metrics."""
-        return self.path / "progress.csv"
-
-    @property
-    def origin_file(self) -> Path:
-        """Where the run comes from."""
-        return self.path / "origin.json"
-
-    @property
-    def evaluations_file(self) -> Path:
-        """All evaluation episodes."""
-        return self.path / "evaluations.csv.gz"
-
-    @property
-    def curve_file(self) -> Path:
-        """The learning curve."""
-        return self.path / "learning-curve.png"
-
-    @property
-    def lock_file(self) -> Path:
-        """Held by the training process."""
-        return self.path / ".lock"
+    config_file = _File("config.json")
+    """The configuration."""
+    progress_file = _File("progress.csv")
+    """The metrics."""
+    origin_file = _File("origin.json")
+    """Where the run comes from."""
+    evaluations_file = _File("evaluations.csv.gz")
+    """All evaluation episodes."""
+    curve_file = _File("learning-curve.png")
+    """The learning curve."""
+    lock_file = _File(".lock")
+    """Held by the training process."""
 
     def checkpoint_file(self, steps: int) -> Path:
         """The checkpoint after a number of environment steps."""

@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from stable_baselines3.common.utils import safe_mean
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.collecting import RolloutCallback
@@ -122,7 +123,12 @@ class RunRecorder(RolloutCallback):
 
     def reports_at(self, steps: int) -> bool:
         """Whether an evaluation or a row of metrics follows the rollout that ends after so many environment steps."""
-        return steps >= self._next_evaluation or self._iteration_at(steps) % _log_interval(self._config) == 0
+        return steps >= self._next_evaluation or self._logs_at(steps)
+
+    def _logs_at(self, steps: int) -> bool:
+        """Whether a row of metrics follows the rollout that ends after so many environment steps."""
+        batch = self._config.steps_per_update
+        return steps // batch % max(1, round(self._config.log_every / batch)) == 0
 
     def _on_training_start(self) -> None:
         config, done = self._config, self.num_timesteps
@@ -141,21 +147,21 @@ class RunRecorder(RolloutCallback):
             raise TrainingInterruptedError(self._folder.path)
 
     def _on_rollout_end(self) -> None:
-        mean = self._mean()
+        episodes = self.model.ep_info_buffer
         self._bar.update(
             self._row,
             completed=min(self.num_timesteps, self._config.steps),
-            mean="–" if mean is None else f"{mean:.2f}",
+            mean=f"{safe_mean([episode['r'] for episode in episodes]):.2f}" if episodes else "–",
             speed=f"{self._bar.tasks[0].speed or 0:,.0f}",
         )
         if self.num_timesteps >= self._next_evaluation:
             self._next_evaluation = _next(self.num_timesteps, self._config.evaluate_every)
             self._evaluate()
-        if self._iteration % _log_interval(self._config) == 0:
-            self._dump(self._iteration)
+        if self._logs_at(self.num_timesteps):
+            self._dump(self.num_timesteps // self._config.steps_per_update)
 
     def _on_training_end(self) -> None:
-        if self._iteration % _log_interval(self._config):  # otherwise the last row was written
+        if not self._logs_at(self.num_timesteps):  # otherwise the last row was written
             self._dump()
         self._save()
 
@@ -163,13 +169,6 @@ class RunRecorder(RolloutCallback):
         if self._config.frames_per_step is not None:
             self.logger.record("time/frames", self.num_timesteps * self._config.frames_per_step)
         self.model.dump_logs(iteration)
-
-    @property
-    def _iteration(self) -> int:
-        return self._iteration_at(self.num_timesteps)
-
-    def _iteration_at(self, steps: int) -> int:
-        return steps // self._config.steps_per_update
 
     def _evaluate(self) -> None:
         """Record the episodes of an evaluation, and log their means under Stable-Baselines3's names.
@@ -180,22 +179,11 @@ class RunRecorder(RolloutCallback):
         self._evaluations.append(self.num_timesteps, returns, lengths)
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))
-        if self._writes_lines:
-            self._bar.console.print(self._line(float(returns.mean())), highlight=False, soft_wrap=True)
-
-    @property
-    def _writes_lines(self) -> bool:
-        """Whether progress is told in lines: a file shows nothing of a bar until it ends."""
-        return not (self._bar.disable or self._bar.console.is_terminal)
-
-    def _line(self, evaluated: float) -> str:
-        done, fields = f"{self.num_timesteps:,} of {self._config.steps:,} steps", self._bar.tasks[0].fields
-        speed, measure, mean = fields["speed"], fields["measure"], fields["mean"]
-        return f"{done}, {speed} steps/s, {measure} {mean}, {measure} in evaluation {evaluated:.2f}"
-
-    def _mean(self) -> float | None:
-        episodes = self.model.ep_info_buffer
-        return sum(e["r"] for e in episodes) / len(episodes) if episodes else None
+        if not (self._bar.disable or self._bar.console.is_terminal):  # a file shows nothing of a bar until it ends
+            told, measure = self._bar.tasks[0].fields, self._bar.tasks[0].fields["measure"]
+            done = f"{self.num_timesteps:,} of {self._config.steps:,} steps, {told['speed']} steps/s"
+            line = f"{done}, {measure} {told['mean']}, {measure} in evaluation {returns.mean():.2f}"
+            self._bar.console.print(line, highlight=False, soft_wrap=True)
 
     def _save(self) -> None:
         self._next_checkpoint = _next(self.num_timesteps, self._config.checkpoint_every)
@@ -203,11 +191,6 @@ class RunRecorder(RolloutCallback):
         plot_learning_curve(self._folder, self._config, self._folder.curve_file)
         # Must be last: it may mark the run as finished.
         write_checkpoint(self._folder, self.model, self._config.checkpoints_kept)
-
-
-def _log_interval(config: TrainConfig) -> int:
-    """Iterations between rows of metrics."""
-    return max(1, round(config.log_every / config.steps_per_update))
 
 
 def _next(steps: int, every: int) -> int:

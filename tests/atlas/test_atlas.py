@@ -245,15 +245,6 @@ class TestFollowing:
         asked = question_values(model, states)
         np.testing.assert_allclose(values.cumulants[1:], asked.cumulants[points[1:]], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(values.answers[:-1], asked.answers[points[:-1]], rtol=1e-4, atol=1e-6)
-        last = 0.0 if episode.terminated[-1] else model_answer(model, episode.observations[-1])
-        for t in reversed(range(episode.steps)):
-            last = values.cumulants[t + 1] + values.discounts[t + 1] * last
-            np.testing.assert_allclose(values.outcomes[t], last, rtol=1e-4, atol=1e-6)
-
-
-def model_answer(model: DGVFA2C, observation: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return model.answer_net(model.policy.extract_features(torch.from_numpy(observation)[None]))[0].double().numpy()
 
 
 class TestPage:

@@ -15,11 +15,10 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import explain
 from dgvf_agents.atlas.domains import Game
 from dgvf_agents.atlas.episode import Episode, record
-from dgvf_agents.atlas.figures import HEAT_COLORS, HEIGHT, chart, cumulant_saliency, heat_levels, peak_of, saliency
+from dgvf_agents.atlas.figures import HEAT_COLORS, HEIGHT, chart, cumulant_saliency, heat_levels, peak_of
 from dgvf_agents.atlas.maps import png_of
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.atlas.report import question_values
-from dgvf_agents.core.networks import AtariCNNEncoder, QuestionNetwork
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_envs.atari import PAPER, make_atari, make_atari_vec
@@ -224,29 +223,6 @@ class TestPage:
     def test_a_game_of_one_step_has_a_page_too(self, runs: dict[str, Path], tmp_path: Path) -> None:
         run = shutil.copytree(runs["discovered"], tmp_path / "run")
         assert record_of(write_atlas(run, kinds=1, checkpoints=1, game_steps=1))["steps"] == 1
-
-
-def test_saliency_is_what_finite_differences_say(double_precision: None) -> None:
-    torch.manual_seed(0)
-    network = QuestionNetwork(AtariCNNEncoder(2, 36, 8), 8, 3, learned_discounts=True)
-    eta = network.params()
-
-    def ask(seen: torch.Tensor) -> torch.Tensor:
-        return network.ask(eta, seen[None])[0][0]
-
-    observations = torch.rand(2, 2, 36, 36)
-    found = saliency(ask, observations, 1)
-    assert found.shape == observations.shape
-    generator = np.random.default_rng(0)
-    for _ in range(12):
-        index = tuple(int(generator.integers(size)) for size in observations.shape)
-        ends = []
-        for step in (1e-6, -1e-6):
-            moved = observations.clone()
-            moved[index] += step
-            ends.append(ask(moved)[index[0], 1])
-        assert abs(ends[0] - ends[1]) / 2e-6 == pytest.approx(found[index].item(), rel=1e-5, abs=1e-9)
-    assert found.count_nonzero() > 0.5 * found.numel()
 
 
 class TestPictures:

@@ -119,8 +119,6 @@ def test_a_killed_run_continues_with_new_games(short_run: Path, tmp_path: Path) 
     assert after[:1] == before[:1]
     for name in ("time/total_timesteps", "time/frames", "train/learning_rate", "train/n_updates"):
         assert [row[name] for row in after] == [row[name] for row in before], name
-    counts = [[int(row["meta/updates"]) for row in rows] for rows in (before, after)]
-    assert counts[1] == [counts[0][0], counts[0][1] - 1]  # without the unroll that was dropped
 
 
 def rewards_until_all_are_over(env: VecEnv) -> list[tuple[int, float, float]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import signal
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,14 +12,12 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.simulation import simulated_world
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import TrainConfig, preset
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.recorder import RunRecorder, TrainingInterruptedError
+from dgvf_agents.train.recorder import TrainingInterruptedError
 from dgvf_agents.train.train import train, train_population
-from tests.helpers import assert_same
 
 TIMES = ("time/time_elapsed", "time/fps")
 
@@ -65,28 +62,6 @@ def test_runs_trained_at_once_are_those_trained_alone(tmp_path: Path) -> None:
         assert_equal_runs(paths[p], tmp_path / f"alone-{p}")
         assert RunFolder(paths[p]).is_finished()
     assert train_population(configs(), paths) == [None, None, None]  # nothing is left to do
-
-
-def test_checkpoints_are_written_with_each_runs_own_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    saved: dict[tuple[str, int], list[Any]] = {}
-    save = RunRecorder._save
-
-    def noted(recorder: RunRecorder) -> None:
-        world, _, _ = simulated_world(recorder.model.env)  # type: ignore[arg-type, misc]
-        state = world.get_state()
-        saved.setdefault((kind, recorder.model.seed), []).append([state[name] for name in ("state", "steps", "seeds")])  # type: ignore[attr-defined]
-        save(recorder)
-
-    monkeypatch.setattr(RunRecorder, "_save", noted)
-    own, kind = [config(seed, steps=240, checkpoint_every=100) for seed in range(2)], "population"
-    train_population(own, [tmp_path / f"run-{p}" for p in range(2)])
-    kind = "alone"
-    for p in range(2):
-        train(own[p], tmp_path / f"alone-{p}", show_progress=False)
-        assert len(saved["alone", p]) == 3
-        assert_same(saved["population", p], saved["alone", p], rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -101,20 +101,16 @@ def train_in_processes(
     _check_device(config)
     with _lasting_cluster(config) if restarts else nullcontext():
         for restart in range(restarts + 1):
-            killed = _train_until_killed(config, path, show_progress, resume or restart > 0)
-            if killed is None:
+            try:
+                _train_once(config, path, show_progress, resume or restart > 0)
                 return
-            if restart == restarts:
-                raise killed
-            log.warning("%s; resumed, %d of %d", killed, restart + 1, restarts)
+            except LearnerDiedError as killed:
+                if killed.signal is None or restart == restarts:
+                    raise
+                log.warning("%s; resumed, %d of %d", killed, restart + 1, restarts)
 
 
-def _train_until_killed(config: TrainConfig, path: Path, show_progress: bool, resume: bool) -> LearnerDiedError | None:
-    """Train; returns how a signal has killed a learner, or `None` if training is finished.
-
-    Raises:
-        Exception: see `train_in_processes`.
-    """
+def _train_once(config: TrainConfig, path: Path, show_progress: bool, resume: bool) -> None:
     event = multiprocessing.get_context("spawn").Event()
     with tempfile.TemporaryDirectory(prefix="dgvf-") as folder, stop_requests(event) as stop:
         job = _Job(config, path, show_progress, resume, Path(folder), stop)
@@ -122,16 +118,12 @@ def _train_until_killed(config: TrainConfig, path: Path, show_progress: bool, re
         try:
             while not context.join():
                 pass
-            return None
         except ProcessExitedException as error:
             file = _error_file(job, error.error_index)
             if file.exists():
                 raised, details = pickle.loads(file.read_bytes())
                 raise raised from LearnerError(details)
-            died = LearnerDiedError(error.error_index, error.exit_code)
-            if died.signal is None:
-                raise died from error
-            return died
+            raise LearnerDiedError(error.error_index, error.exit_code) from error
         finally:
             for process in context.processes:
                 process.kill()

@@ -201,7 +201,11 @@ def _check_own(path: Path) -> None:
 def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> DiscoveryAlgorithm | None:
     """The model of the latest checkpoint; `None` if the run is new."""
     if folder.config_file.exists():
-        _check_same(folder.read_config(), config, folder)
+        differing = folder.read_config().differences(config, apart_from=["device", "actors", "address"])
+        if differing:
+            raise ValueError(
+                f"config must be the one of the run in {folder.path}, which differs in {', '.join(differing)}"
+            )
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
     actors = {"actors": config.actors} if config.algorithm == "impala" else {}
@@ -224,12 +228,6 @@ def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> Dis
 
 NEVER = 1 << 62
 """`learn` logs by its own iteration count, which restarts when a run is resumed; rows follow environment steps."""
-
-
-def _check_same(found: TrainConfig, wanted: TrainConfig, folder: RunFolder) -> None:
-    differing = found.differences(wanted, apart_from=["device", "actors", "address"])
-    if differing:
-        raise ValueError(f"config must be the one of the run in {folder.path}, which differs in {', '.join(differing)}")
 
 
 def _new(config: TrainConfig, path: Path) -> DiscoveryAlgorithm:

@@ -93,7 +93,13 @@ CASES: dict[str, dict[str, Any]] = {
 
 OWN: list[dict[str, Any]] = [
     {"learning_rate": 2e-3, "gamma": 0.9, "meta_max_grad_norm": 0.01, "max_grad_norm": 0.1},
-    {"ent_coef": lambda progress: 0.1 * progress, "vf_coef": 0.1, "auxiliary_coefficient": 0.1, "rms_prop_eps": 1e-3},
+    {
+        "ent_coef": lambda progress: 0.1 * progress,
+        "vf_coef": 0.1,
+        "auxiliary_coefficient": 0.1,
+        "rms_prop_eps": 1e-3,
+        "meta_learning_rate": 3e-3,
+    },
     {"meta_learning_rate": lambda progress: 1e-2 * progress, "meta_skip_norm": 1e-6},
 ]
 """Settings of the members."""

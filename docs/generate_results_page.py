@@ -38,7 +38,6 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{rates}": ", ".join(f"{value:g}" for value in LEARNING_RATES),
         "{coefficients}": ", ".join(f"{value:g}" for value in COEFFICIENTS),
         "{entropies}": ", ".join(f"{value:g}" for value in ENTROPIES),
-        "{changes}": "\n".join(f"- {date}: {what}" for date, what in claims.CHANGES) or "None so far.",
     }
     found = {}
     for name in ("results", "claims"):

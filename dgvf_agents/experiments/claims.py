@@ -101,16 +101,6 @@ def _declared() -> tuple[Claim, ...]:
 CLAIMS = _declared()
 """The paper's and ours; at most four per experiment."""
 
-CHANGES: tuple[tuple[str, str], ...] = (
-    (
-        "2026-11-27",
-        "Settings of `convention`, `rms-prop`, `question-transfer` and `atari` declared, before their runs; "
-        "PuddleWorld's A2C with the preset, which `rms-prop` shares, had been run.",
-    ),
-    ("2026-11-27", "Settings and constants of `joint` declared, before its runs."),
-)
-"""Later changes of claims, settings or rules: date and what was changed."""
-
 
 @final
 class Finding(NamedTuple):

@@ -91,6 +91,8 @@ def test_a_claim_needs_its_seeds_on_one_processor(tmp_path: Path) -> None:
     assert finding(tmp_path / "apart", records(solved) + elsewhere).seeds == {PUDDLE: 9}
     both = [*elsewhere, record("discovered", FIRST_SEED + 9, -40.0, processor="two")]
     assert finding(tmp_path / "both", records(solved) + both).seeds == {PUDDLE: 10}
+    again = [record(name, FIRST_SEED, -40.0, processor="two") for name in solved]  # a seed counts once
+    assert finding(tmp_path / "again", records(solved) + both + again).seeds == {PUDDLE: 10}
 
 
 def test_the_weakest_comparison_counts_and_holm_corrects(tmp_path: Path) -> None:

@@ -293,6 +293,10 @@ def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.
         (["train", "CartPole-v1"], "an environment of your own: dgvf train own CartPole-v1"),
         (["train", "own", "CartPole-v1", "a2d"], "got a2d; did you mean a2c?"),
         (["train", "own", "CartPole-v1", "--algorithm", "pop"], "got pop; did you mean ppo?"),
+        (
+            ["train", "own", "CartPole-v1", "--algorithm", "ppo", "--rms-prop", "tensorflow", "--out", "NEW"],
+            "rms_prop must be left out for the algorithm ppo, got 'tensorflow'",
+        ),
         (["train", "puddle_world", "discoverd", "--seed", "1"], "got discoverd; did you mean discovered?"),
         (["train", "atari", "Breakout"], "one of discovered, random, reward-prediction, pixel-control, a2c, got Break"),
         (["train", "atari", "--game", "Breakuot"], "did you mean Breakout"),

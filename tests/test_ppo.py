@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_map_only
 from dgvf_agents import DGVFPPO
 from dgvf_agents.agents.policies import MLPExtractor
 from dgvf_agents.agents.ppo_learner import PPOSettings
+from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.options import EncoderMode, Task
 from dgvf_envs.sb3_adapter import make_vec
 from tests.random_rollouts import random_rollout
@@ -93,6 +94,13 @@ def test_every_task_trains_the_encoder(task: str, mode: Any) -> None:
         assert not torch.equal(value, before[name]), name
     assert model.meta_updates == (3 if task == "discovered" else 0)
     assert model._n_updates == 4 * 2
+
+
+def test_an_auxiliary_loss_may_be_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RewardPrediction, "loss", lambda *arguments: torch.zeros(()))
+    model = model_of("reward-prediction")
+    before = model.learner.theta["answers.weight"].clone()
+    assert torch.equal(model.learn(ROLLOUT).learner.theta["answers.weight"], before)
 
 
 @pytest.mark.parametrize("changes", [{"question_encoder": "shared"}, {"question_discount": None, "question_window": 2}])

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
+from dgvf_agents.hyperparameters import record
 from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, World
 from dgvf_agents.train.config import (
     ATARI_METHODS,
@@ -142,6 +143,9 @@ def train(given: Sequence[str]) -> None:
         options = _Options(preset(cast(World, world), method, _algorithm(rest, prog)))
     about = f"Train {method} on {where}."
     parsed = tyro.cli(type(options), default=options, prog=prog, args=rest, description=about)
+    for field in record().keys() - record(parsed.config.algorithm).keys():  # a preset may hold values of theirs
+        if (given := getattr(parsed.config, field)) != getattr(options.config, field):
+            raise ValueError(f"{field} must be left out for the algorithm {parsed.config.algorithm}, got {given!r}")
     config, name = parsed.config_and_name(method)
     _train(config, parsed.out or Path("runs") / f"{name}-{config.seed}", parsed.resume, parsed.restarts)
 

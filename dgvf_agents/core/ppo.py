@@ -393,6 +393,8 @@ def _node(features: Tensor) -> Tensor:
 
 def _grad(loss: Tensor, inputs: Params, differentiable: bool, cotangent: Tensor | None = None) -> Params:
     """The gradient by name; zero where the loss does not depend on an input."""
+    if not loss.requires_grad:
+        return {name: torch.zeros_like(value) for name, value in inputs.items()}
     gradients = torch.autograd.grad(
         loss, list(inputs.values()), cotangent, create_graph=differentiable, allow_unused=True
     )

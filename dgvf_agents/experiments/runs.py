@@ -36,6 +36,7 @@ import torch
 from filelock import FileLock
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
@@ -321,9 +322,10 @@ class SweepView:
         self._tasks: dict[Cell, TaskID] = {}
         # Speed counts from a cell's first new row, since compilation comes before.
         self._progress = Progress(
-            *(TextColumn("{task.description}"), BarColumn(16), TaskProgressColumn()),
+            TextColumn("{task.description}", table_column=Column()),  # this one folds in narrow terminals
+            *(BarColumn(10, table_column=Column(no_wrap=True)), TaskProgressColumn()),
             *(TextColumn("{task.fields[speed]} steps/s"), TextColumn("return {task.fields[value]}")),
-            *(TimeRemainingColumn(), TextColumn("left")),
+            *(TimeRemainingColumn(table_column=Column(no_wrap=True)), TextColumn("left")),
             console=console,
             auto_refresh=False,
             transient=True,

@@ -22,6 +22,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from stable_baselines3.common.utils import safe_mean
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
@@ -100,11 +101,11 @@ class RunRecorder(RolloutCallback):
         self._evaluator = Evaluator(evaluation_env, config.evaluation_episodes, _EVALUATION_SEED)
         measure = "return" if config.atari is None else "score"
         self._bar = Progress(
-            TextColumn(f"{config.env} {config.task}"),
-            BarColumn(),
-            MofNCompleteColumn(),
+            TextColumn(f"{config.env} {config.task}", table_column=Column()),  # this one folds in narrow terminals
+            BarColumn(10, table_column=Column(no_wrap=True)),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
             TextColumn("{task.fields[speed]} steps/s  {task.fields[measure]} {task.fields[mean]}"),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             disable=not show_progress,
         )
         self._row = self._bar.add_task("train", total=config.steps, speed="–", measure=measure, mean="–")

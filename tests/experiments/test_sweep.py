@@ -283,7 +283,7 @@ def test_a_terminal_shows_progress_speed_return_and_time_left(tmp_path: Path, mo
     settings = EXPERIMENTS["figure-2"].settings("collect-objects")[:2]
     cells = [Cell.of(one, 200, SCALES["full"], tmp_path) for one in settings]
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=160, color_system=None)
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)  # a usual one
     with SweepView(console) as view:
         view.begin(cells, cells)
         view.started(cells[0])

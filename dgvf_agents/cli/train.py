@@ -144,8 +144,8 @@ def train(given: Sequence[str]) -> None:
     about = f"Train {method} on {where}."
     parsed = tyro.cli(type(options), default=options, prog=prog, args=rest, description=about)
     for field in record().keys() - record(parsed.config.algorithm).keys():  # a preset may hold values of theirs
-        if (given := getattr(parsed.config, field)) != getattr(options.config, field):
-            raise ValueError(f"{field} must be left out for the algorithm {parsed.config.algorithm}, got {given!r}")
+        if (value := getattr(parsed.config, field)) != getattr(options.config, field):
+            raise ValueError(f"{field} must be left out for the algorithm {parsed.config.algorithm}, got {value!r}")
     config, name = parsed.config_and_name(method)
     _train(config, parsed.out or Path("runs") / f"{name}-{config.seed}", parsed.resume, parsed.restarts)
 

@@ -70,3 +70,11 @@ def double_precision() -> Iterator[None]:
     yield
     torch.set_default_dtype(dtype)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Actors in the learner's own process, in place of a fleet of Ray actors."""
+    from tests.impala.in_process import InProcessFleet
+
+    monkeypatch.setattr("dgvf_agents.impala.algorithm.ActorFleet", InProcessFleet)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import cloudpickle
-import pytest
 from stable_baselines3.common.logger import Logger
 
-from dgvf_agents.impala import algorithm
 from dgvf_agents.impala.actors import ActorSpec, EnvironmentActor
 from dgvf_agents.impala.fleet import pickled
 from dgvf_agents.impala.settings import ActorSettings
@@ -38,8 +36,3 @@ class InProcessFleet:
 
     def stop(self) -> None:
         self.stopped = True
-
-
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "ActorFleet", InProcessFleet)

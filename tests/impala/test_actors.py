@@ -26,7 +26,7 @@ from dgvf_agents.impala.transport import batch_of, pack
 from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
-from tests.impala.in_process import InProcessFleet, in_process  # noqa: F401
+from tests.impala.in_process import InProcessFleet
 from tests.impala.models import BATCH, Normalizing, small_model, weights_of
 
 CPU = torch.device("cpu")
@@ -173,11 +173,7 @@ def test_unseeded_actors_draw_exploration_matrices_of_their_own() -> None:
 @pytest.mark.parametrize("questions", ["shared", "independent"])
 @pytest.mark.parametrize("lag", [0, 2])
 def test_the_learner_s_updates_are_those_of_the_embedded_learner_on_the_same_batches(
-    questions: str,
-    lag: int,
-    raw: list[Rollout],
-    in_process: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    questions: str, lag: int, raw: list[Rollout], in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(InProcessFleet, "lag", lag)
     changes: dict[str, Any] = {"question_encoder": questions, "learning_rate": 1e-2, "ent_coef": 0.01}
@@ -193,7 +189,7 @@ def test_the_learner_s_updates_are_those_of_the_embedded_learner_on_the_same_bat
     torch.testing.assert_close(distributed.learner.eta, embedded.learner.eta, rtol=0, atol=0)
 
 
-def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> None:
     class Count(BaseCallback):
         steps: list[int]
         fleet: Any
@@ -222,7 +218,7 @@ def test_steps_callbacks_episodes_and_logs(in_process: None, tmp_path: Path) -> 
     assert (tmp_path / "DGVFImpala_1").is_dir()
 
 
-def test_an_error_stops_the_actors(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+def test_an_error_stops_the_actors(in_process: None, monkeypatch: pytest.MonkeyPatch) -> None:
     fleets = []
 
     def fail(self: InProcessFleet, *arguments: Any) -> Any:
@@ -235,7 +231,7 @@ def test_an_error_stops_the_actors(in_process: None, monkeypatch: pytest.MonkeyP
     assert fleets[0].stopped
 
 
-def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None:  # noqa: F811
+def test_actors_use_the_learner_s_running_statistics(in_process: None) -> None:
     model = _model("CartPole-v1", "MlpPolicy", policy_kwargs={"features_extractor_class": Normalizing})
     model.learn(3 * 20)
     parameters = model._parameters()
@@ -260,7 +256,7 @@ def test_without_ray_the_message_says_how_to_get_it(monkeypatch: pytest.MonkeyPa
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_is_saved_loaded_and_trained_further(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+def test_a_model_is_saved_loaded_and_trained_further(in_process: None, tmp_path: Path) -> None:
     settings = ActorSettings(calls_in_flight=3, max_failures=7)
     model = _model(actor_settings=settings, envs_per_actor=1).learn(4 * 20)
     model.save(tmp_path / "model")
@@ -278,7 +274,7 @@ def test_a_model_is_saved_loaded_and_trained_further(in_process: None, tmp_path:
     assert not torch.equal(weights_of(loaded), weights_of(model))
 
 
-def test_a_model_changes_between_actors_and_none(in_process: None, tmp_path: Path) -> None:  # noqa: F811
+def test_a_model_changes_between_actors_and_none(in_process: None, tmp_path: Path) -> None:
     _model().learn(2 * 20).save(tmp_path / "model")
     embedded = DGVFImpala.load(tmp_path / "model", rooms(4, 0), device="cpu", actors=0)
     embedded.learn(20, reset_num_timesteps=False).save(tmp_path / "model")
@@ -300,9 +296,7 @@ def test_the_stand_in_cannot_be_stepped() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["none", "discovered"])
 def test_compiled_updates_off_policy_give_the_same_numbers(
-    task: str,
-    in_process: None,  # noqa: F811
-    monkeypatch: pytest.MonkeyPatch,
+    task: str, in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With parameters two updates old, so that ratios are not 1."""
     monkeypatch.setattr(InProcessFleet, "lag", 2)

@@ -14,14 +14,14 @@ from dgvf_agents.impala.fleet import fingerprint_of
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
-from tests.impala.in_process import InProcessFleet, in_process  # noqa: F401
+from tests.impala.in_process import InProcessFleet
 from tests.train.test_learners import ALONE
 
 CONFIG = dataclasses.replace(ALONE, env_wrapper=None, steps=400, actors=2, address="10.0.0.1:6379", log_every=100)
 
 
 @pytest.fixture
-def fleets(in_process: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:  # noqa: F811
+def fleets(in_process: None, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The arguments of all fleets."""
     started = []
     make = InProcessFleet.__init__

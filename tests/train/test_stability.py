@@ -15,7 +15,6 @@ from dgvf_agents.cli import main
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.stability import gain, jacobian, measure, next_update, probe, spectral_radius
 from dgvf_agents.train.train import train
-from tests.impala.in_process import in_process  # noqa: F401
 
 N = 12
 
@@ -114,10 +113,7 @@ def test_a_run_is_probed_at_its_complete_checkpoints(tmp_path: Path, capsys: pyt
     assert all(float(row["spectral_radius"]) > 0.9 and float(row["gain"]) > 0 for row in rows)
 
 
-def test_a_run_with_actors_is_probed_without_them(
-    tmp_path: Path,
-    in_process: None,  # noqa: F811
-) -> None:
+def test_a_run_with_actors_is_probed_without_them(tmp_path: Path, in_process: None) -> None:
     config = TrainConfig(
         algorithm="impala",
         actors=2,

@@ -490,6 +490,8 @@ class SingleLearner(Learner, ABC):
     def _checked(self, unroll: UnrollState | None) -> UnrollState | None:
         if unroll is None:
             return None
+        if unroll.iteration is not None:
+            raise ValueError("unroll.iteration must be None for one batch an update, got one of PPO")
         counts = {len(part) for part in (unroll.rollouts, unroll.learning_rates, unroll.random_states)}
         if len(counts) != 1:
             raise ValueError(

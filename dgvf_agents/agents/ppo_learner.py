@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dgvf_agents.core.argument_checks import check_not_negative
 from dgvf_agents.core.inner_update import InnerState, UpdateRule
 from dgvf_agents.core.metrics import InnerMetrics, relative_step
 from dgvf_agents.core.optimizers import clip_by_global_norm, global_norm
@@ -285,11 +286,15 @@ class PPOLearner(SingleLearner):
         if unroll.iteration is None:
             raise ValueError("unroll.iteration must be given for PPO, got None")
         counts = {len(unroll.iteration.minibatches), len(unroll.learning_rates), len(unroll.random_states)}
-        if len(counts) != 1 or len(unroll.rollouts) != 1:
+        if len(counts) != 1 or 0 in counts or len(unroll.rollouts) != 1:
             raise ValueError(f"unroll must have one rollout and as many minibatches as rates, got {sorted(counts)}")
         count = unroll.rollouts[0].rewards.numel()
         if any(bool((indices >= count).any()) for indices in unroll.iteration.minibatches):
             raise ValueError(f"unroll.iteration.minibatches must have indices below {count}, the steps of the rollout")
+        clipping = unroll.iteration.clipping
+        if len(clipping) != 2:
+            raise ValueError(f"unroll.iteration.clipping must be two clip ranges, got {clipping}")
+        check_not_negative(clip_range=clipping[0], clip_range_vf=clipping[1] or 0.0)  # schedules may end at 0
         like("unroll.iteration.behavior", unroll.iteration.behavior, self.theta)
         return unroll._replace(start=self._packed_start(unroll.start))
 

@@ -13,6 +13,7 @@ import time
 import tracemalloc
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 from stable_baselines3 import A2C
 from torch import Tensor
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, DGVFPPO
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.storage.model_file import ModelFile
 from tests.storage.test_resume import BATCH, COPIES, TINY_NETWORK, SaveAt, puddle
@@ -255,6 +256,25 @@ def test_sizes_are_compared_before_anything_is_allocated(name: str, file: ModelF
     value, message = HUGE[name]
     changed = io.BytesIO(_changed(file, ("attributes", name), value))
     _refused(changed, message, lambda source: DGVFA2C.load(source, device="cpu"))
+
+
+def test_a_malformed_iteration_of_ppo_is_refused(tmp_path: Path, file: ModelFile) -> None:
+    settings: dict[str, Any] = {"n_steps": 8, "batch_size": 8, "n_epochs": 1, "questions": 2, "device": "cpu"}
+    DGVFPPO("PaperMlpPolicy", puddle(), policy_kwargs=TINY_NETWORK, **settings).learn(8 * COPIES).save(tmp_path / "ppo")
+    own = ModelFile.from_bytes((tmp_path / "ppo.zip").read_bytes())
+    iteration = ("learner", "unroll", "iteration")
+    changes: list[tuple[tuple[Any, ...], Any]] = [
+        *(((*iteration, "minibatches", 0), change) for change in (_with(8 * COPIES), _with(2**62), _with(-1))),
+        *(((*iteration, "minibatches", 0), CHANGES[change]) for change in ("flat", "empty", "other dtype")),
+        *(((*iteration, "clipping"), given) for given in ([], [None, None], [0.2], [-0.2, None], [0.2, -0.2])),
+        *(((*iteration, "clipping"), [float("nan"), None]), ((*iteration, "clipping"), [0.2, float("nan")])),
+        *((iteration, None), ((*iteration, "minibatches"), []), (("learner", "unroll", "rollouts"), [])),
+    ]
+    for path, change in changes:
+        load = partial(DGVFPPO.load, env=puddle(), device="cpu")
+        _refused(io.BytesIO(_changed(own, path, change)), "minibatches|clip|iteration", load)
+    foreign = {"behavior": file.document["learner"]["theta"], "minibatches": [], "clipping": []}
+    _refused(io.BytesIO(_changed(file, iteration, foreign)), "unroll.iteration must be None")
 
 
 WORLD = ("training", "environment", "items")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -30,7 +31,7 @@ from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.execution.learner_group import LearnerGroup, check_group, rank
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.impala.actors import ActorSpec, EnvFactory, RemoteEnvs, factory_of, wrapped
-from dgvf_agents.impala.cluster import shared_address
+from dgvf_agents.impala.cluster import AUTHENTICATION, shared_address
 from dgvf_agents.impala.fleet import ActorFleet, FleetSource
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import Parameters, batch_of
@@ -309,9 +310,12 @@ class DGVFImpala(DiscoveryAlgorithm):
         settings, index = self.actor_settings or ActorSettings(), self._several.index
         if self.learners == 1:
             return settings
-        own = shared_address(settings.address, self.actors * self.learners) if index == 0 else None
+        address = shared_address(settings.address, self.actors * self.learners) if index == 0 else None
+        address, mode = self._several.from_first((address, os.environ.get(AUTHENTICATION)))
+        if mode is not None:  # Ray sets it where it starts a cluster, and asks for a token then
+            os.environ[AUTHENTICATION] = mode
         namespace = f"{settings.namespace}-{index}" if settings.namespace and index else settings.namespace
-        return dataclasses.replace(settings, address=self._several.from_first(own), namespace=namespace)
+        return dataclasses.replace(settings, address=address, namespace=namespace)
 
     def _parameters(self) -> Parameters:
         """Parameters that actors act with."""

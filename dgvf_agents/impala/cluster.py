@@ -10,6 +10,8 @@ from typing import Any
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable that tells Ray's processes whether other machines take part: if not, it binds to loopback, and
 does not replace loopback addresses by other interfaces'."""
+AUTHENTICATION = "RAY_AUTH_MODE"
+"""Environment variable that tells Ray whether its processes show a token, which is a file of the user's."""
 _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
 """How addresses of a Ray begin that is on the loopback interface."""
 
@@ -43,6 +45,8 @@ def connect(address: str | None, actors: int) -> Any:
     if not ray.is_initialized():
         clusters = address is not None and not address.startswith(_LOOPBACK)
         os.environ[_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = str(int(clusters)), clusters
+        if os.environ.get(AUTHENTICATION) == "token":  # read again what Ray read when it was imported
+            ray._raylet.Config.initialize("")
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
         if address is not None:
             ray.init(address=address, **quiet)

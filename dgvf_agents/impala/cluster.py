@@ -46,7 +46,8 @@ def connect(address: str | None, actors: int) -> Any:
         clusters = address is not None and not address.startswith(_LOOPBACK)
         os.environ[_CLUSTERS], ray_constants.ENABLE_RAY_CLUSTER = str(int(clusters)), clusters
         if os.environ.get(AUTHENTICATION) == "token":  # read again what Ray read when it was imported
-            ray._raylet.Config.initialize("")
+            raylet: Any = ray._raylet
+            raylet.Config.initialize("")
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
         if address is not None:
             ray.init(address=address, **quiet)

@@ -360,11 +360,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             self.learner.set_theta(self._functions.params())
             self._sync_policy()
 
-    def _update_current_progress_remaining(self, num_timesteps: int, total_timesteps: int) -> None:
-        """The last rollout may exceed the total; schedules are functions of 0 … 1, and stay at their end."""
-        super()._update_current_progress_remaining(num_timesteps, total_timesteps)
-        self._current_progress_remaining = max(self._current_progress_remaining, 0.0)
-
     def annealed_settings(self) -> AnnealedSettings:
         """The schedules' values for the next update.
 

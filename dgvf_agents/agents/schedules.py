@@ -102,7 +102,7 @@ def checked_value_at(name: str, number: float | Schedule, progress_remaining: fl
     if type(number) is float and 0.0 <= number < math.inf:
         return number
     if callable(number):
-        given = number(progress_remaining)
+        given = number(max(progress_remaining, 0.0))  # the last rollout may exceed the total
         value = _as_float(given)
         if not (math.isfinite(value) and value >= 0.0):
             where = f"got {given!r} where {progress_remaining:g} of the progress remains"

@@ -75,8 +75,9 @@ def write_atlas(
     others = [read_run(path, domain, horizon, checkpoints if on_maps else 1, untrained=on_maps) for path in beside]
     figures = (MapFigures if on_maps else EpisodeFigures)(report, others, kinds)
     folder = output_folder(own.path, "atlas") if out is None else out
-    for name, png in figures.files().items():
-        write_whole(folder / "pictures" / f"{name}.png", png)
+    (folder / "pictures").mkdir(parents=True, exist_ok=True)
+    for name, png in figures.files().items():  # hundreds, which need not reach the disk one by one
+        (folder / "pictures" / f"{name}.png").write_bytes(png)
     templates = Environment(
         loader=PackageLoader("dgvf_agents.atlas"),
         autoescape=select_autoescape(),

@@ -362,13 +362,13 @@ ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
     "no members": (lambda: _sealed(_archive({})), "its archive is malformed"),
     "an earlier format": (lambda: _sealed(_archive(_members(b'{"format": 4}'))), "its format must be 5, .* got 4"),
     "nothing else": (lambda: _sealed(_archive(_members())), "its document must be values named"),
-    "no JSON": (lambda: _sealed(_archive(_members(b"{"))), "its archive is malformed"),
-    "nested lists": (lambda: _sealed(_archive(_members(b"[" * NESTED + b"]" * NESTED))), "archive is malformed"),
-    "nested objects": (lambda: _sealed(_archive(_members(b'{"a":' * NESTED + b"1" + b"}" * NESTED))), "archive is mal"),
+    "no JSON": (lambda: _sealed(_archive(_members(b"{"))), "model.json is malformed"),
+    "nested lists": (lambda: _sealed(_archive(_members(b"[" * NESTED + b"]" * NESTED))), "model.json is malformed"),
+    "nested objects": (lambda: _sealed(_archive(_members(b'{"a":' * NESTED + b"1" + b"}" * NESTED))), "json is mal"),
     "many values": (lambda: _sealed(_archive(_members(b"[" + b"0," * 2**22 + b"0]"))), "at most 1048576 values"),
     "a number of many digits": (
         lambda: _sealed(_archive(_members(b'{"a": ' + b"9" * 10**6 + b"}"))),
-        "archive is mal",
+        "json is mal",
     ),
     "a header of any length": (lambda: _sealed(_archive(_members(tensors=b"\xff" * 64))), "its archive is malformed"),
     "tensors without numbers": (
@@ -421,7 +421,7 @@ def _link(path: Path, target: str) -> Path:
 
 IRREGULAR: dict[str, tuple[Callable[[Path], Path], str]] = {
     "a pipe": (_fifo, "it must be a regular file"),
-    "a folder": (lambda path: path.mkdir() or path, "it must be a regular file"),  # type: ignore[func-returns-value]
+    "a folder": (lambda path: path.mkdir() or path, "the folder must have config.json"),  # type: ignore[func-returns-value]
     "a device": (lambda path: Path("/dev/zero"), "it must be a regular file"),
     "a link to a device": (lambda path: _link(path, "/dev/zero"), "it must be a regular file"),
     "a sparse file": (_sparse, "it must take at most 8589934592 bytes"),

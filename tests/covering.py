@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-def crossed(*options: Collection[Any], quick: int = 40) -> list[Any]:
+def crossed(*options: Collection[Any], quick: int = 20) -> list[Any]:
     """Every combination of values, as parameters of a test.
 
     Args:

@@ -6,7 +6,6 @@ import ast
 import re
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -112,11 +111,6 @@ def test_the_learner_knows_nothing_of_stable_baselines3_or_files(module: str) ->
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_are_short(module: str) -> None:
     assert len(MODULES[module].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
-
-
-@pytest.mark.parametrize("package", ["dgvf_agents", "dgvf_envs"])
-def test_packages_say_that_they_are_typed(package: str) -> None:
-    assert files(package).joinpath("py.typed").is_file()
 
 
 def test_one_module_uses_what_is_private_to_pytorch() -> None:

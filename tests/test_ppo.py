@@ -20,6 +20,7 @@ from dgvf_agents.agents.ppo_learner import PPOSettings
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.options import EncoderMode, Task
 from dgvf_envs.sb3_adapter import make_vec
+from tests.agents.test_updates import Samples
 from tests.random_rollouts import random_rollout
 
 SMALL: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0, "device": "cpu"}
@@ -33,51 +34,35 @@ def model_of(task: str = "discovered", env: Any = "PuddleWorld-v0", **changes: A
     return DGVFPPO("PaperMlpPolicy", env, auxiliary_task=task, **given)
 
 
-class Noise(gym.Env):
-    """Random observations of any space; rewards depend on the action, and episodes end in both ways."""
-
-    def __init__(self, observations: gym.Space, actions: gym.Space) -> None:
-        self.observation_space, self.action_space = observations, actions
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self._steps = 0
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._steps += 1
-        reward = float(np.sum(action)) + float(self.np_random.normal())
-        terminated = bool(self.np_random.random() < 0.1)
-        return self.observation_space.sample(), reward, terminated, self._steps >= 20, {}
-
-
 VECTOR, CHOICE = gym.spaces.Box(-1.0, 1.0, (3,), np.float32), gym.spaces.Discrete(3)
 IMAGE, REAL = gym.spaces.Box(0, 255, (3, 36, 36), np.uint8), gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
 SEVERAL = gym.spaces.Dict({"vector": VECTOR, "choice": gym.spaces.Discrete(4)})
-SHORT = {"n_steps": 64, "batch_size": 32, "n_epochs": 2}
 
 
 @pytest.mark.parametrize(
     ("policy", "env", "changes"),
     [
-        ("MlpPolicy", lambda: "CartPole-v1", SHORT),
-        ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.MultiBinary(3)), SHORT),
-        ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.MultiDiscrete([3, 2])), SHORT),
-        ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "normalize_advantage": False}),
-        ("MlpPolicy", lambda: Noise(VECTOR, gym.spaces.Box(-1.0, 1.0, (2, 2))), SHORT),
-        ("MlpPolicy", lambda: Noise(VECTOR, REAL), {**SHORT, "use_sde": True, "sde_sample_freq": 4}),
-        ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "clip_range_vf": 0.1, "target_kl": 1e-4, "n_epochs": 9}),
-        ("MlpPolicy", lambda: Noise(VECTOR, CHOICE), {**SHORT, "batch_size": 24, "ent_coef": 0.01}),
-        ("MultiInputPolicy", lambda: Noise(SEVERAL, CHOICE), SHORT),
-        ("CnnPolicy", lambda: Noise(IMAGE, CHOICE), SHORT),
+        ("MlpPolicy", lambda: "CartPole-v1", {}),
+        ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.MultiBinary(3)), {}),
+        ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.MultiDiscrete([3, 2])), {}),
+        ("MlpPolicy", lambda: Samples(VECTOR, REAL), {"normalize_advantage": False}),
+        ("MlpPolicy", lambda: Samples(VECTOR, gym.spaces.Box(-1.0, 1.0, (2, 2))), {}),
+        ("MlpPolicy", lambda: Samples(VECTOR, REAL), {"use_sde": True, "sde_sample_freq": 4}),
+        (
+            "MlpPolicy",
+            lambda: Samples(VECTOR, CHOICE),
+            {"clip_range_vf": 0.1, "target_kl": 1e-4, "n_epochs": 9},
+        ),
+        ("MlpPolicy", lambda: Samples(VECTOR, CHOICE), {"batch_size": 24, "ent_coef": 0.01}),
+        ("MultiInputPolicy", lambda: Samples(SEVERAL, CHOICE), {}),
+        ("CnnPolicy", lambda: Samples(IMAGE, CHOICE), {}),
     ],
 )
 @pytest.mark.filterwarnings("ignore:batch_size should divide", "ignore:You have specified a mini-batch size")
 def test_without_a_task_it_learns_what_ppo_learns(policy: str, env: Callable[[], Any], changes: dict[str, Any]) -> None:
-    theirs = PPO(policy, env(), seed=3, device="cpu", **changes).learn(3 * 64)
-    ours = DGVFPPO(policy, env(), seed=3, device="cpu", auxiliary_task="none", **changes).learn(3 * 64)
+    given = {"n_steps": 64, "batch_size": 32, "n_epochs": 2, "seed": 3, "device": "cpu", **changes}
+    theirs = PPO(policy, env(), **given).learn(3 * 64)
+    ours = DGVFPPO(policy, env(), auxiliary_task="none", **given).learn(3 * 64)
     for (name, own), other in zip(ours.policy.named_parameters(), theirs.policy.parameters(), strict=True):
         torch.testing.assert_close(own, other, rtol=0.0, atol=1e-6, msg=name)
     assert ours._n_updates == theirs._n_updates
@@ -155,7 +140,7 @@ class WithDropout(MLPExtractor):
 def test_meta_gradients_repeat_the_dropout_of_their_steps() -> None:
     space = gym.spaces.Box(-9.0, 9.0, (5,), np.float32)
     kwargs = {"features_extractor_class": WithDropout, "features_extractor_kwargs": {"hidden": (16,)}}
-    env = DummyVecEnv([lambda: Noise(space, CHOICE)] * 3)
+    env = DummyVecEnv([lambda: Samples(space, CHOICE)] * 3)
     model = model_of(env=env, n_steps=4, batch_size=6, policy_kwargs=kwargs, objective="end")
     model.learner.ppo = PPOSettings(batch_size=6, n_epochs=2)
     model.learner.step(random_rollout(0), 0.01, 0.0)

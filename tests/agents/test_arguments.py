@@ -12,7 +12,6 @@ import torch
 from gymnasium import spaces
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
-from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.arguments import inner_optimizer_for
@@ -164,35 +163,6 @@ def test_layers_may_be_given_in_several_ways(layers: Any) -> None:
     for part, modules in (("pi", heads.policy_net), ("vf", heads.value_net)):
         widths = [module.out_features for module in modules if isinstance(module, torch.nn.Linear)]
         assert widths == list(given.get(part, []))
-
-
-@pytest.mark.usefixtures("double_precision")
-@pytest.mark.parametrize(
-    ("kind", "kwargs"),
-    [
-        (RMSpropTFLike, {"alpha": 0.9, "eps": 1e-3}),
-        (RMSpropTFLike, {}),
-        (torch.optim.RMSprop, {"alpha": 0.9, "eps": 1e-12, "weight_decay": 0.0}),
-        (torch.optim.Adam, {"betas": (0.8, 0.9), "eps": 1e-12, "foreach": False}),
-        (torch.optim.AdamW, {"eps": 1e-12, "weight_decay": 0.2}),
-        (torch.optim.AdamW, {"eps": 1e-12}),
-        (torch.optim.SGD, {"momentum": 0.0}),
-    ],
-)
-def test_steps_are_those_of_pytorch(kind: type[torch.optim.Optimizer], kwargs: dict[str, Any]) -> None:
-    generator = torch.Generator().manual_seed(0)
-    theta = {"a": torch.randn(3, 2, generator=generator), "b": torch.randn(4, generator=generator)}
-    parameters = {name: torch.nn.Parameter(value.clone()) for name, value in theta.items()}
-    theirs, ours = kind(parameters.values(), lr=0.1, **kwargs), inner_optimizer_for(kind, kwargs)
-    state = ours.init(theta)
-    for _ in range(5):
-        gradients = {name: torch.randn(value.shape, generator=generator) for name, value in theta.items()}
-        for name, parameter in parameters.items():
-            parameter.grad = gradients[name]
-        theirs.step()
-        theta, state = ours.step(theta, gradients, state, 0.1)
-    for name, parameter in parameters.items():
-        torch.testing.assert_close(theta[name], parameter.detach(), rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,18 @@ from stable_baselines3.common.vec_env import VecMonitor
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.collecting import RolloutCallback
+from dgvf_agents.execution.compiling import Compiled
 from dgvf_envs.collect_objects import CollectObjectsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
 
 CALLS = 100
+
+
+@pytest.fixture(autouse=True)
+def simulated_and_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that is simulated runs compiled."""
+    monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
+    monkeypatch.setattr(Compiled, "_passes", lambda *arguments: None)
 
 
 class Doubled(CollectObjectsVectorEnv):

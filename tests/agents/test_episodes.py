@@ -59,22 +59,6 @@ def episodes_in_turn(model: DGVFA2C, env: VecEnv, episodes: int) -> tuple[list[f
     return [r for r, _ in found], [n for _, n in found]
 
 
-@pytest.mark.parametrize("episodes", [1, 3, 8])
-def test_episodes_are_those_of_acting_and_stepping_in_turn(episodes: int) -> None:
-    model = trained(4)
-    expected = episodes_in_turn(model, world(), episodes)
-    simulated = SimulatedEpisodes(model._collector.actor, world())
-    for _ in range(2):  # the same seed gives the same episodes
-        found = simulated.run(model._policy_theta, episodes, SEED)
-        assert found is not None
-        np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
-        assert found[1].tolist() == expected[1]
-    assert len(found[0]) == episodes
-    other = simulated.run(model._policy_theta, episodes, SEED + 1)
-    assert other is not None
-    assert found[0].tolist() != other[0].tolist()
-
-
 def generators(model: DGVFA2C) -> list[Any]:
     """States of the global random number generators, and of the actor's."""
     python, of_numpy, of_torch, _ = get_random_states(model.device)
@@ -90,14 +74,15 @@ def test_evaluations_do_not_disturb_training(updates: int) -> None:
     assert_same(generators(model), before)
 
 
-@pytest.mark.parametrize("updates", [1, 4])
-def test_evaluations_are_simulated_once_updates_are_compiled(updates: int) -> None:
-    model = trained(updates)
-    found = Evaluator(world(), 6, SEED).episodes_of(model)
+@pytest.mark.parametrize(("updates", "episodes"), [(1, 6), (4, 1), (4, 8)])
+def test_evaluations_are_simulated_once_updates_are_compiled(updates: int, episodes: int) -> None:
+    model, evaluator = trained(updates), Evaluator(world(), episodes, SEED)
+    found = evaluator.episodes_of(model)
+    assert_same(evaluator.episodes_of(model), found)  # from the same seed
     if updates == 1:
-        expected = episodes_of(model, world(), 6, SEED)
+        expected = episodes_of(model, world(), episodes, SEED)
     else:
-        expected = tuple(map(np.asarray, episodes_in_turn(model, world(), 6)))  # type: ignore[assignment]
+        expected = tuple(map(np.asarray, episodes_in_turn(model, world(), episodes)))  # type: ignore[assignment]
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
 

@@ -205,22 +205,3 @@ def test_a_reward_that_is_not_finite_ends_training() -> None:
     model = DGVFA2C("PaperMlpPolicy", env, questions=2, seed=0, device="cpu")
     with pytest.raises(ValueError, match=r"rewards must be finite, got -inf from environment \d"):
         model.learn(30 * B)
-
-
-def test_observations_that_are_not_the_environments_are_not_simulated_from() -> None:
-    """Those of the step simulated last are known to be; others are compared."""
-    env = make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random"})
-    observations = env.reset()
-    simulator = simulator_of(env, 5)
-    theta, noise = {"weights": torch.ones(2, dtype=torch.float64)}, torch.zeros(simulator.steps, B)
-    for copied in (False, True, False):
-        assert simulator.simulate(theta, noise, observations)
-        for t in range(simulator.steps):
-            observations = simulator.step(t).observations
-        observations = observations.copy() if copied else observations
-    assert not simulator.simulate(theta, noise, observations + np.float32(0.125))
-    assert simulator.simulate(theta, noise, observations)
-    for t in range(simulator.steps):
-        observations = simulator.step(t).observations
-    simulator.env.reset(options={"reset_mask": np.arange(B) == 1})
-    assert not simulator.simulate(theta, noise, observations)

@@ -63,6 +63,10 @@ def _updated(ours: DGVFA2C, theirs: A2C) -> None:
     ours.train()
 
 
+def optimizer(kind: type[torch.optim.Optimizer], **kwargs: Any) -> dict[str, Any]:
+    return {"optimizer_class": kind, "optimizer_kwargs": kwargs}
+
+
 CASES: dict[str, tuple[spaces.Space, spaces.Space, dict[str, Any]]] = {
     "box": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {}),
     "box of two axes": (BOX, spaces.Box(-5.0, 5.0, (2, 2), np.float32), {}),
@@ -79,10 +83,12 @@ CASES: dict[str, tuple[spaces.Space, spaces.Space, dict[str, Any]]] = {
     "gsde, squashed": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True, "squash_output": True}),
     "gsde, expln": (BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True, "use_expln": True}),
     "two extractors": (BOX, spaces.Discrete(3), {"share_features_extractor": False}),
-    "sgd": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.SGD, "optimizer_kwargs": {}}),
-    "adam": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.Adam, "optimizer_kwargs": {"eps": 1e-12}}),
-    "adamw": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.AdamW, "optimizer_kwargs": {"eps": 1e-12}}),
-    "rmsprop": (BOX, spaces.Discrete(3), {"optimizer_class": torch.optim.RMSprop, "optimizer_kwargs": {"eps": 1e-12}}),
+    "sgd": (BOX, spaces.Discrete(3), optimizer(torch.optim.SGD, momentum=0.0)),
+    "adam": (BOX, spaces.Discrete(3), optimizer(torch.optim.Adam, betas=(0.8, 0.9), eps=1e-12, foreach=False)),
+    "adamw": (BOX, spaces.Discrete(3), optimizer(torch.optim.AdamW, eps=1e-12)),
+    "adamw, decay": (BOX, spaces.Discrete(3), optimizer(torch.optim.AdamW, eps=1e-12, weight_decay=0.2)),
+    "rmsprop": (BOX, spaces.Discrete(3), optimizer(torch.optim.RMSprop, alpha=0.9, eps=1e-12)),
+    "rmsprop as tensorflow's": (BOX, spaces.Discrete(3), optimizer(RMSpropTFLike, alpha=0.9, eps=1e-3)),
 }
 
 
@@ -90,15 +96,9 @@ CASES: dict[str, tuple[spaces.Space, spaces.Space, dict[str, Any]]] = {
 def test_an_update_is_that_of_a2c(
     observation_space: spaces.Space, action_space: spaces.Space, changes: dict[str, Any]
 ) -> None:
-    of_policy = (
-        "net_arch",
-        "share_features_extractor",
-        "optimizer_class",
-        "optimizer_kwargs",
-        "full_std",
-        "squash_output",
-    )
-    kwargs = {**TF_LIKE, **{k: v for k, v in changes.items() if k in (*of_policy, "use_expln")}}
+    of_policy = {"net_arch", "share_features_extractor", "full_std", "squash_output", "use_expln"}
+    of_policy |= {"optimizer_class", "optimizer_kwargs"}
+    kwargs = {**TF_LIKE, **{k: v for k, v in changes.items() if k in of_policy}}
     settings = {**SETTINGS, **{k: v for k, v in changes.items() if k not in kwargs}}
     several = isinstance(observation_space, spaces.Dict)
     policy = "MultiInputPolicy" if several else "CnnPolicy" if observation_space == IMAGE else "MlpPolicy"

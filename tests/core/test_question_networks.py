@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -50,16 +48,6 @@ def test_the_network_of_the_paper() -> None:
         if name.endswith("weight"):
             gain = 1.0 if name.endswith("2.weight") else 2.0
             torch.testing.assert_close(value @ value.T, gain * torch.eye(len(value)))
-
-
-def test_new_questions_differ_over_states() -> None:
-    torch.manual_seed(1)
-    network = SharedQuestionNetwork(256, 128, True)
-    cumulants, discounts = network.ask(network.params(), torch.relu(torch.randn(5, 16, 256)))
-    assert discounts is not None
-    assert cumulants.flatten(0, 1).var(0).mean() > 0.01
-    assert discounts.mean() == pytest.approx(0.5, abs=0.05)
-    assert cumulants.abs().max() <= math.pi / 2
 
 
 def test_tasks_read_features_if_their_network_does() -> None:

@@ -8,7 +8,6 @@ from torch import Tensor
 from torch.func import functional_call, stack_module_state, vmap
 
 from dgvf_agents.core import resnet
-from dgvf_agents.core.networks import encode_with
 from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.trace import trace
@@ -70,17 +69,6 @@ def test_the_network_of_the_paper() -> None:
     assert encoder.features == 256
     convolved = sum(9 * a * b + b for a, b in ((4, 16), (16, 32), (32, 32), *[(16, 16)] * 4, *[(32, 32)] * 8))
     assert sum(p.numel() for p in encoder.parameters()) == convolved + 32 * 11 * 11 * 256 + 256
-
-
-def test_features_have_the_scale_of_inputs_and_tell_them_apart() -> None:
-    torch.manual_seed(1)
-    encoder = ResNetEncoder((4, 84, 84))
-    seen = torch.randint(0, 256, (2, 8, 4, 84, 84), dtype=torch.uint8).double() / 255.0
-    with torch.no_grad():
-        features = encode_with(encoder, dict(encoder.named_parameters()), seen, 2)
-    assert features.shape == (2, 8, 256)
-    assert 0.2 < float(features.std()) < 2.0
-    assert float(features.flatten(0, 1).var(0).mean()) > 1e-3
 
 
 def test_few_images_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

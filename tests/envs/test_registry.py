@@ -72,15 +72,6 @@ def test_the_registered_time_limits_are_the_papers(env_id: str) -> None:
     assert gym.make_vec(env_id).max_episode_steps == limit
 
 
-@each_id
-def test_both_shells_of_an_id_hold_the_same_world(env_id: str) -> None:
-    env, vector = gym.make(env_id).unwrapped, gym.make_vec(env_id, num_envs=2)
-    assert isinstance(env, DynamicsEnv)
-    assert env.dynamics == vector.dynamics == registered_world(env_id)
-    assert env.observation_space == vector.single_observation_space
-    assert env.action_space == vector.single_action_space
-
-
 def test_registration_may_be_repeated() -> None:
     before = {env_id: gym.registry[env_id] for env_id in ENV_IDS}
     importlib.reload(dgvf_envs)

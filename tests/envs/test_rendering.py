@@ -113,23 +113,6 @@ class TestPictures:
         env.reset()
         assert len(pixels_of(env.render(), AGENT)) == at_start
 
-    @each_world
-    def test_need_no_display(self, env_id: str) -> None:
-        env = make(env_id)
-        env.reset(seed=0)
-        env.render()
-        assert not pygame.display.get_init()
-
-    @each_world
-    def test_survive_someone_elses_pygame_quit(self, env_id: str) -> None:
-        env = make(env_id)
-        env.reset(seed=0)
-        expected = env.render()
-        for start_again in (lambda: None, pygame.font.init):
-            pygame.quit()
-            start_again()
-            np.testing.assert_array_equal(env.render(), expected)
-
 
 class TestWindow:
     @each_world

@@ -7,14 +7,11 @@ its dependencies allow and that have a wheel for this Python, and with the highe
 Fails if any of them does; the report, a JSON file, and its table, a CSV file, are written all the same. uv installs,
 and its environment variables have their usual effect: `UV_TORCH_BACKEND=cpu` takes PyTorch's CPU builds, `UV_CACHE_DIR`
 is where downloads are kept.
-
-The report keeps the rows of other Pythons if they are of the same wheel and machine: Pythons can be tried one by one.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import hashlib
 import json
 import os
@@ -27,6 +24,7 @@ from email.parser import Parser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
 from dgvf_agents.execution.devices import hardware
@@ -69,11 +67,10 @@ def check(wheel: Path, python: str, libraries: str, folder: Path) -> dict[str, A
         libraries: a key of `RESOLUTIONS`.
         folder: an empty folder, for the environment and everything that is written.
     """
-    row: dict[str, Any] = {"libraries": libraries}
     try:
         interpreter = install(wheel, python, RESOLUTIONS[libraries], folder)
     except subprocess.CalledProcessError as error:
-        return {**row, "versions": {"python": python_version(python)}, "failure": f"installation: {error.stderr}"}
+        return {"libraries": libraries, "versions": {"python": python}, "failure": f"installation: {error.stderr}"}
     work = folder / "work"
     work.mkdir()
     shutil.copy(TRY, work)
@@ -81,7 +78,7 @@ def check(wheel: Path, python: str, libraries: str, folder: Path) -> dict[str, A
     environment["XDG_CACHE_HOME"] = str(folder / "cache")  # compiled functions of others must not help
     report = work / "report.json"
     subprocess.run([interpreter, TRY.name, report], cwd=work, env=environment, check=False)
-    return {**row, **json.loads(report.read_text(encoding="utf-8"))}
+    return {"libraries": libraries, **json.loads(report.read_text(encoding="utf-8"))}
 
 
 def install(wheel: Path, python: str, resolution: str, folder: Path) -> Path:
@@ -101,12 +98,6 @@ def install(wheel: Path, python: str, resolution: str, folder: Path) -> Path:
     return interpreter
 
 
-def python_version(python: str) -> str:
-    """Of an interpreter."""
-    program = "import platform; print(platform.python_version())"
-    return subprocess.run([python, "-c", program], capture_output=True, text=True, check=True).stdout.strip()
-
-
 def _uv(*arguments: str | Path) -> str:
     """What uv prints, run outside of the repository."""
     command = [sys.executable, "-m", "uv", *map(str, arguments)]
@@ -116,36 +107,16 @@ def _uv(*arguments: str | Path) -> str:
     return done.stdout
 
 
-def report_on(wheel: Path, earlier: dict[str, Any] | None, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """A report of rows, and of earlier ones that they do not replace.
-
-    Args:
-        wheel: the wheel.
-        earlier: an earlier report.
-        rows: new rows.
-    """
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    head = {"command": COMMAND, "wheel": digest, "hardware": hardware(torch.device("cpu"))}
-    kept = {}
-    if earlier is not None and earlier.items() >= head.items():
-        kept = {_environment(row): row for row in earlier["rows"]}
-    kept |= {_environment(row): row for row in rows}
-    return {**head, "rows": [kept[key] for key in sorted(kept)]}
-
-
-def table_of(report: dict[str, Any]) -> list[list[str]]:
+def table_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     """A column for each environment, a row for each library, as `docs/installation.md` shows them."""
-    rows = report["rows"]
-    names = dict.fromkeys(name for row in rows for name in row["versions"] if name != "python")
-    headings = ["", *(f"Python {row['versions']['python']}, {row['libraries']}" for row in rows)]
-    results = ["**result**", *("failed" if row["failure"] else "passed" for row in rows)]
-    return [headings, *([name, *(row["versions"].get(name, "–") for row in rows)] for name in names), results]
-
-
-def _environment(row: dict[str, Any]) -> tuple[int, int, int]:
-    """What tells environments apart, in the order of the table."""
-    major, minor = row["versions"]["python"].split(".")[:2]
-    return int(major), int(minor), list(RESOLUTIONS).index(row["libraries"])
+    columns = {
+        f"Python {row['versions']['python']}, {row['libraries']}": {
+            **row["versions"],
+            "**result**": "failed" if row["failure"] else "passed",
+        }
+        for row in rows
+    }
+    return pd.DataFrame(columns).drop("python").fillna("–")
 
 
 def main() -> None:
@@ -160,12 +131,11 @@ def main() -> None:
             print(f"{python} with the {libraries} libraries", flush=True)
             with tempfile.TemporaryDirectory(prefix="wheel-") as folder:
                 rows.append(check(wheel, python, libraries, Path(folder)))
-            if output:
-                earlier = json.loads(output.read_text(encoding="utf-8")) if output.exists() else None
-                report = report_on(wheel, earlier, rows)
-                write_whole(output, (json.dumps(report, indent=1) + "\n").encode())
-                with output.with_suffix(".csv").open("w", encoding="utf-8", newline="") as file:
-                    csv.writer(file, lineterminator="\n").writerows(table_of(report))
+    if output:
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        report = {"command": COMMAND, "wheel": digest, "hardware": hardware(torch.device("cpu")), "rows": rows}
+        write_whole(output, (json.dumps(report, indent=1) + "\n").encode())
+        table_of(rows).to_csv(output.with_suffix(".csv"), lineterminator="\n")
     failures = [row["failure"] for row in rows if row["failure"]]
     if failures:
         sys.exit("\n\n".join([f"{len(failures)} of {len(rows)} environments failed", *failures]))

@@ -5,8 +5,7 @@ tool of the tests.
 
     python try_wheel.py REPORT
 
-writes the versions in this environment, the seconds of every part, and the first failure to the file REPORT. Works in
-the current folder.
+writes the versions in this environment and the first failure to the file REPORT. Works in the current folder.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import platform
 import subprocess
 import sys
 import sysconfig
-import time
 import traceback
 from importlib.metadata import distribution, version
 from pathlib import Path
@@ -168,21 +166,17 @@ def dgvf(*arguments: str) -> str:
 
 
 def report() -> dict[str, Any]:
-    """What was used, how long it took, and what failed."""
-    seconds: dict[str, float] = {}
+    """What was used, and what failed."""
     failure = None
     for part in PARTS:
-        name = part.__name__.removeprefix("try_").replace("_", " ")
-        start = time.perf_counter()
+        print(f"  {part.__name__}", flush=True)
         try:
             part()
         except Exception:
-            failure = f"{name}: {traceback.format_exc()}"
+            failure = f"{part.__name__}: {traceback.format_exc()}"
             break
-        seconds[name] = round(time.perf_counter() - start, 1)
-        print(f"  {name}: {seconds[name]} s", flush=True)
     versions = {"python": platform.python_version(), **{name: version(name) for name in LIBRARIES}}
-    return {"versions": versions, "seconds": seconds, "failure": failure}
+    return {"versions": versions, "failure": failure}
 
 
 def main() -> None:

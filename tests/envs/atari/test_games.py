@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import logging
 
 import ale_py
 import gymnasium as gym
 import pytest
 
-from dgvf_envs.atari import GAMES, MODERN, PAPER, PRESETS, AtariPreset, human_normalized_score, make_atari_vec
+from dgvf_envs.atari import GAMES, MODERN, PAPER, PRESETS, AtariPreset, human_normalized_score
 from dgvf_envs.atari.games import frames_before_start, rom_id_of, title_of
 from dgvf_envs.atari.presets import preset_of
 
@@ -69,15 +68,6 @@ def test_presets_have_names() -> None:
     assert preset_of(own := AtariPreset(stack=3)) is own
     with pytest.raises(ValueError, match=r"^preset must be an AtariPreset or one of 'paper', 'modern', got 'papper'"):
         preset_of("papper")
-
-
-def test_what_is_used_is_logged_and_not_printed(
-    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with caplog.at_level(logging.INFO, logger="dgvf_envs.atari"):
-        make_atari_vec("Pong", 1, MODERN, threads=1).close()
-    assert caplog.messages == [f"Pong: {MODERN.describe()}"]
-    assert capsys.readouterr().out == ""
 
 
 @pytest.mark.parametrize(

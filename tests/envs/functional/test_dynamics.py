@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,17 +96,3 @@ def test_everything_stays_on_the_chosen_device(world: Dynamics) -> None:
     assert {len(tensor) for tensor in results} == {BATCH}
     assert after.reward.dtype == torch.float32
     assert (world.xp, type(world.constants[0])) == (np, np.ndarray)  # the copy left it alone
-
-
-@pytest.mark.parametrize("namespace", [np, torch], ids=["numpy", "torch"])
-@each_world
-def test_worlds_can_be_copied_and_pickled(world: Dynamics, namespace: ModuleType) -> None:
-    world = world if namespace is np else world.on(torch, dtype=torch.float64)
-    states, actions, uniforms = random_step(world.on(np, dtype=np.float64), np.random.default_rng(1))
-    if namespace is torch:
-        states, actions, uniforms = to_torch(states), torch.from_numpy(actions), torch.from_numpy(uniforms)
-    expected = world.step(states, actions, uniforms)
-    for twin in (copy.deepcopy(world), pickle.loads(pickle.dumps(world))):
-        assert twin.xp is namespace
-        assert twin == world
-        assert_close(twin.step(states, actions, uniforms), expected)

@@ -43,17 +43,6 @@ def test_collect_objects_draws_one_number_a_reset_from_its_seed(seed: int) -> No
 
 
 @each_world
-@pytest.mark.parametrize("kind", [int, np.int8, np.uint8, np.int32, np.int64])
-def test_actions_may_be_any_integer(env_id: str, kind: type) -> None:
-    env, twin = gym.make(env_id), gym.make(env_id)
-    env.reset(seed=0), twin.reset(seed=0)
-    for action in (1, 3, 0):
-        assert_same(flat(env.step(kind(action))), flat(twin.step(action)))
-    assert_same(flat(env.step(np.array(2))), flat(twin.step(2)))
-    assert_same(flat(env.step(True)), flat(twin.step(1)))
-
-
-@each_world
 @pytest.mark.parametrize("action", [-1, 5, 1.0, "up", None, np.array([1]), np.float64(1.0), [1]], ids=repr)
 def test_wrong_actions_are_named(env_id: str, action: Any) -> None:
     env = gym.make(env_id).unwrapped

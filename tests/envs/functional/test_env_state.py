@@ -88,16 +88,6 @@ def test_a_pending_seed_is_part_of_the_state() -> None:
     assert_same(_played(restored, 15, 0), _played(original, 15, 0))
 
 
-def test_saved_streams_are_those_of_single_environments() -> None:
-    vector, scalar = own_vector_env("PuddleWorld-v0", 2), gym.make("PuddleWorld-v0")
-    vector.reset(seed=7)
-    scalar.reset(seed=8)
-    for _ in range(9):
-        vector.step(np.array([0, 1]))
-        scalar.step(1)
-    assert vector.get_state()["streams"][1] == scalar.unwrapped.np_random.bit_generator.state
-
-
 @pytest.mark.parametrize(
     ("original", "other", "message"),
     [

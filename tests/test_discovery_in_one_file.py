@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -145,29 +144,6 @@ def test_two_iterations_are_those_of_the_learner(encoder: str) -> None:
     assert_close(like(moments, learner.theta), learner.statistics["second_moment"], 1e-10)
     moves = ({name: after[name] - before[name] for name in before} for after in (like(eta, before), learner.eta))
     assert_close(*moves, 1e-6)  # Adam's first steps are nearly signs of gradients, which tiny ones do not have to 1e-11
-
-
-def test_settings_are_those_of_the_preset() -> None:
-    config = preset("collect-objects-small", "discovered")
-    arguments = arguments_of(config)
-    schedule = arguments["ent_coef"]
-    assert isinstance(schedule, GeometricSchedule)
-    settings = example.Settings()
-    assert (settings.env, settings.n_envs, settings.entropy_coef) == (
-        f"dgvf_envs:{config.env}", config.n_envs, (schedule.start, schedule.end),
-    )  # fmt: skip
-    names = {
-        "n_steps": "n_steps", "gamma": "gamma", "learning_rate": "learning_rate", "value_coef": "vf_coef",
-        "encoder": "encoder_mode", "questions": "questions", "question_discount": "question_discount",
-        "answer_coef": "auxiliary_coefficient", "unroll_length": "unroll_length",
-        "meta_learning_rate": "meta_learning_rate", "meta_max_norm": "meta_max_grad_norm",
-    }  # fmt: skip
-    assert {name: getattr(settings, name) for name in names} == {
-        name: arguments[theirs] for name, theirs in names.items()
-    }
-    assert {field.name for field in dataclasses.fields(settings)} == {
-        *names, "env", "n_envs", "entropy_coef", "steps", "seed", "evaluate_every"
-    }  # fmt: skip
 
 
 # --- experience and training ------------------------------------------------------------------------------------------

@@ -14,11 +14,10 @@ from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.evaluation import evaluate_policy
 
 from dgvf_agents import DGVFA2C
-from dgvf_envs import ENVIRONMENTS
 from dgvf_envs.collect_objects import CollectObjects
 from dgvf_envs.planning import expected_return
 from dgvf_envs.sb3_adapter import make_vec
-from tests.helpers import random_policy, sync_vector_env
+from tests.helpers import WORLD_IDS, random_policy, sync_vector_env
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -27,15 +26,7 @@ def example(name):
     return runpy.run_path(str(ROOT / "examples" / f"{name}.py"))["main"]
 
 
-def test_every_example_is_tested():
-    tested = {"discovery_in_jax", "discovery_in_one_file"}  # in files of tests of their own
-    tested |= {"rllib_impala"}  # needs RLlib, which tests do not have
-    tested |= {"key_room", "overlay", "own_meta_parameters", "own_task", "play", "train_discovered", "train_sb3_a2c"}
-    tested |= {"vector_env", "watch_random"}
-    assert {path.stem for path in (ROOT / "examples").glob("*.py")} == tested
-
-
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+@pytest.mark.parametrize("env_id", WORLD_IDS)
 def test_watch_random(env_id, capsys):
     returns = example("watch_random")(env_id, episodes=2, steps=3, seed=5)
     env = gym.make(env_id, max_episode_steps=3)
@@ -48,7 +39,7 @@ def test_watch_random(env_id, capsys):
     assert capsys.readouterr().out.splitlines() == printed
 
 
-@pytest.mark.parametrize("env_id", ENVIRONMENTS)
+@pytest.mark.parametrize("env_id", WORLD_IDS)
 def test_vector_env(env_id):
     """Against Gymnasium's vector environment over scalar ones, whose episodes a wrapper adds up."""
     mean = example("vector_env")(env_id, num_envs=4, steps=90, seed=5)
@@ -115,7 +106,7 @@ def test_train_discovered(tmp_path):
     assert mean == evaluate_policy(model, envs, n_eval_episodes=100)[0]
 
 
-@pytest.mark.parametrize("env_id", ["CollectObjects-v0", "CollectObjectsSmall-v0", "PuddleWorld-v0"])
+@pytest.mark.parametrize("env_id", WORLD_IDS)
 def test_overlay(env_id, tmp_path):
     output = tmp_path / "overlay.png"
     picture = example("overlay")(env_id, steps=1, size=100, output=output)
@@ -125,7 +116,7 @@ def test_overlay(env_id, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*matplotlib is not installed")  # Gymnasium would plot with it while one plays
-@pytest.mark.parametrize("env_id", ["CollectObjects-v0", "PuddleWorld-v0", "PuddleWorldSutton-v0"])
+@pytest.mark.parametrize("env_id", WORLD_IDS)
 def test_play(env_id, monkeypatch):
     keys = [
         pygame.event.Event(kind, key=key) for key in (pygame.K_UP, ord("a")) for kind in (pygame.KEYDOWN, pygame.KEYUP)

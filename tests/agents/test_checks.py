@@ -235,10 +235,3 @@ def test_only_the_main_thread_and_a_usual_ctrl_c_are_changed() -> None:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is usual
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with stop_requests() as request:
-            os.kill(os.getpid(), signal.SIGINT)
-        assert not request.is_set()
-    finally:
-        signal.signal(signal.SIGINT, usual)

@@ -53,7 +53,7 @@ SEVERAL = gym.spaces.Dict({"vector": VECTOR, "choice": gym.spaces.Discrete(4)})
             lambda: Samples(VECTOR, CHOICE),
             {"clip_range_vf": 0.1, "target_kl": 1e-4, "n_epochs": 9},
         ),
-        ("MlpPolicy", lambda: Samples(VECTOR, CHOICE), {"batch_size": 24, "ent_coef": 0.01}),
+        ("MlpPolicy", lambda: Samples(VECTOR, CHOICE), {"batch_size": 24, "ent_coef": 0.01, "clip_range": 0.01}),
         ("MultiInputPolicy", lambda: Samples(SEVERAL, CHOICE), {}),
         ("CnnPolicy", lambda: Samples(IMAGE, CHOICE), {}),
     ],

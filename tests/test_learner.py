@@ -12,12 +12,13 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule
+from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule, inner_update, meta_loss_gradient
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, RandomGVFs
 from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
@@ -79,6 +80,33 @@ def assert_same(one: LearnerState, other: LearnerState) -> None:
     assert len(first) == len(second) > 15
     for a, b in zip(first, second, strict=True):
         assert torch.equal(a, b) if isinstance(a, Tensor) else a == b
+
+
+@pytest.mark.parametrize("epsilon", [1e-8, 0.1])
+def test_the_meta_update_is_adams_step_along_the_meta_gradient(epsilon: float) -> None:
+    """The first step of Adam is -α · sign(g), up to ε: against the gradient, element by element."""
+    rule, theta = parts()
+    eta, state, rate = (
+        rule.task.initial_meta_params(),
+        InnerState(theta, rule.optimizer.init(theta)),
+        torch.tensor(RATE),
+    )
+    gradient = meta_gradient(
+        lambda s, e, r, a: inner_update(rule, s, e, r, a),
+        lambda t, r: meta_loss_gradient(rule, t, r),
+        state,
+        eta,
+        ROLLOUTS[: L + 1],
+        rate,
+    )
+    one = run(learner(meta_epsilon=epsilon), ROLLOUTS[: L + 1])
+    norm = torch.cat([value.flatten() for value in gradient.values()]).norm()
+    assert one.meta_updates == 1
+    torch.testing.assert_close(one.meta_gradient_norm, norm)
+    for name, value in eta.items():
+        clipped = gradient[name] / max(1.0, float(norm))
+        expected = value - META_RATE * clipped / (clipped.abs() + epsilon)
+        torch.testing.assert_close(one.eta[name], expected)
 
 
 @pytest.mark.parametrize("task", ["discovered", "random", "none"])

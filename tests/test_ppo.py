@@ -149,13 +149,6 @@ def test_meta_gradients_repeat_the_dropout_of_their_steps() -> None:
     torch.testing.assert_close(DRAWN[after : after + 3], last[::-1])
 
 
-def test_a_pending_unroll_survives_learning_again() -> None:
-    whole, parts = model_of().learn(4 * ROLLOUT), model_of()
-    for _ in range(4):
-        parts.learn(ROLLOUT, reset_num_timesteps=False)
-    assert parts.meta_updates == whole.meta_updates == 3
-
-
 def test_names_in_the_log_are_ppo_s() -> None:
     theirs = PPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu").learn(64)
     ours = DGVFPPO("MlpPolicy", "CartPole-v1", n_steps=64, device="cpu", auxiliary_task="none").learn(64)

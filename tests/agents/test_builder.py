@@ -167,6 +167,14 @@ def test_final_observations_must_be_finite(is_dict: bool) -> None:
         builder.build()
 
 
+def test_observations_are_contiguous_whatever_the_layout_of_the_environments() -> None:
+    seen = np.asfortranarray(np.arange(12.0).reshape(2, 2, 3))
+    observed = RolloutBuilder(1, 2, gym.spaces.Box(0, 99, (2, 3), np.float64)).observe(seen)
+    assert isinstance(observed, torch.Tensor)
+    assert observed.is_contiguous()
+    assert np.array_equal(observed.numpy(), seen)
+
+
 def test_dict_observations_and_actions_with_several_parts() -> None:
     space = gym.spaces.Dict({"place": gym.spaces.Box(-9, 9, (2,), np.float64), "level": gym.spaces.Discrete(5)})
     builder = RolloutBuilder(2, 2, space, (3,), np.float32)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.distributions import Categorical
+from dgvf_agents.core.distributions import Categorical, SquashedGaussian
 from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, normalize, regression_loss
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -78,6 +78,21 @@ def test_parts_of_the_loss() -> None:
     torch.testing.assert_close(loss.value, (agent.advantages**2).mean(), check_stride=False)
     torch.testing.assert_close(loss.entropy, reference.entropy().mean())
     torch.testing.assert_close(loss.total, loss.policy + 0.6 * loss.value - 0.02 * loss.entropy)
+
+
+def test_an_entropy_without_closed_form_is_estimated_from_the_actions() -> None:
+    """-log π(a|x) over actions drawn from the policy: a squashed Gaussian's."""
+    generator, distribution = torch.Generator().manual_seed(0), SquashedGaussian(2)
+    outputs = torch.randn(STEPS, NUM_ENVS, 4, generator=generator)
+    actions = torch.rand(STEPS, NUM_ENVS, 2, generator=generator) * 1.8 - 0.9
+    zeros = torch.zeros(STEPS, NUM_ENVS)
+    loss = actor_critic_loss(distribution, outputs, zeros, actions, zeros, zeros, 0.0, 0.1)
+    mean, log_std = outputs.chunk(2, -1)
+    gaussian = torch.distributions.Normal(mean, log_std.exp())
+    squashed = torch.distributions.TransformedDistribution(gaussian, torch.distributions.TanhTransform())
+    expected = -squashed.log_prob(actions).sum(-1).mean()
+    torch.testing.assert_close(loss.entropy, expected, rtol=1e-5, atol=0)  # 1e-6 keeps the density finite at the ends
+    torch.testing.assert_close(loss.total, -0.1 * loss.entropy)
 
 
 @pytest.mark.parametrize("tail", [(), (5,), (2, 3)])

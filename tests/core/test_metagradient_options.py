@@ -193,3 +193,16 @@ def test_explained_variance_of_constant_returns() -> None:
 def test_invalid_update_rules(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name} must .* got {value!r}"):
         replace(rule_of(Case()), **{name: value})
+
+
+def test_calls_out_of_order() -> None:
+    case, given = Case(), problem("hand_set_discount")
+    rule = rule_of(case)
+    unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
+    batch = given.rollouts[0]
+    with pytest.raises(RuntimeError, match="before any update"):
+        unroll.add_meta_loss(batch)
+    with pytest.raises(RuntimeError, match="without any meta-loss"):
+        unroll.gradient()
+    with pytest.raises(RuntimeError, match="needs an unroll created with"):
+        unroll.update_with_meta_loss(batch, learning_rate(case))

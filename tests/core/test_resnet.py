@@ -10,7 +10,6 @@ from torch.func import functional_call, stack_module_state, vmap
 from dgvf_agents.core import resnet
 from dgvf_agents.core.resnet import ResNetEncoder
 from dgvf_agents.core.types import Params
-from dgvf_agents.execution.trace import trace
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -93,13 +92,6 @@ def test_few_images_at_once_give_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     assert sizes == {3, 1}
     torch.testing.assert_close(split, expected)
     assert encoder(x[:0]).shape == (0, 6)
-
-
-def test_graphs_for_a_compiler_take_all_images_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resnet, "CACHE", 1)
-    encoder = ResNetEncoder((2, 9, 7), channels=(3, 4), blocks=1, hidden=6)
-    graph = trace(lambda x: encoder(x), (torch.randn(5, 2, 9, 7),), 0).forward
-    assert len([node for node in graph.graph.nodes if "convolution" in str(node.target)]) == 6
 
 
 def test_a_batch_of_networks_equals_each_of_them() -> None:

@@ -67,6 +67,12 @@ def test_windows_equal_their_definition(seed: int, steps: int, num_envs: int, le
     assert window_index(segment_end, length).tolist() == expected
 
 
+def test_windows_stay_on_the_device_of_their_segment_ends() -> None:
+    index = window_index(torch.ones(5, 2, dtype=torch.bool, device="meta"), 3)
+    assert index.device.type == "meta"
+    assert index.shape == (5, 2, 3)
+
+
 @given(seed=SEEDS, steps=SIZES, num_envs=SIZES, gae_lambda=st.sampled_from([0.0, 0.3, 0.95, 1.0]))
 def test_lambda_returns_mix_the_returns_of_every_length(
     seed: int, steps: int, num_envs: int, gae_lambda: float

@@ -113,6 +113,7 @@ Auxiliary task: {config.task}. Return {mean} (mean and standard deviation over {
 from dgvf_agents import {agent}
 
 model = {agent}.load({folder.resolve().name!r})
+action, state = model.predict(observation)
 ```
 
 Written by dgvf {version("dgvf")} after {steps:,} environment steps of training.

@@ -68,7 +68,7 @@ class GymnasiumVecEnv(VecEnv):
             raise ValueError(
                 "env must autoreset with AutoresetMode.SAME_STEP or support reset(options={'reset_mask': mask}), "
                 f"got {env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
-                "vectorization_mode='sync', or pass partial_reset=True if it does support the mask"
+                "vectorization_mode='sync', or pass GymnasiumVecEnv(env, partial_reset=True) if it supports the mask"
             )
         self.env = env
         self._same_step = mode is AutoresetMode.SAME_STEP

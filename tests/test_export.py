@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,21 +47,26 @@ def test_the_lines_on_the_card_load_the_agent(exported: tuple[Path, Path], monke
     run, folder = exported
     monkeypatch.chdir(folder.parent)
     code = (folder / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
-    found: dict[str, DGVFPPO] = {}
+    seen = np.ones((3, 4), np.float32)
+    found: dict[str, Any] = {"observation": seen}
     exec(code, found)
     source = RunFolder.existing(run)
     trained = load_model(source.read_config(), source.latest_checkpoint())
     theirs = trained.policy.state_dict()
     for name, value in found["model"].policy.state_dict().items():
         assert torch.equal(value, theirs[name])
-    seen = np.ones((3, 4), np.float32)
     assert np.array_equal(*(one.predict(seen, deterministic=True)[0] for one in (found["model"], trained)))
 
 
-def test_what_does_not_fit_is_refused(exported: tuple[Path, Path], tmp_path: Path) -> None:
+def test_what_does_not_fit_is_refused(
+    exported: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, folder = exported
     with pytest.raises(SystemExit):
         main(["export", str(run), str(folder)])
+    with pytest.raises(SystemExit):
+        main(["evaluate", str(folder)])
+    assert "an exported agent is no run" in capsys.readouterr().err
     tensors = bytearray((folder / "model.safetensors").read_bytes())
     document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     with pytest.raises(DamagedFileError, match=r"got no config\.json"):
@@ -72,5 +78,5 @@ def test_what_does_not_fit_is_refused(exported: tuple[Path, Path], tmp_path: Pat
     (tmp_path / "model.safetensors").write_bytes(tensors)
     with pytest.raises(DamagedFileError, match="checksum"):
         DGVFPPO.load(tmp_path)
-    with pytest.raises(ValueError, match="DGVFA2C"):
+    with pytest.raises(ValueError, match="load it with the class that saved it"):
         DGVFA2C.load(folder)

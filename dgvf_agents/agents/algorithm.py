@@ -25,6 +25,7 @@ from dgvf_agents.agents.arguments import (
     RULE_STRUCTURE,
     build_task,
     check_arguments,
+    check_learning,
     check_rule_settings,
     inner_optimizer_for,
     policy_arguments,
@@ -315,9 +316,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         tb_log_name: str = "run",
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
-        log_folder = pathlib.Path(tb_log_name)
-        if log_folder.is_absolute() or ".." in log_folder.parts:
-            raise ValueError(f"tb_log_name must name a folder inside tensorboard_log, got {tb_log_name!r}")
+        check_learning(self.env, tb_log_name)
         last_obs = self._last_obs
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         if self._last_obs is not last_obs:  # the environment was reset

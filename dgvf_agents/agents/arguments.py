@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 import gymnasium as gym
@@ -87,16 +88,29 @@ def check_rule_settings(given: Mapping[str, Any]) -> None:
         raise ValueError("normalize_advantage must be False where n_steps x n_envs is 1, got True")
 
 
+def check_learning(env: Any, log_name: str) -> None:
+    """
+    Raises:
+        ValueError: there is no environment, or logs would lie outside their folder.
+    """
+    if env is None:
+        raise ValueError("env must be given to load() or set_env() before learn(), got None")
+    folder = Path(log_name)
+    if folder.is_absolute() or ".." in folder.parts:
+        raise ValueError(f"tb_log_name must name a folder inside tensorboard_log, got {log_name!r}")
+
+
 def check_auxiliary_task(given: Any) -> None:
     """
     Raises:
         ValueError: it is neither a name in `Task` nor a function.
     """
     names = get_args(Task)
-    if isinstance(given, AuxiliaryTask):
+    kind = given if isinstance(given, type) else type(given)
+    if issubclass(kind, AuxiliaryTask):
         raise ValueError(
-            f"auxiliary_task must be one of {names} or a function that builds a task for the model, got a "
-            f"{type(given).__name__}: pass lambda model: task"
+            f"auxiliary_task must be one of {names} or a function that builds a task for the model, got "
+            f"{'the class' if kind is given else 'a'} {kind.__name__}: pass lambda model: {kind.__name__}(...)"
         )
     if not (given in names if isinstance(given, str) else callable(given)):
         raise ValueError(f"auxiliary_task must be one of {names} or a function, got {given!r}")
@@ -113,6 +127,8 @@ def build_task(model: Any) -> AuxiliaryTask:
         task = given(model)
         if not isinstance(task, AuxiliaryTask):
             raise ValueError(f"auxiliary_task must return an AuxiliaryTask where it is a function, got {task!r}")
+        if not is_integer(task.num_answers) or task.num_answers < 0:
+            raise ValueError(f"num_answers of auxiliary_task must be an integer >= 0, got {task.num_answers!r}")
         return task
     if given in ("discovered", "random"):
         kind: type[GVFTask] = DiscoveredGVFs if given == "discovered" else RandomGVFs

@@ -252,7 +252,8 @@ def _checked_attributes(
         raise ValueError(f"the file must hold {', '.join(missing)}, which it does not: give them in custom_objects=")
     for name in sorted(attributes.keys() - saved):
         if not may_add(cls, name) or not (trusted or isinstance(attributes[name], _PLAIN)):
-            kind = f"a {cls.__name__}'s, or plain data of your own"
+            other = " (load it with the class that saved it)" if name in record() else ""
+            kind = f"a {cls.__name__}'s{other}, or plain data of your own"
             raise DamagedFileError(f"attributes in it must be {kind}, got {name!r:.80}")
     kinds = {"observation_space": gym.Space, "action_space": gym.Space, "policy_kwargs": dict}
     fitted("attributes", {name: attributes[name] for name in kinds}, kinds)

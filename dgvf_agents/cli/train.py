@@ -250,11 +250,14 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
 
 def _next_commands(config: TrainConfig, path: str) -> list[str]:
     """Commands to try next with a trained agent; of the atlas where it knows all states, or the game."""
+    from dgvf_agents.train.watch import may_have_display
     from dgvf_envs.sb3_adapter import of_this_package, spec_of
 
     shown = config.atari is not None or of_this_package(spec_of(config.env))
     asks = shown and config.task in ("discovered", "random") and config.question_encoder == "independent"
     watch = f"dgvf watch {path}{' --questions' if asks and config.atari is None else ''}"
+    if not may_have_display():
+        watch += " --video watch.mp4"
     return [f"dgvf evaluate {path}", watch, *([f"dgvf atlas {path}"] if asks else [])]
 
 

@@ -142,7 +142,8 @@ class TrainConfig(Hyperparameters):
         """
         names = [field.name for field in dataclasses.fields(cls)]
         if unknown := [name for name in fields if name not in names]:
-            raise ValueError(f"a configuration must have fields of this version, got {', '.join(unknown)}")
+            exported = ": an exported agent is no run, and load() reads it" if "sha256" in unknown else ""
+            raise ValueError(f"a configuration must have fields of this version, got {', '.join(unknown)}{exported}")
         rules = fields.get("atari")
         if rules is not None:
             fields = {**fields, "atari": AtariPreset(**rules), "env": title_of(fields["env"])}

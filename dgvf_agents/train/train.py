@@ -148,7 +148,9 @@ def open_run(
     path.mkdir(parents=True, exist_ok=True)
     with _locked(folder):
         if folder.config_file.exists() and not resume:
-            raise FileExistsError(f"path must not hold a run already, got {path}; --resume continues it")
+            raise FileExistsError(
+                f"path (--out) must not hold a run already, got {path}: dgvf train --resume {path} continues it"
+            )
         try:
             loaded = _loaded(config, folder, device)
             model = loaded or _new(config, path)

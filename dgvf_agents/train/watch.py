@@ -103,12 +103,17 @@ def _check_output(video: Path | None) -> None:
         raise DependencyNotInstalled("a video needs MoviePy: pip install moviepy")
 
 
+def may_have_display() -> bool:
+    """Whether the environment does not rule out a display."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
+
+
 def _check_display() -> None:
     """Raise an `OSError` if there is no display, or SDL draws into memory, which nobody asked for."""
     if "SDL_VIDEODRIVER" in os.environ:
         return
     # SDL itself writes a line about a missing display to the terminal.
-    if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+    if not may_have_display():
         raise _no_display("none was found")
     try:
         pygame.display.init()

@@ -21,6 +21,12 @@ from dgvf_envs.sb3_adapter import make_vec
 from tests.agents.test_updates import BOX, Samples
 from tests.test_a2c import BATCH, small_model
 
+
+class _Nameless(RewardPrediction):
+    def num_answers(self) -> int:  # type: ignore[override]
+        return 1
+
+
 BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
     ({"gamma": 1.01}, r"^gamma must lie in \[0, 1\], got 1.01"),
@@ -32,6 +38,11 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"auxiliary_task": "pixels"}, "auxiliary_task must be one of .*got 'pixels'"),
     ({"auxiliary_task": None}, "auxiliary_task must be one of .*'none'.*got None"),
     ({"auxiliary_task": RewardPrediction()}, "auxiliary_task must be .* got a RewardPrediction: pass lambda model"),
+    ({"auxiliary_task": RewardPrediction}, "got the class RewardPrediction: pass lambda model: RewardPrediction"),
+    (
+        {"auxiliary_task": lambda model: _Nameless()},
+        "num_answers of auxiliary_task must be an integer >= 0, got <bound",
+    ),
     ({"auxiliary_task": lambda model: "none"}, "auxiliary_task must return an AuxiliaryTask.*'none'"),
     ({"compile": "yes"}, "compile must be True, False or 'auto', got 'yes'"),
     ({"seed": "0"}, r"seed must be an integer in \[0, 2\^32\) or None, got '0'"),
@@ -73,6 +84,12 @@ def test_logs_stay_in_their_folder(tmp_path: Path) -> None:
     model = small_model(tensorboard_log=str(tmp_path / "logs"))
     with pytest.raises(ValueError, match=r"tb_log_name must name a folder inside tensorboard_log, got '\.\./x'"):
         model.learn(1, tb_log_name="../x")
+
+
+def test_learning_needs_an_environment(tmp_path: Path) -> None:
+    small_model().save(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"env must be given to load\(\) or set_env\(\) before learn\(\), got None"):
+        DGVFA2C.load(tmp_path / "model").learn(1)
 
 
 @pytest.fixture(scope="module")

@@ -229,8 +229,11 @@ QUICK = ["--steps", "80", "--compile", "False", "--questions", "4"]
     [
         (["puddle-world", "discovered"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "a2c"], ["evaluate {}", "watch {}"]),
-        (["own", "CartPole-v1"], ["evaluate {}", "watch {}"]),
-        (["own", "CartPole-v1", "--algorithm", "ppo", "--n-steps", "8"], ["evaluate {}", "watch {}"]),
+        (["own", "CartPole-v1"], ["evaluate {}", "watch {} --video watch.mp4"]),
+        (
+            ["own", "CartPole-v1", "--algorithm", "ppo", "--n-steps", "8"],
+            ["evaluate {}", "watch {} --video watch.mp4"],
+        ),
         (["collect-objects-small", "random", "--algorithm=ppo"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "discovered", "--question-encoder", "shared"], ["evaluate {}", "watch {}"]),
     ],
@@ -243,6 +246,7 @@ def test_what_is_printed_as_next_can_be_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     path = tmp_path / "x[" / "bold] y"
+    monkeypatch.setattr(watching, "may_have_display", lambda: arguments[0] != "own")
     main(["train", *arguments, *QUICK, "--out", str(path)])
     before, following = capsys.readouterr().out.split("Next:\n")
     assert f"The run lies in {path}," in before
@@ -251,7 +255,8 @@ def test_what_is_printed_as_next_can_be_run(
     assert [line.strip() for line in following.splitlines()] == [
         f"dgvf {line.format(repr(str(path)))}" for line in expected
     ]
-    monkeypatch.setattr(watching, "window", lambda config: TimeLimit(window(config), 3))
+    monkeypatch.setattr(watching, "window", lambda config, *mode: TimeLimit(window(config, *mode), 3))
+    monkeypatch.chdir(tmp_path)
     for line in following.splitlines():
         words = shlex.split(line)[1:]
         main(words if words[0] == "atlas" else [*words, "--episodes", "1"])

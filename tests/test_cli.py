@@ -284,7 +284,7 @@ def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.
         (["watch", "RUN", "--episodes", "0"], "episodes must be >= 1, got 0"),
         (["evaluate", "NEW"], "run must be a folder"),
         (["watch", "NEW"], "run must be a folder"),
-        (["train", "puddle-world", "a2c", "--out", "RUN"], "path must not hold a run already"),
+        (["train", "puddle-world", "a2c", "--out", "RUN"], "must not hold a run already"),
         (["train", "puddle-world", "a2c", "--out", "NEW", "--restarts", "-1"], "restarts must be >= 0, got -1"),
         (["train", "puddle-world", "a2c", "--out", "NEW", "--env", "NoSuchWorld-v0"], "`NoSuchWorld` doesn't exist"),
         (

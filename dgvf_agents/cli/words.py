@@ -71,7 +71,7 @@ def chosen(word: str, words: Iterable[str], before: str) -> str:
     """
     name, known = word.replace("_", "-"), list(words)
     if name not in known:
-        nearest = get_close_matches(name, known, n=1, cutoff=0.7)
+        nearest = get_close_matches(name, known, n=1)
         hint = f"; did you mean {nearest[0]}?" if nearest else ""
         if before == "dgvf train" and re.fullmatch(r".*(-v\d+|:.*)", word):
             hint = f"; an environment of your own: dgvf train own {word}"

@@ -103,7 +103,7 @@ def test_learner_0_writes_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert evaluate(path, 2)[0] >= 0
     assert [row.steps for row in probe(path)] == [400, 600, 800]
     folder.checkpoints()[-1].unlink()
-    with pytest.raises(FileExistsError, match="path must not hold a run already"):
+    with pytest.raises(FileExistsError, match="must not hold a run already"):
         train_in_processes(CONFIG, path, show_progress=False)
     with pytest.raises(ValueError, match=r"differs in learners \(2, not 3\)"):
         train_in_processes(dataclasses.replace(CONFIG, learners=3), path, False, resume=True)

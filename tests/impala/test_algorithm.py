@@ -215,5 +215,5 @@ def test_log_probabilities_in_a_file_are_checked(value: Any, tmp_path: Path, mon
 
 def test_a_file_of_the_other_algorithm_is_refused(tmp_path: Path) -> None:
     DGVFA2C("MlpPolicy", puddle(), device="cpu").save(tmp_path / "model")
-    with pytest.raises(ValueError, match="a DGVFImpala's .*or plain data of your own, got"):
+    with pytest.raises(ValueError, match=r"a DGVFImpala's .*or plain data of your own, got"):
         DGVFImpala.load(tmp_path / "model", puddle(), device="cpu")

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from dgvf_agents.atlas.page import write_atlas
 from dgvf_agents.storage.model_file import networks_only, read_model_file
-from dgvf_agents.train.checkpoint import load_model
+from dgvf_agents.train.checkpoint import algorithm_of
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
@@ -55,7 +55,7 @@ def export(run: Path, folder: Path, episodes: int = 100) -> Path:
     source = RunFolder.existing(run)
     config = source.read_config()
     checkpoint = source.latest_checkpoint()
-    agent, returns = type(load_model(config, checkpoint)).__name__, evaluate(run, episodes)
+    agent, returns = algorithm_of(config).__name__, evaluate(run, episodes)
     networks_only(read_model_file(checkpoint)).write_folder(folder)
     plot_learning_curve(source, config, folder / "learning-curve.png")
     with suppress(ValueError):  # it has no questions, or no atlas can be drawn in its world

@@ -140,7 +140,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
         InnerState(own.theta, optimizer),
         [rollout_template(spaces)],
         [nonnegative],  # type: ignore[list-item]
-        [[_torch_state]],  # type: ignore[list-item]
+        [_device_states],  # type: ignore[list-item]
         Maybe(Iteration(own.theta, [_indices], [float | None])),  # type: ignore[arg-type, list-item]
     )
     metrics: dict[str, Any] = {**dict.fromkeys(InnerMetrics._fields, scalar), "encoder_step": Maybe(scalar)}
@@ -231,7 +231,7 @@ def training_template(spaces: Spaces) -> TrainingState:
     fields: dict[str, Any] = {
         "device": str,
         "environment": Maybe(dict),
-        "random": RandomStates(_python_state, _numpy_state, _torch_state, [_bytes]),  # type: ignore[arg-type, list-item]
+        "random": RandomStates(_python_state, _numpy_state, _torch_state, [_cuda_state]),  # type: ignore[arg-type, list-item]
         "generator": np.random.Generator,
         "collection": Maybe(CollectionState(**collection)),
         "rollout": Maybe(rollout_template(spaces)),
@@ -287,6 +287,16 @@ def _torch_dtype(dtype: Any) -> torch.dtype:
 def _torch_state(value: Any) -> Tensor:
     torch.Generator().set_state(_bytes(value).cpu())
     return value
+
+
+def _device_states(value: Any) -> list[Tensor]:
+    """As `get_random_state` returns them."""
+    cpu, *cuda = fitted("it", value, [_bytes])
+    return [_torch_state(cpu), *map(_cuda_state, cuda)]
+
+
+def _cuda_state(value: Any) -> Tensor:
+    return fitted("a CUDA device's state", value, Leaf((16,), torch.uint8))  # its seed and offset
 
 
 def _indices(value: Any) -> Tensor:

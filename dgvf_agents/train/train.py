@@ -367,18 +367,16 @@ class _Training:
 
     def run(self) -> dict[Path, NotFiniteError]:
         """Train until all runs are finished or have failed; returns the failures by path."""
-        try:
+        with ExitStack() as begun:
             for run in self._runs:
                 run.begin()
+                begun.callback(run.model.logger.close)
                 steps, reset = run.plan
                 run.model._setup_learn(steps, run.recorder, reset_num_timesteps=reset)
                 run.recorder.on_training_start({}, {})
             self._population = Population([run.model for run in self._runs])
             while self._active:
                 self._iterate()
-        finally:
-            for run in self._runs:
-                run.model.logger.close()
         return self._failures
 
     def _iterate(self) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, learner
 from dgvf_agents.agents.logging import INPUT_BATCHES
 from dgvf_agents.cli import main
 from dgvf_agents.core.flat import map_tensors
@@ -355,3 +355,17 @@ def test_a_run_on_cuda(change: dict[str, Any], tmp_path: Path) -> None:
     folder.checkpoints()[-1].unlink()
     with pytest.warns(UserWarning, match="device was 'cuda' up to step 60"):
         train(dataclasses.replace(config, device="cpu"), folder.path, show_progress=False, resume=True)
+
+
+def test_a_file_from_cuda_loads_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the middle of an unroll; a CUDA generator's state is its seed and offset."""
+    state = torch.zeros(16, dtype=torch.uint8)
+    cpu_alone = learner.get_random_state
+    monkeypatch.setattr(learner, "get_random_state", lambda device: [*cpu_alone(device), state])
+    model = small_model("cpu").learn(5 * BATCH)
+    assert model.learner.unroll_updates == 2
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", make_vec("CollectObjectsSmall-v0", COPIES, 0), device="cpu")
+    for each in (model, loaded):
+        each.learn(2 * BATCH, reset_num_timesteps=False)
+    assert apart(loaded.learner.packed_state.theta, model.learner.packed_state.theta) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import torch
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.population.population import Population
+from dgvf_agents.train import train as train_module
 from dgvf_agents.train.config import TrainConfig, preset
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import TrainingInterruptedError
@@ -97,3 +99,19 @@ def test_a_run_that_diverges_stops_and_the_others_go_on(tmp_path: Path) -> None:
     assert not RunFolder(paths[0]).is_finished()
     train(other, tmp_path / "alone", show_progress=False)
     assert_equal_runs(paths[1], tmp_path / "alone")
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_keeps_a_run_from_beginning_is_what_is_raised(
+    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, record = [tmp_path / f"run-{p}" for p in range(2)], train_module.record_origin
+
+    def full(folder: RunFolder, *arguments: Any) -> None:
+        if folder.path == paths[failing]:
+            raise OSError("No space left on device")
+        record(folder, *arguments)
+
+    monkeypatch.setattr(train_module, "record_origin", full)
+    with pytest.raises(OSError, match="No space left"):
+        train_population([config(0), config(1)], paths)

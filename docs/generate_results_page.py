@@ -12,9 +12,10 @@ import pandas as pd
 from generated import DOCS, main, table
 
 from dgvf_agents.experiments import claims
-from dgvf_agents.experiments.catalog import COEFFICIENTS, ENTROPIES, EXPERIMENTS, LEARNING_RATES
-from dgvf_agents.experiments.records import read_records
+from dgvf_agents.experiments.catalog import COEFFICIENTS, ENTROPIES, EXPERIMENTS, LEARNING_RATES, TRIAL_SEED
+from dgvf_agents.experiments.records import read_records, tables_of
 from dgvf_agents.experiments.reproduce import draw
+from dgvf_agents.experiments.statistics import fraction_estimate
 from dgvf_agents.experiments.worlds import REFERENCES
 
 RESULTS = DOCS / "results"
@@ -27,6 +28,7 @@ def pages(redraw: bool) -> dict[Path, str]:
     records = read_records(STORE)
     parts = {
         "{verdicts}": _verdicts(records),
+        "{solved}": _solved(records),
         "{figures}": _figures(records, redraw),
         "{cost}": _cost(records),
         "{exploratory}": _exploratory(),
@@ -86,6 +88,23 @@ def _claims(records: pd.DataFrame) -> str:
         rows.append((*decided, *found))
     heads = ("", "claim", "source", "worlds", "effect", "δ", "seeds", "found", "p (Holm)", "verdict")
     return table(heads, rows)
+
+
+def _solved(records: pd.DataFrame) -> str:
+    """Solved seeds of each setting with exact intervals, by experiment and world; a setting where it first comes."""
+    rows, counted = [], set[str]()
+    for name, experiment in EXPERIMENTS.items():
+        for world in experiment.worlds:
+            settings = [one for one in experiment.compared(world, records) if one.folder_name not in counted]
+            counted.update(one.folder_name for one in settings)
+            runs = tables_of(settings, records[records["seed"] < TRIAL_SEED]).dropna(subset="solved")
+            counts = [
+                f"{label} {of.sum():.0f}/{len(of)} [{interval.low:.2f}, {interval.high:.2f}]"
+                for label, of in runs.groupby("label", sort=False)["solved"]
+                for interval in [fraction_estimate(int(of.sum()), len(of))]
+            ]
+            rows += [(f"`{name}`", world, "; ".join(counts))] if counts else []
+    return table(("Experiment", "World", "Solved seeds, 95 % interval"), rows)
 
 
 def _figures(records: pd.DataFrame, redraw: bool) -> str:

@@ -93,8 +93,6 @@ class GymnasiumVecEnv(VecEnv):
         if self._actions is None:
             raise RuntimeError("step_wait() was called without step_async(): call step_async(actions) first")
         actions, self._actions = self._actions, None
-        if isinstance(self.env, DynamicsVectorEnv) and (simulated := self.env.simulated_step(actions)) is not None:
-            return self.outcome_of(simulated)
         observations, rewards, terminated, truncated, batched = self.env.step(actions)
         observations = self._owned(observations)
         done = np.logical_or(terminated, truncated)
@@ -140,7 +138,7 @@ class GymnasiumVecEnv(VecEnv):
         return initial, infos
 
     def outcome_of(self, simulated: SimulatedRollout) -> VecEnvStepReturn:
-        """A step that was simulated ahead. As `step_wait`, but without infos of the vector environment in between."""
+        """A step that was simulated. As `step_wait`, but without infos of the vector environment in between."""
         done = simulated.terminated | simulated.truncated
         timed_out = simulated.truncated & ~simulated.terminated
         parts = zip(simulated.success.tolist(), timed_out.tolist(), strict=True)

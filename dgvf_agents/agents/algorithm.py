@@ -34,7 +34,6 @@ from dgvf_agents.agents.collecting import (
     Collector,
     ExperienceSource,
     as_vec_env,
-    collector_of,
     looks_at_steps,
     made_env,
 )
@@ -216,7 +215,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             meta_epsilon=norm_for_means(self.meta_epsilon, self._samples_per_unit),
         )
         self._sync_policy()
-        self._source = self._collector = collector_of(
+        self._source = self._collector = Collector(
             self.policy,
             self._act(update_functions),
             self._distribution,
@@ -230,7 +229,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             index_terminated=self.task.reads_features,
         )
         if self.seed is not None:
-            self._collector.actor.seed(self.seed)
+            self._collector.seed(self.seed)
         self._rollout: Rollout | None = None
         self._guidance = Guidance()
         buffer = (self.rollout_buffer_class, self.n_steps, self.n_envs, self.rollout_buffer_kwargs)
@@ -480,7 +479,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         """Seed all that is random, as Stable-Baselines3's A2C does; actions from the next rollout on."""
         super().set_random_seed(seed)
         if seed is not None and hasattr(self, "_collector"):
-            self._collector.actor.seed(seed)
+            self._collector.seed(seed)
 
     def set_parameters(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import partial
 from multiprocessing import connection
 from typing import Any, final
 
@@ -22,11 +21,13 @@ from torch import Tensor
 
 from dgvf_agents.agents.functional_policy import exploration_matrices
 from dgvf_agents.agents.rollout import Arrays, RolloutBuilder, Step
-from dgvf_agents.agents.simulation import Actor
+from dgvf_agents.agents.simulation import MAX_STEPS, SimulatedEpisodes, Simulation, simulated_world
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.execution.compiling import Compilation
+from dgvf_agents.execution.compiling import Compilation, Compiled
+from dgvf_agents.execution.devices import upload
+from dgvf_agents.execution.fused import FusedSteps
 from dgvf_agents.storage.state import CollectionState
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec, resetting_in_part
 
@@ -35,20 +36,22 @@ _EXPLORATION = ("exploration_mat", "exploration_matrices")
 
 
 class RolloutCallback(BaseCallback):
-    """A callback that does not look at single steps, so that whole rollouts may be simulated at once."""
+    """A callback that does not look at single steps, so that whole rollouts may be simulated at once.
+
+    Its `on_step` is called once for each of these.
+    """
 
     def _on_step(self) -> bool:
         return True
 
 
 def looks_at_steps(callback: BaseCallback) -> bool:
-    """Whether a callback does something at every step."""
+    """Whether a callback may do something at every step."""
     if type(callback) is CallbackList:
         return any(map(looks_at_steps, callback.callbacks))
     if type(callback) is ConvertCallback:
         return callback.callback is not None
-    own = type(callback)
-    return own._on_step is not RolloutCallback._on_step or own.on_step is not BaseCallback.on_step
+    return not isinstance(callback, RolloutCallback)
 
 
 class ExperienceSource(ABC):
@@ -107,127 +110,166 @@ class ExperienceSource(ABC):
 
 @final
 class Collector(ExperienceSource):
-    """Collects rollouts step by step. Its state can be saved and restored between any two steps."""
+    """Acts and steps: step by step, or whole rollouts at once where the environment is simulated.
+
+    The noise of a rollout's actions is drawn at its start. Its state can be saved and restored between any two steps.
+    """
 
     def __init__(
-        self, builder: RolloutBuilder, actor: Actor, policy: ActorCriticPolicy, n_steps: int, sde_sample_freq: int
+        self,
+        policy: ActorCriticPolicy,
+        act: Act,
+        distribution: ActionDistribution,
+        compilation: Compilation,
+        updates: Callable[[], int] = lambda: 0,
+        *,
+        n_steps: int,
+        num_envs: int,
+        sde_sample_freq: int,
+        off_policy: bool,
+        needs_final_observation: bool,
+        index_terminated: bool,
     ) -> None:
         """
         Args:
-            builder: builds rollouts of `n_steps` steps.
-            actor: samples actions.
-            policy: holds the exploration matrices of gSDE.
+            policy: has the spaces, and the exploration matrices of gSDE, which replace the noise.
+            act: samples actions.
+            distribution: of the actions; draws the noise.
+            compilation: which rollouts are compiled, and the device of θ. Environments are simulated only if rollouts
+                are, now or later: NumPy is faster otherwise.
+            updates: returns the number of updates so far.
             n_steps: T.
+            num_envs: B.
             sde_sample_freq: steps between new exploration matrices of gSDE; -1: one per rollout.
+            off_policy: see `RolloutBuilder`.
+            needs_final_observation: see `RolloutBuilder`.
+            index_terminated: see `RolloutBuilder`.
         """
-        self.actor, self.n_steps = actor, n_steps
-        self._builder, self._policy, self._sde_sample_freq = builder, policy, sde_sample_freq
-        self._simulated: list[tuple[Arrays, Step, Tensor | None]] = []  # steps that the builder has not seen
+        self._builder = RolloutBuilder(
+            n_steps,
+            num_envs,
+            policy.observation_space,
+            distribution.action_shape,
+            distribution.action_dtype,
+            compilation.device,
+            needs_final_observation,
+            off_policy,
+            index_terminated,
+        )
+        self.n_steps, self._policy, self._sde_sample_freq = n_steps, policy, sde_sample_freq
+        self._plain_act, self._act, self._index_terminated = act, Compiled(act, compilation), index_terminated
+        self._distribution, self._compilation, self._updates = distribution, compilation, updates
+        self._rng = np.random.default_rng()
+        self._noise: np.ndarray | None = None
+        self._uploaded_noise: Tensor | None = None
+        self._simulation: Simulation | None = None
         self._whole = False  # whether the rollout may be simulated at once
         self._taken: np.ndarray | None = None  # the observations after a rollout that was
-        self._acted_on: Arrays | None = None  # observations of a simulated step that is not added yet
-        self._use_sde, self._action_space = policy.use_sde, policy.action_space
+
+    def seed(self, seed: int) -> None:
+        """Seed the noise of the next rollouts."""
+        self._rng = np.random.default_rng(seed)
+
+    def draw_noise(self, num_envs: int) -> np.ndarray:
+        """`[T, B, ...]`: the noise of the next rollout, for others that collect it in this collector's place."""
+        return self._distribution.draw_noise(self._rng, self.n_steps, num_envs)
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the next rollout is compiled. The first is not, so that acting and updates compile at one time."""
+        updates = self._updates()
+        return updates > 0 and self._compilation.active_at(updates)
 
     @property
     def steps(self) -> int:
-        return self.n_steps if self._taken is not None else self._builder.steps + len(self._simulated)
+        return self._builder.steps if self._taken is None else self.n_steps
 
     def start(self, env: VecEnv, episode_starts: np.ndarray | None, stepwise: bool = True) -> None:
-        self.actor.set_env(env)
         self._whole = not (stepwise or self.collecting)
         if self.collecting:
             return
         if self._builder.is_used:
             self._builder.clear()
-        self._simulated, self._acted_on, self._taken = [], None, None
-        self.actor.start_rollout(env.num_envs)
+        self._taken = None
+        self._noise, self._uploaded_noise = self.draw_noise(env.num_envs), None
         self.starts, self.collecting = episode_starts, True
 
     def advance(self, theta: Params, observations: Arrays, env: VecEnv) -> Step:
         if self._whole:
             self._whole = False
-            whole = self.actor.take_rollout(theta, observations)
-            if whole is not None:
-                self._taken = whole.new_obs  # type: ignore[assignment]
-                return whole
-        actions = self._act(theta, observations, env)
-        step = self._step(actions, env)
-        if self._acted_on is None:
-            self._builder.add(step, self.actor.log_probs)
-        else:
-            self._simulated.append((self._acted_on, step, self.actor.log_probs))
-            self._acted_on = None
-        return step
-
-    def _act(self, theta: Params, observations: Arrays, env: VecEnv) -> np.ndarray:
-        """Sample actions `[B, ...]` for the next step."""
+            self._simulation = self._simulation_of(env, self.n_steps, self._simulation)
+            if self._simulation is not None:
+                assert isinstance(observations, np.ndarray)  # simulated environments have no Dict observations
+                taken = self._simulation.take_rollout(theta, self._noise_of_rollout, observations, self.is_compiled)
+                if taken is not None:
+                    self._taken = taken.new_obs  # type: ignore[assignment]
+                    return taken
         t = self.steps
-        simulated = self.actor.simulated_actions(theta, observations, t)
-        if simulated is not None:
-            self._acted_on = observations
-            return simulated
-        self._build_simulated_steps()
         check_observations(observations, env.observation_space)
         observed = self._builder.observe(observations)
-        if self._use_sde:  # twice at the first step, as Stable-Baselines3 draws
+        if self._policy.use_sde:  # twice at the first step, as Stable-Baselines3 draws
             for _ in range((t == 0) + (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
                 with torch.no_grad():
                     self._policy.reset_noise(env.num_envs)
-        return self.actor.actions(theta, observed, t)
-
-    def _step(self, actions: np.ndarray, env: VecEnv) -> Step:
-        """Step the environment with the actions that `_act` returned."""
-        outcome = None if self._acted_on is None else self.actor.step_within_episodes(self.steps)
-        if outcome is not None:
-            return Step(actions, *outcome, [])  # type: ignore[arg-type]
+        noise = exploration_matrices(self._policy) if self._policy.use_sde else self._noise_of_rollout[t]
+        act = self._act if self.is_compiled else self._act.eager
+        with torch.no_grad():
+            sampled = act(theta, observed, noise)
+        actions = sampled.actions.cpu().numpy()
         new_obs, rewards, dones, infos = step_watched(env, self.for_environment(actions))
-        return Step(actions, new_obs, rewards, dones, infos, [(infos, dones)])  # type: ignore[arg-type]
+        step = Step(actions, new_obs, rewards, dones, infos, [(infos, dones)])  # type: ignore[arg-type]
+        self._builder.add(step, sampled.log_probs)
+        return step
+
+    def _simulation_of(self, env: VecEnv, n_steps: int, known: Simulation | None = None) -> Simulation | None:
+        """What simulates rollouts of T steps of the environment, `known` if it does; `None` if nothing can."""
+        found = simulated_world(env) if self._compilation.planned else None
+        if found is None:
+            return None
+        world, monitors, adapter = found
+        if known is not None and known.simulates(world):
+            return known
+        fused = FusedSteps(self._plain_act, world.dynamics, world.max_episode_steps, self._compilation.device)
+        return Simulation(fused, world, n_steps, self._compilation, monitors, adapter, self._index_terminated)
+
+    def episodes_in(self, env: VecEnv) -> SimulatedEpisodes | None:
+        """The agent's episodes in another environment, which do not disturb this one; `None` if it is not simulated."""
+        simulation = self._simulation_of(env, MAX_STEPS)
+        if simulation is None:
+            return None
+        return SimulatedEpisodes(simulation, env, self._distribution.draw_noise, lambda: self.is_compiled)
 
     def for_environment(self, actions: np.ndarray) -> np.ndarray:
         """Actions `[B, *action]` for `env.step`; `Box` actions are unscaled or clipped to the bounds of the space."""
-        space = self._action_space
+        space = self._policy.action_space
         if isinstance(space, gym.spaces.Box):
             actions = actions.reshape(-1, *space.shape)
             squashed = self._policy.squash_output
-            bounded = self._policy.unscale_action(actions) if squashed else np.clip(actions, space.low, space.high)
-            return bounded.astype(space.dtype, copy=False)
+            actions = self._policy.unscale_action(actions) if squashed else np.clip(actions, space.low, space.high)
         return actions.astype(space.dtype, copy=False)
 
-    def _build_simulated_steps(self) -> None:
-        """Let the builder see them: not all steps of the rollout are simulated, or someone wants to see its state."""
-        for observations, step, log_probs in self._simulated:
-            self._builder.observe(observations)
-            self._builder.add(step, log_probs)
-        self._simulated = []
+    @property
+    def _noise_of_rollout(self) -> Tensor:
+        """`[T, B, ...]`, on the device."""
+        if self._uploaded_noise is None:
+            assert self._noise is not None
+            self._uploaded_noise = upload(self._noise, self._compilation.device)
+        return self._uploaded_noise
 
     def finish(self, statistics: Params) -> Rollout:
-        last = self._taken
-        if len(self._simulated) == self.n_steps:
-            last = self._simulated[-1][1].new_obs  # type: ignore[assignment]
-        rollout = None if last is None else self.actor.simulated_rollout(last, statistics)
-        if rollout is not None:
-            return rollout
-        self._build_simulated_steps()
-        return self._builder.build(statistics)
+        if self._taken is None:
+            return self._builder.build(statistics)
+        assert self._simulation is not None
+        return self._simulation.rollout(statistics)
 
     def get_state(self) -> dict[str, Any]:
-        """The generator of the actor's noise, and the rollout in progress: `generator` and `collection` of
-        `TrainingState`.
-        """
-        self._build_simulated_steps()
-        if self._taken is not None and self.collecting:
-            whole = self.actor.simulated_rollout(self._taken, {})
-            assert whole is not None
-            self._builder.set_rollout(whole, self._taken)
-        actor = self.actor.get_state()
-        generator = actor.pop("generator")
+        """The generator of the noise, and the rollout in progress: `generator` and `collection` of `TrainingState`."""
         if not self.collecting:
-            return {"generator": generator, "collection": None}
-        steps = self._builder.get_state()
-        return {
-            "generator": generator,
-            "collection": CollectionState(**steps, **actor, starts=self.starts, exploration=self.exploration),
-        }
+            return {"generator": self._rng, "collection": None}
+        if self._taken is not None:
+            self._builder.set_rollout(self.finish({}), self._taken)
+        own: dict[str, Any] = {"noise": self._noise, "starts": self.starts, "exploration": self.exploration}
+        return {"generator": self._rng, "collection": CollectionState(**self._builder.get_state(), **own)}
 
     def set_state(self, generator: np.random.Generator, collection: CollectionState | None) -> None:
         """Restore what `get_state` returned.
@@ -235,54 +277,21 @@ class Collector(ExperienceSource):
         Raises:
             ValueError: the rollout in progress is not one of as many steps and environments.
         """
-        self.collecting, self.starts = collection is not None, None
+        self._rng, self.collecting, self.starts = generator, collection is not None, None
         if collection is None:
-            self.actor.set_state({"generator": generator})
             return
-        state = collection._asdict()
-        self._builder.set_state(state)
-        self._simulated, self._acted_on, self._taken, self.starts = [], None, None, collection.starts
+        self._builder.set_state(collection._asdict())
+        self._taken, self.starts = None, collection.starts
+        self._noise, self._uploaded_noise = collection.noise, None
         for name, matrix in collection.exploration.items():
             setattr(self._policy.action_dist, name, matrix)
-        self.actor.set_state({"generator": generator, **state})
 
     @property
     def exploration(self) -> Params:
         """Exploration matrices of gSDE, by name; empty without."""
-        if not self._use_sde:
+        if not self._policy.use_sde:
             return {}
         return {name: getattr(self._policy.action_dist, name) for name in _EXPLORATION}
-
-
-def collector_of(
-    policy: ActorCriticPolicy,
-    act: Act,
-    distribution: ActionDistribution,
-    compilation: Compilation,
-    updates: Callable[[], int] = lambda: 0,
-    *,
-    n_steps: int,
-    num_envs: int,
-    sde_sample_freq: int,
-    off_policy: bool,
-    needs_final_observation: bool,
-    index_terminated: bool,
-) -> Collector:
-    """A collector with its parts; see `RolloutBuilder`, `Actor` and `Collector`."""
-    builder = RolloutBuilder(
-        n_steps,
-        num_envs,
-        policy.observation_space,
-        distribution.action_shape,
-        distribution.action_dtype,
-        compilation.device,
-        needs_final_observation,
-        off_policy,
-        index_terminated,
-    )
-    exploration = partial(exploration_matrices, policy) if policy.use_sde else None
-    actor = Actor(act, distribution, n_steps, compilation, updates, exploration, index_terminated)
-    return Collector(builder, actor, policy, n_steps, sde_sample_freq)
 
 
 def check_observations(observations: Arrays, space: gym.Space) -> None:

@@ -24,10 +24,10 @@ import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import track
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.execution.devices import CPU, check_device_name, device_named, hardware, versions
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import write_whole
@@ -167,7 +167,7 @@ def warm_up(agent: OnPolicyAlgorithm) -> int:
 
 
 @final
-class Training(BaseCallback):
+class Training(RolloutCallback):
     """Times the training of an agent, by whole rollouts with their updates, over whole meta-updates.
 
     A call of `learn` stops at the first step after these, the earliest that it can.

@@ -16,7 +16,6 @@ from unittest.mock import patch
 
 import torch
 from stable_baselines3 import A2C, PPO
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.bench.environments import GAMES, measure_game
@@ -385,7 +385,7 @@ class ColdStartBenchmark(Benchmark):
 
 
 @final
-class Watch(BaseCallback):
+class Watch(RolloutCallback):
     """Notes when the first update is done, and the first that runs compiled."""
 
     def __init__(self) -> None:
@@ -404,6 +404,3 @@ class Watch(BaseCallback):
             self.first = self.first or self.seconds()
             if self.compiled is None and self.model.compilation.active_at(updates - 1):
                 self.compiled = self.seconds()
-
-    def _on_step(self) -> bool:
-        return True

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env import VecEnv, unwrap_vec_normalize
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.collecting import collector_of
+from dgvf_agents.agents.collecting import Collector
 from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.networks import sample_actions
@@ -142,7 +142,7 @@ class EnvironmentActor:
         )
         distribution = distribution_for(spec.action_space, self._policy.squash_output)
         act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
-        self._collector = collector_of(
+        self._collector = Collector(
             self._policy,
             act,
             distribution,
@@ -155,7 +155,7 @@ class EnvironmentActor:
             index_terminated=False,  # the learner's batch has positions of its own
         )
         if action_seed is not None:
-            self._collector.actor.seed(action_seed)
+            self._collector.seed(action_seed)
         self._observations: Any = self._env.reset()
         self._starts = np.ones(spec.num_envs, bool)
 

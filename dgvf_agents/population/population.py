@@ -215,7 +215,7 @@ class PopulationCollector:
             ValueError: an observation or a reward is not finite.
         """
         drawn = upload(np.concatenate(noise, axis=1), self._device)
-        self._simulation.start_rollout()
+        self._simulation.parts = []
         for start in range(0, self._n_steps, self._simulation.steps):
             part = drawn[start : start + self._simulation.steps]
             simulated, finite = self._simulation.take_part(theta, part, compiled)
@@ -342,7 +342,7 @@ class Population:
 
     def collect(self) -> None:
         """Collect the next rollout of every member."""
-        noise = [member._collector.actor.draw_noise(member.n_envs) for member in self.members]
+        noise = [member._collector.draw_noise(member.n_envs) for member in self.members]
         updates = self._learner.updates
         compiled = updates > 0 and self._compilation.active_at(updates)
         self._fields = self._collector.collect(self._learner.theta, noise, compiled)

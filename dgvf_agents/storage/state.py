@@ -77,10 +77,6 @@ class CollectionState(NamedTuple):
     """`[B]` boolean: whether an episode starts with the rollout."""
     noise: np.ndarray
     """`[T, B, ...]`: what actions are sampled with."""
-    simulated_actions: np.ndarray | None
-    """`[S, B, *action]`: actions of S steps that are simulated at once."""
-    simulated_log_probs: Tensor | None
-    """`[S, B]`."""
     exploration: Params
     """Exploration matrices of gSDE, by name."""
 
@@ -223,8 +219,6 @@ def training_template(spaces: Spaces) -> TrainingState:
         "log_probs": Maybe(Leaf(of_steps, torch.float32)) if spaces.off_policy else _nothing,
         "starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
         "noise": Leaf(("T", "B", *noise.shape[2:]), noise.dtype),
-        "simulated_actions": Maybe(_actions(spaces, "S", "B", tensor=False)),
-        "simulated_log_probs": Maybe(Leaf(("S", "B"), torch.float32)),
         "exploration": exploration,
     }
     log = {"values": Each(bool | int | float | str), "counts": Each(int), "excluded": Each(str | tuple | None)}

@@ -99,9 +99,8 @@ class Evaluator:
 
     def episodes_of(self, model: DiscoveryAlgorithm) -> tuple[np.ndarray, np.ndarray]:
         """Undiscounted returns and lengths of the model's episodes, with sampled actions."""
-        actor = model._collector.actor
-        if self._simulated is None and SimulatedEpisodes.simulates(actor, self._env):
-            self._simulated = SimulatedEpisodes(actor, self._env)
+        if self._simulated is None:
+            self._simulated = model._collector.episodes_in(self._env)
         if self._simulated is not None:
             found = self._simulated.run(model._policy_theta, self._episodes, self._seed)
             if found is not None:

@@ -31,12 +31,11 @@ class UniformStreams:
         self._buffer = np.empty((n, self._length))
         self._offsets = np.arange(n) * self._length
         self._cursors = np.full(n, self._length)  # all buffers are empty
-        self._left = 0  # draws that are left in every buffer at least
 
     def reseed(self, row: int, generator: np.random.Generator) -> None:
         """Restart stream `row` with a new generator."""
         self.generators[row] = generator
-        self._cursors[row], self._left = self._length, 0
+        self._cursors[row] = self._length
 
     def positions(self) -> list[dict[str, Any]]:
         """The position of every stream: the state that its generator would have without buffering."""
@@ -66,21 +65,17 @@ class UniformStreams:
         """
         if count > self._length:
             raise ValueError(f"count must be at most the buffer's length {self._length}, got {count!r}")
-        if count > self._left:
-            self._refill(np.flatnonzero(self._cursors > self._length - count))
-            self._left = int(self._length - self._cursors.max())
+        self._refill(np.flatnonzero(self._cursors > self._length - count))
         return self._buffer, self._cursors
 
-    def advance(self, count: int | np.ndarray, mask: np.ndarray | None = None, at_most: int | None = None) -> None:
+    def advance(self, count: int | np.ndarray, mask: np.ndarray | None = None) -> None:
         """Consume draws.
 
         Args:
             count: of every stream, an integer or `[N]`.
             mask: `[N]` boolean: only of these streams.
-            at_most: an upper bound of `count`, if one is known.
         """
         self._cursors += count if mask is None else count * mask
-        self._left = 0 if at_most is None else self._left - at_most
 
     def take(self, rows: np.ndarray, count: int) -> np.ndarray:
         """Consume and return the next `count` draws of the streams `rows`, `[len(rows), count]`."""
@@ -89,7 +84,6 @@ class UniformStreams:
         self._refill(rows[self._cursors[rows] > self._length - self._max_draws])
         draws = self._gather(self._offsets[rows] + self._cursors[rows], count)
         self._cursors[rows] += count
-        self._left = 0
         return draws
 
     def _gather(self, positions: np.ndarray, count: int) -> np.ndarray:

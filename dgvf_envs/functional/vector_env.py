@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space
 from dgvf_envs.argument_checks import check_count, checked_actions, checked_reset_mask, checked_seeds
 from dgvf_envs.functional.dynamics import Dynamics, State, with_rows
 from dgvf_envs.functional.random_streams import UniformStreams
-from dgvf_envs.functional.simulation import LookaheadCache, SimulatedRollout
+from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.rendering import EpisodeSnapshot, Overlaid, Renderer, View
 
 StepResult = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]
@@ -89,8 +89,6 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         self._elapsed_steps = np.zeros(num_envs, dtype=np.int64)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._snapshots: list[EpisodeSnapshot[State]] = []
-        self._lookahead = LookaheadCache()
-        self._simulated: tuple[Dynamics[State], int | None] | None = None  # what steps were simulated with
 
     @property  # type: ignore[misc]
     def np_random(self) -> tuple[np.random.Generator, ...]:  # type: ignore[override]
@@ -116,7 +114,6 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         mask = checked_reset_mask(options, self.num_envs, was_reset=self._state is not None)
         seeds = checked_seeds(seed, self.num_envs)
         rows = np.flatnonzero(mask)
-        self._lookahead.clear()
         self._reseed(seeds, rows)
         self._restart(rows)
         if self.render_mode == "human":
@@ -137,8 +134,6 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
             InvalidAction: the actions have the wrong shape or type, or one is out of range.
             ResetNeeded: the environment has not been reset, or (only with `DISABLED`) an episode is over.
         """
-        if (simulated := self.simulated_step(actions)) is not None:
-            return _result(simulated)
         self._check_step_allowed()
         actions = checked_actions(actions, self.num_envs, int(self.dynamics.action_space.n))
         streams = self._seeded_streams()
@@ -174,23 +169,15 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         return observations, rewards, terminated, truncated, infos
 
     @property
-    def supports_lookahead(self) -> bool:
+    def supports_simulation(self) -> bool:
         """Whether simulated rollouts match this environment.
 
-        They do if the autoreset mode is `SAME_STEP`, nothing is rendered, `step` and `reset` are not a subclass's own,
-        and neither dynamics nor time limit were changed since steps were simulated.
+        They do if the autoreset mode is `SAME_STEP`, nothing is rendered, and `step` and `reset` are not a subclass's.
         """
         own = all(getattr(getattr(self, f.__name__), "__func__", None) is f for f in _SIMULATED)
-        dynamics, limit = self._simulated or (self.dynamics, self.max_episode_steps)
-        unchanged = dynamics is self.dynamics and limit == self.max_episode_steps
-        return own and unchanged and self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
+        return own and self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
 
-    @property
-    def has_lookahead(self) -> bool:
-        """Whether the lookahead cache holds the next step."""
-        return bool(self._lookahead) and self.supports_lookahead
-
-    def lookahead_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
+    def simulation_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
         """The arguments of `simulate_rollout` for the next `steps` steps; do not modify them.
 
         Returns:
@@ -200,63 +187,25 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
             ResetNeeded: the environment has not been reset.
         """
         if self._state is None:
-            raise ResetNeeded("lookahead_inputs() was called before reset(): call reset() first")
+            raise ResetNeeded("simulation_inputs() was called before reset(): call reset() first")
         count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
         return self._state, self._elapsed_steps, *self._seeded_streams().prefetch(count)
 
-    def set_lookahead(self, rollout: SimulatedRollout) -> list[SimulatedRollout]:
-        """Fill the lookahead cache with a rollout simulated from the current `lookahead_inputs`.
-
-        `step` then returns the simulated steps instead of computing them. A reset, or actions other than the simulated
-        ones, clear the cache.
-
-        Args:
-            rollout: NumPy arrays; the environment takes ownership.
-
-        Returns:
-            the steps of the rollout, without the time axis.
-
-        Raises:
-            ValueError: the environment does not support lookahead.
-        """
-        self._begin_simulated("set_lookahead")
-        return self._lookahead.fill(rollout)
-
     def take_steps(self, rollout: SimulatedRollout) -> None:
-        """Take all steps of a rollout simulated from the current `lookahead_inputs` at once.
+        """Take all steps of a rollout simulated from the current `simulation_inputs` at once.
 
         Args:
             rollout: NumPy arrays; the environment takes ownership.
 
         Raises:
-            ValueError: the environment does not support lookahead.
+            ValueError: the environment does not support simulation.
         """
-        self._begin_simulated("take_steps")
-        self._lookahead.clear()
+        if not self.supports_simulation:
+            given = f"{self.autoreset_mode} and {self.render_mode!r}"
+            raise ValueError(f"take_steps() needs autoreset_mode SAME_STEP and no render_mode, got {given}")
         self._state = type(rollout.states)(*(field[-1] for field in rollout.states))
         self._elapsed_steps = rollout.elapsed_steps[-1]
         self._seeded_streams().advance(rollout.draws.sum(0))
-
-    def simulated_step(self, actions: np.ndarray) -> SimulatedRollout | None:
-        """`step`, if the lookahead cache holds its outcome, which is returned as it is.
-
-        Returns:
-            the step, without the time axis; `None`, and nothing has changed but that the cache is empty now, if it held
-            no step of these actions.
-        """
-        simulated = self._lookahead.pop(actions) if self.has_lookahead else None
-        if simulated is not None:
-            self._state, self._elapsed_steps = simulated.states, simulated.elapsed_steps
-            at_most = self.dynamics.step_draws + self.dynamics.reset_draws
-            self._seeded_streams().advance(simulated.draws, at_most=at_most)
-        return simulated
-
-    def _begin_simulated(self, method: str) -> None:
-        """Check that simulated steps match, and note what they were simulated with."""
-        if not self.supports_lookahead:
-            given = f"{self.autoreset_mode} and {self.render_mode!r}"
-            raise ValueError(f"{method}() needs autoreset_mode SAME_STEP and no render_mode, got {given}")
-        self._simulated = self.dynamics, self.max_episode_steps
 
     def _check_step_allowed(self) -> None:
         if self._state is None:
@@ -282,7 +231,6 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
             "done": self._done.copy(),
             "streams": None if streams is None else streams.positions(),
             "seeds": list(self._seeds),
-            "expected": self._lookahead.arrays(),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -306,20 +254,15 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
             self._state = self.dynamics.state_from(state["state"])
             self._begin_episodes(np.arange(self.num_envs))
         self._elapsed_steps, self._done = np.array(state["steps"]), np.array(state["done"])
-        self._lookahead.restore(state["expected"], type(self._state))
-        self._simulated = (self.dynamics, self.max_episode_steps) if self._lookahead else None
 
     def _check_state(self, state: dict[str, Any]) -> None:
         """Check that all arrays have a row for each environment; their other axes belong to the dynamics."""
-        steps, done, streams, expected = (state[name] for name in ("steps", "done", "streams", "expected"))
-        rows: list[Any] = [steps, done, *(state["state"] or ())]
-        for axis, arrays in enumerate((rows, list(expected or ()))):
-            for array in arrays:
-                shape = array.shape
-                if len(shape) <= axis or shape[axis] != self.num_envs or shape[:axis] != arrays[0].shape[:axis]:
-                    raise TypeError(f"state must have arrays of {self.num_envs} environments, got {shape}")
-                if not np.isfinite(array).all():
-                    raise TypeError("state must have finite numbers")
+        steps, done, streams = (state[name] for name in ("steps", "done", "streams"))
+        for array in (steps, done, *(state["state"] or ())):
+            if array.shape[:1] != (self.num_envs,):
+                raise TypeError(f"state must have arrays of {self.num_envs} environments, got {array.shape}")
+            if not np.isfinite(array).all():
+                raise TypeError("state must have finite numbers")
         if (steps.dtype, done.dtype) != (np.int64, np.bool_) or (steps < 0).any():
             raise TypeError(f"steps and done must be counts and booleans, got {steps.dtype} and {done.dtype}")
         if streams is not None and len(streams) != self.num_envs:
@@ -392,16 +335,6 @@ _SIMULATED = (DynamicsVectorEnv.reset, DynamicsVectorEnv.step)
 """What a simulation stands for."""
 
 
-def _result(simulated: SimulatedRollout) -> StepResult:
-    """A simulated step as `DynamicsVectorEnv.step` returns it."""
-    terminated, truncated, success = simulated.terminated, simulated.truncated, simulated.success
-    done = terminated | truncated
-    absent = done if done.any() else None
-    infos = {} if absent is None else final_infos(simulated.final_observations, _final_success(success, done), done)
-    infos |= success_info(success, absent)
-    return simulated.observations, simulated.rewards.astype(np.float64), terminated, truncated, infos
-
-
 def success_info(success: np.ndarray, absent: np.ndarray | None) -> dict[str, Any]:
     """`is_success` `[N]` with its mask; environments that report none (`absent` `[N]`) are masked out."""
     if absent is None:
@@ -435,10 +368,10 @@ def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
     It has no rendering, and shares nothing with them that changes. `split` lets them continue where it is.
 
     Args:
-        envs: at least one, each with N_i environments; all were reset, and have no simulated steps left.
+        envs: at least one, each with N_i environments; all were reset.
 
     Raises:
-        ValueError: they differ in dynamics, time limit or autoreset mode, or one was not reset or has simulated steps.
+        ValueError: they differ in dynamics, time limit or autoreset mode, or one was not reset.
     """
     first = envs[0]
     kinds = [(repr(env.dynamics), env.max_episode_steps, env.autoreset_mode) for env in envs]
@@ -447,8 +380,6 @@ def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
     states = [env.get_state() for env in envs]
     if any(state["state"] is None or state["streams"] is None for state in states):
         raise ValueError("envs must have been reset, got one that was not")
-    if any(env.has_lookahead for env in envs):
-        raise ValueError("envs must have no simulated steps left, got one in the middle of a simulated rollout")
     env = first.like(sum(other.num_envs for other in envs))
     env.set_state(
         {
@@ -458,7 +389,6 @@ def joined(envs: Sequence[DynamicsVectorEnv[Any]]) -> DynamicsVectorEnv[Any]:
             "done": np.concatenate([state["done"] for state in states]),
             "streams": [position for state in states for position in state["streams"]],
             "seeds": [seed for state in states for seed in state["seeds"]],
-            "expected": None,
         }
     )
     return env
@@ -468,7 +398,7 @@ def split(env: DynamicsVectorEnv[Any], start: int, part: DynamicsVectorEnv[Any])
     """Let a vector environment continue where some environments of a joined one are.
 
     Args:
-        env: as `joined` returned it, with no simulated steps left.
+        env: as `joined` returned it.
         start: index of the first of these environments.
         part: one of the environments that were joined; set to the state of `part.num_envs` environments from `start`.
     """
@@ -481,6 +411,5 @@ def split(env: DynamicsVectorEnv[Any], start: int, part: DynamicsVectorEnv[Any])
             "done": state["done"][rows],
             "streams": state["streams"][rows],
             "seeds": state["seeds"][rows],
-            "expected": None,
         }
     )

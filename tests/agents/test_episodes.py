@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents import DGVFA2C
-from dgvf_agents.agents.simulation import MAX_STEPS, SimulatedEpisodes
+from dgvf_agents.agents.simulation import MAX_STEPS
 from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.storage.state import get_random_states
@@ -41,16 +41,16 @@ def trained(updates: int) -> DGVFA2C:
 
 def episodes_in_turn(model: DGVFA2C, env: VecEnv, episodes: int) -> tuple[list[float], list[int]]:
     """The episodes that Stable-Baselines3's `evaluate_policy` counts, as its monitor sees them."""
-    actor = model._collector.actor.elsewhere(MAX_STEPS)
-    actor.seed(SEED)
+    generator, act = np.random.default_rng(SEED), model.learner.functions.packed.act
     env.seed(SEED)
     observations, found, t = env.reset(), [], 0
     left = [(episodes + i) // env.num_envs for i in range(env.num_envs)]
     while any(left):
         if t % MAX_STEPS == 0:
-            actor.start_rollout(env.num_envs)
+            noise = torch.from_numpy(model._distribution.draw_noise(generator, MAX_STEPS, env.num_envs))
         observed = torch.from_numpy(observations)  # type: ignore[arg-type]
-        observations, _, dones, infos = env.step(actor.actions(model._policy_theta, observed, t % MAX_STEPS))
+        actions = act(model._policy_theta, observed, noise[t % MAX_STEPS]).actions
+        observations, _, dones, infos = env.step(actions.numpy())
         for i in np.flatnonzero(dones):
             if left[i]:
                 left[i] -= 1
@@ -89,7 +89,7 @@ def test_evaluations_are_simulated_once_updates_are_compiled(updates: int, episo
 
 def test_other_worlds_are_evaluated_step_by_step() -> None:
     model = DGVFA2C("MlpPolicy", VecFrameStack(world(2), 2), n_steps=5, unroll_length=1, seed=0, device="cpu").learn(40)
-    assert not SimulatedEpisodes.simulates(model._collector.actor, VecFrameStack(world(), 2))
+    assert model._collector.episodes_in(VecFrameStack(world(), 2)) is None
     assert_same(
         Evaluator(VecFrameStack(world(), 2), 4, SEED).episodes_of(model),
         episodes_of(model, VecFrameStack(world(), 2), 4, SEED),

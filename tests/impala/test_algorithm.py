@@ -194,7 +194,7 @@ def test_training_goes_on_from_the_middle_of_an_unroll(
     assert resumed.num_timesteps == steps
     assert resumed.learner.unroll_updates in (1, 2, 3)
     resumed.learn(total - steps, reset_num_timesteps=False)
-    assert (resumed._collector.actor._simulation is not None) == simulated
+    assert (resumed._collector._simulation is not None) == simulated
     assert_same_training(resumed, model)  # type: ignore[arg-type]
 
 

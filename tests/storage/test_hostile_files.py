@@ -293,7 +293,6 @@ def _environments(file: ModelFile) -> dict[str, tuple[tuple[Any, ...], Any]]:
         "a list for an array": ((*own, "done"), [1]),
         "more states": ((*own, "state", 0), CHANGES["longer"]),
         "states that are not finite": ((*own, "state", 0), _with(float("nan"))),
-        "expected steps": ((*own, "expected"), [1]),
         "no streams": ((*own, "streams"), []),
         "no seeds": ((*own, "seeds"), MISSING),
         "returns": (monitor["episode_returns"], CHANGES["longer"]),

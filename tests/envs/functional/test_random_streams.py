@@ -65,7 +65,7 @@ def test_every_stream_is_the_sequence_of_its_generator(plan: tuple[int, list[tup
                 for row, cursor in enumerate(cursors.tolist()):
                     assert buffer[row, cursor : cursor + number].tolist() == upcoming(row, number)
                     del ahead[row][: used[row]]
-                streams.advance(used, at_most=number)
+                streams.advance(used)
                 continue
             if name in ("peek", "advance"):
                 seen = streams.peek(number)

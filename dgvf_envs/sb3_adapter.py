@@ -126,15 +126,11 @@ class GymnasiumVecEnv(VecEnv):
         """Reset the environments where the mask is true; what wrappers keep for each of the others stays."""
         kept, env = [], self.env
         while isinstance(env, VectorWrapper):
-            parts = {name: value for name, value in vars(env).items() if _has_rows(value, self.num_envs)}
-            kept.append((env, copy.deepcopy(parts)))
+            kept.append((env, _rows(vars(env), self.num_envs)))
             env = env.env
         initial, infos = self.env.reset(options={"reset_mask": mask.copy()})
-        for wrapper, before in kept:
-            for name, rows in before.items():
-                if _has_rows(after := getattr(wrapper, name), self.num_envs):
-                    for i in np.flatnonzero(~mask).tolist():
-                        after[i] = rows[i]
+        for wrapper, rows in kept:
+            _set_rows(vars(wrapper), rows, np.flatnonzero(~mask).tolist(), self.num_envs)
         return initial, infos
 
     def outcome_of(self, simulated: SimulatedRollout) -> VecEnvStepReturn:
@@ -399,6 +395,23 @@ def _has_rows(values: Any, count: int) -> bool:
     if isinstance(values, list | tuple):
         return len(values) == count
     return not isinstance(values, str | bytes) and np.shape(values)[:1] == (count,)
+
+
+def _rows(attributes: dict[str, Any], count: int) -> dict[str, Any]:
+    """Copies of what has a value for each of `count` environments, dicts within dicts included."""
+    found = {name: _rows(value, count) for name, value in attributes.items() if isinstance(value, dict)}
+    return found | {name: copy.deepcopy(value) for name, value in attributes.items() if _has_rows(value, count)}
+
+
+def _set_rows(attributes: dict[str, Any], rows: dict[str, Any], indices: list[int], count: int) -> None:
+    """Set the values of the environments with these indices to a result of `_rows`."""
+    for name, before in rows.items():
+        after = attributes.get(name)
+        if isinstance(before, dict) and isinstance(after, dict):
+            _set_rows(after, before, indices, count)
+        elif _has_rows(after, count):
+            for i in indices:
+                after[i] = before[i]  # type: ignore[index]
 
 
 def _item(batch: Any, i: int) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import pathlib
+import pickle
 from abc import ABC
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, TypeVar
 
@@ -53,7 +54,7 @@ from dgvf_agents.agents.persistence import (
 from dgvf_agents.agents.policies import ALIASES
 from dgvf_agents.agents.rollout import RolloutView
 from dgvf_agents.agents.schedules import AnnealedSettings, checked_value_at, value_at
-from dgvf_agents.core.argument_checks import check_counts, checked_seed
+from dgvf_agents.core.argument_checks import check_flags, check_sizes, checked_seed
 from dgvf_agents.core.distributions import ActionDistribution, distribution_for
 from dgvf_agents.core.inner_update import Numbers, UpdateRule
 from dgvf_agents.core.metrics import InnerMetrics, check_metrics
@@ -67,6 +68,7 @@ from dgvf_agents.execution.devices import device_of_model, warn_of_slow_bfloat16
 from dgvf_agents.execution.learner_group import LearnerGroup
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
+from dgvf_agents.hyperparameters import check_hyperparameters
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings, SingleLearner
 from dgvf_agents.options import EncoderMode, LossReduction, Mode, StorageChoice
 from dgvf_agents.storage.state import TrainingState
@@ -119,6 +121,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     _functions: PolicyFunctions
     _collector: Collector
     _source: ExperienceSource  # of the next rollout: the collector, unless others act
+    _checked_meta_settings: Sequence[Any] = ()
     _policy_theta: Params  # packed θ, which the policy's parameters are views of
     _policy_versions: list[int]  # of the policy's parameters, which writing into them raises
     _stored_training: TrainingState | None = None  # of a model loaded without environment
@@ -136,7 +139,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         env, n_envs, set_up = given.pop("env"), given.pop("n_envs"), given.pop("_init_setup_model")
         rate, policy_kwargs = given["learning_rate"], given["policy_kwargs"]
         if n_envs is not None:
-            check_counts(n_envs=n_envs)
+            check_sizes(n_envs=n_envs)
         checked_value_at("learning_rate", rate, 1.0)
         given["seed"] = checked_seed(given["seed"])
         if policy_kwargs is not None and not isinstance(policy_kwargs, dict):
@@ -316,6 +319,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         progress_bar: bool = False,
     ) -> tuple[int, BaseCallback]:
         check_learning(self.env, tb_log_name)
+        self._functions.check_policy()
         last_obs = self._last_obs
         result = super()._setup_learn(total_timesteps, callback, reset_num_timesteps, tb_log_name, progress_bar)
         if self._last_obs is not last_obs:  # the environment was reset
@@ -344,6 +348,10 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         if self._rule_settings() != self._applied_settings:
             check_rule_settings(vars(self))
             self.learner.set_functions(self._update_functions(self.learner.eta))
+        given = [getattr(self, name) for name in MetaSettings.__dataclass_fields__]
+        if given != self._checked_meta_settings:
+            check_hyperparameters(vars(self))
+            self._checked_meta_settings = given
         self.learner.settings = self._meta_settings()
 
     def _sync_policy(self) -> None:
@@ -569,6 +577,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
             ValueError: the environment or an argument does not fit the file, or the file holds an attribute that the
                 model needs as a pickle only.
         """
+        check_flags(trusted=trusted)
         given = (path, env, device, custom_objects, print_system_info, force_reset, trusted, kwargs)
         return load_model(cls, *given)
 
@@ -581,7 +590,17 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         return sorted(set(vars(self)) - saved_names(type(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle is the file of `save`, and the environment."""
+        """A pickle is the file of `save`, and the environment.
+
+        Raises:
+            TypeError: the environment cannot be pickled.
+        """
+        try:
+            pickle.dumps(self.env)
+        except Exception as error:
+            raise TypeError(
+                f"env must be such that it can be pickled, got {self.env} ({error}): use save(path) and load(path, env)"
+            ) from error
         buffer = io.BytesIO()
         self.save(buffer)
         load = partial(type(self).load, trusted=True)  # whoever unpickles trusts

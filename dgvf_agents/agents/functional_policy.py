@@ -143,6 +143,20 @@ class PolicyFunctions:
                 if parameter.data_ptr() != pointer:
                     parameter.data = view
 
+    def check_policy(self) -> None:
+        """
+        Raises:
+            ValueError: methods, the distribution or modules of the policy were replaced after the model was made.
+        """
+        _check_policy(self._policy)
+        found = {theta_name(name): parameter for name, parameter in self._policy.named_parameters()}
+        own = {name: each for name, each in self._parameters.items() if not name.startswith("answers.")}
+        if replaced := sorted(name for name in found.keys() | own.keys() if found.get(name) is not own.get(name)):
+            raise ValueError(
+                f"policy must keep the parameters that it was made with, got others as {', '.join(replaced)}: copy "
+                "weights into them, with load_state_dict(), and make other modules in _build() of a policy class"
+            )
+
     def versions(self) -> list[int]:
         """How often each parameter was written to in place; writes to its `.data` do not count."""
         return [parameter._version for parameter in self._parameters.values()]
@@ -304,8 +318,10 @@ def _check_policy(policy: ActorCriticPolicy) -> None:
     """
     kind = type(policy).__name__
     own = [
-        name for name in _CLOSED if getattr(policy, name).__func__ is not getattr(ActorCriticPolicy, name)
-    ]  # of the class, or assigned to the policy
+        name
+        for name in _CLOSED  # of the class, or assigned to the policy
+        if getattr(getattr(policy, name), "__func__", None) is not getattr(ActorCriticPolicy, name)
+    ]
     if own:
         raise ValueError(
             f"policy must not override {', '.join(own)}, got {kind}: updates use its features_extractor, "

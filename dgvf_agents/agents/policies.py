@@ -53,10 +53,17 @@ def check_policy_kwargs(kwargs: Mapping[str, Any]) -> None:
     _check_net_arch(kwargs.get("net_arch"))
     flags = ("ortho_init", "full_std", "use_expln", "squash_output", "share_features_extractor", "normalize_images")
     check_flags(**{name: kwargs[name] for name in flags if name in kwargs})
-    if not callable(kwargs.get("activation_fn", nn.Tanh)):
+    if not _makes_modules(kwargs.get("activation_fn", nn.Tanh)):
         raise ValueError(f"activation_fn must be a class of modules, such as nn.Tanh, got {kwargs['activation_fn']!r}")
     if not is_finite_number(kwargs.get("log_std_init", 0.0)):
         raise ValueError(f"log_std_init must be a finite number, got {kwargs['log_std_init']!r}")
+
+
+def _makes_modules(activation_fn: Any) -> bool:
+    try:
+        return isinstance(activation_fn(), nn.Module)
+    except Exception:
+        return False
 
 
 def _check_net_arch(net_arch: Any) -> None:

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map_only
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import policy_arguments
 from dgvf_agents.agents.persistence import constructor_arguments
-from dgvf_agents.core.argument_checks import check_counts, checked_seed, is_integer
+from dgvf_agents.core.argument_checks import check_sizes, checked_seed, is_integer
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
@@ -247,11 +247,11 @@ class DGVFImpala(DiscoveryAlgorithm):
 
     def _setup_model(self) -> None:
         self.normalize_advantage, self.use_rms_prop = False, True
-        check_counts(learners=self.learners)
+        check_sizes(learners=self.learners)
         if not is_integer(self.actors) or self.actors < 0:
             raise ValueError(f"actors must be an integer >= 0, got {self.actors!r}")
         if self.envs_per_actor is not None:
-            check_counts(envs_per_actor=self.envs_per_actor)
+            check_sizes(envs_per_actor=self.envs_per_actor)
             if self.n_envs % self.envs_per_actor:
                 raise ValueError(f"envs_per_actor must divide n_envs = {self.n_envs}, got {self.envs_per_actor!r}")
         if not (self.actor_settings is None or isinstance(self.actor_settings, ActorSettings)):
@@ -348,7 +348,7 @@ class DGVFImpala(DiscoveryAlgorithm):
 def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -> Any:
     """The learner's environment: made if a function is given, and a stand-in if actors make theirs."""
     if n_envs is not None:
-        check_counts(n_envs=n_envs)
+        check_sizes(n_envs=n_envs)
     count = BATCH_SIZE if n_envs is None else n_envs
     if actors and env is not None:
         return env if isinstance(env, RemoteEnvs) else RemoteEnvs(factory_of(env, actors), count)

@@ -31,6 +31,7 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"question_discount": 1.0}, r"question_discount must lie in \[0, 1\) or be None, got 1.0"),
     ({"gamma": 1.01}, r"^gamma must lie in \[0, 1\], got 1.01"),
     ({"n_envs": 0}, "^n_envs must "),
+    ({"env": "CartPole-v1", "n_envs": 10**9}, "^n_envs must be <= 65536"),
     ({"stats_window_size": 0}, "^stats_window_size must "),
     ({"sde_sample_freq": 0}, "^sde_sample_freq must "),
     ({"inner_optimizer": "adam"}, "^inner_optimizer must "),
@@ -49,6 +50,8 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], str]] = [
     ({"seed": -1}, r"seed must be an integer in \[0, 2\^32\) or None, got -1"),
     ({"policy_kwargs": "x"}, "policy_kwargs must be a dict or None, got 'x'"),
     ({"policy_kwargs": {"activation_fn": "relu"}}, "activation_fn must be a class of modules.*got 'relu'"),
+    ({"policy_kwargs": {"activation_fn": torch.tanh}}, "activation_fn must be a class of modules"),
+    ({"policy_kwargs": {"activation_fn": torch.nn.Tanh()}}, "activation_fn must be a class of modules"),
     ({"policy_kwargs": {"log_std_init": "a"}}, "log_std_init must be a finite number, got 'a'"),
     ({"policy_kwargs": {"ortho_init": "no"}}, "ortho_init must be True or False, got 'no'"),
     ({"ent_coef": 1e308}, r"^ent_coef must be a finite number in single precision >= 0, got 1e\+308"),
@@ -80,6 +83,14 @@ def test_bad_arguments_are_named(changes: dict[str, Any], message: str) -> None:
         small_model(**changes)
 
 
+@pytest.mark.parametrize(("name", "value"), [("unroll_length", 0), ("objective", "Sum"), ("meta_skip_norm", "1")])
+def test_an_attribute_that_is_changed_is_checked(name: str, value: Any) -> None:
+    model = small_model().learn(BATCH)
+    setattr(model, name, value)
+    with pytest.raises(ValueError, match=f"^{name} must "):
+        model.learn(BATCH)
+
+
 def test_logs_stay_in_their_folder(tmp_path: Path) -> None:
     model = small_model(tensorboard_log=str(tmp_path / "logs"))
     with pytest.raises(ValueError, match=r"tb_log_name must name a folder inside tensorboard_log, got '\.\./x'"):
@@ -105,6 +116,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *BAD_ARGUMENTS[:3],
         ({"verbose": "a"}, "^verbose must be an integer >= 0, got 'a'"),
         ({"n_envs": 7}, r"n_envs must be .*, as the model was saved, got 7: pass env"),
+        ({"trusted": "no"}, "^trusted must be True or False, got 'no'"),
     ],
 )
 def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], message: str) -> None:

@@ -202,6 +202,25 @@ def test_an_assigned_policy_is_refused_and_its_weights_are_taken() -> None:
     torch.testing.assert_close(dict(model.policy.state_dict()), dict(other.state_dict()), rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("replace", "message"),
+    [
+        (lambda policy: setattr(policy, "action_net", nn.Linear(64, 3)), "keep the parameters .* action_net.bias"),
+        (
+            lambda policy: policy.mlp_extractor.policy_net.append(nn.Linear(64, 64)),
+            r"keep .*policy_net\.4\.bias",
+        ),
+        (lambda policy: setattr(policy, "forward", lambda *arguments: None), "not override forward"),
+        (lambda policy: setattr(policy, "action_dist", None), "have the action_dist"),
+    ],
+)
+def test_replaced_parts_of_a_policy_are_refused(replace: Any, message: str) -> None:
+    model = _model().learn(10)
+    replace(model.policy)
+    with pytest.raises(ValueError, match=f"^policy must {message}"):
+        model.learn(10)
+
+
 def _made(policy: str, kwargs: dict[str, Any], sde: bool) -> dict[str, Any]:
     """What an argument may change: modules, parameters, and what acting and updates read."""
     observed = {"CnnPolicy": IMAGE, "PaperCnnPolicy": IMAGE, "ResNetPolicy": IMAGE, "MultiInputPolicy": VECTORS}
@@ -307,6 +326,8 @@ def test_a_pickled_model_learns_on() -> None:
         each.learn(20, reset_num_timesteps=False)
     assert copy.num_timesteps == model.num_timesteps
     assert all(value.isfinite().all() for value in copy.policy.parameters())
+    with pytest.raises(TypeError, match=r"env must be such that it can be pickled, got .*: use save\(path\)"):
+        pickle.dumps(DGVFA2C("PaperMlpPolicy", "PuddleWorld-v0", **SMALL))
 
 
 def test_layers_answers_and_questions_are_of_the_same_architecture(tmp_path: Path) -> None:

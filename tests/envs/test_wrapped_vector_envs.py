@@ -33,15 +33,17 @@ class Fixed(gym.Env[np.ndarray, int]):
 
 
 class Counting(VectorWrapper[Any, Any, Any, Any, Any]):
-    """Counts every environment's steps since its reset, in an array and in a list."""
+    """Counts every environment's steps since its reset, in an array, in a list and in a dict."""
 
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         self.counts, self.listed = np.zeros(self.num_envs, int), [0] * self.num_envs
+        self.named = {"of each": {"counts": np.zeros(self.num_envs, int)}, "of all": 0}
         return super().reset(**kwargs)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         observations, rewards, terminated, truncated, infos = super().step(actions)
         self.counts += 1
+        self.named["of each"]["counts"] += 1  # type: ignore[index]
         self.listed = [count + 1 for count in self.listed]
         return observations, rewards, terminated, truncated, infos | {"counts": self.counts.copy(), "mean": 0.5}
 
@@ -63,6 +65,7 @@ def test_wrappers_keep_what_belongs_to_other_environments(mode: AutoresetMode) -
         expected = [(t - 1) % length + 1 for length in LENGTHS]
         assert [info["counts"] for info in infos] == expected
         assert [info["mean"] for info in infos] == [0.5] * 3
+        assert wrapper.named["of each"]["counts"].tolist() == wrapper.listed  # type: ignore[index]
         assert wrapper.listed == [count % length for count, length in zip(expected, LENGTHS, strict=True)]
 
 

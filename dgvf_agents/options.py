@@ -66,6 +66,7 @@ ExperimentName = Literal[
     "rms-prop",
     "question-transfer",
     "ppo",
+    "ppo-tasks",
     "atari",
 ]
 """Experiments of `dgvf reproduce`."""

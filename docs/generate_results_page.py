@@ -12,11 +12,18 @@ import pandas as pd
 from generated import DOCS, main, table
 
 from dgvf_agents.experiments import claims
-from dgvf_agents.experiments.catalog import COEFFICIENTS, ENTROPIES, EXPERIMENTS, LEARNING_RATES, TRIAL_SEED
+from dgvf_agents.experiments.catalog import (
+    COEFFICIENTS,
+    ENTROPIES,
+    EXPERIMENTS,
+    LEARNING_RATES,
+    PPO_COEFFICIENTS,
+    TRIAL_SEED,
+)
 from dgvf_agents.experiments.records import read_records, tables_of
 from dgvf_agents.experiments.reproduce import draw
 from dgvf_agents.experiments.statistics import fraction_estimate
-from dgvf_agents.experiments.worlds import REFERENCES
+from dgvf_agents.experiments.worlds import PPO_TASKS, REFERENCES
 
 RESULTS = DOCS / "results"
 STORE = RESULTS / "records"
@@ -37,6 +44,8 @@ def pages(redraw: bool) -> dict[Path, str]:
         "{rule}": (inspect.getdoc(claims) or "").partition("\n\n")[2],
         "{worlds}": _worlds(),
         "{settings}": _settings(),
+        "{ppo tasks}": _ppo_tasks(),
+        "{ppo coefficients}": ", ".join(f"{value:g}" for value in PPO_COEFFICIENTS),
         "{rates}": ", ".join(f"{value:g}" for value in LEARNING_RATES),
         "{coefficients}": ", ".join(f"{value:g}" for value in COEFFICIENTS),
         "{entropies}": ", ".join(f"{value:g}" for value in ENTROPIES),
@@ -165,10 +174,22 @@ def _settings() -> str:
         (name, world, one.label, f"`{one.name}`", str(experiment.seeds_on.get(world, experiment.seeds)))
         for name, experiment in EXPERIMENTS.items()
         for world in experiment.worlds
-        if name != "own-tasks"
+        if name not in ("own-tasks", "ppo-tasks")
         for one in experiment.settings(world)
     ]
     return table(("experiment", "world", "label", "changes", "seeds"), rows, (4,))
+
+
+def _ppo_tasks() -> str:
+    """Settings of PPO, as `ppo_tasks.csv` has them, and the meta-updates that these make."""
+    rows = []
+    for name, task in PPO_TASKS.items():
+        config = task.config("none", "ppo")
+        meta_updates = config.steps // (config.n_envs * config.n_steps)
+        cells = [f"{value:g}" if isinstance(value, int | float) else value for value in task.ppo_changes.values()]
+        rows.append((name, str(meta_updates), *cells))
+    heads = [f"`{name}`" for name in next(iter(PPO_TASKS.values())).ppo_changes]
+    return table(("task", "meta-updates", *heads), rows, range(1, len(heads) + 1))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,15 @@ import pandas as pd
 
 from dgvf_agents.experiments.records import tables_of
 from dgvf_agents.experiments.settings import Changes, Setting, Wanted, setting
-from dgvf_agents.experiments.worlds import MINATAR, OWN_TASK_METHODS, OWN_TASKS, OwnTaskMethod, reference_of
+from dgvf_agents.experiments.worlds import (
+    MINATAR,
+    OWN_TASK_METHODS,
+    OWN_TASKS,
+    PPO_TASKS,
+    SEARCHED_TASKS,
+    OwnTaskMethod,
+    reference_of,
+)
 from dgvf_agents.train.config import ATARI_METHODS, JOINT_LEARNING, METHODS
 
 FIRST_SEED = 200
@@ -198,8 +206,10 @@ def _paper_choice(world: str) -> list[Search]:
 
 COEFFICIENTS = (1e-4, 1e-3, 1e-2)
 """Auxiliary coefficients of the search of `joint`."""
+PPO_COEFFICIENTS = (1e-3, 1e-2, 1e-1)
+"""Of the search of `ppo-tasks`."""
 SEARCHED_GAMES = ("minatar/asterix", "minatar/space_invaders")
-"""Games of this search; they count in the verdict, too."""
+"""Games of the search of `joint`; they count in the verdict, too."""
 LONG_GAME, LONG_RUN = "minatar/asterix", {"steps": 6_000_000, "evaluate_every": 12_000_000}
 """The game that is trained for longer, too."""
 
@@ -208,23 +218,49 @@ def _joint(world: str) -> list[Setting]:
     return [setting(world, "none"), *([setting(world, "none", "none, 6M", **LONG_RUN)] if world == LONG_GAME else [])]
 
 
-def _coefficient_choice(world: str) -> list[Search]:
-    """The auxiliary coefficient of each method, by two games at half the steps."""
+def _coefficient_choice(
+    tasks: Sequence[str],
+    changes: Changes,
+    coefficients: Sequence[float],
+    then: Callable[[OwnTaskMethod, float], Sequence[Setting]],
+) -> list[Search]:
+    """The auxiliary coefficient of each method, by its trials on two tasks.
+
+    Args:
+        tasks: the two.
+        changes: of the trials.
+        coefficients: candidates, the preferred ones first.
+        then: settings of a method with its coefficient.
+    """
 
     def search(method: OwnTaskMethod) -> Search:
-        def then(choice: Changes) -> list[Setting]:
-            weight = {"auxiliary_coefficient": choice["auxiliary_coefficient"]}
-            longer = [setting(world, method, f"{method}, 6M", **weight, **LONG_RUN)]
-            return [setting(world, method, method, **weight), *(longer if world == LONG_GAME else [])]
-
         trials = [
-            [setting(game, method, TRIAL, steps=1_000_000, auxiliary_coefficient=one) for game in SEARCHED_GAMES]
-            for one in COEFFICIENTS
+            [setting(task, method, TRIAL, **changes, auxiliary_coefficient=one) for task in tasks]
+            for one in coefficients
         ]
-        return Search(trials, ((len(trials), 2),), then)
+        return Search(trials, ((len(trials), 2),), lambda found: then(method, found["auxiliary_coefficient"]))
 
     methods: tuple[OwnTaskMethod, ...] = ("discovered", "random", "reward-prediction")
     return [search(method) for method in methods]
+
+
+def _joint_choice(world: str) -> list[Search]:
+    def then(method: OwnTaskMethod, weight: float) -> list[Setting]:
+        longer = [setting(world, method, f"{method}, 6M", auxiliary_coefficient=weight, **LONG_RUN)]
+        usual = setting(world, method, method, auxiliary_coefficient=weight)
+        return [usual, *(longer if world == LONG_GAME else [])]
+
+    return _coefficient_choice(SEARCHED_GAMES, {"steps": 1_000_000}, COEFFICIENTS, then)
+
+
+_ON_PPO: Changes = {"algorithm": "ppo"}
+
+
+def _ppo_choice(world: str) -> list[Search]:
+    def then(method: OwnTaskMethod, weight: float) -> list[Setting]:
+        return [setting(world, method, method, **_ON_PPO, auxiliary_coefficient=weight)]
+
+    return _coefficient_choice(SEARCHED_TASKS, _ON_PPO, PPO_COEFFICIENTS, then)
 
 
 def _figure_5(world: str) -> list[Setting]:
@@ -331,15 +367,16 @@ _SETTINGS: dict[str, Callable[[str], Sequence[Setting]]] = {
     "rms-prop": _rms_props,
     "question-transfer": _question_transfer,
     "ppo": _ppo,
+    "ppo-tasks": lambda task: [setting(task, "none", "none", **_ON_PPO)],
     "atari": _atari,
 }
-_SEARCHES = {"figure-2": _paper_choice, "joint": _coefficient_choice}
+_SEARCHES = {"figure-2": _paper_choice, "joint": _joint_choice, "ppo-tasks": _ppo_choice}
 
 
 def _declared() -> dict[str, Experiment]:
     """The experiments of `experiments.csv`."""
     rows = pd.read_csv(Path(__file__).with_name("experiments.csv"), keep_default_na=False)
-    groups = {"minatar": tuple(MINATAR), "external": tuple(OWN_TASKS)}
+    groups = {"minatar": tuple(MINATAR), "external": tuple(OWN_TASKS), "ppo": tuple(PPO_TASKS)}
     return {
         row.name: Experiment(
             row.name,

@@ -121,9 +121,9 @@ class Setting:
         game = game_of_world(self.world)
         if game is not None:
             return atari_config(game, cast("AtariMethod", self.method))
-        if self.world in EXTERNAL:
-            return EXTERNAL[self.world].config(cast("OwnTaskMethod", self.method))
         algorithm = dict(self.changes).get("algorithm", "a2c")
+        if self.world in EXTERNAL:
+            return EXTERNAL[self.world].config(cast("OwnTaskMethod", self.method), algorithm)
         usual = preset(cast("World", self.world), cast("Method", self.method), algorithm)
         # Not "auto": records do not depend on the memory of a machine.
         storage: dict[str, Any] = {} if algorithm == "ppo" else {"storage": "graph"}

@@ -15,7 +15,7 @@ from typing import Any, Literal, final
 
 import pandas as pd
 
-from dgvf_agents.options import World
+from dgvf_agents.options import Algorithm, World
 from dgvf_agents.train.config import WORLDS, TrainConfig, own_config, preset
 from dgvf_agents.train.environments import REFERENCE_RETURNS
 from dgvf_envs.atari import GAMES
@@ -45,28 +45,27 @@ class OwnTask:
     """Module that must be installed, if there is one."""
     changes: dict[str, Any] = dataclasses.field(default_factory=dict)
     """Fields of `TrainConfig` that are not the defaults of `DGVFA2C`."""
+    ppo_changes: dict[str, Any] = dataclasses.field(default_factory=dict)
+    """Fields that are not the defaults of `DGVFPPO`; empty where it is not compared."""
 
     @property
     def is_installed(self) -> bool:
         """Whether the task's module is installed."""
         return not self.needs or importlib.util.find_spec(self.needs) is not None
 
-    def config(self, method: OwnTaskMethod) -> TrainConfig:
-        """The defaults of `DGVFA2C` with the task's changes.
+    def config(self, method: OwnTaskMethod, algorithm: Algorithm = "a2c") -> TrainConfig:
+        """The defaults of an agent with the task's changes.
 
         Args:
             method: the auxiliary task, or `"sb3-a2c"`: the fields about the agent do not apply, since
                 Stable-Baselines3's A2C has its own defaults.
+            algorithm: `"a2c"` or `"ppo"`.
         """
-        return dataclasses.replace(
-            own_config(self.env, method, steps=self.steps),
-            env_wrapper=self.wrapper or None,
-            checkpoint_every=self.steps,
-            checkpoints_kept=1,
-            evaluate_every=2 * self.steps,
-            evaluation_episodes=1,
-            **self.changes,
-        )
+        own = {"steps": self.steps, **self.changes} if algorithm == "a2c" else self.ppo_changes
+        usual = own_config(self.env, method, algorithm, own["steps"])
+        recording = {"checkpoint_every": usual.steps, "evaluate_every": 2 * usual.steps, "evaluation_episodes": 1}
+        changes = {**own, **recording, "checkpoints_kept": 1, "env_wrapper": self.wrapper or None}
+        return dataclasses.replace(usual, **changes)
 
 
 _JOINT: dict[str, Any] = {
@@ -84,9 +83,12 @@ _JOINT: dict[str, Any] = {
 
 
 def _external() -> dict[str, OwnTask]:
-    """The tasks of `tasks.csv`."""
-    table = pd.read_csv(Path(__file__).with_name("tasks.csv"), keep_default_na=False).set_index("name")
-    tasks = {str(name): OwnTask(**row) for name, row in table.to_dict("index").items()}
+    """The tasks of `tasks.csv`, and of `ppo_tasks.csv` with PPO."""
+    table, ppo = (
+        pd.read_csv(Path(__file__).with_name(f"{name}.csv"), keep_default_na=False).set_index("name").to_dict("index")
+        for name in ("tasks", "ppo_tasks")
+    )
+    tasks = {str(name): OwnTask(**row, ppo_changes=ppo.get(name, {})) for name, row in table.items()}
     joint = {name: dataclasses.replace(task, changes=_JOINT) for name, task in tasks.items() if task.needs == "minatar"}
     return tasks | joint
 
@@ -94,8 +96,16 @@ def _external() -> dict[str, OwnTask]:
 EXTERNAL = _external()
 """All worlds that other packages provide, by name, without the module."""
 
-OWN_TASKS = {name: task for name, task in EXTERNAL.items() if task.needs != "minatar"}
+SEARCHED_TASKS = ("MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0")
+"""On which `ppo-tasks` chooses its coefficients."""
+
+OWN_TASKS = {name: task for name, task in EXTERNAL.items() if task.needs != "minatar" and name not in SEARCHED_TASKS}
 """Of the defaults, only `auxiliary_coefficient` was chosen on one of them, CartPole-v1."""
+
+PPO_TASKS = {name: task for name, task in EXTERNAL.items() if task.ppo_changes and name not in SEARCHED_TASKS}
+"""Those of `OWN_TASKS` and two games, with the settings of RL Zoo for PPO: the task's own, on MiniGrid its defaults,
+on MinAtar Atari's. Rollouts are shorter or runs longer where there would be fewer than 500 meta-updates, and nothing is
+normalized."""
 
 MINATAR = {name: task for name, task in EXTERNAL.items() if task.needs == "minatar"}
 """Games with their minimal action sets and sticky actions. Random: over 1,000 episodes, 100 of Freeway. Published: the

@@ -28,6 +28,10 @@ def test_a_setting_is_a_preset_with_changes() -> None:
     assert study.config(FULL, seed=3) == expected
 
 
+OUTSIDE = ("own-tasks", "joint", "ppo-tasks")
+"""Experiments on tasks of other packages."""
+
+
 def test_equal_settings_share_their_folder() -> None:
     changed = setting("puddle-world", "discovered", unroll_length=25, questions=2)
     assert changed.folder_name == "puddle-world/discovered,questions=2,unroll_length=25"
@@ -37,10 +41,8 @@ def test_equal_settings_share_their_folder() -> None:
     for world in (*WORLDS, "atari/Breakout", "CartPole-v1", "minatar/asterix"):
         folders: dict[str, TrainConfig] = {}
         for experiment in EXPERIMENTS.values():
-            own = {"atari": "atari/Breakout", "own-tasks": "CartPole-v1", "joint": "minatar/asterix"}.get(
-                experiment.name
-            )
-            if world not in (WORLDS if own is None else (own,)):
+            own = {"atari": ["atari/Breakout"], **{name: EXPERIMENTS[name].worlds for name in OUTSIDE}}
+            if world not in own.get(experiment.name, WORLDS):
                 continue
             settings = experiment.settings(world)
             assert len({one.label for one in settings}) == len(settings)

@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 from matplotlib.figure import Figure
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, cli
 from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli import PIPE_CLOSED, main
 from dgvf_agents.cli.train import INTERRUPTED
@@ -321,6 +322,19 @@ def test_divergence_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFi
     rate = ["--learning-rate", "1e30", "--final-learning-rate", "1e30"]
     error = refused(capsys, "train", "collect-objects-small", "a2c", *TINY, *rate, "--out", str(tmp_path / "run"))
     assert re.search(r"dgvf: \w+ must be finite, got", error)
+
+
+def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(given: list[str]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            monkeypatch.setattr(warnings, "showwarning", showwarning)  # as outside of pytest
+            warnings.warn("storage='recompute' is chosen", stacklevel=1)
+
+    showwarning: Any = lambda *given: sys.stderr.write(warnings.formatwarning(*given[:4]))  # noqa: E731
+    monkeypatch.setattr(cli, "_run", run)
+    main(["evaluate", "run"])
+    assert capsys.readouterr().err == "dgvf: storage='recompute' is chosen\n"
 
 
 # --- watching ---------------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
+from typing import Any
 
 from dgvf_agents.cli.words import COMMANDS, check_words, show_overview
 
@@ -19,10 +21,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Bad input or divergence ends the process with one line and status 2.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    usual = warnings.formatwarning
+
+    def in_one_line(message: Warning | str, category: type[Warning], *place: Any) -> str:
+        return f"dgvf: {message}\n" if issubclass(category, UserWarning) else usual(message, category, *place)
+
     try:
+        warnings.formatwarning = in_one_line  # type: ignore[assignment]
         try:
             _run(given)
         finally:
+            warnings.formatwarning = usual
             sys.stdout.flush()
     except BrokenPipeError:  # what read the output, as `head` does, has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for Python's own flush at exit

@@ -56,9 +56,10 @@ def cache_folder() -> Path:
         CacheError: it cannot be made, or other users of the machine can write it.
     """
     with usable():
-        if FOLDER in os.environ:
-            return _own_folder(Path(os.environ[FOLDER]))
-        return _own_folder(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dgvf" / "compiled")
+        if own := os.environ.get(FOLDER):
+            return _own_folder(Path(own))
+        usual = Path(os.environ.get("XDG_CACHE_HOME", ""))  # relative paths are to be ignored (XDG Base Directory)
+        return _own_folder((usual if usual.is_absolute() else Path.home() / ".cache") / "dgvf" / "compiled")
 
 
 def compiler_folder() -> Path:
@@ -91,7 +92,7 @@ def use_compiler_folder() -> None:
 def check_owner(folder: Path) -> None:
     """
     Raises:
-        CacheError: the folder belongs to another user than this one or root, or others can write it.
+        CacheError: the folder, or the file, belongs to another user than this one or root, or others can write it.
     """
     if os.name != "posix":
         return
@@ -191,8 +192,9 @@ def find(key: str) -> Path | None:
     """The folder of a compiled function; `None` if there is none, or a damaged one."""
     folder = cache_folder() / key
     try:
+        check_owner(folder)  # planted while others could write the folder that holds it
         whole = (folder / CHECKSUM).read_text() == _checksum(key, folder)
-    except (OSError, UnicodeDecodeError):
+    except (OSError, UnicodeDecodeError, CacheError):
         return None
     with suppress(OSError):  # a folder that others may only read
         os.utime(folder)
@@ -246,8 +248,9 @@ def graph_of(task: str) -> str | None:
     """
     path = cache_folder() / f"{task}.graph"
     try:
+        check_owner(path)
         graph, check = path.read_text().split()
-    except (OSError, ValueError):
+    except (OSError, ValueError, CacheError):
         return None
     with suppress(OSError):  # a folder that others may only read
         os.utime(path)

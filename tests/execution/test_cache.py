@@ -133,6 +133,27 @@ def test_a_folder_that_others_can_write_is_refused(
             find(OLD)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+def test_what_others_can_write_in_a_safe_folder_is_not_found(folder: Path) -> None:
+    store(OLD, fill)
+    remember_graph(NEWER, OLD)
+    assert (find(OLD), graph_of(NEWER)) == (folder / OLD, OLD)
+    for path in (folder / OLD, folder / f"{NEWER}.graph"):
+        path.chmod(0o777)
+    assert (find(OLD), graph_of(NEWER)) == (None, None)
+
+
+@pytest.mark.parametrize("folders", [{FOLDER: ""}, {"XDG_CACHE_HOME": ""}, {"XDG_CACHE_HOME": "relative"}])
+def test_the_folder_is_never_the_current_one(
+    folders: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (FOLDER, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {"HOME": str(tmp_path / "home"), **folders}.items():
+        monkeypatch.setenv(name, value)
+    assert cache_folder() == tmp_path / "home" / ".cache" / "dgvf" / "compiled"
+
+
 @pytest.mark.parametrize("hindrance", ["no home", "no folder", "open to all"])
 def test_without_a_folder_updates_run_eagerly_after_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hindrance: str

@@ -11,20 +11,19 @@ import pandas as pd
 from matplotlib import figure as figures
 from matplotlib import rc_context
 from matplotlib.axes import Axes
-from matplotlib.ticker import EngFormatter, FuncFormatter
+from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.catalog import Figure
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate, estimate, mean_of_worlds
 from dgvf_agents.experiments.worlds import game_of_world, reference_of
 from dgvf_agents.storage.files import replacing
+from dgvf_agents.train.recorder import GRAY, LINEAR_BELOW, dress
 
 _STYLES = pd.read_csv(Path(__file__).with_name("styles.csv"), index_col="setting")
 NAMES, COLORS = (_STYLES[column].dropna().to_dict() for column in ("name", "color"))
 """Names of settings in pictures, and the paper's colors of its methods, the same in every picture."""
-_RED, _GRAY = "#c0392b", "#5c6270"
+_RED = "#c0392b"
 _OTHER_COLORS = ("#e08a1e", "#16a2b8", "#d6619e", "#8a9a2b", "#8c5a3c", "#5d6d7e")
-_LINEAR_BELOW = 10.0
-"""Magnitude of returns below which a symmetric logarithmic scale is linear."""
 
 
 def draw_runs(table: pd.DataFrame, path: Path, figure: Figure = "curves", title: str | None = None) -> None:
@@ -114,18 +113,15 @@ def _middle(world: str, seeds: np.ndarray) -> Estimate:
 def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
     reference = reference_of(world)
     if reference.optimal is not None and game_of_world(world) is None:
-        axes.axhline(reference.optimal, color=_GRAY, linewidth=1.0, linestyle=":", label="optimal")
+        axes.axhline(reference.optimal, color=GRAY, linewidth=1.0, linestyle=":", label="optimal")
+    dress(axes, reference.logarithmic)
     if reference.logarithmic:
-        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-        axes.set_ylim(top=-_LINEAR_BELOW)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+        axes.set_ylim(top=-LINEAR_BELOW)
     counts = rows.groupby("label").size()
     seeds = str(counts.min()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
     title = f"{reference.env}, {seeds} seed{'' if seeds == '1' else 's'}"
     axes.set_title(f"{title}, {part}" if part else title, fontsize=10)
     axes.set_ylabel("median return" if reference.logarithmic else "mean return")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
     axes.legend(frameon=False, fontsize=8)
 
 

@@ -179,17 +179,6 @@ def _document(name: str, text: bytes) -> dict[str, Any]:
     return document
 
 
-def damage_of(path: Path) -> str | None:
-    """What is wrong with a model's file; `None` if it is whole. Stable-Baselines3's have no checksum to tell by."""
-    try:
-        contents = read_regular(path)
-        if not _is_stable_baselines3(contents):
-            ModelFile.from_bytes(contents)
-    except DamagedFileError as error:
-        return str(error)
-    return None
-
-
 def read_model_file(path: Path) -> ModelFile:
     """
     Raises:

@@ -5,7 +5,6 @@ Checkpoints are written atomically, the last few complete; damaged ones are skip
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +26,8 @@ from dgvf_agents.core.tasks import GVFTask, RandomGVFs
 from dgvf_agents.core.types import Params
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.options import Algorithm
-from dgvf_agents.storage.files import DamagedFileError, write_bytes
-from dgvf_agents.storage.model_file import ModelFile, networks_only, read_model_file
+from dgvf_agents.storage.files import write_bytes
+from dgvf_agents.storage.model_file import networks_only
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.folder import RunFolder, located
@@ -110,13 +109,12 @@ def reduce_older(folder: RunFolder, kept: int, written: Path | None = None) -> N
     Files are read from the latest back to the first one that is reduced already, so that a write does not read all.
     """
     complete = 0
-    for path in reversed(folder.checkpoints()):
-        file = _undamaged(path)
-        if file is not None and file.is_complete:
+    for path, file in folder.undamaged(tell=False):
+        if file.is_complete:
             complete += 1
             if complete > kept and path != written:  # stale files of more steps may exist
                 write_bytes(path, networks_only(file).to_bytes())
-        elif file is not None and (written is None or path < written):
+        elif written is None or path < written:
             return
 
 
@@ -140,23 +138,18 @@ def load_checkpoint(
         NothingToResumeError: the run has checkpoints, but none that training can continue from; the message names the
             damaged ones.
     """
-    damaged = []
-    for path in reversed(folder.checkpoints()):
-        try:
-            file = read_model_file(path)
-        except DamagedFileError as error:
-            warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=2)
-            damaged.append(path.name)
-            continue
+    left = {path.name for path in folder.checkpoints()}
+    if not left:
+        return None
+    for path, file in folder.undamaged():
         if file.is_complete:
             return load_model(folder.read_config(), path, make_env(), device, **changes)
-    if folder.checkpoints():
-        raise NothingToResumeError(
-            f"run must have a checkpoint that training can continue from, got {folder.path}, where "
-            f"{' and '.join(sorted(damaged)) or 'none'} are damaged and all others hold networks only: restart with "
-            "another --out, or delete the folder"
-        )
-    return None
+        left.remove(path.name)
+    raise NothingToResumeError(
+        f"run must have a checkpoint that training can continue from, got {folder.path}, where "
+        f"{' and '.join(sorted(left)) or 'none'} are damaged and all others hold networks only: restart with another "
+        "--out, or delete the folder"
+    )
 
 
 def complete_checkpoints(folder: RunFolder) -> list[Path]:
@@ -164,14 +157,7 @@ def complete_checkpoints(folder: RunFolder) -> list[Path]:
 
     Older checkpoints hold networks only. Damaged ones are not complete either, but are never deleted.
     """
-    return [path for path in folder.checkpoints() if (file := _undamaged(path)) and file.is_complete]
-
-
-def _undamaged(path: Path) -> ModelFile | None:
-    try:
-        return read_model_file(path)
-    except DamagedFileError:
-        return None
+    return sorted(path for path, file in folder.undamaged(tell=False) if file.is_complete)
 
 
 # --- questions of another run -----------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable
@@ -172,20 +173,30 @@ def _wrapper(config: TrainConfig) -> Callable[[gym.Env], gym.Wrapper] | None:
 @final
 @dataclass(frozen=True)
 class ReferenceReturns:
-    """Returns in an environment with its default arguments."""
+    """Undiscounted returns that others are compared with, in an environment with its default arguments."""
 
-    optimal: float
-    """Of an optimal policy; of a human player on Atari."""
-    random: float
-    """Of the uniformly random policy."""
+    optimal: float | None
+    """1 in normalized returns: an optimal policy, the level that counts as solved, a published score, or a human player
+    on Atari; `None` if unknown."""
+    random: float | None
+    """0 in normalized returns: the uniformly random policy; `None` if unknown."""
+    solved: float | None = None
+    """Final return from which on a seed counts as solved; `None`: no threshold."""
     logarithmic: bool = False
-    """Whether pictures have a logarithmic scale."""
+    """Whether pictures have a logarithmic scale. Such returns are not normalized: on PuddleWorld a policy that stands
+    still for 1,000 steps would be nearly optimal."""
+
+    def normalized(self, value: float) -> float:
+        """0 at the random policy's return, 1 at the optimal one; NaN if one is unknown or the scale is logarithmic."""
+        if self.logarithmic or self.optimal is None or self.random is None:
+            return math.nan
+        return (value - self.random) / (self.optimal - self.random)
 
 
 REFERENCE_RETURNS: dict[str, ReferenceReturns] = {
-    "CollectObjects-v0": ReferenceReturns(3.0, 0.156),
-    "CollectObjectsSmall-v0": ReferenceReturns(3.0, 0.331),
-    "PuddleWorld-v0": ReferenceReturns(-36.7, -12_888.0, logarithmic=True),
+    "CollectObjects-v0": ReferenceReturns(3.0, 0.156, 2.9),
+    "CollectObjectsSmall-v0": ReferenceReturns(3.0, 0.331, 2.9),
+    "PuddleWorld-v0": ReferenceReturns(-36.7, -12_888.0, -45.0, logarithmic=True),
 }
 """By environment id. From the pages of the environments, which say how they were computed."""
 

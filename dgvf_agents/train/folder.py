@@ -21,6 +21,7 @@ import json
 import os
 import subprocess
 import warnings
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
@@ -33,8 +34,8 @@ import pandas as pd
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
 from dgvf_agents.execution.devices import device_named, hardware, versions
-from dgvf_agents.storage.files import contents_of, damage_in, write_whole
-from dgvf_agents.storage.model_file import damage_of
+from dgvf_agents.storage.files import DamagedFileError, contents_of, damage_in, write_whole
+from dgvf_agents.storage.model_file import ModelFile, read_model_file
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import check_names
 
@@ -138,24 +139,35 @@ class RunFolder:
         """The checkpoints, by number of environment steps."""
         return sorted(file for file in (self.path / "checkpoints").glob("*.zip") if file.stem.isdecimal())
 
+    def undamaged(self, tell: bool = True) -> Iterator[tuple[Path, ModelFile]]:
+        """The checkpoints that can be read, the latest first.
+
+        Args:
+            tell: whether to warn of each other one on the way.
+        """
+        for path in reversed(self.checkpoints()):
+            try:
+                yield path, read_model_file(path)
+            except DamagedFileError as error:
+                if tell:
+                    warnings.warn(f"checkpoint {path} is skipped: {error}", stacklevel=3)
+
     def latest_checkpoint(self) -> Path:
         """The checkpoint with the most steps; damaged ones are skipped with a warning.
 
         Raises:
             FileNotFoundError: there is no undamaged checkpoint.
         """
-        for path in reversed(self.checkpoints()):
-            if (damage := damage_of(path)) is None:
-                return path
-            warnings.warn(f"checkpoint {path} is skipped: {damage}", stacklevel=2)
+        for path, _ in self.undamaged():
+            return path
         raise FileNotFoundError(
             f"run must have a checkpoint, got {self.path} without one: dgvf train --resume starts it again"
         )
 
     def is_finished(self) -> bool:
         """Whether the run has reached its steps: the checkpoint of the last step exists and is not damaged."""
-        done = self.checkpoints()
-        return bool(done) and int(done[-1].stem) >= self._stored_config().steps and damage_of(done[-1]) is None
+        steps = self._stored_config().steps if self.checkpoints() else 0
+        return any(int(path.stem) >= steps for path, _ in self.undamaged(tell=False))
 
     def remove_unfinished(self) -> None:
         """Remove the temporary files of a killed process."""
@@ -253,35 +265,19 @@ class ProgressLog(KVWriter):
 _COLUMNS = {"steps": int, "episode": int, "return": float, "length": int}
 
 
-@final
-class EvaluationLog:
-    """Evaluation episodes as compressed CSV with the columns steps, episode, return and length."""
+def add_evaluation(path: Path, steps: int, returns: np.ndarray, lengths: np.ndarray) -> None:
+    """Add an evaluation to a file of compressed CSV, in place of all from `steps` on, which a resumed run repeats.
 
-    def __init__(self, path: Path, steps: int = 0) -> None:
-        """
-        Args:
-            path: the file. Evaluations after `steps` are removed.
-            steps: environment steps that the run continues from.
-        """
-        self._path, found = path, read_evaluations(path)
-        self._table = found[found["steps"] <= steps]
-        self._replace()
-
-    def append(self, steps: int, returns: np.ndarray, lengths: np.ndarray) -> None:
-        """Write an evaluation; it has reached the disk when this returns.
-
-        Args:
-            steps: environment steps of training.
-            returns: `[N]`: undiscounted returns of its episodes; scores on Atari.
-            lengths: `[N]` integer: their steps.
-        """
-        columns = dict(zip(_COLUMNS, (steps, np.arange(len(returns)), returns, lengths), strict=True))
-        self._table = pd.concat([self._table, pd.DataFrame(columns)])
-        self._replace()
-
-    def _replace(self) -> None:
-        text = self._table.to_csv(index=False, lineterminator="\n")
-        write_whole(self._path, gzip.compress(text.encode(), mtime=0))
+    Args:
+        path: the file.
+        steps: environment steps of training.
+        returns: `[N]`: undiscounted returns of its episodes; scores on Atari.
+        lengths: `[N]` integer: their steps.
+    """
+    found = read_evaluations(path)
+    columns = dict(zip(_COLUMNS, (steps, np.arange(len(returns)), returns, lengths), strict=True))
+    table = pd.concat([found[found["steps"] < steps], pd.DataFrame(columns)])
+    write_whole(path, gzip.compress(table.to_csv(index=False, lineterminator="\n").encode(), mtime=0))
 
 
 def read_evaluations(path: Path) -> pd.DataFrame:

@@ -30,9 +30,9 @@ from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.checkpoint import write_checkpoint
 from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.environments import ReferenceReturns, evaluation_environments, reference_returns
+from dgvf_agents.train.environments import evaluation_environments, reference_returns
 from dgvf_agents.train.evaluate import Evaluator
-from dgvf_agents.train.folder import EvaluationLog, RunFolder
+from dgvf_agents.train.folder import RunFolder, add_evaluation
 
 
 @final
@@ -133,7 +133,6 @@ class RunRecorder(RolloutCallback):
 
     def _on_training_start(self) -> None:
         config, done = self._config, self.num_timesteps
-        self._evaluations = EvaluationLog(self._folder.evaluations_file, done)
         self.model.compilation.tell = self._bar.console.print
         self._next_checkpoint = _next(done, config.checkpoint_every)
         self._next_evaluation = _next(done, config.evaluate_every)
@@ -177,7 +176,7 @@ class RunRecorder(RolloutCallback):
         All evaluations use the same seed, for comparison.
         """
         returns, lengths = self._evaluator.episodes_of(self.model)
-        self._evaluations.append(self.num_timesteps, returns, lengths)
+        add_evaluation(self._folder.evaluations_file, self.num_timesteps, returns, lengths)
         self.logger.record("eval/mean_reward", float(returns.mean()))
         self.logger.record("eval/mean_ep_length", float(lengths.mean()))
         if not (self._bar.disable or self._bar.console.is_terminal):  # a file shows nothing of a bar until it ends
@@ -201,9 +200,18 @@ def _next(steps: int, every: int) -> int:
 
 # --- learning curve ---------------------------------------------------------------------------------------------------
 
-_GRAY = "#5c6270"
-_LINEAR_BELOW = 10.0
+GRAY = "#5c6270"
+LINEAR_BELOW = 10.0
 """Magnitude of returns below which a symmetric logarithmic scale is linear."""
+
+
+def dress(axes: Axes, logarithmic: bool) -> None:
+    """Give a picture of returns its frame, its grid and its scale."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25)
+    if logarithmic:
+        axes.set_yscale("symlog", linthresh=LINEAR_BELOW)
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
 
 
 def plot_learning_curve(folder: RunFolder, config: TrainConfig, path: Path) -> None:
@@ -222,31 +230,24 @@ def plot_learning_curve(folder: RunFolder, config: TrainConfig, path: Path) -> N
     axes = figure.add_subplot()
     axes.plot(steps, returns, color="#2c69b0", linewidth=1.8)
     reference = reference_returns(config) if comparable or evaluated else None
-    if reference is not None:
-        _draw_reference(axes, reference, "human" if frames is not None else "optimal")
+    dress(axes, reference is not None and reference.logarithmic)
+    if reference is not None and reference.optimal is not None and reference.random is not None:
+        if reference.logarithmic:
+            lowest = min(axes.dataLim.y0, reference.random)
+            axes.set_ylim(1.5 * lowest, max(reference.optimal, -LINEAR_BELOW))
+        best = "optimal" if frames is None else "human"
+        for value, words in ((reference.optimal, best), (reference.random, "random")):
+            axes.axhline(value, color=GRAY, linewidth=1.0, linestyle="--")
+            place = (axes.get_xlim()[1], value)
+            axes.annotate(words, place, (-4, 3), textcoords="offset points", ha="right", color=GRAY, fontsize=9)
     measure = "return of the last 100 episodes" if frames is None else "score of the last 100 whole games"
     axes.set(
         title=f"{config.env}, {config.task}, seed {config.seed}",
         ylabel="mean return in evaluation" if evaluated else f"mean {measure}",
     )
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(alpha=0.25)
     _label_steps(axes, frames)
     with replacing(path) as unfinished:
         figure.savefig(unfinished, dpi=150)
-
-
-def _draw_reference(axes: Axes, reference: ReferenceReturns, best: str) -> None:
-    """Lines at the best return and at the random policy's."""
-    if reference.logarithmic:
-        axes.set_yscale("symlog", linthresh=_LINEAR_BELOW)
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
-        lowest = min(axes.dataLim.y0, reference.random)
-        axes.set_ylim(1.5 * lowest, max(reference.optimal, -_LINEAR_BELOW))
-    for value, words in ((reference.optimal, best), (reference.random, "random")):
-        axes.axhline(value, color=_GRAY, linewidth=1.0, linestyle="--")
-        place = (axes.get_xlim()[1], value)
-        axes.annotate(words, place, (-4, 3), textcoords="offset points", ha="right", color=_GRAY, fontsize=9)
 
 
 def _label_steps(axes: Axes, frames_per_step: int | None) -> None:

@@ -23,19 +23,26 @@ from stable_baselines3.common.vec_env import (
     VecTransposeImage,
 )
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
+from stable_baselines3.common.vec_env.stacked_observations import StackedObservations
 
 _ATTRIBUTES: dict[type, tuple[str, ...]] = {
     VecMonitor: ("episode_count", "episode_returns", "episode_lengths"),
-    VecFrameStack: (),
-    VecNormalize: ("returns", "old_obs", "old_reward"),
+    VecFrameStack: ("stacked_obs",),
+    VecNormalize: ("returns", "old_obs", "old_reward", "obs_rms", "ret_rms"),
     VecTransposeImage: (),
     VecCheckNan: (),
     Monitor: ("rewards", "needs_reset", "total_steps", "current_reset_info"),
     TimeLimit: ("_elapsed_steps",),
     OrderEnforcing: ("_has_reset",),
-    PassiveEnvChecker: (),
+    PassiveEnvChecker: ("checked_reset", "checked_step", "checked_data_reuse"),
 }
 """The state of the supported wrappers. Settings, such as `VecNormalize.training`, are not part of it."""
+
+_PARTS: dict[type, tuple[str, ...]] = {
+    StackedObservations: ("stacked_obs", "sub_stacked_observations"),  # the latter of Dict observations only
+    RunningMeanStd: ("mean", "var", "count"),
+}
+"""The state of the objects, alone or by key, that wrappers keep."""
 
 
 def get_env_state(env: Any) -> dict[str, Any]:
@@ -53,8 +60,8 @@ def get_env_state(env: Any) -> dict[str, Any]:
             "options": list(env._options),
         }
     if type(env) in _ATTRIBUTES:
-        own = {attribute: _copied(getattr(env, attribute, None)) for attribute in _ATTRIBUTES[type(env)]}
-        return {"kind": name, **own, **_nested(env), "inner": get_env_state(_inner(env))}
+        own = {attribute: _state_of(getattr(env, attribute, None)) for attribute in _ATTRIBUTES[type(env)]}
+        return {"kind": name, **own, "inner": get_env_state(_inner(env))}
     if isinstance(env, VecEnvWrapper | gym.Wrapper) or not (hasattr(env, "get_state") and hasattr(env, "set_state")):
         raise NotImplementedError(f"{name} cannot be saved: it has no get_state() and set_state(state)")
     return {"kind": name, "own": env.get_state()}
@@ -79,11 +86,10 @@ def set_env_state(env: Any, state: dict[str, Any]) -> None:
     elif type(env) in _ATTRIBUTES:
         set_env_state(_inner(env), state["inner"])
         for attribute in _ATTRIBUTES[type(env)]:
-            given = state[attribute]
-            if not _fits(env, getattr(env, attribute, None), given):
+            own, given = getattr(env, attribute, None), state[attribute]
+            if not (_has_parts(own) or _fits(env, own, given)):
                 raise TypeError(f"{attribute} of a {name} must be of its environments, got {given!r:.80}")
-            setattr(env, attribute, _copied(given))
-        _set_nested(env, state)
+            setattr(env, attribute, _restored(own, given))
     else:
         env.set_state(state["own"])
 
@@ -101,58 +107,27 @@ def _inner(wrapper: Any) -> Any:
     return wrapper.venv if isinstance(wrapper, VecEnvWrapper) else wrapper.env
 
 
-def _copied(value: Any) -> Any:
-    """A copy that later steps do not modify."""
+def _has_parts(value: Any) -> bool:
+    return type(value) in _PARTS or (isinstance(value, dict) and any(map(_has_parts, value.values())))
+
+
+def _state_of(value: Any) -> Any:
+    """The state of a value, which later steps do not modify."""
     if isinstance(value, dict):
-        return {key: _copied(part) for key, part in value.items()}
+        return {key: _state_of(part) for key, part in value.items()}
+    if type(value) in _PARTS:
+        return {name: _state_of(getattr(value, name, None)) for name in _PARTS[type(value)]}
+    if isinstance(value, np.generic):
+        return np.array(value)
     return value.copy() if isinstance(value, np.ndarray | list) else value
 
 
-def _nested(env: Any) -> dict[str, Any]:
-    """The state that these wrappers keep in nested objects."""
-    if type(env) is VecFrameStack:
-        return {"stacked": _stack_state(env.stacked_obs)}
-    if type(env) is VecNormalize:
-        return {name: _statistics_state(getattr(env, name, None)) for name in ("obs_rms", "ret_rms")}
-    return {}
-
-
-def _set_nested(env: Any, state: dict[str, Any]) -> None:
-    if type(env) is PassiveEnvChecker:  # it would insist on a reset first
-        env.checked_reset = env.checked_step = env.checked_data_reuse = True
-    if type(env) is VecFrameStack:
-        for stack, stacked in _pairs(env.stacked_obs, state["stacked"]):
-            stack.stacked_obs = _copied(stacked)
-    if type(env) is VecNormalize:
-        for name in ("obs_rms", "ret_rms"):
-            _set_statistics(getattr(env, name, None), state[name])
-
-
-def _stack_state(stack: Any) -> Any:
-    parts = getattr(stack, "sub_stacked_observations", None)  # of Dict observations only
-    if parts is not None:
-        return {key: _stack_state(part) for key, part in parts.items()}
-    return _copied(getattr(stack, "stacked_obs", None))  # set by the first reset
-
-
-def _pairs(stack: Any, stacked: Any) -> list[tuple[Any, Any]]:
-    """The frame stacks, one per part of the observation, each with its state."""
-    parts = getattr(stack, "sub_stacked_observations", None)
-    return [(stack, stacked)] if parts is None else [(part, stacked[key]) for key, part in parts.items()]
-
-
-def _statistics_state(statistics: Any) -> Any:
-    if isinstance(statistics, dict):
-        return {key: _statistics_state(part) for key, part in statistics.items()}
-    if not isinstance(statistics, RunningMeanStd):
-        return None
-    return {"mean": np.array(statistics.mean), "var": np.array(statistics.var), "count": float(statistics.count)}
-
-
-def _set_statistics(statistics: Any, state: Any) -> None:
-    if isinstance(statistics, dict):
-        for key, part in statistics.items():
-            _set_statistics(part, state[key])
-    elif statistics is not None:
-        statistics.mean, statistics.var = np.array(state["mean"]), np.array(state["var"])
-        statistics.count = state["count"]
+def _restored(own: Any, given: Any) -> Any:
+    """What stands for a value after its state is restored: itself if it is one of `_PARTS`, otherwise a copy."""
+    if type(own) in _PARTS:
+        for name in _PARTS[type(own)]:
+            setattr(own, name, _restored(getattr(own, name, None), given[name]))
+        return own
+    if _has_parts(own):
+        return {key: _restored(part, given[key]) for key, part in own.items()}
+    return _state_of(given)

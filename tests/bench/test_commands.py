@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from dgvf_agents.options import AtariMethod
 from dgvf_agents.train.config import TrainConfig, atari_config
 from dgvf_envs.atari import PAPER
 
+slow = partial(pytest.param, marks=pytest.mark.slow)
 Bench = Callable[..., tuple[dict[str, Any], str]]
 
 
@@ -41,75 +43,50 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     return run
 
 
-def test_envs(bench: Bench) -> None:
-    ids = ["PuddleWorld-v0", "CollectObjectsSmall-v0"]
-    sizes = ["--copies", "1", "3", "--games", "pong", "--game-copies", "2"]
-    report, shown = bench("envs", "--ids", *ids, *sizes, "--seconds", "0.01", "--repetitions", "1")
-    assert report["settings"]["ids"] == ids
-    assert report["versions"]["numpy"] == np.__version__
-    assert report["hardware"]["cores"] >= 1
-    *worlds, game = report["rows"]
-    assert [(row["environment"], row["copies"]) for row in worlds] == [(env_id, n) for env_id in ids for n in (1, 3)]
-    for row in report["rows"]:
-        assert f"{row['vector env']:,.0f}" in shown
-        assert row["to SyncVectorEnv"] == pytest.approx(row["vector env"] / row["SyncVectorEnv"])
-    assert (game["environment"], game["copies"]) == ("Pong", 2)
-    assert game["to make_atari_env"] == pytest.approx(game["vector env"] / game["make_atari_env"])
+TINY: dict[str, tuple[str, int, str]] = {
+    "envs": ("--ids PuddleWorld-v0 --copies 1 3 --games pong --game-copies 2", 3, "vector env"),
+    "agents": ("--worlds PuddleWorld-v0 --threads 1 --unroll-lengths 2 --questions 8", 5, "discovered GVFs"),
+    "atari": (
+        "--game Pong --n-envs 2 --n-steps 4 --unroll-lengths 1 --no-compile --device cpu",
+        5,
+        "SB3 A2C, our envs",
+    ),
+    "population": ("--members 2 3 --worlds PuddleWorld-v0", 2, "population"),
+    "impala": ("--worlds PuddleWorld-v0 --no-compile --n-envs 4 --n-steps 5 --unroll-length 2", 3, "time, to IMPALA"),
+    "ppo": ("", 1, "SB3 PPO"),
+}
+"""Options of each benchmark, the number of its rows, and a column."""
+RATIOS = {
+    "to SyncVectorEnv": ("vector env", "SyncVectorEnv"),
+    "to make_atari_env": ("vector env", "make_atari_env"),
+    "time, discovered / our A2C": ("our A2C", "discovered GVFs"),
+    "discovered / SB3": ("discovered GVFs", "SB3 A2C"),
+    "time, discovered / random": ("random", "discovered"),
+    "ratio": ("population", "alone"),
+}
 
 
-@pytest.mark.slow
-def test_agents(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = training.grid_agent
-    monkeypatch.setattr(
-        training, "grid_agent", lambda task, world, **sizes: made(task, world, **{"unroll_length": 2, **sizes})
-    )
-    sizes = ["--threads", "1", "--unroll-lengths", "2", "--questions", "8"]
-    report, shown = bench("agents", "--worlds", "PuddleWorld-v0", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    speed, parts, *growth = report["rows"]
-    agents = ["SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs"]
-    assert min(speed[agent] for agent in agents) > 0
-    assert speed["time, discovered / our A2C"] == pytest.approx(speed["our A2C"] / speed["discovered GVFs"])
-    assert parts["discovered GVFs, learning"] > parts["our A2C, learning"] > 0 < parts["our A2C, collecting"]
-    sizes_of = [(row["L"], row["D"], row["storage"]) for row in growth]
-    assert sizes_of == [(2, 128, "graph"), (2, 128, "recompute"), (10, 8, "graph")]
-    assert min(row["ms per update"] for row in growth) > 0
-    assert "discovered GVFs, learning" in shown
-    assert "JAX" not in shown  # which was not measured
-
-
-@pytest.mark.slow
-def test_atari(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", [*("envs", "population", "impala"), *map(slow, ("agents", "atari", "ppo"))])
+def test_every_benchmark_measures_and_compares(name: str, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     def small(game: str, method: AtariMethod) -> TrainConfig:
         return dataclasses.replace(atari_config(game, method), atari=dataclasses.replace(PAPER, frame_size=36))
 
+    made = training.grid_agent
+    monkeypatch.setattr(training, "grid_agent", lambda *given, **sizes: made(*given, **{"unroll_length": 2, **sizes}))
     monkeypatch.setattr(training, "atari_config", small)
-    sizes = ["--game", "Pong", "--n-envs", "2", "--n-steps", "4", "--questions", "3", "--unroll-lengths", "1"]
-    report, shown = bench("atari", *sizes, "--device", "cpu", "--no-compile", "--seconds", "0.01", "--repetitions", "1")
-    assert report["command"].startswith("dgvf bench atari --game Pong --n-envs 2")
-    environments, speed, _, graph, recompute = report["rows"]
-    assert environments["vector env"] > 0
-    assert speed["discovered / SB3"] == pytest.approx(speed["discovered GVFs"] / speed["SB3 A2C"])
-    assert [(row["L"], row["storage"]) for row in (graph, recompute)] == [(1, "graph"), (1, "recompute")]
-    assert "our A2C, bfloat16 encoder" in shown
-
-
-def test_population(bench: Bench) -> None:
-    sizes = ["--members", "2", "3", "--worlds", "PuddleWorld-v0"]
-    report, shown = bench("population", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    assert [row["members"] for row in report["rows"]] == [2, 3]
+    monkeypatch.setattr(training, "_PPO_SETTINGS", {"CartPole-v1": {"n_steps": 64}})
+    options, number, column = TINY[name]
+    report, shown = bench(name, *options.split(), "--seconds", "0.05", "--repetitions", "1")
+    assert report["command"].startswith(f"dgvf bench {name} {options}")
+    assert report["versions"]["numpy"] == np.__version__
+    assert report["hardware"]["cores"] >= 1
+    assert len(report["rows"]) == number
+    assert column in shown
+    assert "JAX" not in shown  # which was not measured
     for row in report["rows"]:
-        assert row["ratio"] == pytest.approx(row["population"] / row["alone"])
-        assert f"{row['population']:,.0f}" in shown
-
-
-def test_impala(bench: Bench) -> None:
-    sizes = ["--worlds", "PuddleWorld-v0", "--no-compile", "--n-envs", "4", "--n-steps", "5", "--unroll-length", "2"]
-    report, shown = bench("impala", *sizes, "--seconds", "0.05", "--repetitions", "1")
-    impala, discovered, updates = report["rows"]
-    assert (impala["agent"], discovered["agent"], discovered["actors"]) == ("IMPALA", "discovered GVFs", 0)
-    assert discovered["time, to IMPALA"] == pytest.approx(impala["steps/s"] / discovered["steps/s"])
-    assert "time, to IMPALA" in shown
-    assert updates["update, discovered GVFs"] > updates["update, IMPALA"] > 0
+        assert all(value > 0 for value in row.values() if isinstance(value, float))
+        for ratio, (one, other) in RATIOS.items():
+            assert ratio not in row or row[ratio] == pytest.approx(row[one] / row[other])
 
 
 def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,15 +109,6 @@ def test_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(
         row["end"] > (row["first update"] or 0.0) and row["first compiled update"] is None for row in report["rows"]
     )
-
-
-@pytest.mark.slow
-def test_ppo(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "_PPO_SETTINGS", {"CartPole-v1": {"n_steps": 64}})
-    report, _ = bench("ppo", "--seconds", "0.05", "--repetitions", "1")
-    (row,) = report["rows"]
-    assert row["time, discovered / random"] == pytest.approx(row["random"] / row["discovered"])
-    assert float(row["difference from SB3"]) < 1e-4 > float(row["SB3 from SB3 + 1e-7"]) > 0.0
 
 
 def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> None:

@@ -35,7 +35,6 @@ from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from dgvf_agents.train.stability import probe
 from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
 from tests.devices import needs_cuda
@@ -178,14 +177,6 @@ def test_a_run_continues_on_another_device_with_a_warning(
     assert torch.equal(
         *(model.learner.packed_state.theta["packed"] for model in models)
     )  # both were computed on the CPU
-
-
-def test_evaluation_and_probe_take_a_device(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert evaluate(finished, 2, device="cpu") == evaluate(finished, 2)
-    for look in (evaluate, probe):
-        with pytest.raises(ValueError, match="device must be available, got 'cuda'"):
-            look(finished, device="cuda")
 
 
 # --- updates wait for no number and stay on their device --------------------------------------------------------------

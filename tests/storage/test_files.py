@@ -12,7 +12,7 @@ import safetensors.torch
 import torch
 
 from dgvf_agents.storage.files import read_bytes, replacing, with_ending, write_bytes
-from dgvf_agents.storage.model_file import ModelFile, damage_of
+from dgvf_agents.storage.model_file import ModelFile
 
 FILE = ModelFile({"a": [1, {"b": None}]}, {"w": torch.arange(5.0), "é": torch.zeros(0)}, {"f": b"pickle"})
 CONTENTS = FILE.to_bytes()
@@ -66,14 +66,3 @@ def test_a_model_file_comes_back_and_other_programs_can_read_it() -> None:
         assert archive.testzip() is None
         assert json.loads(archive.read("model.json"))["format"] == 5
         assert torch.equal(safetensors.torch.load(archive.read("tensors.safetensors"))["w"], torch.arange(5.0))
-
-
-def test_damage_is_told_from_other_formats(tmp_path: Path) -> None:
-    path = tmp_path / "model.zip"
-    path.write_bytes(CONTENTS)
-    assert damage_of(path) is None
-    path.write_bytes(CONTENTS[:-1])
-    assert "checksum" in (damage_of(path) or "")
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("data", "{}")
-    assert damage_of(path) is None

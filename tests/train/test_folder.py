@@ -21,10 +21,10 @@ from stable_baselines3.common.logger import Logger
 from dgvf_agents.train import folder as folder_module
 from dgvf_agents.train.folder import (
     STEPS,
-    EvaluationLog,
     Origin,
     ProgressLog,
     RunFolder,
+    add_evaluation,
     code_version,
     read_evaluations,
     read_origins,
@@ -53,10 +53,9 @@ def log_rows(path: Path, rows: list[dict[str, Any]], after: int = 0) -> None:
     logger.close()
 
 
-def log_evaluations(path: Path, evaluations: list[tuple[int, np.ndarray, np.ndarray]], after: int = 0) -> None:
-    log = EvaluationLog(path, after)
+def log_evaluations(path: Path, evaluations: list[tuple[int, np.ndarray, np.ndarray]]) -> None:
     for evaluation in evaluations:
-        log.append(*evaluation)
+        add_evaluation(path, *evaluation)
 
 
 def test_columns_are_in_the_order_of_first_appearance(tmp_path: Path) -> None:
@@ -91,15 +90,8 @@ def test_resumed_runs_leave_the_same_files(done: int, tmp_path: Path) -> None:
     assert resumed.read_bytes() == whole.read_bytes()
     log_evaluations(tmp_path / "a.csv.gz", EVALUATIONS)
     log_evaluations(tmp_path / "b.csv.gz", EVALUATIONS)
-    log_evaluations(tmp_path / "b.csv.gz", [found for found in EVALUATIONS if found[0] > 6 * done], after=6 * done)
+    log_evaluations(tmp_path / "b.csv.gz", [found for found in EVALUATIONS if found[0] > 6 * done])
     assert (tmp_path / "a.csv.gz").read_bytes() == (tmp_path / "b.csv.gz").read_bytes()
-
-
-def test_a_run_that_restarts_forgets_its_evaluations(tmp_path: Path) -> None:
-    path = tmp_path / "evaluations.csv.gz"
-    log_evaluations(path, EVALUATIONS)
-    EvaluationLog(path)
-    assert read_evaluations(path).empty
 
 
 # --- origin -----------------------------------------------------------------------------------------------------------

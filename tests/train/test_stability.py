@@ -116,6 +116,7 @@ def test_a_run_is_probed_at_its_complete_checkpoints(tmp_path: Path, capsys: pyt
 def test_a_run_with_actors_is_probed_without_them(tmp_path: Path, in_process: None) -> None:
     config = TrainConfig(
         algorithm="impala",
+        policy="MlpPolicy",
         actors=2,
         questions=2,
         unroll_length=2,

@@ -224,7 +224,9 @@ def draw(name: str, store: Path, worlds: Sequence[str] = ()) -> Path:
     """
     experiment, records, picture = EXPERIMENTS[name], read_records(store), store / f"{name}.png"
     usual = experiment.worlds or [world for world in records["world"].unique() if world.startswith("atari/")]
-    table = tables_of([one for world in worlds or usual for one in experiment.compared(world, records)], records)
+    compared = [one for world in worlds or usual for one in experiment.compared(world, records)]
+    settings = {one.folder_name: one for one in reversed(compared)}  # a search may choose what is compared anyway
+    table = tables_of([*settings.values()][::-1], records)
     if table.empty:
         raise ValueError(f"results must be a folder with records of {name}, got {store}")
     draw_runs(table, picture, experiment.figure)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, final
 
 import numpy as np
-from scipy import integrate, stats
+import scipy  # its modules are imported where they are used: every command imports this one
 
 RESAMPLES = 5_000
 CONFIDENCE = 0.95
@@ -59,18 +59,18 @@ def area_under_curve(steps: np.ndarray, returns: np.ndarray) -> float:
         returns: [N] mean returns.
     """
     steps, returns = np.concatenate([[0], steps]), np.concatenate([returns[:1], returns])
-    return float(integrate.trapezoid(returns, steps) / steps[-1])
+    return float(scipy.integrate.trapezoid(returns, steps) / steps[-1])
 
 
 def fraction_estimate(successes: int, number: int) -> Estimate:
     """A fraction with its exact (Clopper-Pearson) 95 % interval."""
-    found = stats.binomtest(successes, number).proportion_ci(CONFIDENCE, method="exact")
+    found = scipy.stats.binomtest(successes, number).proportion_ci(CONFIDENCE, method="exact")
     return Estimate(successes / number, float(found.low), float(found.high))
 
 
 def interquartile_mean(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
     """Mean without the lowest and the highest quarter, rounded down, of all seeds of all strata."""
-    return stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
+    return scipy.stats.trim_mean(np.concatenate(strata, axis=axis), 0.25, axis=axis)
 
 
 def mean_of_worlds(*strata: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -137,7 +137,7 @@ def estimate(statistic: Statistic, strata: Sequence[np.ndarray]) -> Estimate:
     value = float(statistic(*strata, axis=-1))
     if any(len(stratum) < 2 for stratum in strata):
         return Estimate(value, math.nan, math.nan)
-    interval = stats.bootstrap(
+    interval = scipy.stats.bootstrap(
         tuple(strata),
         statistic,
         n_resamples=RESAMPLES,

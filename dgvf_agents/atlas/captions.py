@@ -59,7 +59,7 @@ def describe_question(
     if np.ptp(values) < 1e-3:
         fact = f"Its value is {format(values.mean(), wording.number)}."
         return Caption(f"Nothing: the cumulant is the same {wording.everywhere}.", (fact, horizon))
-    facts = [_extremes(cumulant, domain), *domain.facts(cumulant)]
+    facts = [_extremes(cumulant, domain)]
     if domain.distance is not None:
         facts += _trend(values, domain.distance[domain.counted])
     facts.append(horizon)

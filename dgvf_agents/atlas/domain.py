@@ -115,10 +115,6 @@ class Domain(ABC):
         assert isinstance(self.layout, Maps)
         return self.layout.panels[-1]
 
-    def facts(self, cumulant: np.ndarray) -> list[str]:
-        """Further facts about a cumulant `[N]`; none by default."""
-        return []
-
     def outcomes(self, cumulants: np.ndarray, discounts: np.ndarray, answers: np.ndarray) -> np.ndarray | None:
         """The returns `[N, D]` that answers `[N, D]` predict, if the points are a sample of experience."""
         return None

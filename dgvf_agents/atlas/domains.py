@@ -11,7 +11,6 @@ import torch
 from dgvf_agents.atlas.domain import Domain, Landmark, Target, Wording, register
 from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.maps import Axis, Maps, Panel
-from dgvf_agents.atlas.metrics import correlations
 from dgvf_agents.core.returns import bootstrapped_returns
 from dgvf_envs.collect_objects.env import CollectObjects, CollectObjectsState
 from dgvf_envs.collect_objects.grid_map import MOVES
@@ -73,20 +72,6 @@ class Rooms(Domain):
         objects = bool(state.first), bool(state.second)
         panels = self.layout.panels
         return next((panel for panel in panels if (panel.example.first, panel.example.second) == objects), panels[-1])
-
-    def facts(self, cumulant: np.ndarray) -> list[str]:
-        """The effect of taking the first object on a cumulant."""
-        if len(self.layout.panels) != 2:
-            return []
-        before, after = (panel.spread(cumulant) for panel in self.layout.panels)
-        change = float(np.nanmean(after) - np.nanmean(before))
-        both = ~np.isnan(before) & ~np.isnan(after)
-        r = float(correlations(before[both][:, None], after[both][:, None])[0, 0])
-        pattern = "keeps its" if r >= 0.5 else "reverses its" if r <= -0.5 else "gives it another"
-        return [
-            f"Taking object 1 {'raises' if change > 0 else 'lowers'} it by {abs(change):.2f} on average, "
-            f"and {pattern} pattern over the rooms (r = {r:+.2f})."
-        ]
 
     def _panels(self) -> tuple[Panel, ...]:
         """A map for each set of objects left; a terminal state is on the map of the states before the last move."""

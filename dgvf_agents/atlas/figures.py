@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import cycle
 from typing import Any, NamedTuple, final
 
@@ -12,7 +12,6 @@ import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scipy.spatial.distance import cdist
-from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.domain import Domain
@@ -96,11 +95,11 @@ class MapFigures:
         self._report, self.maps = report, report.domain.layout
         self._questions, self._agents = report.asked(), [report, *others]
         values, draw = self._questions.values, self.maps.draw
-        self.cumulants, self.answers = (
-            [draw(name, one) for one in part.T]
-            for name, part in (("cumulant", values.cumulants), ("answer", values.answers))
-        )
-        self.discounts = [draw("discount", one) if np.ptp(one) >= 1e-6 else None for one in values.discounts.T]
+        parts = {"cumulant": values.cumulants, "answer": values.answers, "discount": values.discounts}
+        self.drawn = {
+            name: [draw(name, one) if name != "discount" or np.ptp(one) >= 1e-6 else None for one in part.T]
+            for name, part in parts.items()
+        }
         self.principal = [draw("cumulant", one) for one in self._questions.principal.values.T]
         self.strips = {kind.leader: self._strip(kind.leader) for kind in self._questions.ranking.kinds[:kinds]}
         self.world = self.maps.draw_world()
@@ -113,7 +112,7 @@ class MapFigures:
         """The pictures to write beside the page, PNG by name."""
         files = {"evolution": self.curves, "world": self.world.png, "policy": self.policy.png}
         files |= {f"principal-{i}": one.png for i, one in enumerate(self.principal, start=1)}
-        for name, drawn in (("cumulant", self.cumulants), ("answer", self.answers), ("discount", self.discounts)):
+        for name, drawn in self.drawn.items():
             files |= {f"question-{i:03d}-{name}": one.png for i, one in enumerate(drawn) if one is not None}
         for question, strip in self.strips.items():
             for steps, picture in strip:
@@ -150,7 +149,7 @@ class MapFigures:
         quantities = {
             "cumulant": values.cumulants,
             "answer": values.answers,
-            "discount": values.discounts if any(self.discounts) else values.discounts[:, :0],
+            "discount": values.discounts if any(self.drawn["discount"]) else values.discounts[:, :0],
             "principal": self._questions.principal.values,
             "value": self._report.values[:, None],
         }
@@ -277,41 +276,27 @@ def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray
     return Gradients(tuple(moments), heat, of_channels / max(of_channels.sum(), 1e-30))
 
 
-def saliency(ask: Callable[[Tensor], Tensor], observations: Tensor, question: int) -> Tensor:
-    """|∂u_i / ∂o| of every pixel in every channel, `[N, C, H, W]`.
+def cumulant_saliency(model: DiscoveryAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
+    """|∂u_i / ∂o| of every pixel in every channel, per full range of a pixel (black to white), `[N, C, H, W]`.
 
     It says by how much the cumulant would change with a small change of one pixel, all others kept; not which pixels
     make it what it is, nor what happens when an object is gone (Simonyan et al. 2014).
 
     Args:
-        ask: cumulants `[N, D]` of observations `[N, C, H, W]`, each of its own observation alone.
-        observations: o, floating-point.
-        question: i.
-    """
-    seen = observations.detach().requires_grad_(True)
-    (gradient,) = torch.autograd.grad(ask(seen)[:, question].sum(), seen)
-    return gradient.abs()
-
-
-def cumulant_saliency(model: DiscoveryAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
-    """`saliency` of an agent's own question, per full range of a pixel (black to white), `[N, C, H, W]`.
-
-    Args:
         model: the agent.
-        observations: `[N, C, H, W]` uint8.
-        question: its number.
+        observations: o, `[N, C, H, W]` uint8.
+        question: i.
 
     Raises:
         ValueError: the agent has no questions, or they are about more than one observation.
     """
-    task, eta = question_task(model), model.learner.eta
-
-    def ask(seen: Tensor) -> Tensor:
-        return task.network.ask(eta, seen[None])[0][0]
-
-    pixels = torch.from_numpy(np.ascontiguousarray(observations)).float()
-    parts = [saliency(ask, part, question) for part in pixels.split(_BATCH)]
-    return 255.0 * torch.cat(parts).numpy()
+    task, eta, found = question_task(model), model.learner.eta, []
+    for part in torch.from_numpy(np.ascontiguousarray(observations)).split(_BATCH):
+        seen = part.float().requires_grad_(True)
+        cumulants = task.network.ask(eta, seen[None])[0][0]
+        (gradient,) = torch.autograd.grad(cumulants[:, question].sum(), seen)
+        found.append(gradient.abs())
+    return 255.0 * torch.cat(found).numpy()
 
 
 def cells(saliency: np.ndarray) -> np.ndarray:

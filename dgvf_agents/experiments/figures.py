@@ -15,7 +15,7 @@ from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.catalog import Figure
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate, estimate, mean_of_worlds
-from dgvf_agents.experiments.worlds import game_of_world, reference_of
+from dgvf_agents.experiments.worlds import game_of_world, reference_of, title_of_world
 from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.recorder import GRAY, LINEAR_BELOW, dress
 
@@ -119,7 +119,7 @@ def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:
         axes.set_ylim(top=-LINEAR_BELOW)
     counts = rows.groupby("label").size()
     seeds = str(counts.min()) if counts.min() == counts.max() else f"{counts.min()} to {counts.max()}"
-    title = f"{reference.env}, {seeds} seed{'' if seeds == '1' else 's'}"
+    title = f"{title_of_world(world)}, {seeds} seed{'' if seeds == '1' else 's'}"
     axes.set_title(f"{title}, {part}" if part else title, fontsize=10)
     axes.set_ylabel("median return" if reference.logarithmic else "mean return")
     axes.legend(frameon=False, fontsize=8)

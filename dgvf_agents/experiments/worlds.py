@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, final
@@ -17,7 +16,7 @@ import pandas as pd
 
 from dgvf_agents.options import Algorithm, World
 from dgvf_agents.train.config import WORLDS, TrainConfig, own_config, preset
-from dgvf_agents.train.environments import REFERENCE_RETURNS
+from dgvf_agents.train.environments import REFERENCE_RETURNS, ReferenceReturns
 from dgvf_envs.atari import GAMES
 from dgvf_envs.atari.games import title_of
 
@@ -114,44 +113,15 @@ the README of kenjyoung/MinAtar (Young & Tian 2019), which give no table. These 
 had a bug in its oxygen bar."""
 
 
-@final
-@dataclass(frozen=True)
-class WorldReference:
-    """Constants of a world, as undiscounted returns."""
-
-    env: str
-    """Id of the environment."""
-    optimal: float | None
-    """1 in normalized returns: an optimal policy, the level that counts as solved, a published score, or a human player
-    on Atari; `None` if unknown."""
-    random: float | None
-    """0 in normalized returns: the uniformly random policy. `None`: returns are not normalized."""
-    solved: float | None = None
-    """Final return from which on a seed counts as solved; `None`: no threshold."""
-    logarithmic: bool = False
-    """Whether pictures have a logarithmic scale."""
-
-    def normalized(self, value: float) -> float:
-        """0 at the random policy's return, 1 at the optimal one; NaN if one is unknown."""
-        if self.optimal is None or self.random is None:
-            return math.nan
-        return (value - self.random) / (self.optimal - self.random)
-
-
-_SOLVED: dict[World, float] = {"collect-objects": 2.9, "collect-objects-small": 2.9, "puddle-world": -45.0}
-
-
-def _gridworld(world: World) -> WorldReference:
-    env = preset(world, "a2c").env
-    known = REFERENCE_RETURNS[env]
+def _gridworld(world: World) -> ReferenceReturns:
+    known = REFERENCE_RETURNS[preset(world, "a2c").env]
     # not normalized on a logarithmic scale: a policy that stands still for 1,000 steps would be nearly optimal
-    random = None if known.logarithmic else known.random
-    return WorldReference(env, known.optimal, random, _SOLVED[world], known.logarithmic)
+    return dataclasses.replace(known, random=None) if known.logarithmic else known
 
 
-REFERENCES: dict[str, WorldReference] = {
+REFERENCES: dict[str, ReferenceReturns] = {
     **{world: _gridworld(world) for world in WORLDS},
-    **{name: WorldReference(name, task.solved, task.random) for name, task in EXTERNAL.items()},
+    **{name: ReferenceReturns(task.solved, task.random) for name, task in EXTERNAL.items()},
 }
 """By world, without Atari."""
 
@@ -187,12 +157,16 @@ def game_of_world(world: str) -> str | None:
     return world.removeprefix(_ATARI) if world.startswith(_ATARI) else None
 
 
-def reference_of(world: str) -> WorldReference:
+def title_of_world(world: str) -> str:
+    """The id of a world's environment, or the name of a game."""
+    return preset(world, "a2c").env if world in WORLDS else game_of_world(world) or world
+
+
+def reference_of(world: str) -> ReferenceReturns:
     """The constants of a world."""
     game = game_of_world(world)
     if game is None:
         return REFERENCES[world]
     scores = GAMES.get(game)
     human, random = (None, None) if scores is None else (scores.human, scores.random)
-    solved = _PONG_LEARNED if game == "Pong" else None
-    return WorldReference(game, human, random, solved)
+    return ReferenceReturns(human, random, _PONG_LEARNED if game == "Pong" else None)

@@ -183,12 +183,11 @@ class ReferenceReturns:
     solved: float | None = None
     """Final return from which on a seed counts as solved; `None`: no threshold."""
     logarithmic: bool = False
-    """Whether pictures have a logarithmic scale. Such returns are not normalized: on PuddleWorld a policy that stands
-    still for 1,000 steps would be nearly optimal."""
+    """Whether pictures have a logarithmic scale."""
 
     def normalized(self, value: float) -> float:
-        """0 at the random policy's return, 1 at the optimal one; NaN if one is unknown or the scale is logarithmic."""
-        if self.logarithmic or self.optimal is None or self.random is None:
+        """0 at the random policy's return, 1 at the optimal one; NaN if one is unknown."""
+        if self.optimal is None or self.random is None:
             return math.nan
         return (value - self.random) / (self.optimal - self.random)
 

@@ -35,7 +35,6 @@ def test_a_place_is_named(rooms: Rooms) -> None:
     headline, facts = caption(rooms, -1.0 + 0.3 * inside)
     assert headline == "Will I be in the bottom-right room?"
     assert "explains 100% of how it varies" in facts
-    assert "keeps its pattern over the rooms (r = +1.00)" in facts
     assert caption(rooms, -inside)[0].startswith("Will I keep out of the bottom-right room")
 
 

@@ -12,7 +12,7 @@ from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_records
 from dgvf_agents.experiments.reproduce import Reproduction
 from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, Scale, setting
-from dgvf_agents.experiments.worlds import REFERENCES, game_of_world, reference_of, world_of_game
+from dgvf_agents.experiments.worlds import REFERENCES, game_of_world, reference_of, title_of_world, world_of_game
 from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, preset
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]
@@ -119,8 +119,8 @@ def test_references_are_the_documentation_s() -> None:
     folder = Path(__file__).parents[2] / "docs" / "environments"
     for world in WORLDS:
         reference = REFERENCES[world]
-        assert reference.env == preset(world, "a2c").env
-        with (folder / f"{reference.env}.csv").open(encoding="utf-8") as file:
+        assert title_of_world(world) == preset(world, "a2c").env
+        with (folder / f"{title_of_world(world)}.csv").open(encoding="utf-8") as file:
             _, optimal, random, *_ = csv.reader(file)
         assert reference.optimal == pytest.approx(float(optimal[1]), rel=1e-3)
         if reference.random is not None:

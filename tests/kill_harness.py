@@ -172,12 +172,12 @@ def main(folder: Path, kills: int, seed: int) -> None:
     seconds = finish(folder / "alone")
     places: Counter[str] = Counter()
     runs, different = 0, []
-    while sum(places.values()) < kills:
+    while places.total() < kills:
         run, runs = folder / f"victim-{runs}", runs + 1
         for _ in range(5):  # more would only begin the same steps again and again
-            stage = rng.choice(STAGES) if sum(places.values()) % 2 else None
+            stage = rng.choice(STAGES) if places.total() % 2 else None
             where = attack(run, stage, rng.uniform(0.0, seconds))
-            if where is None or sum(places.values()) + 1 >= kills:
+            if where is None or places.total() + 1 >= kills:
                 places.update([] if where is None else [where])
                 break
             places[where] += 1
@@ -185,12 +185,7 @@ def main(folder: Path, kills: int, seed: int) -> None:
         different += [f"{run.name}: {found}" for found in differences(folder / "alone", run)]
         left = [str(file) for file in run.rglob("*.tmp*")]
         different += [f"{run.name}: {left} left"] if left else []
-    rows = len(_rows(folder / "alone"))
-    print(
-        json.dumps(
-            {"kills": sum(places.values()), "places": places, "runs": runs, "rows": rows, "different": different}
-        )
-    )
+    print(json.dumps({"kills": places.total(), "places": places, "runs": runs, "different": different}))
 
 
 if __name__ == "__main__":

@@ -151,7 +151,6 @@ def test_domains_that_fit_pass() -> None:
         ({"landmarks": (Landmark(np.zeros(2), "a", "b"),)}, r"landmarks\[0\].values"),
         ({"targets": (Target("a", "a", np.zeros(2)),)}, r"targets\[0\].values"),
         ({"layout": layout(*range(LENGTH - 1))}, "layout"),
-        ({"layout": layout(0, *range(LENGTH))}, "layout"),
         ({"layout": layout(*range(LENGTH + 1))}, "layout"),
     ],
 )

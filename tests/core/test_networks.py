@@ -213,7 +213,6 @@ def test_questions_equal_their_formulas(learned: bool) -> None:
         (lambda: MLPEncoder(1, (6,), [0.0], None), "low and high"),
         (lambda: MLPEncoder(1, (6,), None, [1.0]), "low and high"),
         (lambda: GridCNNEncoder((3, 2, 9)), "shape"),
-        (lambda: GridCNNEncoder((3, 9, 2)), "shape"),
         (lambda: AtariCNNEncoder(side=35), "side"),
         (lambda: QuestionNetwork(MLPEncoder(5, (6,)), 6, 0, learned_discounts=False), "num_questions"),
         (lambda: SharedQuestionNetwork(7, 0, True), "num_questions"),

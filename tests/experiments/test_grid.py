@@ -14,7 +14,7 @@ from dgvf_agents.experiments.reproduce import Grid, Reproduction
 from dgvf_agents.experiments.runs import Cell
 from dgvf_agents.experiments.settings import SCALES
 
-TINY = ["sweep", "puddle-world", "a2c", "--scale", "tiny", "--seeds", "2", "--jobs", "2"]
+TINY = ["sweep", "puddle-world", "a2c", "--scale", "tiny", "--seeds", "1", "--jobs", "2"]
 
 
 def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -25,7 +25,7 @@ def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[
     expected = {
         f"a2c learning_rate={rate} final_ent_coef={weight}" for rate in (0.0001, 0.001) for weight in (0.01, None)
     }
-    assert set(runs[["label", "seed"]].itertuples(index=False)) == {(e, s) for e in expected for s in (0, 1)}
+    assert set(runs[["label", "seed"]].itertuples(index=False)) == {(e, 0) for e in expected}
     assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
     means = runs.groupby("label")["final"].mean()
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("best: ")]

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -201,32 +201,18 @@ def test_an_interrupted_sweep_stops_its_runs(tmp_path: Path) -> None:
             pass
 
 
-class KillsFirst:
-    """A view that kills the first process that starts."""
+def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
+    cells, view = own_cells(tmp_path, seeds=(200,)), Mock()
 
-    def __init__(self) -> None:
-        self.killed: Cell | None = None
-        self.ends: dict[Cell, str | None] = {}
-
-    def begin(self, cells: Any, waiting: Any) -> None: ...
-
-    def refresh(self) -> None: ...
-
-    def started(self, cell: Cell) -> None:
-        if self.killed is None:
-            self.killed = cell
+    def kill_the_first(cell: Cell) -> None:
+        if cell is cells[0]:
             (process,) = multiprocessing.active_children()
             process.kill()
 
-    def ended(self, cell: Cell, failure: str | None) -> None:
-        self.ends[cell] = failure
-
-
-def test_a_killed_run_takes_no_other_with_it(tmp_path: Path) -> None:
-    cells, view = own_cells(tmp_path, seeds=(200,)), KillsFirst()
-    run_sweep(cells, 2, view)  # type: ignore[arg-type]
-    assert view.killed is cells[0]
-    assert view.ends == {cells[0]: "killed by SIGKILL", **dict.fromkeys(cells[1:])}
+    view.started.side_effect = kill_the_first
+    run_sweep(cells, 2, view)
+    ends = dict(call.args for call in view.ended.call_args_list)
+    assert ends == {cells[0]: "killed by SIGKILL", **dict.fromkeys(cells[1:])}
     assert [cell.is_finished for cell in cells] == [False, *[True] * (len(cells) - 1)]
 
 

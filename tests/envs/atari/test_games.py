@@ -74,10 +74,8 @@ def test_presets_have_names() -> None:
     ("name", "value"),
     [
         ("frame_skip", 0),
-        ("frame_size", -1),
         ("stack", 0),
         ("stack", "4"),
-        ("frame_skip", 2.5),
         ("max_noops", -1),
         ("sticky", 1.0),
         ("max_frames", 0),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple, final
 
 import numpy as np
+import pandas as pd
 from scipy.special import entr
-from scipy.stats import rankdata
 
 SAME_KIND = 0.9
 """Two questions are of one kind if their cumulants correlate by at least this, up to sign."""
@@ -61,7 +61,8 @@ def rank(cumulants: np.ndarray, relied_on: np.ndarray) -> Ranking:
     """Order questions by how much cumulants `[N, D]` vary and by how much the main task relies on them, `[D]`."""
     variation = cumulants.std(axis=0)
     count = len(relied_on)
-    score = (rankdata(variation) + rankdata(relied_on) - 2) / (2 * max(count - 1, 1))
+    ranks = pd.DataFrame({"variation": variation, "relied on": relied_on}).rank()
+    score = (ranks.sum(axis=1).to_numpy() - 2) / (2 * max(count - 1, 1))
     order = np.argsort(-score, kind="stable")
     return Ranking(variation, score, order, tuple(kinds_of(cumulants, order)))
 

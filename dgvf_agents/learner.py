@@ -14,24 +14,23 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from dgvf_agents.core.inner_update import InnerState
+from dgvf_agents.core.inner_loop import InnerLoop
+from dgvf_agents.core.inner_update import InnerState, MetaLoss, UpdateFunction
 from dgvf_agents.core.meta_optimizer import MetaOptimizer
 from dgvf_agents.core.metrics import InnerMetrics, check_finite
-from dgvf_agents.core.optimizers import OptimizerState
+from dgvf_agents.core.optimizers import OptimizerState, clip_heads_separately
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.memory import free_bytes
-from dgvf_agents.execution.packing import KEY, Packing, clip_meta_gradient
+from dgvf_agents.execution.packing import KEY, Packing
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.options import Horizon, Objective, Storage, StorageChoice
 
@@ -99,9 +98,9 @@ class MetaSettings:
     objective: Objective = "sum"
     """Meta-loss: the `"sum"` over the unroll, or its last term, `"end"`."""
     horizon: Horizon = "unrolled"
-    """See `Unroll`."""
+    """See `InnerLoop`."""
     storage: StorageChoice = "graph"
-    """See `Unroll`; `"auto"`: the first that fits in memory."""
+    """See `InnerLoop`; `"auto"`: the first that fits in memory."""
     meta_max_grad_norm: float = 1.0
     """Maximum norm of the meta-gradient; may be infinite."""
     meta_max_discount_grad_norm: float | None = None
@@ -113,6 +112,18 @@ class MetaSettings:
     def sums_meta_losses(self) -> bool:
         """Whether every θ_k of an unroll has a meta-loss, not θ_L alone."""
         return self.objective == "sum" and self.unroll_length > 1
+
+
+class _Unroll(NamedTuple):
+    """One iteration of Algorithm 1, with the functions that it began with."""
+
+    loop: InnerLoop[InnerState, Params]
+    update: UpdateFunction
+    meta_loss: MetaLoss
+    scored: UpdateFunction | None
+    """`update`, and L^RL(θ_{k-1}) on the same batch; `None` where they must be apart."""
+    random_states: list[list[Tensor]]
+    """Before each update."""
 
 
 class Learner(ABC):
@@ -140,8 +151,7 @@ class Learner(ABC):
         self._functions, self._state, self._prepared = functions, state, False
         self._fitting: Storage = "graph"
         self._device = state.theta[KEY].device
-        self._unroll: Unroll | None = None
-        self._random_states: list[list[Tensor]] = []  # before each update of the unroll
+        self._unroll: _Unroll | None = None
         self._stored_unroll: UnrollState | None = None  # packed; rebuilt at the next step
 
     @property
@@ -168,18 +178,15 @@ class Learner(ABC):
         self._prepare(rollout, rate)
         if self.discovers:
             self._rebuild_unroll()
-            if self._unroll is not None and self._unroll.updates >= settings.unroll_length:
-                self.meta_loss = self._unroll.add_meta_loss(rollout)
-                self._meta_update(self._unroll.gradient(), meta_learning_rate)
+            if self._unroll is not None and self._unroll.loop.steps >= settings.unroll_length:
+                self.meta_loss = self._unroll.loop.add_loss(self._unroll.meta_loss, rollout)
+                self._meta_update(self._unroll.loop.gradient(), meta_learning_rate)
                 self._unroll = None
             if self._unroll is None:
-                self._unroll, self._random_states = self._new_unroll(), []
-            self._random_states.append(get_random_state(self._device))
-            if settings.sums_meta_losses:
-                self.metrics, self.meta_loss = self._unroll.update_with_meta_loss(rollout, rate)
-            else:
-                self.metrics = self._unroll.update(rollout, rate)
-            self._state = self._unroll.state
+                self._unroll = self._new_unroll()
+            self._unroll.random_states.append(get_random_state(self._device))
+            self.metrics = self._update_in(self._unroll, rollout, rate)
+            self._state = self._unroll.loop.state
         else:
             with torch.no_grad():
                 update, *_ = self._functions.at(self.updates)
@@ -251,18 +258,25 @@ class Learner(ABC):
             )
         return "recompute"
 
-    def _new_unroll(self) -> Unroll:
-        settings, (update, meta_loss, update_with_meta_loss) = self.settings, self._functions.at(self.updates)
-        return Unroll(
-            update,
-            meta_loss,
-            self._state,
-            self.packed_eta,
-            update_with_meta_loss=update_with_meta_loss,
-            horizon=settings.horizon,
-            storage=self.storage,
-            length=settings.unroll_length,
-        )
+    def _new_unroll(self) -> _Unroll:
+        horizon, (update, meta_loss, scored) = self.settings.horizon, self._functions.at(self.updates)
+        loop = InnerLoop(self._state, self.packed_eta, horizon=horizon, storage=self.storage)
+        # A myopic backward pass needs the gradient of every meta-loss by itself.
+        return _Unroll(loop, update, MetaLoss(meta_loss), scored if horizon == "unrolled" else None, [])
+
+    def _update_in(self, unroll: _Unroll, rollout: Any, rate: Tensor) -> Any:
+        """Update θ_{k-1} to θ_k, after adding L^RL(θ_{k-1}) to a summed meta-loss; together, they encode a batch once.
+
+        The meta-loss of θ_0 belongs to the previous iteration and does not depend on η here.
+        """
+        loop = unroll.loop
+        if self.settings.sums_meta_losses:
+            if unroll.scored is not None:
+                metrics, self.meta_loss = loop.step(unroll.scored, rollout, rate, with_loss=True)
+                return metrics
+            own = unroll.meta_loss
+            self.meta_loss = loop.add_loss(own, rollout) if loop.steps else own(loop.state, {}, rollout)
+        return loop.step(unroll.update, rollout, rate)
 
     def _rebuild_unroll(self) -> None:
         """Repeat the updates of a stored unroll to rebuild its graph.
@@ -281,7 +295,7 @@ class Learner(ABC):
             self.step(rollout, rate, 0.0)
         set_random_state(self._device, random_state)
         if ends_at(stored.start, self._state, current):
-            self._unroll.set_state(current)  # type: ignore[attr-defined]
+            self._unroll.loop.set_state(current)  # type: ignore[attr-defined]
         else:
             self._unroll = None
         self._state, self.metrics, self.meta_loss = current, metrics, meta_loss
@@ -300,9 +314,12 @@ def meta_step(
         packing: how η is packed.
     """
     norm, discount_norm = settings.meta_max_grad_norm, settings.meta_max_discount_grad_norm
-    separately = None
+    separately: Callable[[Params], Params] | None = None
     if discount_norm is not None:
-        separately = partial(clip_meta_gradient, eta=packing, max_norm=norm, max_discount_norm=discount_norm)
+
+        def separately(packed: Params) -> Params:
+            return packing.pack(clip_heads_separately(packing.unpack(packed), norm, discount_norm))
+
     return optimizer.step(gradient, learning_rate, max_norm=norm, skip_norm=settings.meta_skip_norm, clip=separately)
 
 
@@ -382,7 +399,7 @@ class SingleLearner(Learner, ABC):
     def unroll_updates(self) -> int:
         """k: inner updates since the last meta-update."""
         stored = len(self._stored_unroll.rollouts) if self._stored_unroll is not None else 0
-        return self._unroll.updates if self._unroll is not None else stored
+        return self._unroll.loop.steps if self._unroll is not None else stored
 
     def set_theta(self, theta: Params) -> None:
         """Replace θ, by name. An unroll in progress restarts, since it no longer ends at the current θ.
@@ -529,9 +546,9 @@ class DiscoveryLearner(SingleLearner):
         if self._unroll is None:
             stored = self._stored_unroll
             return None if stored is None else stored._replace(start=self._named(stored.start))
-        start, batches = self._unroll.history
+        start, batches = self._unroll.loop.history
         rollouts, rates = [rollout for rollout, _ in batches], [rate for _, rate in batches]
-        return UnrollState(self._named(start), rollouts, rates, list(self._random_states))
+        return UnrollState(self._named(start), rollouts, rates, list(self._unroll.random_states))
 
 
 def like(name: str, given: Any, own: Any) -> Any:

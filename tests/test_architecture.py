@@ -73,7 +73,7 @@ def _level(module: str) -> int:
 
 def test_there_is_something_to_check() -> None:
     assert len(MODULES) > 100
-    assert "dgvf_agents.core.unroll" in imports()["dgvf_agents.learner"]
+    assert "dgvf_agents.core.inner_loop" in imports()["dgvf_agents.learner"]
     assert imports()["dgvf_envs.puddle_world.env"] >= {"dgvf_envs.puddle_world.view", "dgvf_envs.functional.env"}
 
 

@@ -12,13 +12,19 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_update import (
+    InnerState,
+    Numbers,
+    UpdateRule,
+    inner_update,
+    meta_gradient,
+    meta_loss_gradient,
+)
 from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, RandomGVFs
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import meta_gradient
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings

@@ -136,7 +136,8 @@ class PolicyFunctions:
         """Copy packed θ, in the order of `params`, to the policy's own parameters."""
         if self._shown is None:
             self._shown = torch.empty_like(theta)
-            self._views = [(view.data_ptr(), view) for view in self._packing.views({KEY: self._shown})]
+            views = self._packing.unpack({KEY: self._shown}).values()
+            self._views = [(view.data_ptr(), view) for view in views]
         with torch.no_grad():
             self._shown.copy_(theta)
             for parameter, (pointer, view) in zip(self._parameters.values(), self._views, strict=True):

@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from torch import Tensor
+from torch.utils._pytree import keystr, tree_flatten_with_path
 
 
 class Index(NamedTuple):
@@ -37,7 +38,7 @@ def _collect(tree: Any, leaves: list[Tensor]) -> None:
         for part in tree:
             _collect(part, leaves)
     elif tree is not None:
-        raise TypeError(f"arguments must consist of tensors in tuples, lists and dicts, got a {type(tree).__name__}")
+        raise TypeError(f"a tree must consist of tensors in tuples, lists and dicts, got a {type(tree).__name__}")
 
 
 def template(tree: Any) -> Any:
@@ -69,21 +70,14 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: Any) -> Any:
     return builder(template(tree))([function(value) for value in flatten(tree)])
 
 
-def named_tensors(tree: Any, prefix: str = "") -> dict[str, Tensor]:
-    """The tensors by their path in the tree, such as `theta.weight` or `layers.0`; a tree of one tensor has no path."""
-    if isinstance(tree, Tensor):
-        return {prefix: tree}
-    fields = tree._asdict() if hasattr(tree, "_fields") else tree
-    if not isinstance(fields, dict | tuple | list | None):
-        where = f" at {prefix!r}" if prefix else ""
-        raise TypeError(
-            f"a tree must consist of tensors in tuples, lists and dicts, got a {type(tree).__name__}{where}"
-        )
-    parts = fields.items() if isinstance(fields, dict) else enumerate(fields or ())
-    found: dict[str, Tensor] = {}
-    for name, part in parts:
-        found |= named_tensors(part, f"{prefix}.{name}" if prefix else str(name))
-    return found
+def shapes(tree: Any) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors by their path in the tree.
+
+    Raises:
+        TypeError: see `flatten`.
+    """
+    flatten(tree)
+    return {keystr(path): tuple(leaf.shape) for path, leaf in tree_flatten_with_path(tree)[0] if leaf is not None}
 
 
 def builder(template: Any) -> Callable[[list[Tensor]], Any]:

@@ -10,7 +10,7 @@ learning rates and whatever else a function needs; nothing is differentiated in 
 The gradient differentiates the functions as they are written. A step that detaches what depends on its state, such as a
 bootstrap, gives the meta-gradient of a pseudo-loss with stop-gradients; one that does not gives the procedure's.
 
-Algorithm 1 is the inner loop of `dgvf_agents.core.unroll`.
+Algorithm 1's functions are in `dgvf_agents.core.inner_update`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_choice
-from dgvf_agents.core.flat import builder, flatten, map_tensors, named_tensors, template
+from dgvf_agents.core.flat import builder, flatten, map_tensors, shapes, template
 from dgvf_agents.core.vjp import PullBack, is_plain_tuple, vjp
 from dgvf_agents.options import Horizon, Objective, Storage
 
@@ -73,9 +73,7 @@ class InnerLoop(Generic[State, Eta]):
     the result and its `PullBack`.
     """
 
-    def __init__(
-        self, state: State, eta: Eta, *, horizon: Horizon = "unrolled", storage: Storage = "graph", length: int = 1
-    ) -> None:
+    def __init__(self, state: State, eta: Eta, *, horizon: Horizon = "unrolled", storage: Storage = "graph") -> None:
         """
         Args:
             state: s_0.
@@ -83,7 +81,6 @@ class InnerLoop(Generic[State, Eta]):
             horizon: `"unrolled"`: the gradient passes through all steps; `"myopic"`: a loss counts through the direct
                 effect of η on the step before it.
             storage: `"graph"` or `"recompute"`.
-            length: L if it is known, the number of states that `"recompute"` storage allocates at once.
 
         Raises:
             ValueError: `horizon` or `storage` is not one of these, or the state is a tuple without names.
@@ -98,7 +95,6 @@ class InnerLoop(Generic[State, Eta]):
         self._eta: Eta = map_tensors(Tensor.detach, eta)
         self._steps: list[_Step] = []
         self._weight: Tensor | None = None  # cotangent of the losses that are computed with a step: 1
-        self._buffer = _StateBuffer(length, builder(template(state)))
 
     @property
     def state(self) -> State:
@@ -150,11 +146,10 @@ class InnerLoop(Generic[State, Eta]):
         arguments = (self._state, self._eta, *inputs)
         if self._keep_graph:
             result, pull_back = vjp(function, arguments, 2)
-            step = _Step(self._state, inputs, function, pull_back)
         else:
             with torch.no_grad():
-                result = function(*arguments)
-            step = _Step(self._buffer.copy(self._state), inputs, function, None)
+                result, pull_back = function(*arguments), None
+        step = _Step(self._state, inputs, function, pull_back)
         after, auxiliary = _state_and_auxiliary(result)
         if with_loss:
             after, loss = after
@@ -246,32 +241,6 @@ class InnerLoop(Generic[State, Eta]):
         return direct, total
 
 
-class _StateBuffer:
-    """Copies of states in preallocated blocks.
-
-    Separate copies would be allocated between the temporary tensors of the steps and fragment the memory: on
-    CollectObjects-v0 the process grew by another third of their size.
-    """
-
-    def __init__(self, length: int, build: Callable[[list[Tensor]], Any]) -> None:
-        """
-        Args:
-            length: states per block.
-            build: makes a state of its tensors.
-        """
-        self._length, self._build = length, build
-        self._num_states = 0
-        self._blocks: list[Tensor] = []
-
-    def copy(self, state: Any) -> Any:
-        """A copy of a state in the next row of the blocks."""
-        tensors, row = flatten(state), self._num_states % self._length
-        if row == 0:
-            self._blocks = [value.new_empty((self._length, *value.shape)) for value in tensors]
-        self._num_states += 1
-        return self._build([block[row].copy_(value) for block, value in zip(self._blocks, tensors, strict=True)])
-
-
 def _loss_gradient(function: Callable[..., Any], state: Any, eta: Any, inputs: tuple[Any, ...]) -> LossGradient:
     own = getattr(function, "gradient", None)
     if own is not None:
@@ -307,9 +276,7 @@ def _state_and_auxiliary(result: Any) -> tuple[Any, Any]:
 
 
 def _check_same_layout(before: Any, after: Any) -> None:
-    expected, found = (
-        {name: tuple(value.shape) for name, value in named_tensors(state).items()} for state in (before, after)
-    )
+    expected, found = shapes(before), shapes(after)
     if list(expected.items()) != list(found.items()):
         raise ValueError(f"a step must return a state like its argument, {expected}, got {found}")
 
@@ -372,7 +339,7 @@ def meta_gradient(
         raise ValueError(
             f"loss_batches must have {needed} entries for objective {objective!r}, got {len(loss_batches)}"
         )
-    loop = InnerLoop(state, eta, horizon=horizon, storage=storage, length=len(batches))
+    loop = InnerLoop(state, eta, horizon=horizon, storage=storage)
     losses: list[Tensor] = []
     unscored = len(batches) - needed
     for k, batch in enumerate(batches):

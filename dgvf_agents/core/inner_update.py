@@ -3,8 +3,8 @@
     θ_k ← θ_{k-1} - α′ ∇_θ [ L^RL(θ_{k-1}) + w · L^ans(θ_{k-1}, η) ]          k = 1 … L, on batch k
     meta-gradient = ∇_η Σ_k L^RL(θ_k)                                          θ_k on batch k + 1
 
-The weight w is the auxiliary coefficient c, or `dgvf_agents.core.losses.auxiliary_weight`.
-`dgvf_agents.core.unroll` chains the updates.
+The weight w is the auxiliary coefficient c, or `dgvf_agents.core.losses.auxiliary_weight`. The updates are the steps of
+an `InnerLoop`, and the meta-losses its losses.
 
 **Conventions.** An inner gradient treats some of its inputs as constants: bootstraps, advantages, the importance ratios
 of off-policy targets and, in auxiliary mode, the features under the policy and value heads. Losses here take them as a
@@ -17,8 +17,9 @@ what the meta-gradient does with them:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, NamedTuple, final
 
 import torch
@@ -32,6 +33,8 @@ from dgvf_agents.core.argument_checks import (
 )
 from dgvf_agents.core.averaging import Averaging, over_learners
 from dgvf_agents.core.distributions import ActionDistribution
+from dgvf_agents.core.flat import flatten
+from dgvf_agents.core.inner_loop import InnerLoop, LossGradient
 from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, auxiliary_weights, normalize
 from dgvf_agents.core.metrics import InnerMetrics, relative_step
 from dgvf_agents.core.networks import FunctionalAgent
@@ -40,7 +43,7 @@ from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.targets import OnPolicyTargets, TargetInputs, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout, detach, map_observations
-from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode
+from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode, Horizon, Objective, Storage
 
 Number = float | Float[Tensor, ""]
 
@@ -415,3 +418,59 @@ def _meta_loss(rule: UpdateRule, heads: Params, encoded: _Encoded, rollout: Roll
     """L^RL as a pseudo-loss of heads and features, whatever the convention of the updates."""
     stopped = _stop_gradient_inputs(encoded, heads, "surrogate")
     return main_loss(rule, heads, encoded.features, stopped, rollout)[0].total
+
+
+UpdateFunction = Callable[[InnerState, Params, Any, Any], tuple[Any, Any]]
+"""`inner_update` of a rule."""
+MetaLossFunction = Callable[[Params, Any], tuple[Params, Tensor]]
+"""`meta_loss_gradient` of a rule."""
+
+
+@final
+class MetaLoss:
+    """L^RL as a loss of an `InnerLoop`'s state. It brings its own gradient, which is that in θ alone."""
+
+    def __init__(self, function: MetaLossFunction) -> None:
+        self._function = function
+
+    def __call__(self, state: InnerState, eta: Params, rollout: Any) -> Tensor:
+        return self._function(state.theta, rollout)[1]
+
+    def gradient(self, state: InnerState, eta: Params, rollout: Any) -> LossGradient:
+        gradients, loss = self._function(state.theta, rollout)
+        of_theta = [gradients.get(name) for name in state.theta]
+        return LossGradient(loss, [*of_theta, *(None for _ in flatten(state.optimizer))], [None] * len(eta))
+
+
+def meta_gradient(
+    update: UpdateFunction,
+    meta_loss: MetaLossFunction,
+    state: InnerState,
+    eta: Params,
+    rollouts: Sequence[Rollout],
+    learning_rate: Tensor,
+    *,
+    objective: Objective = "sum",
+    horizon: Horizon = "unrolled",
+    storage: Storage = "graph",
+) -> Params:
+    """The meta-gradient for given experience: one iteration of Algorithm 1 with L = len(rollouts) - 1.
+
+    Args:
+        update: `inner_update` of a rule.
+        meta_loss: `meta_loss_gradient` of a rule.
+        state: θ_0 and the optimizer's statistics.
+        eta: η.
+        rollouts: batches 1 … L + 1; the meta-loss of θ_k uses batch k + 1.
+        learning_rate: α′, a scalar.
+        objective: `"sum"`: the meta-losses of θ_1 … θ_L; `"end"`: θ_L's alone.
+        horizon: see `InnerLoop`.
+        storage: see `InnerLoop`.
+    """
+    check_choice("objective", objective, Objective)
+    loop = InnerLoop(state, eta, horizon=horizon, storage=storage)
+    for k, (batch, next_batch) in enumerate(pairwise(rollouts)):
+        loop.step(update, batch, learning_rate)
+        if objective == "sum" or k == len(rollouts) - 2:
+            loop.add_loss(MetaLoss(meta_loss), next_batch)
+    return loop.gradient()

@@ -9,10 +9,9 @@ from typing import Any, Generic, TypeVar, final
 
 import torch
 from torch import Tensor
-from torch.optim.adam import adam
 
 from dgvf_agents.core.argument_checks import check_positive_or_infinite
-from dgvf_agents.core.flat import builder, flatten, named_tensors, template
+from dgvf_agents.core.flat import builder, flatten, shapes, template
 
 Eta = TypeVar("Eta")
 
@@ -34,9 +33,9 @@ class MetaOptimizer(Generic[Eta]):
         Raises:
             TypeError: η has something else in it.
         """
-        for name, value in named_tensors(eta).items():
+        for value in flatten(eta):
             if not value.is_floating_point():
-                raise TypeError(f"eta must consist of floating-point tensors, got {value.dtype} in {name!r}")
+                raise TypeError(f"eta must consist of floating-point tensors, got {value.dtype}")
         self.norm: Tensor | None = None
         """The norm of the last meta-gradient before clipping."""
         self._build: Callable[[list[Tensor]], Eta] = builder(template(eta))
@@ -81,7 +80,10 @@ class MetaOptimizer(Generic[Eta]):
             ValueError: a norm is out of its range, or the gradient is not like η.
         """
         check_positive_or_infinite(max_norm=max_norm, skip_norm=skip_norm)
-        parts = list(self._parts(gradient).values())
+        expected, found = shapes(self._eta), shapes(gradient)
+        if list(expected.items()) != list(found.items()):
+            raise ValueError(f"gradient must be like eta, {expected}, got {found}")
+        parts = flatten(gradient)
         if self._adam is None:
             return False
         self.norm = _norm(parts)
@@ -100,33 +102,10 @@ class MetaOptimizer(Generic[Eta]):
     def _step(self, optimizer: torch.optim.Adam, gradients: list[Tensor], learning_rate: float) -> None:
         for group in optimizer.param_groups:
             group["lr"] = learning_rate
-        if optimizer.state:
-            self._later_step(optimizer, gradients)
-            return
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient
-        optimizer.step()  # it makes the moments
+        optimizer.step()
         optimizer.zero_grad()
-
-    def _later_step(self, optimizer: torch.optim.Adam, gradients: list[Tensor]) -> None:
-        """What `optimizer.step` does, without its hooks and checks, which take longer than a small η."""
-        (group,) = optimizer.param_groups
-        moments = [optimizer.state[parameter] for parameter in self._parameters]
-        first, second, steps = ([one[name] for one in moments] for name in ("exp_avg", "exp_avg_sq", "step"))
-        beta1, beta2 = group["betas"]
-        given = {name: group[name] for name in ("lr", "weight_decay", "eps", "amsgrad", "maximize", "fused")}
-        with torch.no_grad():
-            adam(self._parameters, gradients, first, second, [], steps, beta1=beta1, beta2=beta2, **given)
-
-    def _parts(self, gradient: Eta) -> dict[str, Tensor]:
-        """The tensors of a gradient like η."""
-        parts = named_tensors(gradient)
-        expected, found = (
-            {name: tuple(value.shape) for name, value in tree.items()} for tree in (named_tensors(self._eta), parts)
-        )
-        if list(expected.items()) != list(found.items()):
-            raise ValueError(f"gradient must be like eta, {expected}, got {found}")
-        return parts
 
     def _publish(self) -> None:
         """Copy η from Adam's parameters, which are updated in place."""

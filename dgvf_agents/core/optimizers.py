@@ -83,8 +83,6 @@ class RMSProp(Optimizer):
     """ρ in [0, 1)."""
     epsilon: float = 1e-10
     """ε > 0, inside the root."""
-    differentiable_moment: bool = True
-    """Whether the meta-gradient passes through s; if false, the denominator is a constant."""
     initial_moment: float = 0.0
     """s before the first step, ≥ 0."""
     epsilon_outside: bool = False
@@ -140,11 +138,10 @@ class RMSProp(Optimizer):
         epsilon = self.epsilon if epsilon is None else epsilon
         old = state["second_moment"]
         moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
-        scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
         if self.epsilon_outside:
-            inverse = {k: 1.0 / (m.sqrt() + epsilon**0.5) for k, m in scale.items()}
+            inverse = {k: 1.0 / (m.sqrt() + epsilon**0.5) for k, m in moment.items()}
         else:
-            inverse = {k: torch.rsqrt(m + epsilon) for k, m in scale.items()}
+            inverse = {k: torch.rsqrt(m + epsilon) for k, m in moment.items()}
         new = {k: p - learning_rate * gradients[k] * inverse[k] for k, p in params.items()}
         return new, {"second_moment": moment}
 
@@ -268,7 +265,10 @@ def norm_for_means(norm: float, num_samples: int) -> float:
 
 
 def optimizer_for_means(optimizer: Optimizer, num_samples: int) -> Optimizer:
-    """The optimizer whose steps along a mean's gradient equal `optimizer`'s steps along the sum's gradient.
+    """The optimizer whose steps along a mean's gradient g equal `optimizer`'s steps along the sum's gradient, N g.
+
+    RMSProp's are N g / √(s + ε), with s ← ρ s + (1 - ρ) N² g². Dividing by N gives g / √(s′ + ε/N²) with s′ = s / N²,
+    so s′ ← ρ s′ + (1 - ρ) g², and initially s′ = s / N².
 
     Args:
         optimizer: for gradients of sums; RMSProp or Adam, unless N = 1.
@@ -280,24 +280,8 @@ def optimizer_for_means(optimizer: Optimizer, num_samples: int) -> Optimizer:
     if num_samples == 1:
         return optimizer
     if isinstance(optimizer, RMSProp):
-        return rms_prop_for_means(optimizer, num_samples)
+        moment = optimizer.initial_moment / num_samples**2
+        return dataclasses.replace(optimizer, epsilon=optimizer.epsilon / num_samples**2, initial_moment=moment)
     if isinstance(optimizer, Adam):
         return dataclasses.replace(optimizer, epsilon=norm_for_means(optimizer.epsilon, num_samples))
     raise ValueError(f"loss_reduction must be 'mean' unless the inner optimizer is RMSProp or Adam, got {optimizer!r}")
-
-
-def rms_prop_for_means(optimizer: RMSProp, num_samples: int) -> RMSProp:
-    """RMSProp whose steps along g equal `optimizer`'s steps along N g.
-
-    The latter are N g / √(s + ε), with s ← ρ s + (1 - ρ) N² g². Dividing by N gives g / √(s′ + ε/N²) with s′ = s / N²,
-    so s′ ← ρ s′ + (1 - ρ) g², and initially s′ = s / N².
-
-    Args:
-        optimizer: for gradients of sums.
-        num_samples: N ≥ 1.
-    """
-    return dataclasses.replace(
-        optimizer,
-        epsilon=optimizer.epsilon / num_samples**2,
-        initial_moment=optimizer.initial_moment / num_samples**2,
-    )

@@ -16,7 +16,9 @@ from torch import Tensor
 
 from dgvf_agents.core.inner_update import (
     InnerState,
+    MetaLossFunction,
     Numbers,
+    UpdateFunction,
     UpdateRule,
     inner_update,
     meta_loss_gradient,
@@ -24,7 +26,6 @@ from dgvf_agents.core.inner_update import (
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.networks import sample_actions
 from dgvf_agents.core.types import Observations, Params, Rollout, SampledActions
-from dgvf_agents.core.unroll import MetaLossFunction, UpdateFunction, UpdateWithMetaLossFunction
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.packing import KEY, Packing
 
@@ -170,7 +171,7 @@ class UpdateFunctions:
         self.update_with_meta_loss = made(partial(packed.update, scored=True), 2, 2)
         """`update`, and L^RL(θ_{k-1}) on the same batch, which is encoded once."""
 
-    def at(self, update: int) -> tuple[UpdateFunction, MetaLossFunction, UpdateWithMetaLossFunction]:
+    def at(self, update: int) -> tuple[UpdateFunction, MetaLossFunction, UpdateFunction]:
         """`update`, `meta_loss` and `update_with_meta_loss` as an update uses them, compiled or eager.
 
         Args:

@@ -143,10 +143,10 @@ class PopulationLearner(Learner):
     def _unroll_of(self, member: int) -> UnrollState | None:
         if self._unroll is None:
             return None
-        start, batches = self._unroll.history
+        start, batches = self._unroll.loop.history
         rollouts = [Rollout(**member_of(batch, member)) for batch, _ in batches]
         rates = [rate[member].clone() for _, rate in batches]
-        return UnrollState(self._named(start, member), rollouts, rates, list(self._random_states))
+        return UnrollState(self._named(start, member), rollouts, rates, list(self._unroll.random_states))
 
     def _named(self, state: InnerState, member: int) -> InnerState:
         own = member_of(state, member)

@@ -14,9 +14,8 @@ from torch import Tensor, nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import MLPExtractor, MultiInputExtractor, PreprocessedEncoder
-from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_update import InnerState, inner_update, meta_gradient, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import meta_gradient
 from tests.agents.test_updates import BOX, Samples
 
 pytestmark = [

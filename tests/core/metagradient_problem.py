@@ -13,14 +13,20 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import InnerState, Numbers, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_update import (
+    InnerState,
+    Numbers,
+    UpdateRule,
+    inner_update,
+    meta_gradient,
+    meta_loss_gradient,
+)
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, OptimizerState, RMSProp
 from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from dgvf_agents.core.targets import OnPolicyTargets, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import meta_gradient
 from tests import covering
 from tests.core_oracles import (
     Algorithm,

@@ -12,11 +12,10 @@ from dgvf_agents.core.optimizers import (
     clip_heads_separately,
     global_norm,
     norm_for_means,
-    rms_prop_for_means,
+    optimizer_for_means,
 )
 from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from dgvf_agents.core.types import Params
-from dgvf_agents.execution.packing import Packing, clip_meta_gradient
 from tests.core.test_optimizers import random_params
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -79,17 +78,6 @@ def test_each_group_has_a_norm_of_its_own(scale: float, of_discounts: float, sha
     torch.testing.assert_close(clipped, {name: expected[name] for name in given}, rtol=1e-12, atol=0)
 
 
-def test_packed_gradients_are_clipped_as_named_ones() -> None:
-    given = gradients(5.0, 50.0)
-    packing = Packing(given)
-    separately = clip_meta_gradient(packing.pack(given), packing, 1.0, 10.0)
-    torch.testing.assert_close(packing.unpack(separately), clip_heads_separately(given, 1.0, 10.0), rtol=0, atol=0)
-    together = packing.unpack(clip_meta_gradient(packing.pack(given), packing, 1.0, None))
-    assert float(global_norm(together)) == pytest.approx(1.0)
-    ratio = {name: (together[name] / given[name]).mean().item() for name in given}
-    assert max(ratio.values()) == pytest.approx(min(ratio.values()))
-
-
 def test_without_learned_discounts_there_is_one_group() -> None:
     clipped = clip_heads_separately(gradients(5.0, 0.0, learned=False), 2.0, 10.0)
     assert float(global_norm(clipped)) == pytest.approx(2.0)
@@ -103,7 +91,7 @@ def test_steps_along_means_are_those_along_sums(samples: int) -> None:
     """Many steps, with gradients on either side of ε and of the norm that they are scaled down to."""
     torch.manual_seed(1)
     of_sums = RMSProp(epsilon=0.1)
-    of_means = rms_prop_for_means(of_sums, samples)
+    of_means = optimizer_for_means(of_sums, samples)
     states = [(params := {"w": torch.zeros(5)}, of_sums.init(params)), (params, of_means.init(params))]
     for k in range(50):
         mean = {"w": torch.randn(5) * 10.0 ** ((k % 5) - 4)}

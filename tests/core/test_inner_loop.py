@@ -79,10 +79,8 @@ def test_equals_finite_differences() -> None:
 
 
 @pytest.mark.parametrize("storage", ["graph", "recompute"])
-@pytest.mark.parametrize("length", [1, 3])
-def test_step_with_loss_is_add_loss_then_step(storage: Any, length: int) -> None:
-    apart = InnerLoop(start(), initial_eta(), storage=storage, length=length)
-    together = InnerLoop(start(), initial_eta(), storage=storage, length=length)
+def test_step_with_loss_is_add_loss_then_step(storage: Any) -> None:
+    apart, together = (InnerLoop(start(), initial_eta(), storage=storage) for _ in range(2))
     for k, batch in enumerate(batches(L)):
         expected = apart.add_loss(loss, batch) if k else loss(start(), initial_eta(), batch)
         auxiliary = apart.step(step, batch)
@@ -191,7 +189,7 @@ def test_functions_may_differentiate_themselves(storage: Any) -> None:
 
 
 def test_history_and_replaced_states() -> None:
-    loop = InnerLoop(start(), initial_eta(), storage="recompute", length=2)
+    loop = InnerLoop(start(), initial_eta(), storage="recompute")
     given = batches(2)
     loop.step(step, given[0])
     elsewhere = tree_map(lambda value: value * 2, loop.state)

@@ -8,11 +8,18 @@ from functools import partial
 import pytest
 import torch
 
-from dgvf_agents.core.inner_update import InnerMetrics, InnerState, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_loop import InnerLoop
+from dgvf_agents.core.inner_update import (
+    InnerMetrics,
+    InnerState,
+    MetaLoss,
+    inner_update,
+    meta_gradient,
+    meta_loss_gradient,
+)
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder
 from dgvf_agents.core.tasks import AuxiliaryTask, NoTask, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     ACTIONS,
     RULES,
@@ -200,8 +207,8 @@ def test_finite_where_the_whole_inner_gradient_is_zero(case: Case) -> None:
     assert unmoved(state.theta, after.theta) == {"encoder", "policy", "value", "answers"}
     update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     # scored on rewards, so that something comes back through the zero gradients
-    unroll = Unroll(update, meta_loss, state, given.eta, storage=case.storage)
+    loop = InnerLoop(state, given.eta, storage=case.storage)  # type: ignore[arg-type]
     for k in range(2):
-        unroll.update(batches[k], learning_rate(case))
-        unroll.add_meta_loss(given.rollouts[k + 1])
-    assert flat(unroll.gradient()).isfinite().all()
+        loop.step(update, batches[k], learning_rate(case))
+        loop.add_loss(MetaLoss(meta_loss), given.rollouts[k + 1])
+    assert flat(loop.gradient()).isfinite().all()

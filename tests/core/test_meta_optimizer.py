@@ -100,9 +100,9 @@ def test_without_meta_parameters() -> None:
 
 
 def test_invalid_arguments() -> None:
-    with pytest.raises(TypeError, match="got a float at 'rate'"):
+    with pytest.raises(TypeError, match="got a float"):
         MetaOptimizer({"rate": 0.1})
-    with pytest.raises(TypeError, match=r"got torch.int64 in 'count'"):
+    with pytest.raises(TypeError, match=r"got torch\.int64"):
         MetaOptimizer({"count": torch.tensor(1)})
     optimizer = MetaOptimizer(eta())
     for name in ("max_norm", "skip_norm"):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from dgvf_agents.core.inner_update import inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_loop import InnerLoop
+from dgvf_agents.core.inner_update import MetaLoss, inner_update, meta_gradient, meta_loss_gradient
 from dgvf_agents.core.types import Params
-from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     RULES,
     SHARED_TASKS,
@@ -217,19 +217,17 @@ def test_results_of_an_unroll_are_detached(storage: str) -> None:
     case, given = Case(optimizer="adam"), problem("hand_set_discount")
     rule = rule_of(case)
     update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    unroll = Unroll(update, meta_loss, state_of(case), given.eta, storage=storage)
+    loop = InnerLoop(state_of(case), given.eta, storage=storage)  # type: ignore[arg-type]
     for k in range(2):
-        metrics = unroll.update(given.rollouts[k], learning_rate(case))
-        assert unroll.updates == k + 1
-        loss = unroll.add_meta_loss(given.rollouts[k + 1])
-        assert not any(
-            tensor.requires_grad for tensor in torch.utils._pytree.tree_leaves((unroll.state, metrics, loss))
-        )
+        metrics = loop.step(update, given.rollouts[k], learning_rate(case))
+        assert loop.steps == k + 1
+        loss = loop.add_loss(MetaLoss(meta_loss), given.rollouts[k + 1])
+        assert not any(tensor.requires_grad for tensor in torch.utils._pytree.tree_leaves((loop.state, metrics, loss)))
     expected, _ = algorithm(case).trajectory(
         given.theta, given.statistics(case.optimizer), given.eta, given.rollouts[:3]
     )
-    torch.testing.assert_close(unroll.state.theta, expected[-1], rtol=1e-12, atol=1e-12)
-    assert not any(tensor.requires_grad for tensor in unroll.gradient().values())
+    torch.testing.assert_close(loop.state.theta, expected[-1], rtol=1e-12, atol=1e-12)
+    assert not any(tensor.requires_grad for tensor in loop.gradient().values())
 
 
 def test_the_gradient_of_the_meta_loss_is_of_first_order() -> None:

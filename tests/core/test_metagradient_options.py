@@ -12,11 +12,18 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from dgvf_agents.core.inner_update import InnerState, UpdateRule, inner_update, meta_loss_gradient
+from dgvf_agents.core.inner_loop import InnerLoop
+from dgvf_agents.core.inner_update import (
+    InnerState,
+    MetaLoss,
+    UpdateRule,
+    inner_update,
+    meta_gradient,
+    meta_loss_gradient,
+)
 from dgvf_agents.core.networks import AgentNetwork
 from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Unroll, meta_gradient
 from tests.core.metagradient_problem import (
     ACTIONS,
     QUESTIONS,
@@ -113,11 +120,6 @@ def test_encoders_without_parameters_stay_out_of_gradients(convention: str) -> N
 # --- scoring ----------------------------------------------------------------------------------------------------------
 
 
-def no_meta_loss(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
-    raise AssertionError("the meta-loss is a part of the next update")
-
-
-@pytest.mark.parametrize("horizon", ["unrolled", "myopic"])
 @pytest.mark.parametrize(
     "case",
     [
@@ -127,26 +129,21 @@ def no_meta_loss(theta: Params, rollout: Rollout) -> tuple[Params, Tensor]:
     ],
     ids=["surrogate", "joint", "V-trace"],
 )
-@pytest.mark.parametrize(("storage", "length"), [("graph", 1), ("recompute", 1), ("recompute", 3)])
-def test_update_with_meta_loss_equals_score_then_update(case: Case, storage: str, length: int, horizon: str) -> None:
-    """Under both storages, and for any number of states per block."""
-    case = replace(case, horizon=horizon)
+@pytest.mark.parametrize("storage", ["graph", "recompute"])
+def test_a_scored_update_equals_a_meta_loss_and_an_update(case: Case, storage: Any) -> None:
     rule, given = rule_of(case), problem_of(case)
     update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
     both = partial(inner_update, rule, scored=True)
-    apart = Unroll(update, meta_loss, state_of(case), given.eta, horizon=horizon)  # type: ignore[arg-type]
-    unused = no_meta_loss if horizon == "unrolled" else meta_loss
-    options: Any = {"update_with_meta_loss": both, "storage": storage, "length": length, "horizon": horizon}
-    together = Unroll(update, unused, state_of(case), given.eta, **options)
+    apart, together = (InnerLoop(state_of(case), given.eta, storage=kind) for kind in ("graph", storage))
     assert not any(value.requires_grad for value in apart.state.theta.values())
     for k, batch in enumerate(given.rollouts[:6]):
-        loss = apart.add_meta_loss(batch) if k else None
-        expected = apart.update(batch, learning_rate(case))
-        metrics, loss_of_both = together.update_with_meta_loss(batch, learning_rate(case))
+        loss = apart.add_loss(MetaLoss(meta_loss), batch) if k else None
+        expected = apart.step(update, batch, learning_rate(case))
+        metrics, loss_of_both = together.step(both, batch, learning_rate(case), with_loss=True)
         torch.testing.assert_close(metrics, expected)
         if loss is not None:
             torch.testing.assert_close(loss_of_both, loss)
-        assert together.updates == k + 1
+        assert together.steps == k + 1
         torch.testing.assert_close(together.state, apart.state)
         assert not any(t.requires_grad for t in (loss_of_both, *metrics, *together.state.theta.values()))
     # the sixth update was not scored: the gradient covers the first five
@@ -193,16 +190,3 @@ def test_explained_variance_of_constant_returns() -> None:
 def test_invalid_update_rules(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"^{name} must .* got {value!r}"):
         replace(rule_of(Case()), **{name: value})
-
-
-def test_calls_out_of_order() -> None:
-    case, given = Case(), problem("hand_set_discount")
-    rule = rule_of(case)
-    unroll = Unroll(partial(inner_update, rule), partial(meta_loss_gradient, rule), state_of(case), given.eta)
-    batch = given.rollouts[0]
-    with pytest.raises(RuntimeError, match="before any update"):
-        unroll.add_meta_loss(batch)
-    with pytest.raises(RuntimeError, match="without any meta-loss"):
-        unroll.gradient()
-    with pytest.raises(RuntimeError, match="needs an unroll created with"):
-        unroll.update_with_meta_loss(batch, learning_rate(case))

@@ -23,9 +23,10 @@ from dgvf_agents import DGVFA2C, learner
 from dgvf_agents.agents.logging import INPUT_BATCHES
 from dgvf_agents.cli import main
 from dgvf_agents.core.flat import map_tensors
+from dgvf_agents.core.inner_loop import InnerLoop
+from dgvf_agents.core.inner_update import MetaLoss, meta_gradient
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.unroll import Unroll, meta_gradient
 from dgvf_agents.execution.devices import device_named, evaluation_device
 from dgvf_agents.options import Storage
 from dgvf_agents.storage.files import write_bytes
@@ -188,12 +189,12 @@ def test_updates_stay_on_the_device_and_wait_for_nothing(storage: str) -> None:
     learner, functions = model.learner, model.learner.functions
     given = (learner.packed_state, learner.packed_eta, rollouts()[:3], torch.tensor(1e-3), torch.zeros(COPIES))
     state, eta, batches, rate, noise = map_tensors(lambda tensor: tensor.detach().to("meta"), given)
-    update, meta_loss, both = functions.at(0)
-    unroll = Unroll(update, meta_loss, state, eta, update_with_meta_loss=both, storage=storage)  # type: ignore[arg-type]
+    _, meta_loss, both = functions.at(0)
+    loop = InnerLoop(state, eta, storage=storage)  # type: ignore[arg-type]
     for batch in batches[:2]:
-        metrics, _ = unroll.update_with_meta_loss(batch, rate)
-    unroll.add_meta_loss(batches[2])
-    results = tree_leaves((unroll.state, metrics, unroll.gradient()))
+        metrics, _ = loop.step(both, batch, rate, with_loss=True)
+    loop.add_loss(MetaLoss(meta_loss), batches[2])
+    results = tree_leaves((loop.state, metrics, loop.gradient()))
     actions = functions.packed.act(state.theta, batches[0].observations[0], noise).actions
     assert {tensor.device.type for tensor in (*results, actions)} == {"meta"}
     assert {tensor.dtype for tensor in results} == {torch.float32}

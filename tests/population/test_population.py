@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from dgvf_agents import DGVFA2C, DGVFPPO
+from dgvf_agents.core.inner_loop import InnerLoop
 from dgvf_agents.core.optimizers import SGD, RMSProp
 from dgvf_agents.core.types import Params
-from dgvf_agents.core.unroll import Unroll
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.population.population import Population
@@ -170,15 +170,15 @@ def test_a_member_goes_on_alone_and_back_in_a_population(monkeypatch: pytest.Mon
 
 
 def test_an_infinite_meta_gradient_is_skipped_where_no_norm_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    gradient_of = Unroll.gradient
+    gradient_of = InnerLoop.gradient
 
-    def infinite(unroll: Unroll) -> Params:
+    def infinite(loop: Any) -> Params:
         """Of the second member of a population, or of an agent alone."""
-        gradient = gradient_of(unroll)[KEY].clone()
+        gradient = gradient_of(loop)[KEY].clone()
         (gradient[1] if gradient.ndim == 2 else gradient)[0] = math.inf
         return {KEY: gradient}
 
-    monkeypatch.setattr(Unroll, "gradient", infinite)
+    monkeypatch.setattr(InnerLoop, "gradient", infinite)
     steps = ITERATIONS * B * T
     group = [agent(p, meta_skip_norm=math.inf) for p in range(2)]
     together(group, steps)

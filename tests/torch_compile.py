@@ -57,7 +57,9 @@ def main(artifacts: Path) -> None:
         torch.compile(graph, fullgraph=True, options={"pattern_matcher": False})
         for graph in (graphs.forward, graphs.backward)
     )
-    theirs = Passes(lambda given: list(forward(*given)), lambda given: list(backward(*given)), graphs.interface)
+    theirs = Passes(
+        lambda given: list(forward(*given)), lambda given: list(backward(*given)), graphs.interface, graphs.result
+    )
 
     def call(passes: Passes) -> list[Tensor]:
         with torch.no_grad():

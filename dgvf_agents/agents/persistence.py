@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import cache
 from typing import Any, TypeVar, final
 
 import gymnasium as gym
@@ -444,5 +445,5 @@ def _copied(env: Any, memo: dict[int, Any]) -> Any:
 
 
 def on_device(tree: Any, device: torch.device) -> Any:
-    """The same with its tensors on a device."""
-    return tree_map_only(torch.Tensor, lambda tensor: tensor.to(device), tree)
+    """The same with its tensors on a device; one that occurs several times is moved once."""
+    return tree_map_only(torch.Tensor, cache(lambda tensor: tensor.to(device)), tree)

@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,6 @@ import torch
 from torch import Tensor
 from torch.fx import GraphModule
 
-from dgvf_agents.core.flat import Index
 from dgvf_agents.execution.devices import keep_freed_memory
 from dgvf_agents.execution.task import machine
 from dgvf_agents.execution.torch_private import build_library, compiler_options, load_library
@@ -119,7 +117,7 @@ def usable() -> Iterator[None]:
 def key_of(graphs: Graphs) -> str:
     """The name of traced functions: a digest of whatever compiled code depends on."""
     digest = hashlib.sha256(f"{machine()} {torch.get_num_threads()} {compiler_options()}".encode())
-    digest.update(_encoded(graphs.interface))
+    digest.update(json.dumps(graphs.interface).encode())
     for graph in (graphs.forward, graphs.backward):
         _add_graph(digest, graph)
     return digest.hexdigest()[:32]
@@ -164,21 +162,18 @@ def build(graphs: Graphs, folder: Path) -> None:
         if graph is not None:
             with tempfile.TemporaryDirectory(dir=folder) as sources:
                 shutil.copyfile(build_library(graph, example_inputs(graph), Path(sources)), folder / name)
-    (folder / INTERFACE).write_bytes(_encoded(graphs.interface))
+    (folder / INTERFACE).write_text(json.dumps(graphs.interface))
 
 
-def load(folder: Path) -> Passes:
+def load(folder: Path, result: Any) -> Passes:
     """Load a compiled function, without PyTorch's compiler.
 
     Args:
         folder: as `build` fills it.
-
-    Raises:
-        ValueError: this process does not have a class of the results.
+        result: template of the function's results.
     """
-    interface = _decoded((folder / INTERFACE).read_bytes())
-    forward, backward = load_libraries(folder)
-    return Passes(forward, backward, interface)
+    interface = Interface(*json.loads((folder / INTERFACE).read_text()))
+    return Passes(*load_libraries(folder), interface, result)
 
 
 def load_libraries(folder: Path) -> tuple[Any, Any]:
@@ -276,50 +271,3 @@ def _delete_unused(folder: Path) -> None:
         with suppress(OSError):  # another process was faster
             if _OURS.fullmatch(path.name) and path.stat().st_mtime < oldest:
                 shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
-
-
-def _encoded(interface: Interface) -> bytes:
-    """As JSON.
-
-    Raises:
-        TypeError: the results have a class that another process could not look up by its name.
-    """
-    content = {"result": _as_json(interface.result), "saved": interface.saved, "accumulated": interface.accumulated}
-    return json.dumps(content).encode()
-
-
-def _decoded(content: bytes) -> Interface:
-    read = json.loads(content)
-    saved = [(str(kind), int(i)) for kind, i in read["saved"]]
-    return Interface(_from_json(read["result"]), saved, int(read["accumulated"]))
-
-
-def _as_json(template: Any) -> Any:
-    if template is None or isinstance(template, Index):
-        return template and template.position
-    if type(template) is dict and all(isinstance(name, str) for name in template):
-        return {"dict": {name: _as_json(part) for name, part in template.items()}}
-    kind = type(template)
-    if kind in (tuple, list):
-        return {kind.__name__: [_as_json(part) for part in template]}
-    if not hasattr(kind, "_fields") or "<locals>" in kind.__qualname__:
-        raise TypeError(f"results of compiled functions must not have classes such as {kind.__qualname__}")
-    record = [kind.__module__, kind.__qualname__, *kind._fields]
-    return {"record": record, "parts": [_as_json(part) for part in template]}
-
-
-def _from_json(read: Any) -> Any:
-    if read is None or isinstance(read, int):
-        return None if read is None else Index(read)
-    if "dict" in read:
-        return {name: _from_json(part) for name, part in read["dict"].items()}
-    if "record" not in read:
-        return tuple(map(_from_json, read["tuple"])) if "tuple" in read else list(map(_from_json, read["list"]))
-    module, name, *fields = read["record"]
-    try:
-        kind = attrgetter(name)(sys.modules[module])  # what makes the results has been imported
-    except (KeyError, AttributeError):
-        kind = None
-    if not (isinstance(kind, type) and issubclass(kind, tuple) and getattr(kind, "_fields", None) == tuple(fields)):
-        raise ValueError(f"a compiled function returns a {module}.{name}, which is not here")
-    return kind(*map(_from_json, read["parts"]))

@@ -47,7 +47,7 @@ def compiled_here(task: Task) -> Passes:
 
 def _passes(graphs: Graphs) -> Passes:
     backward = None if graphs.backward is None else _runner(graphs.backward)
-    return Passes(_runner(graphs.forward), backward, graphs.interface)
+    return Passes(_runner(graphs.forward), backward, graphs.interface, graphs.result)
 
 
 def _has_parameters(graphs: Graphs) -> bool:

@@ -164,10 +164,7 @@ class Job:
 
     def _loaded(self) -> Passes | None:
         folder = None if self._graph is None else find(self._graph)
-        try:
-            return None if folder is None else load(folder)
-        except ValueError:  # it returns a class that is not here
-            return None
+        return None if folder is None else load(folder, self._task.result())
 
     def _compiled_here(self, message: str) -> Passes:
         """Compile in this process: the other one lacks something that the function closes over."""
@@ -175,8 +172,9 @@ class Job:
         use_compiler_folder()
         try:
             with tempfile.TemporaryDirectory() as folder:
-                build(traced(self._task), Path(folder))
-                return load(Path(folder))
+                graphs = traced(self._task)
+                build(graphs, Path(folder))
+                return load(Path(folder), graphs.result)
         except Exception as error:
             raise failure(error, message) from error
 

@@ -74,6 +74,11 @@ class Task(NamedTuple):
         """Arguments for tracing."""
         return builder(self.template)([example.tensor() for example in self.examples])
 
+    def result(self) -> Any:
+        """Template of the results, from an eager call."""
+        with torch.no_grad():
+            return template(self.function(*self.arguments()))
+
 
 class Parcel(NamedTuple):
     """A task for another process."""

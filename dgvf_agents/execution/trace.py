@@ -25,13 +25,9 @@ Run = Callable[[list[Tensor]], list[Tensor]]
 """A compiled graph: from its inputs to its outputs."""
 
 
-@final
-@dataclass(frozen=True)
-class Interface:
-    """Inputs and outputs of a function's graphs."""
+class Interface(NamedTuple):
+    """Inputs and outputs of a function's graphs; plain values."""
 
-    result: Any
-    """Template of the results."""
     saved: list[tuple[str, int]]
     """For each of the backward graph's leading inputs, `("input", i)`: argument i, or `("output", j)`: output j of the
     forward graph."""
@@ -50,21 +46,24 @@ class Graphs:
     """What it needs of the forward graph, then cotangents, then addends of the last argument that the function is
     differentiated in; returns what `PullBack` does. `None` for a function that is not differentiated."""
     interface: Interface
+    result: Any
+    """Template of the results."""
 
 
 @final
 class Passes:
     """A compiled function: its forward and its backward pass."""
 
-    def __init__(self, forward: Run, backward: Run | None, interface: Interface) -> None:
+    def __init__(self, forward: Run, backward: Run | None, interface: Interface, result: Any) -> None:
         """
         Args:
             forward: the forward graph.
             backward: the backward graph; `None` for a function that is not differentiated.
             interface: how they are called.
+            result: template of the results.
         """
         self._forward, self._backward = forward, backward
-        self._build, self._outputs = builder(interface.result), size(interface.result)
+        self._build, self._outputs = builder(result), size(result)
         self._saved = [(kind == "input", i) for kind, i in interface.saved]
         self._accumulated = interface.accumulated
 
@@ -129,13 +128,13 @@ def trace(function: Callable[..., Any], arguments: tuple[Any, ...], differentiab
     with torch.no_grad():
         if not differentiable:
             graph = _traced(forward, *leaves)
-            return Graphs(graph, None, Interface(structure[0], [], 0))
+            return Graphs(graph, None, Interface([], 0), structure[0])
         first, others = flat(*leaves)
         cotangents = [torch.ones_like(output, memory_format=torch.contiguous_format) for output in first]
         addends = [torch.ones_like(leaf, memory_format=torch.contiguous_format) for leaf in leaves[alone:leading]]
         graph = _traced(joint, leaves, cotangents, addends)
     forward_graph, backward_graph, saved = _split(graph, len(leaves), len(first) + len(others))
-    return Graphs(forward_graph, backward_graph, Interface(structure[0], saved, len(addends)))
+    return Graphs(forward_graph, backward_graph, Interface(saved, len(addends)), structure[0])
 
 
 def _new(output: Tensor, given: tuple[Tensor, ...]) -> Tensor:

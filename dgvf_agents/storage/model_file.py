@@ -41,7 +41,6 @@ from dgvf_agents.storage.values import (
     CannotEncodeError,
     Encoder,
     Vocabulary,
-    check_references,
     decode,
     described,
     fitted,
@@ -169,13 +168,12 @@ def _parsed(text: bytes) -> Any:
 
 
 def _document(name: str, text: bytes) -> dict[str, Any]:
-    """The JSON document of a model, whose references are checked."""
+    """The JSON document of a model."""
     with damage_in(name):
         document: Any = _parsed(text)
         found = document.pop("format", None) if isinstance(document, dict) else None
         if found != FORMAT:
             raise DamagedFileError(f"its format must be {FORMAT}, which this version reads, got {found!r}")
-        check_references(document)
     return document
 
 
@@ -303,21 +301,21 @@ def read_model(source: Source, how: Restoring, weights_only: bool = False) -> St
                 f"the file was written by Stable-Baselines3, which pickles all but the weights. {_WEIGHTS_ALONE}"
             )
         file = ModelFile.from_bytes(contents)
-    document, decoded = fitted("its document", file.document, _PARTS), {}
+    document, tensors, decoded = fitted("its document", file.document, _PARTS), dict(file.tensors), {}
     for name in ("learner", "statistics", "training"):
         with damage_in(name):
-            decoded[name] = decode(document[name], file.tensors, how.vocabulary)
-    return StoredModel({} if weights_only else _attributes(file, how), document["versions"], **decoded)
+            decoded[name] = decode(document[name], tensors, how.vocabulary)
+    return StoredModel({} if weights_only else _attributes(file, tensors, how), document["versions"], **decoded)
 
 
-def _attributes(file: ModelFile, how: Restoring) -> dict[str, Any]:
+def _attributes(file: ModelFile, tensors: dict[str, Tensor], how: Restoring) -> dict[str, Any]:
     kinds = file.document["pickled"]
     if set(kinds) != set(file.pickled):
         raise DamagedFileError(f"pickled must be {described(file.pickled)} in it, got {described(kinds)}")
     attributes: dict[str, Any] = {}
     for name, value in file.document["attributes"].items():
         with damage_in(name):
-            attributes[name] = decode(value, file.tensors, how.vocabulary)
+            attributes[name] = decode(value, tensors, how.vocabulary)
     taken = [name for name in kinds if how.trusted and file.pickled[name]]  # folders for hubs have none
     left = [name for name in kinds if name not in how.custom and name not in taken]
     if needed := [name for name in left if name in how.needed and name not in attributes]:

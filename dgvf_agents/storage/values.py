@@ -11,7 +11,7 @@ template (`fitted`).
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from types import UnionType
@@ -25,9 +25,6 @@ from torch import Tensor, nn
 from dgvf_agents.core.argument_checks import is_finite_number, is_integer
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_envs.functional.random_streams import generator_at
-
-MAX_REFERENCES = 2
-"""How often a file may refer to one tensor: the last rollout is also the last batch of the unroll."""
 
 _DTYPES = (
     "bool",
@@ -85,9 +82,8 @@ class Encoder:
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.tensors: Tensors = {}
-        """By their place in the value; those that share their memory go by the place of the first."""
+        """By their place in the value."""
         self._vocabulary = vocabulary
-        self._seen: dict[Any, tuple[str, Tensor, int]] = {}  # with the tensor, whose address stays its own thereby
 
     def encode(self, value: Any, place: str) -> Any:
         """A value for `json.dumps`.
@@ -140,13 +136,8 @@ class Encoder:
     def _tensor(self, value: Tensor, place: str) -> Any:
         if value.layout is not torch.strided or value.is_complex() or value.is_quantized:
             raise CannotEncodeError(f"{place} is a tensor of {value.dtype}, {value.layout}")
-        key = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value.device)
-        name, _, references = self._seen.get(key, ("", None, MAX_REFERENCES))
-        if value.numel() == 0 or references >= MAX_REFERENCES:
-            copy = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-            name, references = self._keep(copy, place), 0
-        self._seen[key] = name, value, references + 1
-        return {"kind": "tensor", "name": name}
+        copy = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+        return {"kind": "tensor", "name": self._keep(copy, place)}
 
     def _keep(self, tensor: Tensor, place: str) -> str:
         while place in self.tensors:
@@ -206,15 +197,14 @@ _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
 def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
     """The value that `Encoder.encode` was given, with dicts for named tuples.
 
-    `check_references` first: decoding copies arrays.
-
     Args:
         value: what it returned, through JSON or not.
-        tensors: `Encoder.tensors`; arrays are made from copies of them, tensors are handed out as they are.
+        tensors: `Encoder.tensors`, which are handed out as they are; an array is a copy, and takes its tensor out.
         vocabulary: the classes that it may name.
 
     Raises:
         ValueError: it is none of the kinds.
+        KeyError: a tensor is not there, or was taken out.
     """
 
     def back(value: Any) -> Any:
@@ -254,7 +244,7 @@ def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
         "dict": lambda v: {back(key): back(part) for key, part in v["items"]},
         "tuple": lambda v: tuple(back(v["items"])),
         "deque": lambda v: deque(back(v["items"]), v["maxlen"]),
-        "array": lambda v: np.array(tensors[v["name"]].numpy()),
+        "array": lambda v: np.array(tensors.pop(v["name"]).numpy()),
         "tensor": lambda v: tensors[v["name"]],
         "number": lambda v: _dtype(v["dtype"]).type(v["value"]),
         "class": lambda v: vocabulary.class_named(v["name"]),
@@ -263,27 +253,6 @@ def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
         "record": record,
     }
     return back(value)
-
-
-def check_references(document: Any) -> None:
-    """Count references to tensors before anything is allocated.
-
-    Raises:
-        ValueError: one is referred to more than `MAX_REFERENCES` times.
-    """
-    counts: Counter[str] = Counter()
-    stack = [document]
-    while stack:
-        value = stack.pop()
-        if isinstance(value, dict):
-            if value.get("kind") in ("tensor", "array"):
-                counts[str(value.get("name"))] += 1
-            stack.extend(value.values())
-        elif isinstance(value, list):
-            stack.extend(value)
-    for name, count in counts.items():
-        if count > MAX_REFERENCES:
-            raise ValueError(f"tensor {name!r} must be referred to at most {MAX_REFERENCES} times, got {count}")
 
 
 def path_of(kind: type) -> str:

@@ -36,7 +36,7 @@ def run(
     outputs = graphs.forward(*arguments)
     assert graphs.backward is not None
     saved = [arguments[i] if kind == "input" else outputs[i] for kind, i in graphs.interface.saved]
-    return flatten(builder(graphs.interface.result)(outputs)), list(graphs.backward(*saved, *cotangents, *addends))
+    return flatten(builder(graphs.result)(outputs)), list(graphs.backward(*saved, *cotangents, *addends))
 
 
 def test_functions_that_write_in_place() -> None:

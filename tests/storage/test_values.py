@@ -94,17 +94,6 @@ def test_tensors_come_back_bit_by_bit(dtype: torch.dtype) -> None:
     assert torch.equal(_round_trip(SampledActions(tensor))["actions"], tensor)
 
 
-def test_tensors_of_one_memory_are_written_once_and_views_apart() -> None:
-    whole = torch.arange(4.0)
-    encoder = Encoder(VOCABULARY)
-    encoder.encode({"a": whole, "b": whole, "c": whole[:2], "d": whole.reshape(2, 2)}, "x")
-    assert set(encoder.tensors) == {"x.a", "x.c", "x.d"}
-    for i in range(20):  # memory that is freed and used again is not the same tensor
-        encoder.encode(torch.full((3,), float(i)), "y")
-    values = {float(value[0]) for name, value in encoder.tensors.items() if name.startswith("y")}
-    assert values == set(map(float, range(20)))
-
-
 SPACES = [
     gym.spaces.Box(-1, 1, (2, 3), np.float32),
     gym.spaces.Box(np.array([0.0, -np.inf]), np.array([np.inf, 5.0]), dtype=np.float64),

@@ -372,8 +372,12 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         Raises:
             ValueError: a schedule returns something else than a number in its range.
         """
-        schedules = (self.lr_schedule, self.meta_learning_rate, self.ent_coef, self.auxiliary_coefficient)
-        return AnnealedSettings.at(self._current_progress_remaining, *schedules)
+        schedules: dict[str, Any] = {"learning_rate": self.lr_schedule}
+        schedules |= {name: getattr(self, name) for name in ("meta_learning_rate", "ent_coef")}
+        if callable(self.auxiliary_coefficient):
+            schedules["auxiliary_coefficient"] = self.auxiliary_coefficient
+        progress = self._current_progress_remaining
+        return AnnealedSettings(*(checked_value_at(name, given, progress) for name, given in schedules.items()))
 
     def set_state(self, learner: LearnerState, rollout: Rollout | None) -> None:
         """Set the learner's state after updates that were made elsewhere.

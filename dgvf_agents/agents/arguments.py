@@ -146,17 +146,10 @@ def build_task(model: Any) -> AuxiliaryTask:
                 "auxiliary_task must not be 'pixel-control' unless actions are Discrete, got actions of "
                 f"{policy.action_space}"
             )
-        return _pixel_control(policy.observation_space, int(policy.action_space.n))
+        space = policy.observation_space  # in binary images, such as Collect-Objects's, a cell for every pixel
+        binary = {"cell": 1, "border": 0, "scale": 1.0} if isinstance(space, gym.spaces.MultiBinary) else {}
+        return PixelControl.over(space.shape or (), int(policy.action_space.n), **binary)  # type: ignore[arg-type]
     return RewardPrediction() if given == "reward-prediction" else NoTask()
-
-
-def _pixel_control(space: gym.spaces.Space[Any], num_actions: int) -> PixelControl:
-    """Cells of 4x4 pixels; in binary images, such as Collect-Objects's, a cell for every pixel."""
-    shape = space.shape or ()
-    if not isinstance(space, gym.spaces.MultiBinary):
-        return PixelControl.over(shape, num_actions)
-    task = PixelControl.over(shape, num_actions, cell=1, border=0)
-    return PixelControl(num_actions, task.grid, scale=1.0)
 
 
 def question_network(

@@ -188,8 +188,7 @@ class Collector(ExperienceSource):
         self._whole = not (stepwise or self.collecting)
         if self.collecting:
             return
-        if self._builder.is_used:
-            self._builder.clear()
+        self._builder.clear()
         self._taken = None
         self._noise, self._uploaded_noise = self.draw_noise(env.num_envs), None
         self.starts, self.collecting = episode_starts, True

@@ -75,7 +75,7 @@ class GridCNNExtractor(EncoderExtractor):
                 f"observation_space must have planes (channels, rows, columns), got {observation_space}: use "
                 "PaperMlpPolicy for vectors"
             )
-        super().__init__(observation_space, GridCNNEncoder(shape, hidden=features_dim))
+        super().__init__(observation_space, GridCNNEncoder(shape, features_dim))
 
 
 @final
@@ -102,7 +102,7 @@ class AtariCNNExtractor(EncoderExtractor):
             raise UnsupportedSpaceError(
                 f"observation_space must have images of side >= {SMALLEST_IMAGE}, got {observation_space}"
             )
-        super().__init__(observation_space, AtariCNNEncoder(shape[0], (shape[1], shape[2]), features_dim))
+        super().__init__(observation_space, AtariCNNEncoder(shape, features_dim))
 
 
 @final

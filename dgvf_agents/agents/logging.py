@@ -7,13 +7,10 @@ from typing import Any, final
 
 import torch
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
-from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.tasks import GVFTask
-from dgvf_agents.core.types import Observations, Params, Rollout
-from dgvf_agents.learner import SingleLearner
+from dgvf_agents.core.types import Observations
 
 SMALL_INPUT = 0.1
 """A network with weights of unit scale hardly distinguishes inputs whose largest absolute value is below this."""
@@ -121,65 +118,45 @@ class Guidance:
 
 
 def record(model: Any, guidance: Guidance) -> None:
-    """Record the last update of a `DiscoveryAlgorithm`; `guidance` sees what it warns of."""
-    logger, learner, task, updates = model.logger, model.learner, model.task, model.learner.updates
-    settings, rollout = model.annealed_settings(), model._rollout
-    record_update(logger, learner.metrics, model.policy, model._n_updates)
-    logger.record("train/learning_rate", settings.learning_rate)
-    logger.record("train/entropy_weight", settings.entropy_weight)
+    """Record the last update of a `DiscoveryAlgorithm`; `guidance` sees what it warns of.
+
+    Under `train/` are the inner update and its auxiliary part, under `questions/` how cumulants and discounts differ
+    over the last rollout, under `meta/` the meta-updates so far.
+    """
+    logger, learner, task, metrics = model.logger, model.learner, model.task, model.learner.metrics
+    settings, rollout, log_std = model.annealed_settings(), model._rollout, getattr(model.policy, "log_std", None)
+    logger.record("train/n_updates", model._n_updates, exclude="tensorboard")
+    shown = ("explained_variance", "policy_loss", "value_loss", "gradient_norm", "encoder_step")
+    values: dict[str, Any] = {
+        **{f"train/{name}": getattr(metrics, name) for name in shown},
+        "train/entropy_loss": -metrics.entropy,
+        "train/std": log_std.detach().exp().mean() if isinstance(log_std, Tensor) else None,
+        "train/learning_rate": settings.learning_rate,
+        "train/entropy_weight": settings.entropy_weight,
+    }
     if task.num_answers:
-        record_answers(logger, learner.metrics, guidance if model.encoder_mode == "joint" else None, updates)
+        shown = ("answer_loss", "main_gradient", "auxiliary_gradient")
+        values |= {f"train/{name}": getattr(metrics, name) for name in shown}
+        if model.encoder_mode == "joint":
+            guidance.see_gradients(metrics.main_gradient.item(), metrics.auxiliary_gradient.item(), learner.updates)
     if isinstance(task, GVFTask) and rollout is not None:
-        asked = model._functions.with_features(rollout) if task.reads_features else rollout
-        record_questions(logger, task, learner.eta, asked, guidance, updates)
+        with torch.no_grad():
+            asked = model._functions.with_features(rollout) if task.reads_features else rollout
+            cumulants, discounts = task.ask(learner.eta, asked)
+        variance = cumulants.flatten(0, 1).var(0).mean().item()
+        guidance.see_cumulants(variance, learner.updates)
+        quantiles = {"min": 0.0, "median": 0.5, "max": 1.0}
+        values |= {
+            f"questions/discount_{name}": torch.quantile(discounts.flatten(), q) for name, q in quantiles.items()
+        }
+        values["questions/cumulant_variance"] = variance
     if task.discovers:
-        record_meta_updates(logger, learner, settings.meta_learning_rate)
-
-
-def record_update(logger: Logger, metrics: InnerMetrics, policy: ActorCriticPolicy, updates: int) -> None:
-    """Record the last inner update under `train/`."""
-    logger.record("train/n_updates", updates, exclude="tensorboard")
-    logger.record("train/entropy_loss", -metrics.entropy.item())
-    for name in ("explained_variance", "policy_loss", "value_loss", "gradient_norm"):
-        logger.record(f"train/{name}", getattr(metrics, name).item())
-    if metrics.encoder_step is not None:
-        logger.record("train/encoder_step", metrics.encoder_step.item())
-    log_std = getattr(policy, "log_std", None)
-    if isinstance(log_std, Tensor):
-        logger.record("train/std", log_std.detach().exp().mean().item())
-
-
-def record_answers(logger: Logger, metrics: InnerMetrics, guidance: Guidance | None, updates: int) -> None:
-    """Record the auxiliary task's part of the last inner update; `guidance` compares its gradient with L^RL's."""
-    main, auxiliary = metrics.main_gradient.item(), metrics.auxiliary_gradient.item()
-    logger.record("train/answer_loss", metrics.answer_loss.item())
-    logger.record("train/main_gradient", main)
-    logger.record("train/auxiliary_gradient", auxiliary)
-    if guidance is not None:
-        guidance.see_gradients(main, auxiliary, updates)
-
-
-def record_questions(
-    logger: Logger, task: GVFTask, eta: Params, rollout: Rollout, guidance: Guidance, updates: int
-) -> None:
-    """Record how cumulants and discounts differ over the last rollout, under `questions/`."""
-    with torch.no_grad():
-        cumulants, discounts = task.ask(eta, rollout)
-    variance = cumulants.flatten(0, 1).var(0).mean().item()
-    logger.record("questions/cumulant_variance", variance)
-    guidance.see_cumulants(variance, updates)
-    for name, fraction in (("min", 0.0), ("median", 0.5), ("max", 1.0)):
-        logger.record(f"questions/discount_{name}", torch.quantile(discounts.flatten(), fraction).item())
-
-
-def record_meta_updates(logger: Logger, learner: SingleLearner, learning_rate: float) -> None:
-    """Record the meta-updates so far, under `meta/`."""
-    logger.record("meta/updates", learner.meta_updates)
-    logger.record("meta/skipped", learner.meta_skipped)
-    logger.record("meta/learning_rate", learning_rate)
-    if learner.meta_gradient_norm is not None and learner.meta_loss is not None:
-        logger.record("meta/gradient_norm", learner.meta_gradient_norm.item())
-        logger.record("meta/loss", learner.meta_loss.item())
+        values |= {"meta/updates": learner.meta_updates, "meta/skipped": learner.meta_skipped}
+        values |= {"meta/learning_rate": settings.meta_learning_rate, "meta/loss": learner.meta_loss}
+        values["meta/gradient_norm"] = learner.meta_gradient_norm
+    for name, value in values.items():
+        if value is not None:
+            logger.record(name, value.item() if isinstance(value, Tensor) else value)
 
 
 def get_log(logger: Logger | None) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_not_negative
-from dgvf_agents.core.inner_update import InnerState, UpdateRule
+from dgvf_agents.core.inner_update import InnerState, UpdateRule, with_own_rates
 from dgvf_agents.core.metrics import InnerMetrics, relative_step
 from dgvf_agents.core.optimizers import clip_by_global_norm, global_norm
 from dgvf_agents.core.ppo import (
@@ -32,7 +32,6 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, Packing
-from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import Iteration, SingleLearner, UnrollState, ends_at, like
 
 
@@ -178,44 +177,24 @@ class PPOLearner(SingleLearner):
     ) -> tuple[InnerState, StepMetrics, Tensor]:
         """A gradient step, and the norm of its gradient; packed."""
         evaluation, index, rate, clipping = given
-        rule, packing, theta = self._rule, self._functions.packed.theta, state.theta[KEY]
+        rule, packing = self._rule, self._functions.packed.theta
         batch = minibatch(evaluation, index)
         named, metrics = step_gradient(rule, packing.unpack(state.theta), targets, batch, clipping, differentiable)
         with torch.set_grad_enabled(differentiable):
-            gradient = packing.pack(named)
-            scale = self._scale
-            if scale is not None:
-                gradient = {KEY: gradient[KEY] * (scale != 0)}
+            gradient = packing.pack(named | {name: torch.zeros_like(named[name]) for name in rule.network.frozen})
             norm, maximum = global_norm(gradient), rule.numbers.max_grad_norm
             if maximum is not None:
                 gradient = clip_by_global_norm(gradient, maximum)
             statistics = self._layout.unpack(state.optimizer[KEY])
             after, statistics = rule.optimizer.step(state.theta, gradient, statistics, rate)
-            if scale is not None:
-                after = {KEY: theta + scale * (after[KEY] - theta)}
+            if rule.head_rate != 1.0 or rule.network.frozen:
+                after = packing.pack(with_own_rates(rule, packing.unpack(state.theta), packing.unpack(after)))
             return InnerState(after, {KEY: self._layout.pack(statistics)}), metrics, norm.detach()
-
-    def set_functions(self, functions: UpdateFunctions) -> None:
-        super().set_functions(functions)
-        self.__dict__.pop("_scale", None)
 
     @cached_property
     def _layout(self) -> Packing:
         """Of the optimizer's statistics of one vector θ, which are those of named parameters, one after another."""
         return Packing(self._rule.optimizer.init(self._state.theta))
-
-    @cached_property
-    def _scale(self) -> Tensor | None:
-        """Of each parameter's step: `head_rate` for heads, 0 for what is frozen; `None` where all are 1."""
-        rule, theta = self._rule, self.theta
-        if rule.head_rate == 1.0 and not rule.network.frozen:
-            return None
-        encoder, _ = rule.network.split(theta)
-        own = {name: 1.0 if name in encoder or name.startswith("answers.") else rule.head_rate for name in theta}
-        own |= dict.fromkeys(rule.network.frozen, 0.0)
-        return self._functions.packed.theta.pack({name: torch.full_like(v, own[name]) for name, v in theta.items()})[
-            KEY
-        ]
 
     def _meta_gradient(self, unroll: _Unroll, following: Evaluation) -> Params:
         """∇_η of the meta-loss on the rollout that θ_N generated, back through the recorded steps; packed."""

@@ -153,11 +153,6 @@ class RolloutBuilder:
         """Number of steps added so far."""
         return self._t
 
-    @property
-    def is_used(self) -> bool:
-        """Whether anything was added since the rollout started."""
-        return bool(self._t or self._observed)
-
     def get_state(self) -> dict[str, Any]:
         """The t steps added so far: fields of `CollectionState`, copies."""
         t, ends = self._t, self._ends

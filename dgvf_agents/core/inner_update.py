@@ -242,7 +242,7 @@ def inner_update(
         stands in place of the state.
     """
     numbers, encoded = rule.numbers, _encode(rule, state.theta, rollout)
-    losses = [_meta_loss(rule, _main_heads(rule, state.theta), encoded, rollout)] if scored else []
+    losses = [_meta_loss(rule, main_heads(rule, state.theta), encoded, rollout)] if scored else []
     gradient = _inner_gradient(rule, encoded, state.theta, eta, rollout)
     clipped, metrics = gradient.total, _metrics(gradient)
     if rule.averaging is not None:
@@ -251,7 +251,7 @@ def inner_update(
         clipped = clip_by_global_norm(clipped, numbers.max_grad_norm)
     own = {} if numbers.epsilon is None else {"epsilon": numbers.epsilon}
     theta, optimizer = rule.optimizer.step(state.theta, clipped, state.optimizer, learning_rate, **own)
-    theta = _with_head_rate(rule, state.theta, theta) | {name: state.theta[name] for name in rule.network.frozen}
+    theta = with_own_rates(rule, state.theta, theta)
     encoder, _ = rule.network.split(state.theta)
     after = InnerState(theta, optimizer)
     return (after, *losses) if scored else after, metrics._replace(encoder_step=relative_step(encoder, theta))
@@ -273,7 +273,7 @@ def meta_loss_gradient(rule: UpdateRule, theta: Params, rollout: Rollout) -> tup
         return total, total
 
     gradient = torch.func.grad(own_loss, argnums=(0, 1), has_aux=True)
-    (of_heads, of_features), total = gradient(_main_heads(rule, theta), encoded.features.detach())
+    (of_heads, of_features), total = gradient(main_heads(rule, theta), encoded.features.detach())
     loss = total.detach() if rule.averaging is None else rule.averaging.means([total.detach()])[0]
     return detach({**encoded.pull_back(of_features)[0], **of_heads}), loss
 
@@ -332,12 +332,13 @@ class _InnerGradient(NamedTuple):
     """w · ∂L^ans/∂x."""
 
 
-def _with_head_rate(rule: UpdateRule, before: Params, after: Params) -> Params:
-    """The parameters after a step, with the steps of the policy and value heads times `head_rate`."""
+def with_own_rates(rule: UpdateRule, before: Params, after: Params) -> Params:
+    """The parameters after a step, with the heads' steps times `head_rate`, and without those of what is frozen."""
+    own = {name: before[name] for name in rule.network.frozen}
     if rule.head_rate == 1.0:
-        return after
-    heads = _main_heads(rule, before)
-    return {**after, **{name: old + rule.head_rate * (after[name] - old) for name, old in heads.items()}}
+        return after | own
+    heads = main_heads(rule, before)
+    return after | {name: old + rule.head_rate * (after[name] - old) for name, old in heads.items()} | own
 
 
 def _inner_gradient(
@@ -408,8 +409,8 @@ def weighted_answers(
     return of_head, torch.cat(weighted, -1)
 
 
-def _main_heads(rule: UpdateRule, theta: Params) -> Params:
-    """The heads that L^RL depends on."""
+def main_heads(rule: UpdateRule, theta: Params) -> Params:
+    """The policy and value heads, which L^RL depends on."""
     _, heads = rule.network.split(theta)
     return {name: value for name, value in heads.items() if not name.startswith("answers.")}
 

@@ -77,14 +77,6 @@ def check_finite(name: str, tree: Any, updates: int) -> None:
     Raises:
         NotFiniteError: one is not finite; the message names it.
     """
-    path = first_not_finite(tree)
-    if path is not None:
-        raise NotFiniteError(f"{name}{path} must be finite after {updates} updates: {_ADVICE}")
-
-
-def first_not_finite(tree: Any) -> str | None:
-    """The path of the first tensor that is not finite; `None` if all are."""
     for path, leaf in tree_flatten_with_path(tree)[0]:
         if isinstance(leaf, torch.Tensor) and not bool(torch.isfinite(leaf).all()):
-            return keystr(path)
-    return None
+            raise NotFiniteError(f"{name}{keystr(path)} must be finite after {updates} updates: {_ADVICE}")

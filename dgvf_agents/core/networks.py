@@ -107,77 +107,63 @@ class MLPEncoder(Encoder):
         return self.layers((inputs - self.center) * self.scale)
 
 
-@final
-class GridCNNEncoder(Encoder):
-    """Convolutions of 8 and 16 filters of 2x2, then 512 fully connected units; ReLUs (paper: Collect-Objects)."""
+class CNNEncoder(Encoder):
+    """Convolutions, then a fully connected layer; all with ReLUs."""
 
-    def __init__(
-        self, shape: Sequence[int], filters: Sequence[int] = (8, 16), kernel: int = 2, hidden: int = 512
-    ) -> None:
+    def __init__(self, shape: Sequence[int], convolutions: Sequence[tuple[int, int, int]], hidden: int) -> None:
         """
         Args:
-            shape: (channels, rows, columns) of an observation.
-            filters: number of filters of each convolution.
-            kernel: height and width of the filters.
+            shape: (channels, height, width) of an observation.
+            convolutions: number of filters, their side, and the stride of each.
             hidden: width of the fully connected layer.
 
         Raises:
             ValueError: observations are smaller than the filters' receptive field.
         """
-        receptive_field = len(filters) * (kernel - 1) + 1
-        if min(shape[1:]) < receptive_field:
-            raise ValueError(f"shape must have at least {receptive_field} rows and columns, got {tuple(shape)}")
         super().__init__()
-        channels, rows, columns = shape
+        channels, height, width = shape
         layers: list[nn.Module] = []
-        for num_filters in filters:
-            layers += [_convolution(channels, num_filters, kernel), nn.ReLU()]
-            channels, rows, columns = num_filters, rows - kernel + 1, columns - kernel + 1
-        layers += [nn.Flatten(), linear(channels * rows * columns, hidden, RELU_GAIN), nn.ReLU()]
-        self.layers = nn.Sequential(*layers)
-        self.features = hidden
-
-    def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
-        return self.layers(observations.to(_dtype(self)))
-
-
-@final
-class AtariCNNEncoder(Encoder):
-    """Convolutions of 32 8x8, 64 4x4 and 64 3x3 filters with strides 4, 2 and 1, then 512 fully connected units.
-
-    The convolutions are the paper's, the fully connected layer is from Mnih et al. (2015). Inputs are pixels scaled
-    to [0, 1].
-    """
-
-    def __init__(self, channels: int = 4, side: int | tuple[int, int] = 84, hidden: int = 512) -> None:
-        """
-        Args:
-            channels: number of stacked frames.
-            side: height and width of a frame in pixels, at least 36; one number if they are equal.
-            hidden: width of the fully connected layer.
-
-        Raises:
-            ValueError: frames are smaller than the filters' receptive field.
-        """
-        height, width = side if isinstance(side, tuple) else (side, side)
-        if min(height, width) < 36:
-            raise ValueError(f"side must be >= 36, got {side!r}")
-        super().__init__()
-        layers: list[nn.Module] = []
-        for num_filters, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            layers += [_convolution(channels, num_filters, kernel, stride), nn.ReLU()]
-            channels, height, width = num_filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+        smallest, step = 1, 1
+        for filters, kernel, stride in convolutions:
+            layers += [convolution(channels, filters, kernel, stride), nn.ReLU()]
+            channels, height, width = filters, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+            smallest, step = smallest + (kernel - 1) * step, step * stride
+        if min(shape[1:]) < smallest:
+            raise ValueError(f"shape must have at least {smallest} rows and columns, got {tuple(shape)}")
         layers += [nn.Flatten(), linear(channels * height * width, hidden, RELU_GAIN), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.features = hidden
 
     def forward(self, observations: Shaped[Tensor, "N C H W"]) -> Float[Tensor, "N F"]:
-        return self.layers(observations.to(_dtype(self)))
+        return self.layers(observations.to(next(self.parameters()).dtype))
 
 
-def _convolution(channels: int, filters: int, kernel: int, stride: int = 1) -> nn.Conv2d:
-    layer = nn.Conv2d(channels, filters, kernel, stride)
-    nn.init.orthogonal_(layer.weight, RELU_GAIN)
+@final
+class GridCNNEncoder(CNNEncoder):
+    """Convolutions of 8 and 16 filters of 2x2, then 512 fully connected units (paper: Collect-Objects)."""
+
+    def __init__(self, shape: Sequence[int], hidden: int = 512) -> None:
+        super().__init__(shape, ((8, 2, 1), (16, 2, 1)), hidden)
+
+
+@final
+class AtariCNNEncoder(CNNEncoder):
+    """Convolutions of 32 8x8, 64 4x4 and 64 3x3 filters with strides 4, 2 and 1, then 512 fully connected units.
+
+    The convolutions are the paper's, the fully connected layer is from Mnih et al. (2015). Inputs are pixels scaled
+    to [0, 1], of images of at least 36 x 36.
+    """
+
+    def __init__(self, shape: Sequence[int] = (4, 84, 84), hidden: int = 512) -> None:
+        super().__init__(shape, ((32, 8, 4), (64, 4, 2), (64, 3, 1)), hidden)
+
+
+def convolution(
+    channels: int, filters: int, kernel: int, stride: int = 1, padding: int = 0, gain: float = RELU_GAIN
+) -> nn.Conv2d:
+    """A convolution with orthogonal weights and zero biases."""
+    layer = nn.Conv2d(channels, filters, kernel, stride, padding)
+    nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
     return layer
 
@@ -361,10 +347,6 @@ def split_encoder(params: Params) -> tuple[Params, Params]:
 def inside(params: Params, prefix: str) -> Params:
     """The parameters whose names start with `prefix`, without it."""
     return {name.removeprefix(prefix): value for name, value in params.items() if name.startswith(prefix)}
-
-
-def _dtype(module: nn.Module) -> torch.dtype:
-    return next(module.parameters()).dtype
 
 
 def _detached_copies(module: nn.Module) -> Params:

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from dgvf_agents.core.inner_update import UpdateRule, next_features, weighted_answers
+from dgvf_agents.core.inner_update import UpdateRule, main_heads, next_features, weighted_answers
 from dgvf_agents.core.losses import regression_loss
 from dgvf_agents.core.optimizers import global_norm
 from dgvf_agents.core.returns import per_step_discounts
@@ -359,7 +359,7 @@ def step_gradient(
         differentiable: whether the gradient can be differentiated in θ and the targets.
     """
     encoder, heads = rule.network.split(theta)
-    main_heads = {name: value for name, value in heads.items() if not name.startswith("answers.")}
+    of_policy = main_heads(rule, theta)
     rollout = batch.evaluation.rollout
     features = rule.network.encode({**encoder, **rollout.statistics}, batch.observations, training=True)
     joint = rule.encoder_mode == "joint"
@@ -371,10 +371,10 @@ def step_gradient(
     stopped = features if differentiable and rule.convention == "exact" else features.detach()
     x = _node(features if joint else stopped)
     loss = clipped_loss(rule, heads, x, (heads, stopped), batch, clipping)
-    of_main = _grad(loss.total, {**main_heads, "": x}, differentiable)
+    of_main = _grad(loss.total, {**of_policy, "": x}, differentiable)
     y = _node(features)
     answer_loss = _answer_loss(rule, theta, y, targets, batch)
-    answer_head = {name: value for name, value in heads.items() if name not in main_heads}
+    answer_head = {name: value for name, value in heads.items() if name not in of_policy}
     of_answers = _grad(answer_loss, {**answer_head, "": y}, differentiable)
     main, auxiliary = of_main.pop(""), of_answers.pop("")
     weight, weighted = weighted_answers(rule, main, auxiliary, rollout.auxiliary_coefficient)

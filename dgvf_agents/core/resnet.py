@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-from dgvf_agents.core.networks import RELU_GAIN, Encoder, linear
+from dgvf_agents.core.networks import RELU_GAIN, Encoder, convolution, linear
 
 CACHE = 8 * 2**20
 """Bytes of the first layer's outputs that the CPU computes at once."""
@@ -40,7 +40,7 @@ class ResNetEncoder(Encoder):
         inputs, height, width = shape
         layers: list[nn.Module] = []
         for outputs in channels:
-            layers += [_convolution(inputs, outputs, 1.0), nn.MaxPool2d(3, stride=2, padding=1)]
+            layers += [convolution(inputs, outputs, 3, padding=1, gain=1.0), nn.MaxPool2d(3, stride=2, padding=1)]
             layers += [ResidualBlock(outputs, len(channels) * blocks) for _ in range(blocks)]
             inputs, height, width = outputs, -(-height // 2), -(-width // 2)
         layers += [nn.ReLU(), nn.Flatten(), linear(inputs * height * width, hidden, RELU_GAIN), nn.ReLU()]
@@ -77,8 +77,8 @@ class ResidualBlock(nn.Module):
                 gain in all blocks, the variance would double with each.
         """
         super().__init__()
-        self.first = _convolution(channels, channels, RELU_GAIN)
-        self.second = _convolution(channels, channels, RELU_GAIN / math.sqrt(depth))
+        self.first = convolution(channels, channels, 3, padding=1)
+        self.second = convolution(channels, channels, 3, padding=1, gain=RELU_GAIN / math.sqrt(depth))
 
     def forward(self, inputs: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]:
         return inputs + self.second(torch.relu(self.first(torch.relu(inputs))))
@@ -90,10 +90,3 @@ def _channels_last(images: Float[Tensor, "N C H W"]) -> Float[Tensor, "N C H W"]
     Convolutions this narrow are up to twice as fast so. `torch.channels_last` would say it shorter, but not under vmap.
     """
     return images.movedim(-3, -1).contiguous().movedim(-1, -3)
-
-
-def _convolution(inputs: int, outputs: int, gain: float) -> nn.Conv2d:
-    layer = nn.Conv2d(inputs, outputs, 3, padding=1)
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
-    return layer

@@ -189,7 +189,9 @@ class PixelControl(AuxiliaryTask):
         self.border = border
 
     @classmethod
-    def over(cls, shape: tuple[int, ...], num_actions: int, cell: int = 4, border: int = 2) -> PixelControl:
+    def over(
+        cls, shape: tuple[int, ...], num_actions: int, cell: int = 4, border: int = 2, scale: float = 1.0 / 255.0
+    ) -> PixelControl:
         """Cells of 4x4 pixels over an image without its border: 20x20 cells over the central 80x80 of 84x84 pixels.
 
         Args:
@@ -197,6 +199,7 @@ class PixelControl(AuxiliaryTask):
             num_actions: A.
             cell: height and width of a cell in pixels ≥ 1.
             border: width ≥ 0 in pixels of a border that belongs to no cell.
+            scale: factor that maps pixels to [0, 1].
 
         Raises:
             ValueError: observations are not images, or cells do not tile them.
@@ -208,7 +211,7 @@ class PixelControl(AuxiliaryTask):
                 f"observations must be square images of {cell} n + {2 * border} pixels a side for pixel control, got "
                 f"{height} x {width}: pass auxiliary_task= a function that builds a PixelControl of another grid"
             )
-        return cls(num_actions, (height - 2 * border) // cell, border=border)
+        return cls(num_actions, (height - 2 * border) // cell, scale=scale, border=border)
 
     @property
     def num_answers(self) -> int:

@@ -11,6 +11,7 @@ from dgvf_agents.core.networks import (
     RELU_GAIN,
     AgentNetwork,
     AtariCNNEncoder,
+    CNNEncoder,
     Encoder,
     GridCNNEncoder,
     MLPEncoder,
@@ -26,7 +27,7 @@ ENCODERS: dict[str, tuple[Callable[[], Encoder], tuple[int, ...]]] = {
     "mlp": (lambda: MLPEncoder(2), (2,)),
     "mlp_of_planes": (lambda: MLPEncoder(12, (6,)), (3, 2, 2)),
     "grid": (lambda: GridCNNEncoder((3, 13, 13)), (3, 13, 13)),
-    "small_grid": (lambda: GridCNNEncoder((3, 9, 9), filters=(4,), kernel=3, hidden=10), (3, 9, 9)),
+    "small_grid": (lambda: CNNEncoder((3, 9, 9), ((4, 3, 1),), 10), (3, 9, 9)),
     "atari": (AtariCNNEncoder, (4, 84, 84)),
 }
 """Constructors of encoders, and the shapes of their observations."""
@@ -213,7 +214,7 @@ def test_questions_equal_their_formulas(learned: bool) -> None:
         (lambda: MLPEncoder(1, (6,), [0.0], None), "low and high"),
         (lambda: MLPEncoder(1, (6,), None, [1.0]), "low and high"),
         (lambda: GridCNNEncoder((3, 2, 9)), "shape"),
-        (lambda: AtariCNNEncoder(side=35), "side"),
+        (lambda: AtariCNNEncoder((4, 35, 84)), "shape"),
         (lambda: QuestionNetwork(MLPEncoder(5, (6,)), 6, 0, learned_discounts=False), "num_questions"),
         (lambda: SharedQuestionNetwork(7, 0, True), "num_questions"),
     ],
@@ -224,4 +225,4 @@ def test_invalid_networks(make: Callable[[], nn.Module], name: str) -> None:
 
 
 def test_the_smallest_frames() -> None:
-    assert AtariCNNEncoder(side=36)(torch.rand(1, 4, 36, 36)).shape == (1, 512)
+    assert AtariCNNEncoder((4, 36, 36))(torch.rand(1, 4, 36, 36)).shape == (1, 512)

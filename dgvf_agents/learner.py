@@ -522,10 +522,6 @@ class SingleLearner(Learner, ABC):
         statistics = like("unroll.start.optimizer", start.optimizer, self.statistics)
         return self._functions.packed.packed(InnerState(theta, statistics))
 
-    def _named(self, state: InnerState) -> InnerState:
-        packed = self._functions.packed
-        return InnerState(packed.theta.unpack(state.theta), packed.optimizer.unpack(state.optimizer[KEY]))
-
 
 @final
 class DiscoveryLearner(SingleLearner):
@@ -545,10 +541,10 @@ class DiscoveryLearner(SingleLearner):
     def _unroll_state(self) -> UnrollState | None:
         if self._unroll is None:
             stored = self._stored_unroll
-            return None if stored is None else stored._replace(start=self._named(stored.start))
+            return None if stored is None else stored._replace(start=self._functions.packed.named(stored.start))
         start, batches = self._unroll.loop.history
         rollouts, rates = [rollout for rollout, _ in batches], [rate for _, rate in batches]
-        return UnrollState(self._named(start), rollouts, rates, list(self._unroll.random_states))
+        return UnrollState(self._functions.packed.named(start), rollouts, rates, list(self._unroll.random_states))
 
 
 def like(name: str, given: Any, own: Any) -> Any:

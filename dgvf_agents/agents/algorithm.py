@@ -46,7 +46,6 @@ from dgvf_agents.agents.persistence import (
     copied_model,
     load_model,
     on_device,
-    optimizers_of,
     read_parameters,
     save_model,
     saved_names,
@@ -190,7 +189,15 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     @property
     def optimizers(self) -> LearnerPart:
         """The inner optimizer and Adam on η, with state dicts."""
-        return optimizers_of(self.learner)
+        learner = self.learner
+
+        def set_state(state: dict[str, Any]) -> None:
+            learner.set_statistics(state["inner"])
+            learner.set_meta_optimizer_state(state["meta"])
+
+        return LearnerPart(
+            "optimizers", lambda: {"inner": learner.statistics, "meta": learner.meta_optimizer_state}, set_state
+        )
 
     def _setup_model(self) -> None:
         check_arguments(vars(self))

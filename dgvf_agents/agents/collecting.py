@@ -19,7 +19,6 @@ from stable_baselines3.common.vec_env import SubprocVecEnv, VecEnv, VecMonitor
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvStepReturn, VecEnvWrapper
 from torch import Tensor
 
-from dgvf_agents.agents.functional_policy import exploration_matrices
 from dgvf_agents.agents.rollout import Arrays, RolloutBuilder, Step
 from dgvf_agents.agents.simulation import MAX_STEPS, SimulatedEpisodes, Simulation, simulated_world
 from dgvf_agents.core.distributions import ActionDistribution
@@ -210,7 +209,7 @@ class Collector(ExperienceSource):
             for _ in range((t == 0) + (self._sde_sample_freq > 0 and t % self._sde_sample_freq == 0)):
                 with torch.no_grad():
                     self._policy.reset_noise(env.num_envs)
-        noise = exploration_matrices(self._policy) if self._policy.use_sde else self._noise_of_rollout[t]
+        noise = self.exploration["exploration_matrices"] if self._policy.use_sde else self._noise_of_rollout[t]
         act = self._act if self.is_compiled else self._act.eager
         with torch.no_grad():
             sampled = act(theta, observed, noise)
@@ -366,19 +365,12 @@ def as_vec_env(env: GymEnv | VectorEnv | None) -> GymEnv | None:
     return adapted if is_monitored else VecMonitor(adapted)
 
 
-def num_envs_of(env: GymEnv | VectorEnv | str | None) -> int | None:
-    """The number of environments; `None` if no environment exists yet."""
-    if env is None or isinstance(env, str):
-        return None
-    return env.num_envs if isinstance(env, VecEnv | VectorEnv) else 1
-
-
 def made_env(
     env: GymEnv | VectorEnv | str | None, n_envs: int | None, seed: int | None, default: Callable[[str], int]
 ) -> GymEnv | None:
     """The environment, made if `env` is an id; `default` is the number of environments of an id."""
-    given_envs = num_envs_of(env)
-    if n_envs is not None and given_envs is not None and n_envs != given_envs:
+    given_envs = n_envs if env is None or isinstance(env, str) else getattr(env, "num_envs", 1)
+    if n_envs is not None and n_envs != given_envs:
         raise ValueError(f"n_envs must be None or {given_envs}, the number of environments of env, got {n_envs!r}")
     if isinstance(env, str):
         wanted = default(env) if n_envs is None else n_envs

@@ -379,12 +379,6 @@ def _naming(kind: str, twice: bool) -> Iterator[None]:
         ) from error
 
 
-def exploration_matrices(policy: ActorCriticPolicy) -> Tensor:
-    """Those of a policy with gSDE, as drawn last."""
-    assert isinstance(policy.action_dist, StateDependentNoiseDistribution)
-    return policy.action_dist.exploration_matrices
-
-
 def answer_head(policy: ActorCriticPolicy, num_answers: int) -> nn.Linear | None:
     """A new linear head of the answers on a policy's features; `None` for no answers."""
     return linear(sum(encoder_widths(policy)), num_answers, 1.0) if num_answers else None

@@ -246,9 +246,9 @@ class PPOLearner(SingleLearner):
         last = self._last
         if last is None:
             stored = self._stored_unroll
-            return None if stored is None else stored._replace(start=self._named(stored.start))
+            return None if stored is None else stored._replace(start=self._functions.packed.named(stored.start))
         return UnrollState(
-            self._named(last.steps[0].before),
+            self._functions.packed.named(last.steps[0].before),
             [last.evaluation.rollout],
             [last.rate] * len(last.steps),
             [step.random_state for step in last.steps],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, get_args
 
@@ -17,14 +18,22 @@ class UnsupportedSpaceError(ValueError, AssertionError):
     """
 
 
+def _check(values: dict[str, Any], holds: Callable[[Any], bool], wanted: Callable[[Any], str]) -> None:
+    for name, value in values.items():
+        if not holds(value):
+            raise ValueError(f"{name} must {wanted(value)}, got {value!r}")
+
+
 def check_counts(**values: Any) -> None:
     """
     Raises:
         ValueError: one of them is not an integer ≥ 1. The float 4.0 is not an integer.
     """
-    for name, value in values.items():
-        if not (is_integer(value) and value >= 1):
-            raise ValueError(f"{name} must be {'' if is_integer(value) else 'an integer '}>= 1, got {value!r}")
+    _check(
+        values,
+        lambda value: is_integer(value) and value >= 1,
+        lambda value: f"be {'' if is_integer(value) else 'an integer '}>= 1",
+    )
 
 
 MAX_SIZE = 1 << 16
@@ -37,9 +46,7 @@ def check_sizes(largest: int = MAX_SIZE, /, **values: Any) -> None:
         ValueError: one of them is not an integer in 1 … `largest`.
     """
     check_counts(**values)
-    for name, value in values.items():
-        if value > largest:
-            raise ValueError(f"{name} must be <= {largest}, got {value!r}")
+    _check(values, lambda value: value <= largest, lambda value: f"be <= {largest}")
 
 
 def check_fractions(**values: Any) -> None:
@@ -47,9 +54,7 @@ def check_fractions(**values: Any) -> None:
     Raises:
         ValueError: one of them is not a number in [0, 1].
     """
-    for name, value in values.items():
-        if not (is_finite_number(value) and 0.0 <= value <= 1.0):
-            raise ValueError(f"{name} must lie in [0, 1], got {value!r}")
+    _check(values, lambda value: is_finite_number(value) and 0.0 <= value <= 1.0, lambda value: "lie in [0, 1]")
 
 
 def check_fractions_below_one(**values: Any) -> None:
@@ -57,9 +62,7 @@ def check_fractions_below_one(**values: Any) -> None:
     Raises:
         ValueError: one of them is not a number in [0, 1).
     """
-    for name, value in values.items():
-        if not (is_finite_number(value) and 0.0 <= value < 1.0):
-            raise ValueError(f"{name} must lie in [0, 1), got {value!r}")
+    _check(values, lambda value: is_finite_number(value) and 0.0 <= value < 1.0, lambda value: "lie in [0, 1)")
 
 
 def check_positive(**values: Any) -> None:
@@ -67,9 +70,7 @@ def check_positive(**values: Any) -> None:
     Raises:
         ValueError: one of them is not a finite number > 0.
     """
-    for name, value in values.items():
-        if not (is_finite_number(value) and value > 0.0):
-            raise ValueError(f"{name} must be {_kind(value)}> 0, got {value!r}")
+    _check(values, lambda value: is_finite_number(value) and value > 0.0, lambda value: f"be {_kind(value)}> 0")
 
 
 def check_positive_or_infinite(**values: Any) -> None:
@@ -85,9 +86,7 @@ def check_not_negative(**values: Any) -> None:
     Raises:
         ValueError: one of them is not a finite number ≥ 0.
     """
-    for name, value in values.items():
-        if not (is_finite_number(value) and value >= 0.0):
-            raise ValueError(f"{name} must be {_kind(value)}>= 0, got {value!r}")
+    _check(values, lambda value: is_finite_number(value) and value >= 0.0, lambda value: f"be {_kind(value)}>= 0")
 
 
 def check_flags(**values: Any) -> None:
@@ -95,9 +94,7 @@ def check_flags(**values: Any) -> None:
     Raises:
         ValueError: one of them is not a boolean. The string "no" is truthy, so truthiness is not enough.
     """
-    for name, value in values.items():
-        if not isinstance(value, bool):
-            raise ValueError(f"{name} must be True or False, got {value!r}")
+    _check(values, lambda value: isinstance(value, bool), lambda value: "be True or False")
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -26,11 +26,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dgvf_agents.core.argument_checks import (
-    check_choice,
-    check_fractions,
-    check_not_negative,
-)
 from dgvf_agents.core.averaging import Averaging, over_learners
 from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.flat import flatten
@@ -76,7 +71,10 @@ class Numbers(NamedTuple):
 @final
 @dataclass(frozen=True)
 class UpdateRule:
-    """Definition of the inner update and the meta-loss: their structure, and their numbers."""
+    """Definition of the inner update and the meta-loss: their structure, and their numbers.
+
+    Ranges are the hyperparameters' (`dgvf_agents.hyperparameters`), and are checked there.
+    """
 
     network: FunctionalAgent
     """The agent's architecture."""
@@ -105,13 +103,6 @@ class UpdateRule:
     """Learning rate ≥ 0 of the policy and value heads, relative to α′."""
     averaging: Averaging | None = None
     """Averages over learners that train together; `None`: one learner."""
-
-    def __post_init__(self) -> None:
-        check_fractions(gae_lambda=self.gae_lambda)
-        check_not_negative(head_rate=self.head_rate)
-        check_choice("auxiliary_weighting", self.auxiliary_weighting, AuxiliaryWeighting)
-        check_choice("encoder_mode", self.encoder_mode, EncoderMode)
-        check_choice("convention", self.convention, Convention)
 
     @property
     def structure(self) -> UpdateRule:
@@ -468,7 +459,6 @@ def meta_gradient(
         horizon: see `InnerLoop`.
         storage: see `InnerLoop`.
     """
-    check_choice("objective", objective, Objective)
     loop = InnerLoop(state, eta, horizon=horizon, storage=storage)
     for k, (batch, next_batch) in enumerate(pairwise(rollouts)):
         loop.step(update, batch, learning_rate)

@@ -59,7 +59,7 @@ class PackedRule:
         scored: bool = False,
     ) -> tuple[Any, InnerMetrics]:
         """`inner_update`."""
-        rule, named = self._at(numbers), self._named(state)
+        rule, named = self._at(numbers), self.named(state)
         after, metrics = inner_update(rule, named, self.eta.unpack(eta), rollout, learning_rate, scored)
         return (self.packed(after[0]), after[1]) if scored else self.packed(after), metrics
 
@@ -99,7 +99,8 @@ class PackedRule:
         named, log_probs = self.theta.unpack(theta), rule.targets.off_policy
         return sample_actions(rule.network, rule.distribution, named, observations, drawn, log_probs)
 
-    def _named(self, state: InnerState) -> InnerState:
+    def named(self, state: InnerState) -> InnerState:
+        """A packed state, by name."""
         return InnerState(self.theta.unpack(state.theta), self.optimizer.unpack(state.optimizer[KEY]))
 
     def packed(self, state: InnerState) -> InnerState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import gymnasium as gym
@@ -20,7 +19,7 @@ from torch import Tensor
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.collecting import Collector
 from dgvf_agents.agents.functional_policy import PolicyFunctions, answer_head
-from dgvf_agents.core.distributions import ActionDistribution, distribution_for
+from dgvf_agents.core.distributions import distribution_for
 from dgvf_agents.core.networks import sample_actions
 from dgvf_agents.core.types import Observations, Params, SampledActions
 from dgvf_agents.execution.compiling import Compilation
@@ -141,7 +140,11 @@ class EnvironmentActor:
             self._policy, answer_head(self._policy, spec.num_answers), spec.mixed_precision
         )
         distribution = distribution_for(spec.action_space, self._policy.squash_output)
-        act = partial(_act, Packing(self._functions.params()), self._functions, distribution)
+        packing, network = Packing(self._functions.params()), self._functions
+
+        def act(theta: Params, observations: Observations, drawn: Tensor) -> SampledActions:
+            return sample_actions(network, distribution, packing.unpack(theta), observations, drawn, True)
+
         self._collector = Collector(
             self._policy,
             act,
@@ -180,18 +183,6 @@ class EnvironmentActor:
         rollout = collector.finish(self._functions.statistics())
         collector.end()
         return pack(rollout, self._spec.observation_space, parameters.version, starts, infos)
-
-
-def _act(
-    packing: Packing,
-    network: PolicyFunctions,
-    distribution: ActionDistribution,
-    theta: Params,
-    observations: Observations,
-    drawn: Tensor,
-) -> SampledActions:
-    """`sample_actions` with packed θ, and with log-probabilities."""
-    return sample_actions(network, distribution, packing.unpack(theta), observations, drawn, True)
 
 
 @final

@@ -21,7 +21,6 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.rollout import bootstrap_positions
 from dgvf_agents.agents.simulation import Simulation, simulated_world
 from dgvf_agents.core.flat import builder, flatten, template
-from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.meta_optimizer import MetaOptimizer
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.networks import Act
@@ -125,7 +124,11 @@ class PopulationLearner(Learner):
 
     def state_of(self, member: int) -> LearnerState:
         """The state of one member's `DiscoveryLearner`, as if it had learned alone."""
-        packed, state, eta = self._packed, self._named(self._state, member), member_of(self._eta, member)
+        packed, state, eta = (
+            self._packed,
+            self._packed.named(member_of(self._state, member)),
+            member_of(self._eta, member),
+        )
         return LearnerState(
             theta=state.theta,
             statistics=state.optimizer,
@@ -146,11 +149,9 @@ class PopulationLearner(Learner):
         start, batches = self._unroll.loop.history
         rollouts = [Rollout(**member_of(batch, member)) for batch, _ in batches]
         rates = [rate[member].clone() for _, rate in batches]
-        return UnrollState(self._named(start, member), rollouts, rates, list(self._unroll.random_states))
-
-    def _named(self, state: InnerState, member: int) -> InnerState:
-        own = member_of(state, member)
-        return InnerState(self._packed.theta.unpack(own.theta), self._packed.optimizer.unpack(own.optimizer[KEY]))
+        return UnrollState(
+            self._packed.named(member_of(start, member)), rollouts, rates, list(self._unroll.random_states)
+        )
 
 
 def _numbers_of(learners: Sequence[SingleLearner]) -> dict[str, Tensor]:

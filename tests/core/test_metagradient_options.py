@@ -179,14 +179,3 @@ def test_explained_variance_of_constant_returns() -> None:
     rollout = given.rollouts[0]._replace(rewards=torch.zeros(4, 3))
     _, metrics = inner_update(rule, InnerState(theta, {}), given.eta, rollout, learning_rate(case))
     assert metrics.explained_variance == 1.0
-
-
-# --- ranges and errors ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("gae_lambda", 1.5), ("head_rate", -0.5), ("encoder_mode", "both"), ("convention", "exakt")]
-)
-def test_invalid_update_rules(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"^{name} must .* got {value!r}"):
-        replace(rule_of(Case()), **{name: value})

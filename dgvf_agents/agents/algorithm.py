@@ -43,7 +43,6 @@ from dgvf_agents.agents.functional_policy import PolicyFunctions, functional_pol
 from dgvf_agents.agents.logging import Guidance, record, restore_log
 from dgvf_agents.agents.persistence import (
     LearnerPart,
-    copied_model,
     load_model,
     on_device,
     read_parameters,
@@ -616,11 +615,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         self.save(buffer)
         load = partial(type(self).load, trusted=True)  # whoever unpickles trusts
         return load, (io.BytesIO(buffer.getvalue()), self.env, str(self.device))
-
-    def __deepcopy__(self: Self, memo: dict[int, Any]) -> Self:
-        """A model that learns on by itself, in a copy of the environment."""
-        copy: Self = copied_model(self, memo)
-        return copy
 
     def _get_torch_save_params(self) -> tuple[list[str], list[str]]:
         answers = ["answer_net"] if self.answer_net is not None else []

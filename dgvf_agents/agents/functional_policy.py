@@ -92,11 +92,6 @@ class PolicyFunctions:
         return {**vars(self), "_policy": policy, "_shown": None, "_views": []}
 
     @property
-    def features(self) -> int:
-        """F: width of the features."""
-        return self._encoder.features
-
-    @property
     def is_own(self) -> bool:
         """Whether the encoder has modules of the user's own."""
         return self._encoder.is_own

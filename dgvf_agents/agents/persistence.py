@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import io
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable
-from copy import deepcopy
 from functools import cache
 from typing import Any, TypeVar, final
 
@@ -24,7 +22,6 @@ from stable_baselines3.common.utils import (
     check_for_correct_spaces,
     get_system_info,
 )
-from stable_baselines3.common.vec_env import VecEnvWrapper
 from torch.distributions import Distribution
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
@@ -163,18 +160,6 @@ def read_parameters(model: Any, source: Source) -> dict[str, Any]:
         if theirs_only is not None:
             return theirs_only
         return _state_dicts(model, _fitted(model, read_model(source, Restoring(VOCABULARY), weights_only=True)))
-
-
-def copied_model(model: Any, memo: dict[int, Any]) -> Any:
-    """A model that learns on by itself, in a copy of the environment."""
-    buffer = io.BytesIO()
-    model.save(buffer)
-    env = _copied(model.env, memo)
-    own = {name: vars(model)[name] for name in constructor_arguments(type(model)) if callable(vars(model).get(name))}
-    copy = type(model).load(buffer, env, model.device, own, trusted=True, force_reset=False)
-    copy.learner.set_state(model.learner.get_state())  # files leave out an unroll whose environment restarts
-    memo[id(model)] = copy
-    return copy
 
 
 @final
@@ -419,16 +404,6 @@ def constructor_arguments(cls: type) -> list[str]:
     """Names of the arguments of a class's constructor, and of those that it passes on to."""
     constructors = [vars(base)["__init__"] for base in cls.__mro__ if "__init__" in vars(base) and base is not object]
     return sorted({name for constructor in constructors for name in inspect.signature(constructor).parameters})
-
-
-def _copied(env: Any, memo: dict[int, Any]) -> Any:
-    """A deep copy of an environment. Stable-Baselines3's wrappers fail to be copied by `deepcopy` itself."""
-    if not isinstance(env, VecEnvWrapper):
-        return deepcopy(env, memo)
-    copy = object.__new__(type(env))
-    vars(copy).update(venv=_copied(env.venv, memo), class_attributes=env.class_attributes)
-    vars(copy).update({name: deepcopy(value, memo) for name, value in vars(env).items() if name not in vars(copy)})
-    return copy
 
 
 def on_device(tree: Any, device: torch.device) -> Any:

@@ -33,7 +33,14 @@ from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
-from dgvf_agents.storage.model_file import Restoring, StoredModel, model_file, read_model, stable_baselines3_weights
+from dgvf_agents.storage.model_file import (
+    Restoring,
+    StoredModel,
+    model_file,
+    opened,
+    stable_baselines3_weights,
+    stored_model,
+)
 from dgvf_agents.storage.state import (
     Spaces,
     TrainingState,
@@ -125,7 +132,7 @@ def load_model(
     source: Source = path
     cls: Any = kind
     with naming(source):
-        stored = read_model(source, Restoring(VOCABULARY, NEEDED, custom, trusted))
+        stored = stored_model(opened(source), Restoring(VOCABULARY, NEEDED, custom, trusted))
         attributes = _checked_attributes(cls, stored, custom, trusted, changes)
     if print_system_info:
         print("== CURRENT SYSTEM INFO ==")
@@ -156,10 +163,10 @@ def load_model(
 def read_parameters(model: Any, source: Source) -> dict[str, Any]:
     """The parameters of a file, as `get_parameters` returns them."""
     with naming(source):
-        theirs_only = stable_baselines3_weights(source)
-        if theirs_only is not None:
-            return theirs_only
-        return _state_dicts(model, _fitted(model, read_model(source, Restoring(VOCABULARY), weights_only=True)))
+        file = opened(source)
+        if isinstance(file, bytes):
+            return stable_baselines3_weights(file)
+        return _state_dicts(model, _fitted(model, stored_model(file, Restoring(VOCABULARY), weights_only=True)))
 
 
 @final

@@ -177,6 +177,21 @@ def _document(name: str, text: bytes) -> dict[str, Any]:
     return document
 
 
+def opened(source: Source) -> ModelFile | bytes:
+    """The model in a file or in a folder for a model hub; the contents of a file that Stable-Baselines3 wrote.
+
+    Args:
+        source: a path, with or without the ending `.zip`; a folder, see `ModelFile.write_folder`; or an open file.
+
+    Raises:
+        DamagedFileError: it is not as it was written.
+    """
+    if isinstance(source, str | Path) and Path(source).is_dir():
+        return ModelFile.from_folder(Path(source))
+    contents = read_bytes(source)
+    return contents if _is_stable_baselines3(contents) else ModelFile.from_bytes(contents)
+
+
 def read_model_file(path: Path) -> ModelFile:
     """
     Raises:
@@ -279,11 +294,11 @@ class Restoring:
     """Whether pickles may be loaded, which lets whoever wrote the file run any code."""
 
 
-def read_model(source: Source, how: Restoring, weights_only: bool = False) -> StoredModel:
-    """Read a file without any unpickling, unless it is trusted.
+def stored_model(file: ModelFile | bytes, how: Restoring, weights_only: bool = False) -> StoredModel:
+    """A file's contents, without any unpickling, unless it is trusted.
 
     Args:
-        source: a path, with or without the ending `.zip`; a folder, see `ModelFile.write_folder`; or an open file.
+        file: as `opened` returned it.
         how: what may be restored.
         weights_only: whether to leave the attributes out.
 
@@ -292,15 +307,10 @@ def read_model(source: Source, how: Restoring, weights_only: bool = False) -> St
         ValueError: Stable-Baselines3 wrote it, or it holds an attribute that the model needs and that only pickle can
             restore.
     """
-    if _is_folder(source):
-        file = ModelFile.from_folder(Path(source))  # type: ignore[arg-type]
-    else:
-        contents = read_bytes(source)
-        if _is_stable_baselines3(contents):
-            raise ValueError(
-                f"the file was written by Stable-Baselines3, which pickles all but the weights. {_WEIGHTS_ALONE}"
-            )
-        file = ModelFile.from_bytes(contents)
+    if isinstance(file, bytes):
+        raise ValueError(
+            f"the file was written by Stable-Baselines3, which pickles all but the weights. {_WEIGHTS_ALONE}"
+        )
     document, tensors, decoded = fitted("its document", file.document, _PARTS), dict(file.tensors), {}
     for name in ("learner", "statistics", "training"):
         with damage_in(name):
@@ -333,10 +343,6 @@ def _attributes(file: ModelFile, tensors: dict[str, Tensor], how: Restoring) -> 
     return attributes | {name: value for name, value in how.custom.items() if name in attributes or name in kinds}
 
 
-def _is_folder(source: Source) -> bool:
-    return isinstance(source, str | Path) and Path(source).is_dir()
-
-
 def _is_stable_baselines3(contents: bytes) -> bool:
     """Whether these are the bytes of a zip archive as Stable-Baselines3's `save` writes it."""
     try:
@@ -346,14 +352,12 @@ def _is_stable_baselines3(contents: bytes) -> bool:
         return False
 
 
-def stable_baselines3_weights(source: Source) -> dict[str, Any] | None:
-    """State dicts by the name of the object they belong to; `None` if Stable-Baselines3 did not write the file.
+def stable_baselines3_weights(contents: bytes) -> dict[str, Any]:
+    """State dicts in a file that Stable-Baselines3 wrote, by the name of the object they belong to.
 
     Weights are in PyTorch's format, a pickle, which goes through `torch.load(weights_only=True)`: its unpickler builds
     tensors and plain containers and refuses all else.
     """
-    if _is_folder(source) or not _is_stable_baselines3(contents := read_bytes(source)):
-        return None
     with _expandable(contents) as archive:
         names = [name for name in archive.namelist() if name.endswith(".pth") and name != "pytorch_variables.pth"]
         return {name.removesuffix(".pth"): _state_dict(name, archive.read(name)) for name in names}

@@ -135,8 +135,7 @@ def record(model: Any, guidance: Guidance) -> None:
         "train/entropy_weight": settings.entropy_weight,
     }
     if task.num_answers:
-        shown = ("answer_loss", "main_gradient", "auxiliary_gradient")
-        values |= {f"train/{name}": getattr(metrics, name) for name in shown}
+        values |= {f"train/{x}": getattr(metrics, x) for x in ("answer_loss", "main_gradient", "auxiliary_gradient")}
         if model.encoder_mode == "joint":
             guidance.see_gradients(metrics.main_gradient.item(), metrics.auxiliary_gradient.item(), learner.updates)
     if isinstance(task, GVFTask) and rollout is not None:

@@ -45,6 +45,7 @@ from dgvf_agents.agents.persistence import (
     LearnerPart,
     load_model,
     on_device,
+    optimizers_of,
     read_parameters,
     save_model,
     saved_names,
@@ -188,15 +189,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     @property
     def optimizers(self) -> LearnerPart:
         """The inner optimizer and Adam on η, with state dicts."""
-        learner = self.learner
-
-        def set_state(state: dict[str, Any]) -> None:
-            learner.set_statistics(state["inner"])
-            learner.set_meta_optimizer_state(state["meta"])
-
-        return LearnerPart(
-            "optimizers", lambda: {"inner": learner.statistics, "meta": learner.meta_optimizer_state}, set_state
-        )
+        return optimizers_of(self.learner)
 
     def _setup_model(self) -> None:
         check_arguments(vars(self))

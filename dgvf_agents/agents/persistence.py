@@ -32,6 +32,7 @@ from dgvf_agents.agents.logging import get_log
 from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED, record
+from dgvf_agents.learner import SingleLearner
 from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
 from dgvf_agents.storage.model_file import (
     Restoring,
@@ -197,6 +198,18 @@ class LearnerPart:
         if set(given) != set(own):
             raise ValueError(f"{self._name} must have the names {sorted(own)}, got {sorted(given)}")
         self._set(given)
+
+
+def optimizers_of(learner: SingleLearner) -> LearnerPart:
+    """The inner optimizer's statistics and the state of Adam on η."""
+
+    def set_state(state: dict[str, Any]) -> None:
+        learner.set_statistics(state["inner"])
+        learner.set_meta_optimizer_state(state["meta"])
+
+    return LearnerPart(
+        "optimizers", lambda: {"inner": learner.statistics, "meta": learner.meta_optimizer_state}, set_state
+    )
 
 
 def saved_names(cls: type) -> set[str]:

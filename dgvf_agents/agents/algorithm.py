@@ -28,6 +28,7 @@ from dgvf_agents.agents.arguments import (
     check_arguments,
     check_learning,
     check_rule_settings,
+    compilation_of,
     inner_optimizer_for,
     policy_arguments,
 )
@@ -48,7 +49,6 @@ from dgvf_agents.agents.persistence import (
     optimizers_of,
     read_parameters,
     save_model,
-    saved_names,
 )
 from dgvf_agents.agents.policies import ALIASES
 from dgvf_agents.agents.rollout import RolloutView
@@ -205,7 +205,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         kind = self.mixed_precision, self.task.discovers, self.storage == "recompute", self.learners
         self._functions, self.answer_net = functional_policy(self.policy, self.task.num_answers, *kind)
         eta = {name: value.to(self.device) for name, value in self.task.initial_meta_params().items()}
-        self.compilation = self._new_compilation()
+        self.compilation = compilation_of(self)
         update_functions, theta = self._update_functions(eta), self._functions.params()
         self.learner = self._learner_class(
             update_functions,
@@ -301,14 +301,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         """Samples actions."""
         return functions.packed.act
 
-    def _new_compilation(self) -> Compilation:
-        eager = (
-            (self.compile == "auto" and self.device.type == "cpu" and self._functions.faster_eagerly)
-            or self._functions.random_in_training  # dropout would become a constant
-            or self.learners > 1  # collectives cannot be traced with their derivatives
-        )
-        return Compilation(False if eager else self.compile, self.device)
-
     def _setup_learn(
         self,
         total_timesteps: int,
@@ -371,12 +363,7 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
         Raises:
             ValueError: a schedule returns something else than a number in its range.
         """
-        schedules: dict[str, Any] = {"learning_rate": self.lr_schedule}
-        schedules |= {name: getattr(self, name) for name in ("meta_learning_rate", "ent_coef")}
-        if callable(self.auxiliary_coefficient):
-            schedules["auxiliary_coefficient"] = self.auxiliary_coefficient
-        progress = self._current_progress_remaining
-        return AnnealedSettings(*(checked_value_at(name, given, progress) for name, given in schedules.items()))
+        return AnnealedSettings.of(self)
 
     def set_state(self, learner: LearnerState, rollout: Rollout | None) -> None:
         """Set the learner's state after updates that were made elsewhere.
@@ -588,9 +575,6 @@ class DiscoveryAlgorithm(OnPolicyAlgorithm, ABC):
     def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
         """The environment that `load` was given, for a model with these attributes."""
         return env
-
-    def _excluded_save_params(self) -> list[str]:
-        return sorted(set(vars(self)) - saved_names(type(self)))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A pickle is the file of `save`, and the environment.

@@ -30,6 +30,7 @@ from dgvf_agents.core.tasks import (
     RandomGVFs,
     RewardPrediction,
 )
+from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.hyperparameters import SCHEDULED, check_hyperparameters, record
 from dgvf_agents.options import RMSPropRule, Task
 
@@ -150,6 +151,17 @@ def build_task(model: Any) -> AuxiliaryTask:
         binary = {"cell": 1, "border": 0, "scale": 1.0} if isinstance(space, gym.spaces.MultiBinary) else {}
         return PixelControl.over(space.shape or (), int(policy.action_space.n), **binary)  # type: ignore[arg-type]
     return RewardPrediction() if given == "reward-prediction" else NoTask()
+
+
+def compilation_of(model: Any) -> Compilation:
+    """Which updates of a model run compiled."""
+    functions = model._functions
+    eager = (
+        (model.compile == "auto" and model.device.type == "cpu" and functions.faster_eagerly)
+        or functions.random_in_training  # dropout would become a constant
+        or model.learners > 1  # collectives cannot be traced with their derivatives
+    )
+    return Compilation(False if eager else model.compile, model.device)
 
 
 def question_network(

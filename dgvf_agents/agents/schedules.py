@@ -133,6 +133,14 @@ class AnnealedSettings(NamedTuple):
     auxiliary_coefficient: float | None = None
     """c; `None`: constant."""
 
+    @classmethod
+    def of(cls, model: Any) -> AnnealedSettings:
+        """A model's schedules at its progress; see `DiscoveryAlgorithm.annealed_settings`."""
+        names = ("meta_learning_rate", "ent_coef", *(["auxiliary_coefficient"] * callable(model.auxiliary_coefficient)))
+        schedules = {"learning_rate": model.lr_schedule, **{name: getattr(model, name) for name in names}}
+        progress = model._current_progress_remaining
+        return cls(*(checked_value_at(name, given, progress) for name, given in schedules.items()))
+
     def batch(self, rollout: Rollout) -> Rollout:
         """The rollout with the c_H of its update, and its c if that is annealed."""
         new, coefficient = rollout.rewards.new_full, self.auxiliary_coefficient

@@ -83,6 +83,8 @@ class RMSProp(Optimizer):
     """ρ in [0, 1)."""
     epsilon: float = 1e-10
     """ε > 0, inside the root."""
+    differentiable_moment: bool = True
+    """Whether the meta-gradient passes through s; if false, the denominator is a constant."""
     initial_moment: float = 0.0
     """s before the first step, ≥ 0."""
     epsilon_outside: bool = False
@@ -138,10 +140,11 @@ class RMSProp(Optimizer):
         epsilon = self.epsilon if epsilon is None else epsilon
         old = state["second_moment"]
         moment = {k: self.decay * old[k] + (1.0 - self.decay) * gradients[k] * gradients[k] for k in params}
+        scale = moment if self.differentiable_moment else {k: m.detach() for k, m in moment.items()}
         if self.epsilon_outside:
-            inverse = {k: 1.0 / (m.sqrt() + epsilon**0.5) for k, m in moment.items()}
+            inverse = {k: 1.0 / (m.sqrt() + epsilon**0.5) for k, m in scale.items()}
         else:
-            inverse = {k: torch.rsqrt(m + epsilon) for k, m in moment.items()}
+            inverse = {k: torch.rsqrt(m + epsilon) for k, m in scale.items()}
         new = {k: p - learning_rate * gradients[k] * inverse[k] for k, p in params.items()}
         return new, {"second_moment": moment}
 

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 OPTIMIZERS: tuple[Optimizer, ...] = (
     SGD(),
     RMSProp(0.7, 1e-3),
+    RMSProp(0.7, 1e-3, differentiable_moment=False),
     RMSProp(0.0, 1e-5),
     Adam(0.8, 0.7, 1e-2),
     Adam(0.0, 0.0, 1e-5),
@@ -97,17 +98,24 @@ def test_finite_at_zero_gradients_and_zero_statistics(optimizer: Optimizer) -> N
     assert all(gradient.isfinite().all() for gradient in gradients if gradient is not None)
 
 
-def test_the_gradient_passes_through_the_second_moment() -> None:
-    """∂θ/∂g is -α / √(s + ε) + α (1 - ρ) g² / (s + ε)^{3/2}."""
+def test_a_constant_second_moment_blocks_only_its_part_of_the_gradient() -> None:
+    """∂θ/∂g is -α / √(s + ε), and with the moment another α (1 - ρ) g² / (s + ε)^{3/2}; ∂θ/∂s_old alike."""
     rho, epsilon, rate = 0.7, 1e-2, 0.1
     g, old = (random_params(1)["weight"].requires_grad_(), (random_params(2)["weight"] ** 2).requires_grad_())
     s = (rho * old + (1 - rho) * g**2 + epsilon).detach()
-    state = {"second_moment": {"weight": old}}
-    theta, after = RMSProp(rho, epsilon).step({"weight": torch.zeros(3, 2)}, {"weight": g}, state, rate)
-    of_g, of_old = torch.autograd.grad(theta["weight"].sum(), (g, old))
-    torch.testing.assert_close(of_g, -rate * s**-0.5 + rate * (1 - rho) * g**2 * s**-1.5)
-    torch.testing.assert_close(of_old, rate * rho * g * s**-1.5 / 2)
-    torch.testing.assert_close(after["second_moment"]["weight"], s - epsilon)
+    steps = {}
+    for through in (True, False):
+        optimizer = RMSProp(rho, epsilon, differentiable_moment=through)
+        state = {"second_moment": {"weight": old}}
+        steps[through], after = optimizer.step({"weight": torch.zeros(3, 2)}, {"weight": g}, state, rate)
+        of_g, of_old = torch.autograd.grad(
+            steps[through]["weight"].sum(), (g, old), allow_unused=True, materialize_grads=True
+        )
+        part = float(through)
+        torch.testing.assert_close(of_g, -rate * s**-0.5 + part * rate * (1 - rho) * g**2 * s**-1.5)
+        torch.testing.assert_close(of_old, part * rate * rho * g * s**-1.5 / 2)
+        torch.testing.assert_close(after["second_moment"]["weight"], s - epsilon)
+    torch.testing.assert_close(steps[True], steps[False], rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(

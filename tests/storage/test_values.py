@@ -52,7 +52,7 @@ VALUES: dict[str, Any] = {
     "booleans": np.array([True, False]),
     "NumPy numbers": [np.float32(0.1), np.int64(-3), np.bool_(True), np.uint8(255), np.float16(0.1)],
     "classes": [nn.Tanh, NatureCNN, PaperMlpPolicy, torch.optim.Adam, RolloutBuffer, nn.modules.activation.ReLU],
-    "optimizers": [SGD(), RMSProp(0.9, 1e-3), Adam(beta1=0.5)],
+    "optimizers": [SGD(), RMSProp(0.9, 1e-3, False), Adam(beta1=0.5)],
 }
 
 

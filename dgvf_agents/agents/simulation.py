@@ -188,15 +188,20 @@ def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor], G
 
     Returns:
         the environment, its monitors, the outermost first, and its adapter; `None` if it is not one of `dgvf_envs` or
-        if a wrapper may change actions or observations.
+        if a wrapper, a subclass or a method that was assigned may change actions or observations.
     """
     monitors = []
-    while type(env) is VecMonitor:
+    while _is_plain(env, VecMonitor):
         monitors.append(env)
         env = env.venv
-    if not isinstance(env, GymnasiumVecEnv) or not isinstance(env.env, DynamicsVectorEnv):
+    if not _is_plain(env, GymnasiumVecEnv) or not isinstance(env.env, DynamicsVectorEnv):
         return None
     return (env.env, monitors, env) if env.env.supports_simulation else None
+
+
+def _is_plain(env: Any, kind: type[VecEnv]) -> bool:
+    """Whether a `VecEnv` has all methods of its class, and no subclass's."""
+    return type(env) is kind and not any(callable(getattr(kind, name, None)) for name in vars(env))
 
 
 @final

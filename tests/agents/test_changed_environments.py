@@ -60,6 +60,25 @@ def other_step(env: Any) -> None:
     world.step = costly
 
 
+def other_step_of(part: str) -> Callable[[Any], None]:
+    """Assigns a step that costs 1 to the monitor or to the adapter."""
+
+    def assign(monitor: Any) -> None:
+        env = {"monitor": monitor, "adapter": monitor.venv}[part]
+        step_wait = env.step_wait
+
+        def costly() -> Any:
+            observations, rewards, dones, infos = step_wait()
+            for info in infos:
+                if "episode" in info:
+                    info["episode"]["r"] -= 1
+            return observations, rewards - 1, dones, infos
+
+        env.step_wait = costly
+
+    return assign
+
+
 class Changing(RolloutCallback):
     """Changes the environment after a third of the rollouts, and ends training after all of them."""
 
@@ -82,7 +101,9 @@ def episodes(env: Any, compile: Any, callback: BaseCallback) -> list[tuple[float
     return [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
 
 
-@pytest.mark.parametrize("change", [shorter, by_hand, other_dynamics, other_step])
+@pytest.mark.parametrize(
+    "change", [shorter, by_hand, other_dynamics, other_step, other_step_of("adapter"), other_step_of("monitor")]
+)
 def test_a_changed_environment_is_the_one_that_is_stepped(change: Callable[[Any], None]) -> None:
     stepped, simulated = (
         episodes(make_vec("CollectObjectsSmall-v0", 4, 0), mode, Changing(change)) for mode in (False, "auto")
@@ -92,9 +113,20 @@ def test_a_changed_environment_is_the_one_that_is_stepped(change: Callable[[Any]
     assert stepped != unchanged
 
 
-def test_a_subclass_steps_itself() -> None:
+class DoubledByAdapter(GymnasiumVecEnv):
+    """The same, in what Stable-Baselines3 steps."""
+
+    def step_wait(self) -> Any:
+        observations, rewards, *others = super().step_wait()
+        return observations, 2 * rewards, *others
+
+
+@pytest.mark.parametrize(
+    ("world", "adapter"), [(Doubled, GymnasiumVecEnv), (CollectObjectsVectorEnv, DoubledByAdapter)]
+)
+def test_a_subclass_steps_itself(world: Any, adapter: Any) -> None:
     def env() -> Any:
-        return VecMonitor(GymnasiumVecEnv(Doubled(num_envs=4, autoreset_mode="SameStep")))
+        return VecMonitor(adapter(world(num_envs=4, autoreset_mode="SameStep")))
 
     one, other = (episodes(env(), mode, Changing(lambda env: None)) for mode in (False, "auto"))
     assert one == other

@@ -150,6 +150,15 @@ def test_small_products_are_written_out(shape: tuple[int, int, int], written: bo
         torch.testing.assert_close(graph(*given)[0], function(*given))
 
 
+@pytest.mark.parametrize("factors", [{"alpha": 2.0}, {"beta": 3.0}], ids=str)
+def test_products_with_factors_keep_them(factors: dict[str, float]) -> None:
+    def function(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+        return torch.addmm(bias, a, b, **factors)
+
+    given = torch.ones(2), torch.full((2, 2), 3.0), torch.full((2, 2), 5.0)
+    torch.testing.assert_close(trace(function, given, 0).forward(*given)[0], function(*given))
+
+
 @pytest.mark.parametrize(
     ("values", "axis", "written"),
     [

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pygame
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
@@ -137,6 +138,20 @@ def test_a_video_that_cannot_be_written_is_refused_before_anything_is_loaded(
     assert not list(tmp_path.iterdir())
 
 
+class Unseen(gym.Env):
+    """An environment that nobody draws."""
+
+    observation_space, action_space = gym.spaces.Box(0, 1, (2,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.ones(2, np.float32), 1.0, True, False, {}
+
+
+gym.register("Unseen-v0", Unseen)
+
 WORLD = """
 import gymnasium as gym
 from dgvf_envs.puddle_world.env import PuddleWorldEnv
@@ -230,6 +245,7 @@ def test_training_is_evaluated_on_the_way_and_not_changed_by_it(
     [
         (["puddle-world", "discovered"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "a2c"], ["evaluate {}", "watch {}"]),
+        (["own", "tests.test_cli:Unseen-v0"], ["evaluate {} --import tests.test_cli"]),
         (
             ["own", "CartPole-v1", "--algorithm", "ppo", "--n-steps", "8"],
             ["evaluate {}", "watch {} --video watch.mp4"],
@@ -260,6 +276,8 @@ def test_what_is_printed_as_next_can_be_run(
     for line in following.splitlines():
         words = shlex.split(line)[1:]
         main(words if words[0] == "atlas" else [*words, "--episodes", "1"])
+    if not any("watch" in line for line in expected):
+        assert "env must take render_mode to be shown, got" in refused(capsys, "watch", str(path), "--video", "v.mp4")
 
 
 def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

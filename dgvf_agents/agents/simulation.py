@@ -190,13 +190,14 @@ def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor], G
         the environment, its monitors, the outermost first, and its adapter; `None` if it is not one of `dgvf_envs` or
         if a wrapper, a subclass or a method that was assigned may change actions or observations.
     """
-    monitors = []
-    while _is_plain(env, VecMonitor):
-        monitors.append(env)
-        env = env.venv
-    if not _is_plain(env, GymnasiumVecEnv) or not isinstance(env.env, DynamicsVectorEnv):
+    monitors, inner = [], env
+    while isinstance(inner, VecMonitor) and _is_plain(inner, VecMonitor):
+        monitors.append(inner)
+        inner = inner.venv
+    plain = isinstance(inner, GymnasiumVecEnv) and _is_plain(inner, GymnasiumVecEnv)
+    if not plain or not isinstance(inner.env, DynamicsVectorEnv):  # type: ignore[attr-defined]
         return None
-    return (env.env, monitors, env) if env.env.supports_simulation else None
+    return (inner.env, monitors, inner) if inner.env.supports_simulation else None  # type: ignore[attr-defined, return-value]
 
 
 def _is_plain(env: Any, kind: type[VecEnv]) -> bool:

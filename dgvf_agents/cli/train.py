@@ -250,6 +250,7 @@ def _train(config: TrainConfig, path: Path, resume: bool, restarts: int = 0) -> 
 
 def _next_commands(config: TrainConfig, path: str) -> list[str]:
     """Commands to try next with a trained agent; of the atlas where it knows all states, or the game."""
+    from dgvf_agents.train.environments import can_be_shown
     from dgvf_agents.train.watch import may_have_display
     from dgvf_envs.sb3_adapter import of_this_package, spec_of
 
@@ -258,7 +259,8 @@ def _next_commands(config: TrainConfig, path: str) -> list[str]:
     watch = f"dgvf watch {path}{' --questions' if asks and config.atari is None else ''}"
     if not may_have_display():
         watch += " --video watch.mp4"
-    return [f"dgvf evaluate {path}", watch, *([f"dgvf atlas {path}"] if asks else [])]
+    watches = [watch] if can_be_shown(config) else []
+    return [f"dgvf evaluate {path}", *watches, *([f"dgvf atlas {path}"] if asks else [])]
 
 
 def print_rules(config: TrainConfig, games_only: bool = False) -> None:

@@ -7,6 +7,7 @@ import importlib
 import math
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, final
@@ -116,12 +117,33 @@ def worlds_of(config: TrainConfig) -> str | None:
 
 
 def window(config: TrainConfig, render_mode: str = "human") -> gym.Env[Any, Any]:
-    """An environment in a window. On Atari an episode is a whole game, even if a lost life ends it in training."""
+    """An environment in a window. On Atari an episode is a whole game, even if a lost life ends it in training.
+
+    Raises:
+        ValueError: the environment cannot be drawn.
+    """
     if config.atari is not None:
         return make_atari(config.env, dataclasses.replace(config.atari, life_loss_ends=False), render_mode=render_mode)
-    env = gym.make(spec_of(config.env), render_mode=render_mode, **config.evaluation_kwargs)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*is not in the possible render_modes")  # an error below
+            env = gym.make(spec_of(config.env), render_mode=render_mode, **config.evaluation_kwargs)
+    except TypeError as error:
+        raise ValueError(f"env must take render_mode to be shown, got {config.env}: {error}") from error
+    if not {render_mode, "rgb_array"} & {*(env.metadata.get("render_modes") or ())}:
+        raise ValueError(f"env must have {render_mode} among its render_modes to be shown, got {config.env}")
     wrapper = _wrapper(config)
     return env if wrapper is None else wrapper(env)
+
+
+def can_be_shown(config: TrainConfig) -> bool:
+    """Whether `window` takes the environment."""
+    if config.atari is None:
+        try:
+            window(config, "rgb_array").close()
+        except ValueError:
+            return False
+    return True
 
 
 def _environments(

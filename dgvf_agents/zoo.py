@@ -161,11 +161,6 @@ def sample_hyperparameters(
     }
 
 
-def convert_hyperparameters(sampled_params: dict[str, Any]) -> dict[str, Any]:
-    """Hyperparameters from the parameters of a trial; they are the same."""
-    return dict(sampled_params)
-
-
 def as_yaml() -> str:
     """`hyperparameters()` as a YAML file for the zoo's `--conf-file`.
 
@@ -200,7 +195,7 @@ def register() -> None:
         ) from error
     utils.ALGOS |= {NAME: ZooDGVFA2C, NAME_OF_PPO: ZooDGVFPPO}  # all modules of the zoo share this dict
     hyperparams_opt.HYPERPARAMS_SAMPLER[NAME] = sample_hyperparameters
-    hyperparams_opt.HYPERPARAMS_CONVERTER[NAME] = convert_hyperparameters
+    hyperparams_opt.HYPERPARAMS_CONVERTER[NAME] = lambda sampled_params: sampled_params
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -97,7 +97,10 @@ def test_each_rollout_is_used_once_although_actors_die_after_they_answered(ray: 
 
 @pytest.mark.parametrize(
     ("kind", "count"),
-    [("raise", "errors"), ("exit", "deaths"), pytest.param("hang", "timeouts", marks=pytest.mark.slow)],
+    [
+        ("exit", "deaths"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in (("raise", "errors"), ("hang", "timeouts"))),
+    ],
 )
 def test_an_environment_that_fails_is_replaced(ray: Any, tmp_path: Path, kind: str, count: str) -> None:
     settings = ActorSettings(timeout=8.0, first_delay=0.0)

@@ -13,6 +13,7 @@ from typing import Any, final
 import gymnasium as gym
 import numpy as np
 import torch
+from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor
 
 from dgvf_agents.agents.a2c import DGVFA2C
@@ -81,6 +82,21 @@ def load_model(
     task = task_of(config)
     custom = None if isinstance(task, str) else {"auxiliary_task": task}  # files hold no functions
     return kind.load(file, env, device=device, custom_objects=custom, **changes)
+
+
+def check_spaces(model: DiscoveryAlgorithm, env: gym.Env | VecEnv, folder: RunFolder) -> None:
+    """Check that a run's model acts in the environment of its configuration.
+
+    Raises:
+        ValueError: their spaces differ.
+    """
+    for space in ("observation_space", "action_space"):
+        expected, found = getattr(model, space), getattr(env, space)
+        if expected != found:
+            raise ValueError(
+                f"the environment in {folder.config_file} must have the {space} of the run's checkpoint, "
+                f"{expected}, got {found}"
+            )
 
 
 class NothingToResumeError(ValueError):

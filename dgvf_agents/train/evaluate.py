@@ -15,7 +15,7 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.simulation import SimulatedEpisodes
 from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.execution.devices import evaluation_device, random_devices
-from dgvf_agents.train.checkpoint import load_model
+from dgvf_agents.train.checkpoint import check_spaces, load_model
 from dgvf_agents.train.environments import evaluation_environments
 from dgvf_agents.train.folder import RunFolder
 
@@ -52,6 +52,7 @@ def evaluate(
     env = evaluation_environments(config, min(64, episodes), seed)
     try:
         model = load_model(config, folder.latest_checkpoint(), device=evaluation_device(device, config.device))
+        check_spaces(model, env, folder)
         returns, _ = episodes_of(model, env, episodes, seed, deterministic)
     finally:
         env.close()

@@ -17,7 +17,7 @@ from gymnasium.wrappers import RecordVideo
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.train.checkpoint import load_model
+from dgvf_agents.train.checkpoint import check_spaces, load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.folder import RunFolder
@@ -71,10 +71,12 @@ def watch(
     if make_overlay is not None and config.atari is not None:
         raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
     frames = 1 if make_overlay is None else _FRAMES_WITH_OVERLAY
-    env = window(config) if video is None else _recorded(config, video, frames)
-    if make_overlay is not None:
-        env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
+    env = window(config, "human" if video is None else "rgb_array")
     try:
+        check_spaces(model, env, folder)
+        if make_overlay is not None:
+            env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
+        env = env if video is None else _recorded(env, config.env, video, frames)
         for episode in range(episodes):
             start = seed if episode == 0 else None
             shown = frames if video is None else 1
@@ -127,12 +129,11 @@ def _no_display(why: object) -> OSError:
     return OSError(f"watch needs a display ({why}); with --video FILE.mp4 it needs none")
 
 
-def _recorded(config: TrainConfig, video: Path, slower: int) -> gym.Env[Any, Any]:
-    """An environment whose episodes are recorded, at its frames per second divided by `slower`."""
-    env = window(config, "rgb_array")
+def _recorded(env: gym.Env[Any, Any], name: str, video: Path, slower: int) -> gym.Env[Any, Any]:
+    """The environment with its episodes recorded, at its frames per second divided by `slower`."""
     fps = max(1, round(env.metadata.get("render_fps", _FRAMES_PER_SECOND) / slower))
     if video.suffix != ".mp4":
-        return RecordVideo(env, str(video), lambda episode: True, name_prefix=config.env, fps=fps)
+        return RecordVideo(env, str(video), lambda episode: True, name_prefix=name, fps=fps)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*Overwriting existing videos")  # in a folder, which may hold anything else
         whole = RecordVideo(env, str(video.parent), lambda episode: False, video_length=sys.maxsize, fps=fps)

@@ -77,6 +77,15 @@ def test_a_malformed_file_of_a_run_gets_one_line(name: str, run: Path, capsys: p
     assert name.split(".")[0] in refusal(capsys, "train", "--resume", run)
 
 
+@pytest.mark.parametrize("env", ["CollectObjectsSmall-v0", "CartPole-v1"])
+def test_an_environment_that_is_not_the_checkpoint_s_gets_one_line(
+    env: str, run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change(run, env=env, env_kwargs={}, evaluation_kwargs={})
+    for command in (["evaluate"], ["watch", "--video", run / "x.mp4"]):
+        assert "config.json must have the observation_space" in refusal(capsys, *command, run)
+
+
 @pytest.mark.parametrize("size", [10**9, 0, "x", None])
 def test_sizes_have_a_bound_before_anything_is_allocated(
     size: object, run: Path, capsys: pytest.CaptureFixture[str]

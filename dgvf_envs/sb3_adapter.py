@@ -18,6 +18,7 @@ import numpy as np
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
+from gymnasium.wrappers.vector import DictInfoToList, NormalizeObservation
 from stable_baselines3.common.env_util import is_wrapped
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
@@ -28,6 +29,21 @@ from dgvf_envs.functional.vector_env import DynamicsVectorEnv
 
 PARTIAL_RESET = (SyncVectorEnv, AsyncVectorEnv, AtariVectorEnv, DynamicsVectorEnv)
 """The vector environments that support `reset(options={"reset_mask": mask})`."""
+
+
+_REFUSED = {
+    NormalizeObservation: "it has no partial resets; Stable-Baselines3's VecNormalize does the same",
+    DictInfoToList: "this adapter turns infos into a list itself",
+}
+
+
+def _is_wrapped(env: VectorEnv, kind: type[VectorWrapper]) -> bool:
+    """Whether one of the wrappers of a vector environment is of a class."""
+    while isinstance(env, VectorWrapper):
+        if isinstance(env, kind):
+            return True
+        env = env.env
+    return False
 
 
 @final
@@ -55,7 +71,7 @@ class GymnasiumVecEnv(VecEnv):
         Raises:
             TypeError: `env` is not a vector environment.
             ValueError: `env.metadata` has no autoreset mode, or the mode is not `SAME_STEP` and `env` does not support
-                partial resets.
+                partial resets, or is wrapped in what does not.
         """
         if not isinstance(env, VectorEnv):
             raise TypeError(f"env must be a gymnasium.vector.VectorEnv, got {type(env).__name__}")
@@ -70,6 +86,9 @@ class GymnasiumVecEnv(VecEnv):
                 f"got {env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
                 "vectorization_mode='sync', or pass GymnasiumVecEnv(env, partial_reset=True) if it supports the mask"
             )
+        for kind, remedy in _REFUSED.items():
+            if _is_wrapped(env, kind):
+                raise ValueError(f"env must not be wrapped in Gymnasium's {kind.__name__}, got {env!r}: {remedy}")
         self.env = env
         self._same_step = mode is AutoresetMode.SAME_STEP
         self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's copy=False

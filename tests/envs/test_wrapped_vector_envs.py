@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
-from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from gymnasium.wrappers.vector import DictInfoToList, NormalizeObservation, RecordEpisodeStatistics
 
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv
 from tests.helpers import each_mode
@@ -104,3 +104,11 @@ def test_a_final_observation_that_is_missing() -> None:
     env.reset()
     with pytest.raises(ValueError, match=r"infos must hold final_obs .* got \['final_observation'\]"):
         env.step(np.zeros(2, int))
+
+
+@pytest.mark.parametrize("wrapper", [NormalizeObservation, DictInfoToList])
+def test_wrappers_that_cannot_be_adapted_are_refused_by_name(wrapper: type[VectorWrapper]) -> None:
+    """Inner ones, too. Without partial resets, they fail when the first episode ends."""
+    env = Counting(wrapper(fixed(AutoresetMode.NEXT_STEP)))
+    with pytest.raises(ValueError, match=f"must not be wrapped in Gymnasium's {wrapper.__name__}"):
+        GymnasiumVecEnv(env)

@@ -7,7 +7,6 @@ rates, entropy coefficient, discount, coefficients, ε and maximum norms, and ag
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
@@ -24,7 +23,6 @@ from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.meta_optimizer import MetaOptimizer
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.networks import Act
-from dgvf_agents.core.optimizers import Adam, Optimizer, RMSProp
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import upload
@@ -293,10 +291,6 @@ def _world_and_monitor(env: VecEnv) -> tuple[DynamicsVectorEnv[Any], VecMonitor]
     return world, monitor
 
 
-def _without_epsilon(optimizer: Optimizer) -> Optimizer:
-    return dataclasses.replace(optimizer, epsilon=1.0) if isinstance(optimizer, RMSProp | Adam) else optimizer
-
-
 _EQUAL: dict[str, Callable[[DiscoveryAlgorithm], Any]] = {
     "algorithm": lambda model: type(model).__name__,
     "policy": lambda model: model.policy_class,
@@ -305,7 +299,7 @@ _EQUAL: dict[str, Callable[[DiscoveryAlgorithm], Any]] = {
     "action_space": lambda model: model.action_space,
     "n_envs": lambda model: model.n_envs,
     "auxiliary_task": lambda model: model.auxiliary_task,
-    "inner_optimizer apart from ε": lambda model: _without_epsilon(model.learner.functions.rule.optimizer),
+    "inner_optimizer apart from ε": lambda model: model.learner.functions.rule.structure.optimizer,
     "compile": lambda model: model.compile,
     "device": lambda model: model.device,
     "the number of updates": lambda model: model.learner.updates,

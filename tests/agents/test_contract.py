@@ -232,7 +232,8 @@ def test_a_policy_s_actions_reach_the_environment_within_its_space() -> None:
 def test_exploration_matrices_are_drawn_as_often_as_asked() -> None:
     for frequency, expected in ((-1, 2), (2, 8)):  # twice at the first step, as Stable-Baselines3 draws
         model = _model("Pendulum-v1", use_sde=True, sde_sample_freq=frequency)
-        with mock.patch.object(model.policy, "reset_noise", wraps=model.policy.reset_noise) as reset_noise:
+        drawn = ActorCriticPolicy.reset_noise
+        with mock.patch.object(ActorCriticPolicy, "reset_noise", autospec=True, side_effect=drawn) as reset_noise:
             model.learn(10)
         assert reset_noise.call_count == expected
 

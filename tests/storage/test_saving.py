@@ -27,6 +27,7 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from stable_baselines3.common.vec_env import VecEnv
 
 from dgvf_agents import DGVFA2C, DGVFImpala
+from dgvf_agents.agents.persistence import saved_names
 from dgvf_agents.agents.policies import PaperMlpPolicy
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.impala.settings import ActorSettings
@@ -172,7 +173,7 @@ def test_an_attribute_of_the_users_is_left_out_with_a_warning(tmp_path: Path) ->
 
 
 def _sb3_file(model: DGVFA2C, path: Path) -> Path:
-    OnPolicyAlgorithm.save(model, path)
+    OnPolicyAlgorithm.save(model, path, exclude={*vars(model)} - saved_names(type(model)))
     return path
 
 

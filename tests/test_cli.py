@@ -109,7 +109,7 @@ def test_videos_need_no_display_and_a_window_says_that_it_does(
     reader = pytest.importorskip("moviepy.video.io.VideoFileClip")
     pygame.display.quit()
     monkeypatch.setenv("SDL_VIDEODRIVER", "none of these")
-    monkeypatch.setattr(watching, "window", lambda config, mode="human": TimeLimit(window(config, mode), 3))
+    monkeypatch.setattr(watching, "window", lambda config, mode: TimeLimit(window(config, mode), 3))
     assert "dgvf: watch needs a display" in refused(capsys, "watch", str(run))
     monkeypatch.setenv("SDL_VIDEODRIVER", "offscreen")
     main(["watch", str(run), "--episodes", "1"])
@@ -360,8 +360,8 @@ def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: 
 def test_a_run_is_watched_in_a_window(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[RecordEpisodeStatistics] = []
 
-    def recorded(config: TrainConfig) -> RecordEpisodeStatistics:
-        shown.append(RecordEpisodeStatistics(TimeLimit(window(config), 3)))
+    def recorded(config: TrainConfig, mode: str) -> RecordEpisodeStatistics:
+        shown.append(RecordEpisodeStatistics(TimeLimit(window(config, mode), 3)))
         return shown[-1]
 
     monkeypatch.setattr(watching, "window", recorded)
@@ -385,7 +385,7 @@ def test_ctrl_c_ends_watching_quietly(run: Path, monkeypatch: pytest.MonkeyPatch
             closed.append(True)
             super().close()
 
-    monkeypatch.setattr(watching, "window", lambda config: Interrupted(window(config), 3))
+    monkeypatch.setattr(watching, "window", lambda config, mode: Interrupted(window(config, mode), 3))
     with pytest.raises(SystemExit) as ended:
         main(["watch", str(run)])
     assert ended.value.code == INTERRUPTED

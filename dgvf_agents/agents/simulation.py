@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from typing import Any, final
 
 import numpy as np
@@ -85,7 +86,7 @@ class Simulation:
         Raises:
             ValueError: a reward or an observation is not finite.
         """
-        state = self.env.simulation_inputs(0)[0]
+        state = self.env.state
         known = state is self._latest[0] and observations is self._latest[1]
         if not (known or np.array_equal(self.env.dynamics.observe(state), observations)):
             return None
@@ -97,7 +98,7 @@ class Simulation:
                 check_finite_steps("rewards", self._array(self.parts[-1]["rewards"]))
             outcome = self._monitored(simulated, news)
         assert outcome is not None
-        self._latest = self.env.simulation_inputs(0)[0], outcome[0]
+        self._latest = self.env.state, outcome[0]
         return Step(simulated.actions[-1], *outcome, news)  # type: ignore[arg-type]
 
     def take_part(self, theta: Params, noise: Tensor, compiled: bool) -> tuple[SimulatedRollout, bool]:
@@ -153,8 +154,18 @@ class Simulation:
         """
         whole = joined(self.parts)
         ends = whole["truncated"] | whole["terminated"] if self._index_terminated else whole["truncated"]
-        index, slot = (upload(array, self._device) for array in bootstrap_positions(self._array(ends)))
+        ended = self._array(ends)
+        index, slot = self._positions(ended) if ended.any() else self._usual_positions
         return Rollout(**whole, bootstrap_index=index, bootstrap_slot=slot, statistics=statistics)
+
+    def _positions(self, ends: np.ndarray) -> tuple[Tensor, Tensor]:
+        index, slot = bootstrap_positions(ends)
+        return upload(index, self._device), upload(slot, self._device)
+
+    @cached_property
+    def _usual_positions(self) -> tuple[Tensor, Tensor]:
+        """Of a rollout in which no episode ends."""
+        return self._positions(np.zeros((self._n_steps, self.env.num_envs), bool))
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(array)
@@ -202,7 +213,12 @@ def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor], G
 
 def _is_plain(env: Any, kind: type[VecEnv]) -> bool:
     """Whether a `VecEnv` has all methods of its class, and no subclass's."""
-    return type(env) is kind and not any(callable(getattr(kind, name, None)) for name in vars(env))
+    return type(env) is kind and vars(env).keys().isdisjoint(_methods(kind))  # type: ignore[arg-type]  # a class
+
+
+@cache
+def _methods(kind: type) -> frozenset[str]:
+    return frozenset(name for name in dir(kind) if callable(getattr(kind, name, None)))
 
 
 @final

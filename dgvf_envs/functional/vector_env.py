@@ -177,6 +177,17 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         own = all(getattr(getattr(self, f.__name__), "__func__", None) is f for f in _SIMULATED)
         return own and self.autoreset_mode is AutoresetMode.SAME_STEP and self.render_mode is None
 
+    @property
+    def state(self) -> State:
+        """The environments' states; do not modify them.
+
+        Raises:
+            ResetNeeded: the environment has not been reset.
+        """
+        if self._state is None:
+            raise ResetNeeded("state was read before reset(): call reset() first")
+        return self._state
+
     def simulation_inputs(self, steps: int) -> tuple[State, np.ndarray, np.ndarray, np.ndarray]:
         """The arguments of `simulate_rollout` for the next `steps` steps; do not modify them.
 
@@ -186,10 +197,8 @@ class DynamicsVectorEnv(Overlaid, VectorEnv[np.ndarray, np.ndarray, np.ndarray],
         Raises:
             ResetNeeded: the environment has not been reset.
         """
-        if self._state is None:
-            raise ResetNeeded("simulation_inputs() was called before reset(): call reset() first")
         count = steps * (self.dynamics.step_draws + self.dynamics.reset_draws)
-        return self._state, self._elapsed_steps, *self._seeded_streams().prefetch(count)
+        return self.state, self._elapsed_steps, *self._seeded_streams().prefetch(count)
 
     def take_steps(self, rollout: SimulatedRollout) -> None:
         """Take all steps of a rollout simulated from the current `simulation_inputs` at once.

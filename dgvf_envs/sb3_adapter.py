@@ -10,7 +10,7 @@ import copy
 import importlib
 import os
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, final
 
 import gymnasium as gym
@@ -37,13 +37,11 @@ _REFUSED = {
 }
 
 
-def _is_wrapped(env: VectorEnv, kind: type[VectorWrapper]) -> bool:
-    """Whether one of the wrappers of a vector environment is of a class."""
+def _wrappers(env: VectorEnv) -> Iterator[VectorWrapper]:
+    """The wrappers of a vector environment, the outermost first."""
     while isinstance(env, VectorWrapper):
-        if isinstance(env, kind):
-            return True
+        yield env
         env = env.env
-    return False
 
 
 @final
@@ -86,9 +84,10 @@ class GymnasiumVecEnv(VecEnv):
                 f"got {env!r} with {mode}: make it with autoreset_mode=AutoresetMode.SAME_STEP or "
                 "vectorization_mode='sync', or pass GymnasiumVecEnv(env, partial_reset=True) if it supports the mask"
             )
-        for kind, remedy in _REFUSED.items():
-            if _is_wrapped(env, kind):
-                raise ValueError(f"env must not be wrapped in Gymnasium's {kind.__name__}, got {env!r}: {remedy}")
+        for wrapper in _wrappers(env):
+            for kind, remedy in _REFUSED.items():
+                if isinstance(wrapper, kind):
+                    raise ValueError(f"env must not be wrapped in Gymnasium's {kind.__name__}, got {env!r}: {remedy}")
         self.env = env
         self._same_step = mode is AutoresetMode.SAME_STEP
         self._reuses_buffers = getattr(env.unwrapped, "copy", True) is False  # Gymnasium's copy=False
@@ -143,10 +142,7 @@ class GymnasiumVecEnv(VecEnv):
 
     def _reset_in_part(self, mask: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Reset the environments where the mask is true; what wrappers keep for each of the others stays."""
-        kept, env = [], self.env
-        while isinstance(env, VectorWrapper):
-            kept.append((env, _rows(vars(env), self.num_envs)))
-            env = env.env
+        kept = [(wrapper, _rows(vars(wrapper), self.num_envs)) for wrapper in _wrappers(self.env)]
         initial, infos = self.env.reset(options={"reset_mask": mask.copy()})
         for wrapper, rows in kept:
             _set_rows(vars(wrapper), rows, np.flatnonzero(~mask).tolist(), self.num_envs)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from typing import Any
+import time
+from collections.abc import Callable
+from typing import Any, final
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Environment variable that tells Ray's processes whether other machines take part: if not, it binds to loopback, and
@@ -15,6 +17,8 @@ AUTHENTICATION = "RAY_AUTH_MODE"
 _LOOPBACK = ("127.0.0.1:", "localhost:", "[::1]:")
 """How addresses of a Ray begin that is on the loopback interface."""
 
+_LOOK_EVERY = 5.0
+"""Seconds between looks at the head of the cluster."""
 _PATIENT = {"worker_register_timeout_seconds": 600}
 """Ray gives up on processes that take a minute to start, as they do on a busy machine, and then hangs."""
 
@@ -57,17 +61,53 @@ def connect(address: str | None, actors: int) -> Any:
     return ray
 
 
-def check_alive(ray: Any) -> None:
+@final
+class ClusterWatch:
+    """Tells whether the Ray that this process is connected to is alive.
+
+    Ray ends a process that uses the object store after its raylet has ended, and, after a minute, one whose cluster has
+    lost its head. An exception must come first.
     """
-    Raises:
-        ConnectionError: Ray's head process does not answer.
-    """
-    address = ray.get_runtime_context().gcs_address
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
-    except OSError as error:
-        raise ConnectionError(f"Ray's head process at {address} has ended: {error}") from error
+
+    def __init__(self, ray: Any, clock: Callable[[], float] = time.monotonic) -> None:
+        """
+        Args:
+            ray: the module, connected.
+            clock: seconds.
+        """
+        context = ray.get_runtime_context()
+        own = context.get_node_id()
+        self._head: str = context.gcs_address
+        self._clock, self._looked = clock, clock()
+        self._store = socket.socket(socket.AF_UNIX)
+        self._store.connect(next(node["ObjectStoreSocketName"] for node in ray.nodes() if node["NodeID"] == own))
+        self._store.setblocking(False)
+
+    def close(self) -> None:
+        """End watching."""
+        self._store.close()
+
+    def check(self) -> None:
+        """Look at the raylet of this machine, and every few seconds at the head.
+
+        Raises:
+            ConnectionError: either has ended.
+        """
+        try:
+            ended = not self._store.recv(1)
+        except BlockingIOError:
+            ended = False  # as nothing is ever sent
+        except OSError:
+            ended = True
+        if ended:
+            raise ConnectionError("Ray's raylet on this machine has ended")
+        if self._clock() - self._looked > _LOOK_EVERY:
+            self._looked = self._clock()
+            host, _, port = self._head.rpartition(":")
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
+            except OSError as error:
+                raise ConnectionError(f"Ray's head process at {self._head} has ended: {error}") from error
 
 
 def shared_address(address: str | None, actors: int) -> str:

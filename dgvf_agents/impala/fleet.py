@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal, final
@@ -25,7 +26,7 @@ from dgvf_agents.agents.collecting import ExperienceSource
 from dgvf_agents.agents.rollout import Step
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.impala.actors import ActorSpec, EnvironmentActor
-from dgvf_agents.impala.cluster import check_alive, connect
+from dgvf_agents.impala.cluster import ClusterWatch, connect
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import PackedRollout, Parameters
 
@@ -33,8 +34,6 @@ log = logging.getLogger("dgvf_agents.impala")
 
 STORE_SHARE = 0.5
 """Share of the object store that rollouts may fill; the rest is for parameters and for what others store."""
-_LOOK_EVERY = 5.0
-"""Seconds between looks whether Ray's head process is alive: 60 s after its death, Ray ends this process."""
 
 
 class ActorFailedError(RuntimeError):
@@ -164,6 +163,7 @@ class ActorFleet:
             clock: seconds.
         """
         self._ray = connect(settings.address, actors)
+        self._watch = ClusterWatch(self._ray, clock)
         self._spec, self._settings, self._clock = self._ray.put(pickled(spec)), settings, clock
         self._namespace = settings.namespace or f"dgvf-{uuid.uuid4().hex}"
         self._fingerprint = fingerprint_of(spec)
@@ -175,7 +175,7 @@ class ActorFleet:
         self._shuffle = random.Random(0 if spec.seed is None else spec.seed)
         self._parameters: tuple[int, Any] = (-1, None)
         self._lags: list[int] = []
-        self._looked, self._rollout_bytes, self._max_calls = clock(), 0, actors * settings.calls_in_flight
+        self._rollout_bytes, self._max_calls = 0, actors * settings.calls_in_flight
         self._stop_others({self._name(i) for i in range(actors)})
         self._actors = [_Actor(self._started(i), time.time_ns() if resumed else 0) for i in range(actors)]
 
@@ -188,15 +188,13 @@ class ActorFleet:
 
         Raises:
             ActorFailedError: an actor failed too often in a row.
-            ConnectionError: Ray's head process does not answer.
+            ConnectionError: see `ClusterWatch.check`.
         """
-        if self._parameters[0] != parameters.version:  # once for all actors
-            self._parameters = parameters.version, self._ray.put(parameters)
         collected: list[PackedRollout] = []
         while len(collected) < rollouts:
-            if self._clock() - self._looked > _LOOK_EVERY:
-                self._looked = self._clock()
-                check_alive(self._ray)
+            self._watch.check()
+            if self._parameters[0] != parameters.version:  # once for all actors
+                self._parameters = parameters.version, self._ray.put(parameters)
             self._call()
             for index, reference in self._arrived(rollouts - len(collected)):
                 rollout = self._receive(index, reference)
@@ -221,6 +219,7 @@ class ActorFleet:
         """End all actors."""
         for actor in self._actors:
             self._ray.kill(actor.handle)
+        self._watch.close()
 
     # --- starting -----------------------------------------------------------------------------------------------------
 
@@ -287,8 +286,9 @@ class ActorFleet:
         if reference not in actor.calls:
             return None  # the actor failed after this answer arrived
         exceptions = self._ray.exceptions
+        self._watch.check()
         try:
-            answer = self._ray.get(reference)
+            answer = deepcopy(self._ray.get(reference))  # nothing of the store is held, see `ClusterWatch`
         except (
             exceptions.ObjectStoreFullError,
             exceptions.OutOfDiskError,
@@ -397,7 +397,7 @@ class FleetSource(ExperienceSource):
         return Step(None, None, None, dones, infos, [(infos, dones)])
 
     def finish(self, statistics: Params) -> Rollout:
-        rollouts, self._arrived = self._arrived, []  # arrays in the object store
+        rollouts, self._arrived = self._arrived, []
         return self.batch(rollouts, statistics)
 
 

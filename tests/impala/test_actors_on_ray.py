@@ -176,6 +176,29 @@ cluster.shutdown()
 
 
 @pytest.mark.slow
+def test_the_death_of_the_raylet_is_an_exception(tmp_path: Path) -> None:
+    """Large rollouts and parameters, which go through its object store."""
+    code = f"""
+import psutil
+from tests.impala.test_actors_on_ray import _model, Watch
+def kill(fleet):
+    raylet = next(one for one in psutil.Process().children() if one.name() == "raylet")
+    raylet.kill()
+    raylet.wait()
+model = _model("CartPole-v1", "MlpPolicy", n_steps=2000, policy_kwargs={{"net_arch": [500, 500]}})
+try:
+    model.learn(10**9, Watch({{3: kill}}))
+except ConnectionError as error:
+    print(error)
+model.save("{tmp_path}/model")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=500)
+    assert "raylet on this machine has ended" in result.stdout, result.stderr
+    assert result.returncode == 0
+    assert DGVFImpala.load(tmp_path / "model")._n_updates >= 3
+
+
+@pytest.mark.slow
 def test_learners_and_actors_are_killed_at_random_moments(tmp_path: Path) -> None:
     """See `fault_harness`; a soak test kills more of them."""
     arguments = [str(tmp_path / "run"), "--actor-kills", "4", "--learner-kills", "2"]

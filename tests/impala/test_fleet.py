@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 from collections.abc import Callable, Iterator
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,6 +87,10 @@ class FakeRay:
         self.util = SimpleNamespace(list_named_actors=self._named)
         self.head = socket.create_server(("127.0.0.1", 0), backlog=1000)
         self.address = f"127.0.0.1:{self.head.getsockname()[1]}"
+        self.folder = TemporaryDirectory()
+        self.raylet = socket.socket(socket.AF_UNIX)
+        self.raylet.bind(f"{self.folder.name}/store")
+        self.raylet.listen()
 
     def remote(self, **options: Any) -> Any:
         assert (options["max_restarts"], options["max_task_retries"]) == (-1, 0)
@@ -129,10 +134,11 @@ class FakeRay:
         return done[:num_returns], None
 
     def get_runtime_context(self) -> Any:
-        return SimpleNamespace(gcs_address=self.address)
+        return SimpleNamespace(gcs_address=self.address, get_node_id=lambda: "own")
 
     def nodes(self) -> list[dict[str, Any]]:
-        return [{"Alive": True, "Resources": {"object_store_memory": self.store}}]
+        own = {"NodeID": "own", "ObjectStoreSocketName": f"{self.folder.name}/store", "Alive": True}
+        return [{"NodeID": "other", "Alive": False}, {**own, "Resources": {"object_store_memory": self.store}}]
 
 
 def _rollout(version: int) -> PackedRollout:
@@ -143,19 +149,23 @@ def _rollout(version: int) -> PackedRollout:
 
 @pytest.fixture
 def fleet_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ActorFleet]]:
-    heads = []
+    made_on = []
 
     def made(ray: FakeRay, actors: int = 1, spec: str = "spec", settings: ActorSettings = SETTINGS) -> ActorFleet:
-        heads.append(ray.head)
         monkeypatch.setattr(fleet_module, "connect", lambda address, count: ray)
         monkeypatch.setattr(fleet_module, "pickled", lambda given: b"")
         monkeypatch.setattr(fleet_module.time, "sleep", lambda seconds: setattr(ray, "time", ray.time + seconds))
         given: Any = SimpleNamespace(seed=0, what=spec)
-        return ActorFleet(given, actors, settings, clock=lambda: ray.time)
+        fleet = ActorFleet(given, actors, settings, clock=lambda: ray.time)
+        made_on.append((ray, fleet))
+        return fleet
 
     yield made
-    for head in heads:
-        head.close()
+    for ray, fleet in made_on:
+        fleet.stop()
+        ray.head.close()
+        ray.raylet.close()
+        ray.folder.cleanup()
 
 
 Fleet = Callable[..., ActorFleet]
@@ -205,6 +215,25 @@ def test_the_death_of_rays_head_process_is_an_exception(fleet_on: Fleet) -> None
     with pytest.raises(ConnectionError, match=f"{ray.address} has ended"):
         fleet.collect(1, PARAMETERS)
     assert ray.time < 30.0
+
+
+def test_nothing_is_put_or_got_after_the_death_of_the_raylet(fleet_on: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would end the learner's process at once, without an exception."""
+    ray = FakeRay()
+    fleet = fleet_on(ray)
+    connection, _ = ray.raylet.accept()
+    fleet.collect(1, PARAMETERS)
+
+    def wait(references: list[Reference], num_returns: int, timeout: float) -> Any:
+        connection.close()
+        return references[:num_returns], None
+
+    monkeypatch.setattr(ray, "wait", wait)
+    monkeypatch.setattr(ray, "get", lambda reference: pytest.fail("used the object store"))
+    for _ in range(2):  # it dies while it is waited for; it is dead
+        with pytest.raises(ConnectionError, match="raylet on this machine has ended"):
+            fleet.collect(1, PARAMETERS._replace(version=PARAMETERS.version + 1))
+        monkeypatch.setattr(ray, "put", lambda value: pytest.fail("used the object store"))
 
 
 def test_a_rollout_ends_the_row_of_failures(fleet_on: Fleet) -> None:

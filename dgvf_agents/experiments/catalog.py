@@ -8,28 +8,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal, final
 
 import pandas as pd
 
 from dgvf_agents.experiments.records import tables_of
-from dgvf_agents.experiments.settings import Changes, Setting, Wanted, setting
+from dgvf_agents.experiments.settings import Changes, Setting, Wanted, field_value, setting
 from dgvf_agents.experiments.worlds import (
     MINATAR,
-    OWN_TASK_METHODS,
     OWN_TASKS,
     PPO_TASKS,
     SEARCHED_TASKS,
     OwnTaskMethod,
+    read_table,
     reference_of,
 )
-from dgvf_agents.train.config import ATARI_METHODS, JOINT_LEARNING, METHODS
 
 FIRST_SEED = 200
 """Of all runs that give a verdict; no run older than the claims has these seeds."""
-PAPER_CHOICE = "paper's choice"
-"""In labels: at the hyperparameters that the search leads to."""
 
 TRIAL_SEED = 300
 """The first seed of the trials of a search."""
@@ -154,34 +151,58 @@ class Experiment:
         return [*runs[:own], *trials, *runs[own:]]
 
 
-_ROOMS, _PUDDLE = "collect-objects", "puddle-world"
-
-
-def _short(world: str) -> Changes:
-    """Of studies in the rooms, at the constant learning rate 0.0005 of their preset."""
-    return {} if world == _PUDDLE else {"steps": 1_000_000, "evaluate_every": 40_000}
-
-
-def _discovered(world: str, label: str, **changes: Any) -> Setting:
-    return setting(world, "discovered", label, **_short(world), **changes)
-
-
-def _methods(world: str) -> list[Setting]:
-    # PuddleWorld's preset is `steady`; the rooms' has the constant learning rate 0.0005 and 3M steps.
-    return [setting(world, method) for method in METHODS]
-
-
 LEARNING_RATES = (1e-4, 3e-4, 7e-4, 1e-3, 3e-3, 7e-3)
-"""Of RMSProp in the search of figure 2 (the paper's, which lists 1e-3 twice)."""
+"""Of RMSProp in the search of figure 2 (the paper's, which lists 1e-3 twice); they fall linearly to 0."""
 ENTROPIES = (1e-4, 1e-3, 1e-2, 3e-2, 5e-2)
-"""Final entropy coefficients (the paper's)."""
+"""Final entropy coefficients (the paper's); the initial one has the preset's ratio to the final one."""
+COEFFICIENTS = (1e-4, 1e-3, 1e-2)
+"""Auxiliary coefficients of the search of `joint`; of equal ones the earlier is chosen."""
+PPO_COEFFICIENTS = (1e-3, 1e-2, 1e-1)
+"""Of the search of `ppo-tasks`."""
+SEARCHED_GAMES = ("minatar/asterix", "minatar/space_invaders")
+"""Games of the search of `joint`; they count in the verdict, too."""
+
+_SETTINGS = {str(name): list(of.itertuples()) for name, of in read_table("settings").groupby("experiment", sort=False)}
+"""The settings by experiment, in the order of the runs: a preset's method with changes, on some worlds or on all.
+
+A row without a method has changes to all rows after it. Rows with `searched` are run with what a search has chosen.
+Rows with `source` are fresh agents on the frozen questions of the run with their seed: of `discovered` here, or in
+another environment with the same observations; the small rooms have none.
+
+In `rms-prop`, TensorFlow's ε is inside the root: steps shrink with gradients below 3e-3, of a sum over the batch or a
+mean. `ppo` has more entropy in the small rooms, too, where plain PPO gets stuck. `atari` has figure 3
+(`representation`), figure 4 (`objective`), section 5.2 (`joint`), and A2C on a `laptop`, with Stable-Baselines3's
+defaults, 16 environments and an entropy bonus: batches of 80 steps in place of the paper's 640, but TensorFlow's
+RMSProp as in all presets of Atari. With PyTorch's, Pong was at -18.0 after 1.02M steps, not at -17.5 (one seed).
+"""
+
+
+def _settings(experiment: str, world: str, choice: Changes | None = None, method: str = "") -> list[Setting]:
+    """An experiment's settings on a world, but for those that wait for a search.
+
+    Args:
+        experiment: its name.
+        world: the world.
+        choice: what a search has chosen; then those that waited for it.
+        method: only this one's, if it is given.
+    """
+    common, found = dict[str, Any](), list[Setting]()
+    for row in _SETTINGS[experiment]:
+        own = dict(field_value(text) for text in row.changes.split("; ") if text)
+        if row.worlds and world not in row.worlds.split():
+            continue
+        if not row.method:
+            common |= own
+        elif bool(row.searched) == (choice is not None) and method in ("", row.method):
+            elsewhere = {} if row.source in ("", "here") else {"env": row.source}
+            source = setting(world, "discovered", **common, **elsewhere) if row.source else None
+            changes = {**common, **(choice or {}), **own}
+            found.append(setting(world, row.method, row.label or row.method, source, **changes))
+    return found
 
 
 def _paper_choice(world: str) -> list[Search]:
-    """Learning rate, which falls linearly to 0, and entropy coefficient by the results of plain A2C.
-
-    The initial entropy coefficient has the preset's ratio to the final one.
-    """
+    """Learning rate and entropy coefficient of all methods, by the results of plain A2C."""
     usual = setting(world, "a2c").preset
     ratio = 1.0 if usual.final_ent_coef is None else usual.ent_coef / usual.final_ent_coef
     trials = [
@@ -197,198 +218,51 @@ def _paper_choice(world: str) -> list[Search]:
         for rate in LEARNING_RATES
         for entropy in ENTROPIES
     ]
-
-    def then(choice: Changes) -> list[Setting]:
-        return [setting(world, method, f"{method}, {PAPER_CHOICE}", **choice) for method in METHODS]
-
+    then = partial(_settings, "figure-2", world)
     return [Search([[trial] for trial in trials], ((len(trials), 1), (6, 3)), then)]
 
 
-COEFFICIENTS = (1e-4, 1e-3, 1e-2)
-"""Auxiliary coefficients of the search of `joint`."""
-PPO_COEFFICIENTS = (1e-3, 1e-2, 1e-1)
-"""Of the search of `ppo-tasks`."""
-SEARCHED_GAMES = ("minatar/asterix", "minatar/space_invaders")
-"""Games of the search of `joint`; they count in the verdict, too."""
-LONG_GAME, LONG_RUN = "minatar/asterix", {"steps": 6_000_000, "evaluate_every": 12_000_000}
-"""The game that is trained for longer, too."""
-
-
-def _joint(world: str) -> list[Setting]:
-    return [setting(world, "none"), *([setting(world, "none", "none, 6M", **LONG_RUN)] if world == LONG_GAME else [])]
-
-
 def _coefficient_choice(
-    tasks: Sequence[str],
-    changes: Changes,
-    coefficients: Sequence[float],
-    then: Callable[[OwnTaskMethod, float], Sequence[Setting]],
+    experiment: str, tasks: Sequence[str], coefficients: Sequence[float], changes: Changes, world: str
 ) -> list[Search]:
-    """The auxiliary coefficient of each method, by its trials on two tasks.
-
-    Args:
-        tasks: the two.
-        changes: of the trials.
-        coefficients: candidates, the preferred ones first.
-        then: settings of a method with its coefficient.
-    """
+    """The auxiliary coefficient of each method, by its trials on two tasks with some changes."""
 
     def search(method: OwnTaskMethod) -> Search:
         trials = [
             [setting(task, method, TRIAL, **changes, auxiliary_coefficient=one) for task in tasks]
             for one in coefficients
         ]
-        return Search(trials, ((len(trials), 2),), lambda found: then(method, found["auxiliary_coefficient"]))
+        chosen = "auxiliary_coefficient"
+        return Search(
+            trials, ((len(trials), 2),), lambda found: _settings(experiment, world, {chosen: found[chosen]}, method)
+        )
 
     methods: tuple[OwnTaskMethod, ...] = ("discovered", "random", "reward-prediction")
     return [search(method) for method in methods]
 
 
-def _joint_choice(world: str) -> list[Search]:
-    def then(method: OwnTaskMethod, weight: float) -> list[Setting]:
-        longer = [setting(world, method, f"{method}, 6M", auxiliary_coefficient=weight, **LONG_RUN)]
-        usual = setting(world, method, method, auxiliary_coefficient=weight)
-        return [usual, *(longer if world == LONG_GAME else [])]
-
-    return _coefficient_choice(SEARCHED_GAMES, {"steps": 1_000_000}, COEFFICIENTS, then)
-
-
-_ON_PPO: Changes = {"algorithm": "ppo"}
-
-
-def _ppo_choice(world: str) -> list[Search]:
-    def then(method: OwnTaskMethod, weight: float) -> list[Setting]:
-        return [setting(world, method, method, **_ON_PPO, auxiliary_coefficient=weight)]
-
-    return _coefficient_choice(SEARCHED_TASKS, _ON_PPO, PPO_COEFFICIENTS, then)
-
-
-def _figure_5(world: str) -> list[Setting]:
-    """The paper's values of k and d; k = 10 is d = 128."""
-    return [
-        *(_discovered(world, f"k = {k}", unroll_length=k) for k in (10, 1, 2, 5, 25, 50)),
-        _discovered(world, "myopic", horizon="myopic"),
-        *(_discovered(world, f"d = {d}", questions=d) for d in (2, 8, 32, 64, 128)),
-    ]
-
-
-def _rms_props(world: str) -> list[Setting]:
-    """TensorFlow's ε is inside the root: steps shrink with gradients below 3e-3, of a sum over the batch or a mean."""
-    rules: dict[str, Changes] = {
-        "": {"rms_prop": "tensorflow"},
-        ", pytorch": {"rms_prop": "pytorch"},
-        ", tensorflow, sums": {"rms_prop": "tensorflow", "loss_reduction": "sum"},
-    }
-    return [
-        setting(world, method, f"{method}{words}", **_short(world), **rule)
-        for words, rule in rules.items()
-        for method in METHODS
-    ]
-
-
-_OTHER_WORLDS = {
-    _ROOMS: "CollectObjectsOpposite-v0",
-    _PUDDLE: "PuddleWorldSutton-v0",
+_SEARCHES: dict[str, Callable[[str], Sequence[Search]]] = {
+    "figure-2": _paper_choice,
+    "joint": partial(_coefficient_choice, "joint", SEARCHED_GAMES, COEFFICIENTS, {"steps": 1_000_000}),
+    "ppo-tasks": partial(_coefficient_choice, "ppo-tasks", SEARCHED_TASKS, PPO_COEFFICIENTS, {"algorithm": "ppo"}),
 }
-"""With the same observations and another task; the small rooms have none."""
-PRINCIPAL_QUESTIONS = (1, 2, 4, 16)
-
-
-def _question_transfer(world: str) -> list[Setting]:
-    """Agents with seed s take the questions that the run of `discovered` with seed s ended with, and a fresh seed."""
-    source = _discovered(world, "discovered")
-    other = [_discovered(world, "other", env=_OTHER_WORLDS[world])] if world in _OTHER_WORLDS else []
-
-    def taking(label: str, source: Setting, **changes: Any) -> Setting:
-        return setting(world, "random", label, source, **_short(world), **changes)
-
-    return [
-        source,
-        setting(world, "random", "random", **_short(world)),
-        taking("frozen", source),
-        *(taking(f"principal-{k}", source, principal_questions=k) for k in PRINCIPAL_QUESTIONS),
-        *(taking("other-world", found) for found in other),
-    ]
-
-
-_PPO_STEPS = {_ROOMS: 1_000_000, "collect-objects-small": 600_000, _PUDDLE: 600_000}
-
-
-def _ppo(world: str) -> list[Setting]:
-    """The preset; in the small rooms, where plain PPO gets stuck, also more entropy that falls, as in A2C's preset."""
-    changes: Changes = {"algorithm": "ppo", "steps": _PPO_STEPS[world], "evaluate_every": 40_000}
-    names = {method: "ppo" if method == "a2c" else method for method in METHODS}
-    explored = {"ent_coef": 0.05, "final_ent_coef": 0.01} if world == "collect-objects-small" else {}
-    return [
-        *(setting(world, method, name, **changes) for method, name in names.items()),
-        *(setting(world, m, f"{name}, entropy", **changes, **explored) for m, name in names.items() if explored),
-    ]
-
-
-# Stable-Baselines3's defaults with 16 environments and an entropy bonus, but TensorFlow's RMSProp, as in all presets
-# of Atari: its ε is inside the root. With PyTorch's, Pong was at -18.0 after 1.02M steps, not at -17.5 (one seed).
-_LAPTOP: dict[str, Any] = {
-    "n_envs": 16,
-    "n_steps": 5,
-    "steps": 5_000_000,
-    "learning_rate": 7e-4,
-    "loss_reduction": "mean",
-    "vf_coef": 0.5,
-    "rms_prop_eps": 1e-10,
-    "max_grad_norm": 0.5,
-    "mixed_precision": True,
-}
-
-
-def _atari(world: str) -> list[Setting]:
-    """Figure 3 (`representation`), figure 4 (`objective`), section 5.2 (`joint`), and A2C on a laptop (`laptop`).
-
-    The paper has batches of 640 steps and 200M frames; `laptop` has A2C's, 16 environments x 5 steps.
-    """
-    names = {method: "impala" if method == "a2c" else method for method in ATARI_METHODS}
-    return [
-        *(setting(world, m, f"representation: {name}", algorithm="impala") for m, name in names.items()),
-        *(
-            setting(world, "discovered", f"objective: {end}", algorithm="impala", objective=end)
-            for end in ("sum", "end")
-        ),
-        *(setting(world, m, f"joint: {name}", **JOINT_LEARNING) for m, name in names.items()),
-        setting(world, "a2c", "laptop: a2c", **_LAPTOP),
-    ]
-
-
-_SETTINGS: dict[str, Callable[[str], Sequence[Setting]]] = {
-    "figure-2": _methods,
-    "figure-4": lambda world: [_discovered(world, "sum"), _discovered(world, "end", objective="end")],
-    "figure-5": _figure_5,
-    "joint": _joint,
-    "own-tasks": lambda task: [setting(task, method) for method in OWN_TASK_METHODS],
-    "convention": lambda world: [_discovered(world, one, convention=one) for one in ("exact", "surrogate")],
-    "rms-prop": _rms_props,
-    "question-transfer": _question_transfer,
-    "ppo": _ppo,
-    "ppo-tasks": lambda task: [setting(task, "none", "none", **_ON_PPO)],
-    "atari": _atari,
-}
-_SEARCHES = {"figure-2": _paper_choice, "joint": _joint_choice, "ppo-tasks": _ppo_choice}
 
 
 def _declared() -> dict[str, Experiment]:
     """The experiments of `experiments.csv`."""
-    rows = pd.read_csv(Path(__file__).with_name("experiments.csv"), keep_default_na=False)
     groups = {"minatar": tuple(MINATAR), "external": tuple(OWN_TASKS), "ppo": tuple(PPO_TASKS)}
     return {
         row.name: Experiment(
             row.name,
             row.summary,
-            _SETTINGS[row.name],
+            partial(_settings, row.name),
             groups.get(row.worlds) or tuple(row.worlds.split()),
             row.seeds,
-            seeds_on={_PUDDLE: row.puddle_world_seeds},
+            seeds_on={"puddle-world": row.puddle_world_seeds},
             searches=_SEARCHES.get(row.name, lambda world: ()),
             figure=row.figure,
         )
-        for row in rows.itertuples(index=False)
+        for row in read_table("experiments").itertuples(index=False)
     }
 
 

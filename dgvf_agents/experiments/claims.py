@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -38,7 +37,7 @@ from dgvf_agents.experiments.statistics import (
     stratified_permutation_test,
     weighted,
 )
-from dgvf_agents.experiments.worlds import reference_of
+from dgvf_agents.experiments.worlds import read_table, reference_of
 
 Measure = Literal["solved", "final", "area"]
 """`solved`: whether the final return reaches the world's threshold, 0 or 1; `final`: the final return, the mean of the
@@ -81,7 +80,6 @@ class Claim:
 
 def _declared() -> tuple[Claim, ...]:
     """The claims of `claims.csv`, which names worlds only where they are not the experiment's."""
-    rows = pd.read_csv(Path(__file__).with_name("claims.csv"), keep_default_na=False)
     return tuple(
         Claim(
             row.text,
@@ -94,7 +92,7 @@ def _declared() -> tuple[Claim, ...]:
             row.delta,
             row.seeds,
         )
-        for row in rows.itertuples()
+        for row in read_table("claims").itertuples()
     )
 
 

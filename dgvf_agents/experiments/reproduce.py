@@ -5,7 +5,6 @@ settings -> run folders -> records -> figure and verdicts
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import itertools
 import os
@@ -25,7 +24,7 @@ from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best
 from dgvf_agents.experiments.figures import draw_runs
 from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, tables_of
 from dgvf_agents.experiments.runs import Cell, SweepView, run_sweep, setting_fields
-from dgvf_agents.experiments.settings import SCALES, Scale, ScaleName, Wanted, setting
+from dgvf_agents.experiments.settings import SCALES, Scale, ScaleName, Wanted, field_value, setting
 from dgvf_agents.experiments.statistics import AGGREGATES, estimate
 from dgvf_agents.experiments.worlds import EXTERNAL, GAME_ORDER, reference_of, world_of_game
 from dgvf_agents.options import ExperimentName, Method, World
@@ -357,17 +356,10 @@ def varied_field(given: str) -> tuple[str, list[Any]]:
         raise ValueError(f"vary must name fields among {known}, got {given!r}")
     if not values or not all(values.split(",")):
         raise ValueError(f"vary must give values, as {name}=VALUE,VALUE, got {given!r}")
-    found = [_value(text) for text in values.split(",")]
+    found = [field_value(f"{name}={text}")[1] for text in values.split(",")]
     if any(value in found[:i] for i, value in enumerate(found)):
         raise ValueError(f"vary must give every value once, got {given!r}")
     return name, found
-
-
-def _value(text: str) -> Any:
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return text
 
 
 def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:

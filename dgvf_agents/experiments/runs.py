@@ -315,22 +315,19 @@ STOP_SECONDS = 30.0
 
 @final
 class SweepView:
-    """Draws the progress of all cells that train, and prints a line for every cell that ends; a context manager."""
+    """Draws the progress of the cells that train, and prints a line for every cell that ends; a context manager."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
         self._tasks: dict[Cell, TaskID] = {}
-        # Speed counts from a cell's first new row, since compilation comes before.
         self._progress = Progress(
             TextColumn("{task.description}", table_column=Column()),  # this one folds in narrow terminals
-            *(BarColumn(10, table_column=Column(no_wrap=True)), TaskProgressColumn()),
-            *(TextColumn("{task.fields[speed]} steps/s"), TextColumn("return {task.fields[value]}")),
-            *(TimeRemainingColumn(table_column=Column(no_wrap=True)), TextColumn("left")),
+            *(BarColumn(10), TaskProgressColumn(), TextColumn("return {task.fields[value]}"), TimeRemainingColumn()),
             console=console,
             auto_refresh=False,
             transient=True,
             disable=not console.is_terminal,
-            speed_estimate_period=math.inf,
+            speed_estimate_period=math.inf,  # from the first new row on, since compilation comes before
             get_time=lambda: time.monotonic(),
         )
 
@@ -344,32 +341,23 @@ class SweepView:
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep starts; the cells that are not waiting are finished."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
-        done = {cell: progress(cell.folder)[0] for cell in waiting}
-        shown: dict[str, Any] = {"speed": "–", "value": "–"}
-        total = sum(cell.config.steps for cell in waiting)
-        self._all = self._progress.add_task("all", total=total, completed=sum(done.values()), **shown)
-        for cell, steps in done.items():
-            shown |= {"total": cell.config.steps, "completed": steps, "start": False, "visible": False}
-            self._tasks[cell] = self._progress.add_task(cell.name, **shown)
         if self._ended:
             self._console.print(f"{self._ended} of {self._total} cells are finished already")
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
-        self._progress.start_task(self._tasks[cell])
-        self._progress.update(self._tasks[cell], visible=True)
+        self._tasks[cell] = self._progress.add_task(cell.name, total=cell.config.steps, value="–")
         if not self._console.is_terminal:  # no table is shown
             self._console.print(f"{cell.name} starts", markup=False, highlight=False, soft_wrap=True)
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell's process has ended; `failure` is the reason if it failed."""
-        task = self._progress.tasks[self._tasks[cell]]
-        self._progress.update(task.id, completed=cell.config.steps, visible=False)
+        task = self._progress.tasks[self._progress.task_ids.index(self._tasks.pop(cell))]
+        self._progress.remove_task(task.id)
         self._ended += 1
-        outcome = (
-            f"finished in {timedelta(seconds=round(task.elapsed or 0))}" if failure is None else f"FAILED: {failure}"
-        )
+        time_taken = timedelta(seconds=round(task.elapsed or 0))
+        outcome = f"finished in {time_taken}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
@@ -379,21 +367,10 @@ class SweepView:
 
     def refresh(self) -> None:
         """Redraw, if there is a terminal."""
-        if not self._console.is_terminal:
-            return
-        tasks = {cell: self._progress.tasks[task] for cell, task in self._tasks.items()}
-        for cell, task in tasks.items():
-            if task.visible:
-                steps, value = progress(cell.folder)
-                self._show(task.id, steps, "–" if value is None else f"{value:.2f}")
-        self._show(self._all, sum(int(task.completed) for task in tasks.values()), "–")
-        self._progress.update(self._all, description=f"{self._ended} of {self._total} cells")
+        for cell, task in self._tasks.items() if self._console.is_terminal else ():
+            steps, value = progress(cell.folder)
+            self._progress.update(task, completed=steps, value="–" if value is None else f"{value:.2f}")
         self._progress.refresh()
-
-    def _show(self, task: TaskID, steps: int, value: str) -> None:
-        self._progress.update(task, completed=steps, value=value)
-        speed = self._progress.tasks[task].speed
-        self._progress.update(task, speed="–" if speed is None else f"{speed:,.0f}")
 
 
 def run_sweep(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import os
 from collections.abc import Mapping
@@ -155,6 +156,15 @@ def setting(
     shown = [name for name in changes if name != "ent_coef" or "final_ent_coef" not in changes]
     default = " ".join([method, *(f"{name}={changes[name]}" for name in shown)])
     return Setting(world, method, default if label is None else label, tuple(changes.items()), source)
+
+
+def field_value(text: str) -> tuple[str, Any]:
+    """A field and its value from `FIELD=VALUE`: a number, `None` or another literal of Python, or else text."""
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
 
 
 @final

@@ -21,7 +21,6 @@ from dgvf_envs.atari import GAMES
 from dgvf_envs.atari.games import title_of
 
 OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
-OWN_TASK_METHODS: tuple[OwnTaskMethod, ...] = ("sb3-a2c", "discovered", "none", "random", "reward-prediction")
 """Stable-Baselines3's A2C, and the auxiliary tasks of `DGVFA2C`."""
 
 
@@ -81,12 +80,14 @@ _JOINT: dict[str, Any] = {
 """The paper's joint agent: questions on the agent's last hidden layer, learned discounts."""
 
 
+def read_table(name: str) -> pd.DataFrame:
+    """A table of this folder; empty cells are empty texts."""
+    return pd.read_csv(Path(__file__).with_name(f"{name}.csv"), keep_default_na=False)
+
+
 def _external() -> dict[str, OwnTask]:
     """The tasks of `tasks.csv`, and of `ppo_tasks.csv` with PPO."""
-    table, ppo = (
-        pd.read_csv(Path(__file__).with_name(f"{name}.csv"), keep_default_na=False).set_index("name").to_dict("index")
-        for name in ("tasks", "ppo_tasks")
-    )
+    table, ppo = (read_table(name).set_index("name").to_dict("index") for name in ("tasks", "ppo_tasks"))
     tasks = {str(name): OwnTask(**row, ppo_changes=ppo.get(name, {})) for name, row in table.items()}
     joint = {name: dataclasses.replace(task, changes=_JOINT) for name, task in tasks.items() if task.needs == "minatar"}
     return tasks | joint

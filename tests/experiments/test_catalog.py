@@ -13,7 +13,7 @@ from dgvf_agents.experiments.records import read_records
 from dgvf_agents.experiments.reproduce import Reproduction
 from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, Scale, setting
 from dgvf_agents.experiments.worlds import REFERENCES, game_of_world, reference_of, title_of_world, world_of_game
-from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, preset
+from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, impala_config, preset
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]
 NONE = read_records(Path("/nowhere"))
@@ -98,7 +98,9 @@ def test_games_have_the_papers_agents() -> None:
         assert one.config(FULL, 0) == expected
     configs = {one.label: one.config(FULL, 0) for one in settings}
     assert settings[5].folder_name == settings[0].folder_name  # the summed meta-loss
-    assert {config.encoder_mode for label, config in configs.items() if label.startswith("joint")} == {"joint"}
+    for label, method in zip(list(configs)[7:12], ATARI_METHODS, strict=True):
+        assert label.startswith("joint: ")
+        assert configs[label] == FULL.apply(impala_config("Pong", method))
 
 
 def test_scales_shrink_steps() -> None:

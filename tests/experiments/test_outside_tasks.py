@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from stable_baselines3 import A2C
 from dgvf_agents import DGVFA2C
 from dgvf_agents.experiments.runs import Cell, run_cells
 from dgvf_agents.experiments.settings import SCALES, setting
-from dgvf_agents.experiments.worlds import EXTERNAL, MINATAR, OWN_TASK_METHODS, OWN_TASKS, OwnTask, OwnTaskMethod
+from dgvf_agents.experiments.worlds import EXTERNAL, MINATAR, OWN_TASKS, OwnTask, OwnTaskMethod
 from dgvf_agents.hyperparameters import arguments
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build
@@ -27,7 +28,7 @@ TASKS = [
 ]
 
 
-@pytest.mark.parametrize("method", [method for method in OWN_TASK_METHODS if method != "sb3-a2c"])
+@pytest.mark.parametrize("method", get_args(OwnTaskMethod)[1:])
 def test_the_agent_has_the_defaults_of_the_class(method: OwnTaskMethod) -> None:
     """Every setting but what the task decides: the environment, the auxiliary task, the seed and the device."""
     config = OWN_TASKS["CartPole-v1"].config(method)

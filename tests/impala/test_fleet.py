@@ -83,7 +83,7 @@ class FakeRay:
     def __init__(self, script: Callable[[int, int], Any] = lambda actor, number: None) -> None:
         self.script, self.hangs, self.time = script, set[tuple[str, str]](), 0.0
         self.actors: list[Handle] = []
-        self.store = 10**9
+        self.store, self.got = 10**9, None
         self.util = SimpleNamespace(list_named_actors=self._named)
         self.head = socket.create_server(("127.0.0.1", 0), backlog=1000)
         self.address = f"127.0.0.1:{self.head.getsockname()[1]}"
@@ -125,7 +125,8 @@ class FakeRay:
     def get(self, reference: Reference) -> Any:
         if not reference.handle.alive or reference.process != reference.handle.processes:
             raise RayError("the actor died")
-        return reference.answer()
+        self.got = reference.answer()
+        return self.got
 
     def wait(self, references: list[Reference], num_returns: int, timeout: float) -> Any:
         done = [one for one in references if (one.handle.name[0], one.kind) not in self.hangs]
@@ -234,6 +235,14 @@ def test_nothing_is_put_or_got_after_the_death_of_the_raylet(fleet_on: Fleet, mo
         with pytest.raises(ConnectionError, match="raylet on this machine has ended"):
             fleet.collect(1, PARAMETERS._replace(version=PARAMETERS.version + 1))
         monkeypatch.setattr(ray, "put", lambda value: pytest.fail("used the object store"))
+
+
+def test_rollouts_are_copied_out_of_the_object_store(fleet_on: Fleet) -> None:
+    """Ray ends a process that frees memory of the store after the raylet's death."""
+    ray = FakeRay()
+    [rollout] = fleet_on(ray).collect(1, PARAMETERS)
+    assert rollout.rewards is not ray.got.rewards
+    assert rollout.observed[""].parts is not ray.got.observed[""].parts
 
 
 def test_a_rollout_ends_the_row_of_failures(fleet_on: Fleet) -> None:

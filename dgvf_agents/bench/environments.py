@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 import dgvf_envs
-from dgvf_agents.bench.harness import Benchmark, Row, median_rates, with_ratios
+from dgvf_agents.bench.harness import Benchmark, Row, median_rates, seconds_per_call, with_ratios
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.games import title_of
 
@@ -84,11 +83,8 @@ def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repet
             env.step(actions[k])
 
     def rate(env: VectorEnv | VecEnv, seconds: float) -> float:
-        steps, start = 0, time.perf_counter()
-        while (elapsed := time.perf_counter() - start) < seconds or steps == 0:
-            env.step(actions[steps % len(actions)])
-            steps += 1
-        return steps * env.num_envs / elapsed
+        drawn = itertools.cycle(actions)
+        return env.num_envs / seconds_per_call(lambda: env.step(next(drawn)), seconds)
 
     rates = median_rates({name: partial(rate, env) for name, env in envs.items()}, seconds, repetitions)
     for env in envs.values():

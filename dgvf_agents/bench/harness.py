@@ -25,6 +25,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
+from torch.utils.benchmark import Timer
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.collecting import RolloutCallback
@@ -166,60 +167,48 @@ def warm_up(agent: OnPolicyAlgorithm) -> int:
     return updates
 
 
-@final
-class Training(RolloutCallback):
-    """Times the training of an agent, by whole rollouts with their updates, over whole meta-updates.
+def training_rate(agent: OnPolicyAlgorithm, skipped: int, seconds: float) -> float:
+    """Environment steps per second of an agent that trains, over whole meta-updates with their rollouts.
 
-    A call of `learn` stops at the first step after these, the earliest that it can.
+    Args:
+        agent: any on-policy agent, warm.
+        skipped: updates at first that are not timed. Distributed actors start with `learn`, and the first batches may
+            have waited for the learner or the reverse.
+        seconds: to train for at least.
     """
+    watch = _RolloutStarts(skipped, updates_per_meta_update(agent), seconds)
+    agent.learn(10**9, watch, reset_num_timesteps=False)
+    (start, first), *_, (end, last) = watch.timed
+    return (last - first) / (end - start)
 
-    def __init__(self, agent: OnPolicyAlgorithm, skipped: int = 0) -> None:
-        """
-        Args:
-            agent: any on-policy agent, warm.
-            skipped: updates of each call of `learn` that are not timed. Distributed actors start with `learn`, and the
-                first batches may have waited for the learner or the reverse.
-        """
+
+@final
+class _RolloutStarts(RolloutCallback):
+    """Notes the time and the environment steps at every start of a rollout; stops training when enough are timed."""
+
+    def __init__(self, skipped: int, multiple: int, seconds: float) -> None:
         super().__init__()
-        self.agent = agent
-        self._multiple, self._skipped = updates_per_meta_update(agent), skipped
-        self._collecting = self._seconds = 0.0
-        self._timed = 0
+        self._starts: list[tuple[float, int]] = []
+        self._shown, self._seconds, self._continues = slice(skipped, None, multiple), seconds, True
 
-    def rate(self, seconds: float) -> float:
-        """Train for at least so long; environment steps per second."""
-        self._least, self._updates, self._end = seconds, -self._skipped, 0.0
-        self.agent.learn(10**9, self, reset_num_timesteps=False)
-        elapsed = self._end - self._start
-        self._seconds += elapsed
-        self._timed += self._updates
-        return (self._last - self._first) / elapsed
-
-    def parts(self) -> dict[str, float]:
-        """Milliseconds per update so far, to collect its rollout and to learn from it, its share of meta-updates too.
-
-        What a GPU still computes when a rollout starts counts as collecting.
-        """
-        learning = self._seconds - self._collecting
-        return {"collecting": 1e3 * self._collecting / self._timed, "learning": 1e3 * learning / self._timed}
+    @property
+    def timed(self) -> list[tuple[float, int]]:
+        """Whole meta-updates lie between two."""
+        return self._starts[self._shown]
 
     def _on_rollout_start(self) -> None:
-        whole = self._updates >= 0 and self._updates % self._multiple == 0
-        if whole:
-            synchronize(self.model.device)
-        self._rollout = time.perf_counter()
-        if self._updates == 0:
-            self._start, self._first = self._rollout, self.num_timesteps
-        elif whole and self._rollout - self._start >= self._least:
-            self._end, self._last = self._rollout, self.num_timesteps
-
-    def _on_rollout_end(self) -> None:
-        if self._updates >= 0:
-            self._collecting += time.perf_counter() - self._rollout
-        self._updates += 1
+        synchronize(self.model.device)
+        self._starts.append((time.perf_counter(), self.num_timesteps))
+        self._continues = len(self.timed) < 2 or self.timed[-1][0] - self.timed[0][0] < self._seconds
 
     def _on_step(self) -> bool:
-        return not self._end
+        return self._continues
+
+
+def seconds_per_call(call: Callable[[], object], seconds: float) -> float:
+    """Mean seconds of a call, of as many as take at least `seconds`; waits for the device."""
+    timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
+    return timer.blocked_autorange(min_run_time=seconds).mean
 
 
 def growth_of(model: DiscoveryAlgorithm) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,10 +16,10 @@ from dgvf_agents.bench.harness import (
     Benchmark,
     Rate,
     Row,
-    Training,
     example_rates,
     median_rates,
-    synchronize,
+    seconds_per_call,
+    training_rate,
     updates_per_meta_update,
     warm_up,
 )
@@ -97,7 +96,8 @@ class ImpalaBenchmark(Benchmark):
         for agent, actors in itertools.product(agents, self.actors):
             if with_ray or not actors:
                 warm_up(model := self._model(agent, world, actors))
-                rates[agent, actors] = Training(model, max(2 * updates_per_meta_update(model), 10)).rate
+                skipped = max(2 * updates_per_meta_update(model), 10)
+                rates[agent, actors] = partial(training_rate, model, skipped)
         sizes = {"world": world, "n_envs": self.n_envs, "n_steps": self.n_steps, "threads": self.threads}
         variants = {
             name: {**sizes, "actors": workers, **own} for name, own in RLLIB.items() if "network" not in own or on_game
@@ -110,13 +110,13 @@ class ImpalaBenchmark(Benchmark):
         """Milliseconds per update, meta-updates included."""
         model = self._model(agent, world, 0)
         warm_up(model)
-        updates, done, start = updates_per_meta_update(model), 0, time.perf_counter()
-        while not done or time.perf_counter() - start < self.seconds:
+        updates = updates_per_meta_update(model)
+
+        def learn() -> None:
             for _ in range(updates):
                 model.train()  # on the last batch
-            synchronize(model.device)
-            done += updates
-        return 1e3 * (time.perf_counter() - start) / done
+
+        return 1e3 * seconds_per_call(learn, self.seconds) / updates
 
     def _model(self, agent: str, world: str, actors: int) -> DGVFImpala:
         names = ("n_envs", "n_steps", "unroll_length", "compile", "device")

@@ -19,25 +19,23 @@ from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.env_util import make_atari_env, make_vec_env
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
-from torch import Tensor
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_agents.agents.ppo import DGVFPPO
-from dgvf_agents.bench.environments import GAMES, measure_game
 from dgvf_agents.bench.harness import (
     Benchmark,
     Peak,
     Rate,
     Row,
-    Training,
     growth_of,
     jax_rates,
     median_rates,
     resident_mib,
-    synchronize,
+    seconds_per_call,
+    training_rate,
     updates_per_meta_update,
     warm_up,
     with_ratios,
@@ -57,7 +55,6 @@ POLICIES: dict[str, str] = {"PuddleWorld-v0": "PaperMlpPolicy", "CollectObjects-
 PAPER: dict[str, Any] = {"auxiliary_weighting": "fixed", "ent_coef": 0.01, "max_grad_norm": None}
 """Settings of the gridworld presets that are not defaults."""
 SPEED = "Environment steps per second during training; ratios of speed, and of time to our A2C"
-PARTS = "Milliseconds per update and its rollout"
 GROWTH = "Growth with unroll length L and number of questions D, discovered GVFs"
 SB3, SB3_ADAPTER, OURS, DISCOVERED = "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs"
 """Agents. SB3's A2C runs twice: on its own vector environment, as its users have it, and on ours."""
@@ -143,7 +140,6 @@ class AtariBenchmark(Benchmark):
     def cases(self) -> list[Row]:
         title = title_of(self.game)
         return [
-            {"table": GAMES, "environment": title, "copies": self.n_envs},
             {"table": SPEED, "environment": title, "threads": self.threads},
             *(
                 {"table": GROWTH, "environment": title, "L": length, "D": self.questions, "storage": storage}
@@ -153,8 +149,6 @@ class AtariBenchmark(Benchmark):
 
     def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(self.threads)
-        if case["table"] == GAMES:
-            return [measure_game(case["environment"], self.n_envs, self.threads, self.seconds, self.repetitions)]
         if case["table"] == GROWTH:
             return [growth_of(self._agent(DISCOVERED, case["L"], storage=case["storage"]))]
         names = (OURS, BFLOAT16, DISCOVERED)[:: 2 if self.mixed_precision else 1]
@@ -186,25 +180,17 @@ class AtariBenchmark(Benchmark):
 def speed(
     agents: Mapping[str, OnPolicyAlgorithm], others: Mapping[str, Rate], seconds: float, repetitions: int
 ) -> list[Row]:
-    """Steps per second of agents and others, which take turns, and milliseconds of our agents' parts."""
+    """Steps per second of agents and others, which take turns."""
     for agent in agents.values():
         warm_up(agent)  # compiles on all cores
-    trained = {name: Training(agent) for name, agent in agents.items()}
-    rates = {**{name: training.rate for name, training in trained.items()}, **others}
-    found = median_rates(rates, seconds, repetitions)
+    rates = {**{name: partial(training_rate, agent, 0) for name, agent in agents.items()}, **others}
     ratios = {
         "our A2C / SB3": (OURS, SB3),
         "discovered / SB3": (DISCOVERED, SB3),
         "time, discovered / our A2C": (OURS, DISCOVERED),
         "discovered / JAX": (DISCOVERED, "JAX"),
     }
-    parts = {
-        f"{name}, {part}": value
-        for name, training in trained.items()
-        if name not in (SB3, SB3_ADAPTER)
-        for part, value in training.parts().items()
-    }
-    return [with_ratios(dict(found), ratios), {"table": PARTS, **parts}]
+    return [with_ratios(dict(median_rates(rates, seconds, repetitions)), ratios)]
 
 
 def grid_agent(task: str, world: str, seed: int = 0, **settings: Any) -> DGVFA2C:
@@ -247,30 +233,17 @@ class PPOBenchmark(Benchmark):
     """Repetitions; the median counts. The agents take turns."""
 
     def cases(self) -> list[Row]:
-        title = "Environment steps per second; differences are of parameters after three iterations, at most"
-        return [{"table": title, "environment": name} for name in _PPO_SETTINGS]
+        return [{"table": "Environment steps per second", "environment": name} for name in _PPO_SETTINGS]
 
     def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(1)
-        name, theirs, rates = case["environment"], _learned(case["environment"], None), dict[str, Rate]()
-        others = {"difference from SB3": _learned(name, "none"), "SB3 from SB3 + 1e-7": _learned(name, None, 1e-7)}
-        differences = {label: f"{(one - theirs).abs().max():.1e}" for label, one in others.items()}
+        rates = dict[str, Rate]()
         for label, task in (("SB3 PPO", None), *((task, task) for task in ("none", "random", "discovered"))):
-            agent = _ppo_agent(name, task)
+            agent = _ppo_agent(case["environment"], task)
             agent.learn(2 * agent.n_steps * agent.n_envs)
-            rates[label] = Training(agent).rate
+            rates[label] = partial(training_rate, agent, 0)
         ratios = {"none / SB3": ("none", "SB3 PPO"), "time, discovered / random": ("random", "discovered")}
-        return [with_ratios(dict(median_rates(rates, self.seconds, self.repetitions)), ratios) | differences]
-
-
-def _learned(name: str, task: str | None, perturbation: float = 0.0) -> Tensor:
-    """All parameters after three iterations; those at the start are changed by about `perturbation` of themselves."""
-    model, generator = _ppo_agent(name, task), torch.Generator().manual_seed(0)
-    with torch.no_grad():
-        for value in model.policy.parameters():
-            value.mul_(1.0 + perturbation * torch.randn(value.shape, generator=generator))
-    model.learn(3 * model.n_steps * model.n_envs)
-    return torch.cat([value.detach().flatten() for value in model.policy.parameters()])
+        return [with_ratios(dict(median_rates(rates, self.seconds, self.repetitions)), ratios)]
 
 
 def _ppo_agent(name: str, task: str | None) -> OnPolicyAlgorithm:
@@ -325,7 +298,10 @@ class PopulationBenchmark(Benchmark):
             member._setup_learn(1 << 40)
         population = Population(members)
         _train(population, 2 * updates_per_meta_update(alone) + 1)
-        rates: dict[str, Rate] = {"alone": Training(alone).rate, "population": partial(_population_rate, population)}
+        rates: dict[str, Rate] = {
+            "alone": partial(training_rate, alone, 0),
+            "population": partial(_population_rate, population),
+        }
         rates["population"](self.seconds)
         mib = peak.mib() if alone.device.type == "cuda" else resident_mib() - before
         if self.jax:
@@ -337,12 +313,10 @@ class PopulationBenchmark(Benchmark):
 
 def _population_rate(population: Population, seconds: float) -> float:
     """Environment steps per second of all members together, over whole unrolls."""
-    first, count = population.members[0], len(population.members)
-    before, start = first.num_timesteps, time.perf_counter()
-    while (elapsed := time.perf_counter() - start) < seconds:
-        _train(population, updates_per_meta_update(first))
-        synchronize(first.device)
-    return count * (first.num_timesteps - before) / elapsed
+    first = population.members[0]
+    updates = updates_per_meta_update(first)
+    steps = len(population.members) * updates * first.n_envs * first.n_steps
+    return steps / seconds_per_call(partial(_train, population, updates), seconds)
 
 
 def _train(population: Population, updates: int) -> None:

@@ -45,10 +45,10 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 TINY: dict[str, tuple[str, int, str]] = {
     "envs": ("--ids PuddleWorld-v0 --copies 1 3 --games pong --game-copies 2", 3, "vector env"),
-    "agents": ("--worlds PuddleWorld-v0 --threads 1 --unroll-lengths 2 --questions 8", 5, "discovered GVFs"),
+    "agents": ("--worlds PuddleWorld-v0 --threads 1 --unroll-lengths 2 --questions 8", 4, "discovered GVFs"),
     "atari": (
         "--game Pong --n-envs 2 --n-steps 4 --unroll-lengths 1 --no-compile --device cpu",
-        5,
+        3,
         "SB3 A2C, our envs",
     ),
     "population": ("--members 2 3 --worlds PuddleWorld-v0", 2, "population"),

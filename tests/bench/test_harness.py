@@ -14,7 +14,7 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.bench import harness
-from dgvf_agents.bench.harness import Benchmark, Peak, Row, Training, formatted, tables, with_ratios
+from dgvf_agents.bench.harness import Benchmark, Peak, Row, formatted, tables, training_rate, with_ratios
 
 
 @final
@@ -92,9 +92,7 @@ def test_whole_meta_updates_are_timed_without_the_first_updates(
 
     monkeypatch.setattr(model, "train", timed)
     monkeypatch.setattr("dgvf_agents.bench.harness.time.perf_counter", lambda: clock["now"])
-    training = Training(model, skipped=10)
-    assert training.rate(6.5) == pytest.approx(model.n_envs * model.n_steps)
-    assert training.parts() == {"collecting": 0.0, "learning": 1000.0}
+    assert training_rate(model, 10, 6.5) == pytest.approx(model.n_envs * model.n_steps)
     timed_updates = model._n_updates - 10
     assert timed_updates % multiple == 0
     assert 6.5 <= timed_updates < 6.5 + multiple

@@ -11,16 +11,12 @@ FOLDER/replay.mp4             an episode, where MoviePy is installed
 from __future__ import annotations
 
 import json
-import tempfile
 from contextlib import suppress
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from matplotlib import image
-from matplotlib.figure import Figure
-
-from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.page import draw_question
 from dgvf_agents.storage.model_file import networks_only, read_model_file
 from dgvf_agents.train.checkpoint import algorithm_of
 from dgvf_agents.train.config import TrainConfig
@@ -59,27 +55,12 @@ def export(run: Path, folder: Path, episodes: int = 100) -> Path:
     networks_only(read_model_file(checkpoint)).write_folder(folder)
     plot_learning_curve(source, config, folder / "learning-curve.png")
     with suppress(ValueError):  # it has no questions, or no atlas can be drawn in its world
-        _write_question(run, folder / "question.png")
+        draw_question(run, folder / "question.png")
     if find_spec("moviepy") is not None:
         watch(run, episodes=1, seed=0, video=folder / "replay.mp4", steps=_STEPS)
     card = folder / "README.md"
     card.write_text(_card(agent, config, int(checkpoint.stem), folder, returns, episodes), encoding="utf-8")
     return card
-
-
-def _write_question(run: Path, path: Path) -> None:
-    """Draw the cumulant of the first question of an atlas under its caption."""
-    with tempfile.TemporaryDirectory() as name:
-        write_atlas(run, out=Path(name), kinds=1, checkpoints=1)
-        first = json.loads((Path(name) / "atlas.json").read_text(encoding="utf-8"))["questions"][0]
-        pictures = sorted((Path(name) / "pictures").glob(f"question-{first['question']:03d}*.png"))
-        drawn = image.imread(next((one for one in pictures if "cumulant" in one.name), pictures[0]))
-    figure = Figure(figsize=(4.8, 0.6 + 4.8 * drawn.shape[0] / drawn.shape[1]), layout="constrained")
-    axes = figure.add_subplot()
-    axes.imshow(drawn, cmap="gray", interpolation="nearest")
-    axes.set_axis_off()
-    axes.set_title(f"Question {first['question']}: {first['headline']}", wrap=True)
-    figure.savefig(path, dpi=150)
 
 
 def _card(

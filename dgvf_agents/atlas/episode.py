@@ -58,6 +58,11 @@ class Episode:
         return float(self.rewards.sum())
 
     @property
+    def ends(self) -> list[int]:
+        """The moments at which the agent's episodes ended."""
+        return (np.flatnonzero(self.terminated) + 1).tolist()
+
+    @property
     def segment_end(self) -> np.ndarray:
         """`[T]` boolean: returns are bootstrapped here, unless `terminated`: where episodes or the recording end."""
         return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)

@@ -92,8 +92,7 @@ class MapFigures:
 
     def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
         assert isinstance(report.domain.layout, Maps)
-        self._report, self.maps = report, report.domain.layout
-        self._questions, self._agents = report.asked(), [report, *others]
+        self._report, self.maps, self._questions = report, report.domain.layout, report.asked()
         values, draw = self._questions.values, self.maps.draw
         parts = {"cumulant": values.cumulants, "answer": values.answers, "discount": values.discounts}
         self.drawn = {
@@ -104,44 +103,13 @@ class MapFigures:
         self.strips = {kind.leader: self._strip(kind.leader) for kind in self._questions.ranking.kinds[:kinds]}
         self.world = self.maps.draw_world()
         self.policy = self.maps.draw_policy(report.values, np.exp(report.agent.log_policy))
-        self.curves = curves_png(self._agents)
+        self.curves = curves_png([report, *others])
+        self.beside = [(one, self._some_questions(one)) for one in others if one.questions is not None]
         self.episode, along, self._points = follow(report.model, report.config, report.domain)
         self._lines = lines_of(along, self._questions.ranking.kinds_first[0])
-
-    def files(self) -> dict[str, bytes]:
-        """The pictures to write beside the page, PNG by name."""
-        files = {"evolution": self.curves, "world": self.world.png, "policy": self.policy.png}
-        files |= {f"principal-{i}": one.png for i, one in enumerate(self.principal, start=1)}
-        for name, drawn in self.drawn.items():
-            files |= {f"question-{i:03d}-{name}": one.png for i, one in enumerate(drawn) if one is not None}
-        for question, strip in self.strips.items():
-            for steps, picture in strip:
-                files[f"question-{question:03d}-cumulant-{steps:010d}"] = picture.png
-        return files
-
-    def context(self) -> dict[str, Any]:
-        """Variables of this page's template."""
-        rows = [
-            (agent.label, color, agent.history[-1].numbers, agent.exact_return)
-            for agent, color in zip(self._agents, cycle(COLORS))
-        ]
         cumulant, _, answer, outcome = self._lines
-        untrained = (f"{self._report.label}, untrained", "#888c94", self._report.history[0].numbers, None)
-        return {
-            "maps": self.maps,
-            "panels": self.maps.panels,
-            "rows": [*rows, untrained],
-            "targets": [(one.key, one.title, one.values.dtype == bool) for one in self._report.domain.targets],
-            "beside": [(one, self._some_questions(one)) for one in self._agents[1:] if one.questions is not None],
-            "finite": self._report.domain.table is not None,
-            # the first question along an episode
-            "episode": self.episode,
-            "ends": (np.flatnonzero(self.episode.terminated) + 1).tolist(),
-            "height": HEIGHT,
-            "followed": self._questions.ranking.kinds_first[0],
-            "charts": {"cumulant": chart(cumulant), "answer": chart(outcome, answer)},
-            "path": self.maps.path(self._points.tolist()),
-        }
+        self.charts = {"cumulant": chart(cumulant), "answer": chart(outcome, answer)}
+        self.path = self.maps.path(self._points.tolist())
 
     def script_data(self) -> dict[str, Any]:
         """Data of the page's script: the values behind the maps, and the episode."""
@@ -163,23 +131,8 @@ class MapFigures:
             "lines": dict(zip(("u", "g", "y", "came"), (rounded(line, 3) for line in self._lines), strict=True)),
         }
 
-    def record(self) -> dict[str, Any]:
-        """The fields of `atlas.json` that only this page has."""
-        return {
-            "agents": [
-                {
-                    "task": agent.config.task,
-                    "seed": agent.config.seed,
-                    "steps": agent.steps,
-                    "expected_return": agent.exact_return,
-                    "moments": [one.numbers for one in agent.history],
-                }
-                for agent in self._agents
-            ]
-        }
-
     def question_record(self, question: int) -> dict[str, Any]:
-        """The same for one question."""
+        """The fields of a question in `atlas.json` that only this page has."""
         lost = self._questions.reliance.return_lost
         return {"return_lost": None if lost is None else float(lost[question])}
 
@@ -348,10 +301,9 @@ class EpisodeFigures:
         self.heated = {
             one: [png_of(self._heated_at(one, moment)) for moment in moments] for one, moments in self.extremes.items()
         }
-        self.looks: list[dict[str, Any]] = [{"label": "this run", **one.numbers} for one in report.history]
-        for one in others:
-            last = {**one.history[-1].numbers, "likeness": None}
-            self.looks.append({"label": f"{one.config.task}, seed {one.config.seed}", **last})
+        self.value = chart(report.values, first=self.episode.first)
+        self.principal = [chart(one, first=self.episode.first) for one in self._questions.principal.values.T]
+        self.every = self.episode.steps <= GRADIENT_MOMENTS
 
     def charts(self, question: int) -> dict[str, Chart]:
         """The lines of a question: cumulant, answer with outcome, and discount unless it is constant."""
@@ -361,29 +313,6 @@ class EpisodeFigures:
         if np.ptp(discount[first:]) < 1e-6:
             del lines["discount"]
         return {name: chart(*drawn, first=first) for name, drawn in lines.items()}
-
-    def files(self) -> dict[str, bytes]:
-        """The pictures to write beside the page, PNG by name."""
-        files = {"all-cumulants": self.overview}
-        for question, moments in self.extremes.items():
-            stem = f"question-{question:03d}"
-            files[f"{stem}-highest"], files[f"{stem}-lowest"] = self.heated[question]
-            files |= {f"frame-{moment:05d}": self.frames[moment] for moment in moments}
-        return files
-
-    def context(self) -> dict[str, Any]:
-        """Variables of this page's template."""
-        episode = self.episode
-        return {
-            "episode": episode,
-            "value": chart(self._report.values, first=episode.first),
-            "charts_of_principal": [chart(one, first=episode.first) for one in self._questions.principal.values.T],
-            "rewards": [(int(t) + 1, float(episode.rewards[t])) for t in np.flatnonzero(episode.rewards)],
-            "ends": (np.flatnonzero(episode.terminated) + 1).tolist(),
-            "channels": episode.observations.shape[1],
-            "height": HEIGHT,
-            "every": episode.steps <= GRADIENT_MOMENTS,
-        }
 
     def script_data(self) -> dict[str, Any]:
         """Data of the page's script: frames, actions, rewards and questions."""
@@ -405,27 +334,21 @@ class EpisodeFigures:
         }
 
     def record(self) -> dict[str, Any]:
-        """The fields of `atlas.json` that only this page has."""
-        episode, config = self.episode, self._report.config
+        """The game in `atlas.json`."""
+        episode = self.episode
         return {
-            "task": config.task,
-            "seed": config.seed,
-            "steps": self._report.steps,
-            "game": {
-                "seed": episode.seed,
-                "steps": episode.steps,
-                "score": episode.score,
-                "over": episode.over,
-                "rewards": episode.rewards.tolist(),
-                "terminated": episode.terminated.tolist(),
-                "actions": episode.actions.tolist(),
-                "values": rounded(self._report.values),
-            },
-            "looks": self.looks,
+            "seed": episode.seed,
+            "steps": episode.steps,
+            "score": episode.score,
+            "over": episode.over,
+            "rewards": episode.rewards.tolist(),
+            "terminated": episode.terminated.tolist(),
+            "actions": episode.actions.tolist(),
+            "values": rounded(self._report.values),
         }
 
     def question_record(self, question: int) -> dict[str, Any]:
-        """The same for one question."""
+        """The fields of a question in `atlas.json` that only this page has."""
         truth, found = self._questions.truth, self.gradients.get(question)
         assert truth is not None
         return {

@@ -183,7 +183,7 @@ def speed(
     """Steps per second of agents and others, which take turns."""
     for agent in agents.values():
         warm_up(agent)  # compiles on all cores
-    rates = {**{name: partial(training_rate, agent, 0) for name, agent in agents.items()}, **others}
+    rates: dict[str, Rate] = {**{name: partial(training_rate, agent, 0) for name, agent in agents.items()}, **others}
     ratios = {
         "our A2C / SB3": (OURS, SB3),
         "discovered / SB3": (DISCOVERED, SB3),

@@ -15,7 +15,7 @@ import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.figures import follow
 from dgvf_agents.atlas.maps import SIDE, Scale, scale_of
-from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.page import draw_question, write_atlas
 from dgvf_agents.atlas.report import (
     AgentValues,
     Checkpoint,
@@ -276,6 +276,12 @@ class TestPage:
         for found in Reader(page.read_text()).attributes:
             if found.get("class") == "map":
                 assert len(data["values"][found["data-quantity"]][int(found["data-row"])]) == len(states.acting)
+
+    def test_its_first_question_can_be_drawn_alone(self, runs: dict[str, Path], tmp_path: Path) -> None:
+        draw_question(runs["discovered"], tmp_path / "question.png")
+        assert np.ptp(decoded((tmp_path / "question.png").read_bytes()).astype(int)) > 200
+        with pytest.raises(ValueError, match="run must have questions"):
+            draw_question(runs["prediction"], tmp_path / "none.png")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -17,7 +17,7 @@ from dgvf_agents.atlas.domains import Game
 from dgvf_agents.atlas.episode import Episode, record
 from dgvf_agents.atlas.figures import HEAT_COLORS, HEIGHT, chart, cumulant_saliency, heat_levels, peak_of
 from dgvf_agents.atlas.maps import png_of
-from dgvf_agents.atlas.page import write_atlas
+from dgvf_agents.atlas.page import draw_question, write_atlas
 from dgvf_agents.atlas.report import question_values
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
@@ -187,7 +187,9 @@ class TestPage:
             assert len(question["u"]) == episode.steps + 1
             assert question["u"][0] is None
 
-    def test_shows_every_question_and_every_agent(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
+    def test_shows_every_question_and_every_agent(
+        self, page: Path, runs: dict[str, Path], model: DGVFA2C, episode: Episode
+    ) -> None:
         reader = self_contained(page)
         numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
         assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
@@ -197,9 +199,11 @@ class TestPage:
             assert question["headline"] in reader.text
             assert question["cumulants"][1:] == pytest.approx(found.cumulants[1:, question["question"]], rel=1e-4)
             assert question["answers"][:-1] == pytest.approx(found.answers[:-1, question["question"]], rel=1e-4)
-        own = [look["likeness"] for look in record["looks"] if look["label"] == "this run"]
+        own = [moment["likeness"] for moment in record["agents"][0]["moments"]]
         assert own[0] < own[1] == pytest.approx(1.0)
         assert record["game"]["score"] == episode.score
+        draw_question(runs["discovered"], page.parent / "question.png")
+        assert (page.parent / "question.png").read_bytes().startswith(b"\x89PNG")
 
     def test_is_written_by_the_command_for_an_atari_run(self, tmp_path: Path) -> None:
         run = RunFolder(tmp_path / "run")

@@ -25,7 +25,6 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.agents.schedules import scheduled
-from dgvf_agents.core.metrics import NotFiniteError
 from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.train.config import WORLDS, TrainConfig, preset
 
@@ -61,18 +60,6 @@ class _InZoo(DiscoveryAlgorithm, ABC):
     @classmethod
     def load(cls: type[Self], *arguments: Any, **settings: Any) -> Self:
         return super().load(*arguments, **with_schedules(settings))
-
-    def learn(self: Self, *arguments: Any, **settings: Any) -> Self:
-        """Train the model.
-
-        Raises:
-            ValueError: training has diverged. It replaces `NotFiniteError`, because the zoo's search prunes trials that
-                raise `ValueError`.
-        """
-        try:
-            return super().learn(*arguments, **settings)
-        except NotFiniteError as error:
-            raise ValueError(str(error)) from error
 
 
 @final

@@ -105,10 +105,11 @@ class Domain(ABC):
         """`[N]` boolean: statistics of cumulants include the point; wherever a step arrives by default."""
         return self.arriving
 
+    @final
     @property
     def evaluated(self) -> np.ndarray:
-        """`[N]` boolean: statistics of features, policy and value include the point; `acting` by default."""
-        return self.acting
+        """`[N]` boolean: statistics of features, policy and value include the point."""
+        return self.acting & self.counted
 
     def panel_of(self, state: Any) -> Panel:
         """The map that a single state is on, every field a scalar; the last one by default."""
@@ -158,7 +159,7 @@ def check_domain(domain: Domain, space: gym.Space) -> None:
             f"{name}.observations must have the shape (N, {', '.join(map(str, space.shape or ()))}), the agent's "
             f"observations at N points, got {seen}"
         )
-    points, flags = seen[0], ("acting", "arriving", "counted", "evaluated")
+    points, flags = seen[0], ("acting", "arriving", "counted")
     arrays = {attribute: np.asarray(getattr(domain, attribute)) for attribute in flags}
     arrays |= {"groups": domain.groups, "distance": domain.groups if domain.distance is None else domain.distance}
     arrays |= {f"landmarks[{i}].values": one.values for i, one in enumerate(domain.landmarks)}

@@ -268,10 +268,6 @@ class Game(Domain):
     def counted(self) -> np.ndarray:
         return self.moments >= self.layout.first
 
-    @property
-    def evaluated(self) -> np.ndarray:
-        return self.counted
-
     def outcomes(self, cumulants: np.ndarray, discounts: np.ndarray, answers: np.ndarray) -> np.ndarray:
         """Discounted sums of the cumulants that followed, up to the end of the agent's episode; the last answer stands
         for the rest of a recording that stops first. NaN at the last moment.

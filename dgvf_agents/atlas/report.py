@@ -309,7 +309,7 @@ def evaluated_world(config: TrainConfig) -> tuple[Domain | None, int]:
 def questions_of(model: DiscoveryAlgorithm, domain: Domain, agent: AgentValues, horizon: int) -> Questions:
     """Evaluate, rank and describe an agent's questions; `horizon` is the time limit of an episode."""
     values = question_values(model, domain)
-    acting = domain.acting & domain.evaluated
+    acting = domain.evaluated
     relied_on = reliance(agent, values.answers, acting if acting.any() else domain.acting, domain.table, horizon)
     truth = None
     if values.outcomes is not None:

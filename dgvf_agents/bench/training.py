@@ -189,6 +189,8 @@ def speed(
         "discovered / SB3": (DISCOVERED, SB3),
         "time, discovered / our A2C": (OURS, DISCOVERED),
         "discovered / JAX": (DISCOVERED, "JAX"),
+        "none / SB3": ("none", "SB3 PPO"),
+        "time, discovered / random": ("random", "discovered"),
     }
     return [with_ratios(dict(median_rates(rates, seconds, repetitions)), ratios)]
 
@@ -237,13 +239,9 @@ class PPOBenchmark(Benchmark):
 
     def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(1)
-        rates = dict[str, Rate]()
-        for label, task in (("SB3 PPO", None), *((task, task) for task in ("none", "random", "discovered"))):
-            agent = _ppo_agent(case["environment"], task)
-            agent.learn(2 * agent.n_steps * agent.n_envs)
-            rates[label] = partial(training_rate, agent, 0)
-        ratios = {"none / SB3": ("none", "SB3 PPO"), "time, discovered / random": ("random", "discovered")}
-        return [with_ratios(dict(median_rates(rates, self.seconds, self.repetitions)), ratios)]
+        tasks = {"SB3 PPO": None, "none": "none", "random": "random", "discovered": "discovered"}
+        agents = {label: _ppo_agent(case["environment"], task) for label, task in tasks.items()}
+        return speed(agents, {}, self.seconds, self.repetitions)
 
 
 def _ppo_agent(name: str, task: str | None) -> OnPolicyAlgorithm:

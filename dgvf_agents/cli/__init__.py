@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import os
 import sys
 import warnings
@@ -47,13 +49,24 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(given: list[str]) -> None:
-    if os.getcwd() not in sys.path and any("--import" in word or ":" in word for word in given):
+    own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    own.add_argument("--import", action="append", default=[], dest="modules")
+    imports, given = own.parse_known_args(given)
+    if os.getcwd() not in sys.path and (imports.modules or any(":" in word for word in given)):
         sys.path.append(os.getcwd())  # last: `--env my_world:World-v0` finds my_world.py, and nothing is hidden by it
     check_words(given)
+    for module in imports.modules:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"import must be a module on Python's path, got {module}: {error}") from error
     if given[:1] == ["--version"]:
         print(f"dgvf {version('dgvf')}")
     elif not given or given[0].startswith("-"):
-        description = "Discovered questions as auxiliary tasks. `dgvf --version` prints the version."
+        description = (
+            "Discovered questions as auxiliary tasks. `dgvf --version` prints the version. `--import MODULE` after a "
+            "command imports a module of yours first, that a run's environment or wrapper is in."
+        )
         show_overview(COMMANDS, "dgvf", given, description)
     elif given[0] == "train":
         from dgvf_agents.cli.train import train

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dgvf_agents.bench import BENCHMARKS
-from dgvf_agents.cli.train import INTERRUPTED, Imports, import_modules, print_rules
+from dgvf_agents.cli.train import INTERRUPTED, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.experiments.reproduce import Grid, Reproduction, draw, reproduce, sweep
 from dgvf_agents.experiments.worlds import game_of_world
@@ -46,7 +46,6 @@ def _evaluate(
     deterministic: bool = False,
     seed: int = 10_000,
     device: str | None = None,
-    imports: Imports = (),
 ) -> None:
     """Evaluate a run.
 
@@ -56,12 +55,10 @@ def _evaluate(
         deterministic: Take the most likely action instead of sampling from the policy.
         seed: Seed of the environments and the actions.
         device: Device of the network; the run's when left out, or the CPU if that is unavailable.
-        imports: See `Imports`.
     """
     from dgvf_agents.train.evaluate import evaluate
     from dgvf_agents.train.folder import RunFolder
 
-    import_modules(imports)
     config = RunFolder.existing(run).read_config()
     print_rules(config)
     what, of = ("return", "episodes") if config.atari is None else ("score", "whole games")
@@ -82,7 +79,6 @@ def _watch(
     questions: bool = False,
     question: int | None = None,
     video: Path | None = None,
-    imports: Imports = (),
 ) -> None:
     """Watch a run.
 
@@ -95,13 +91,11 @@ def _watch(
         question: Number of the question to draw first, as in the atlas.
         video: Record without a window: all episodes in a file that ends in .mp4, or a file each in a folder. Needs
             moviepy.
-        imports: See `Imports`.
     """
     from dgvf_agents.atlas.live import live_questions
     from dgvf_agents.train.folder import RunFolder
     from dgvf_agents.train.watch import watch
 
-    import_modules(imports)
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
     drawn = questions or question is not None
     overlay = partial(live_questions, first=question, keys=video is None) if drawn else None
@@ -119,7 +113,6 @@ def _atlas(
     checkpoints: int = 8,
     game_seed: int = 0,
     game_steps: int = 1000,
-    imports: Imports = (),
 ) -> None:
     """Draw a run's questions.
 
@@ -131,44 +124,38 @@ def _atlas(
         checkpoints: Checkpoints to look at, at most.
         game_seed: Seed of the game that is recorded, where the run is on images.
         game_steps: Steps after which its recording stops.
-        imports: See `Imports`.
     """
     from dgvf_agents.atlas.page import write_atlas
     from dgvf_agents.train.folder import RunFolder
 
-    import_modules(imports)
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)
     Console().print(f"The atlas is [bold]{escape(str(page))}[/bold].")
 
 
-def _export(run: Run, folder: File, episodes: int = 100, imports: Imports = ()) -> None:
+def _export(run: Run, folder: File, episodes: int = 100) -> None:
     """Export a run.
 
     Args:
         run: See `Run`.
         folder: The folder to write, new or empty.
         episodes: Episodes of the evaluation.
-        imports: See `Imports`.
     """
     from dgvf_agents.export import export
 
-    import_modules(imports)
     Console().print(f"The card is [bold]{escape(str(export(run, folder, episodes)))}[/bold].")
 
 
-def _probe(run: Run, seed: int = 20_000, device: str | None = None, imports: Imports = ()) -> None:
+def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """Measure a run's stability.
 
     Args:
         run: See `Run`.
         seed: Seed of the environments and the actions.
         device: Device of the updates; the run's when left out, or the CPU if that is unavailable.
-        imports: See `Imports`.
     """
     from dgvf_agents.train.stability import probe
 
-    import_modules(imports)
     table = Table("steps", "spectral radius", "gain over L updates")
     for row in probe(run, seed, device):
         table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")

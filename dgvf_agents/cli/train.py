@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import shlex
 import sys
 from collections.abc import Callable, Sequence
@@ -36,28 +35,6 @@ _GAMES: dict[str, Callable[[str, AtariMethod, AtariRules], TrainConfig]] = {
     "impala": impala_config,
 }
 """What stands for a world in `dgvf train`, before the method and --game."""
-
-Imports = Annotated[
-    tyro.conf.UseAppendAction[tuple[str, ...]],
-    tyro.conf.arg(
-        name="import",
-        help="A module of yours that the run's environment or wrapper is in: a run folder has nothing imported.",
-    ),
-]
-
-
-def import_modules(modules: Sequence[str]) -> None:
-    """Import what `--import` names.
-
-    Raises:
-        ValueError: there is no such module.
-    """
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise ValueError(f"import must be a module on Python's path, got {module}: {error}") from error
-
 
 _SUMMARIES: dict[str, str] = {
     **{world: f"Train on {preset(world, 'a2c').env}." for world in WORLDS},
@@ -175,7 +152,6 @@ def _resume(
     device: str | None = None,
     address: str | None = None,
     steps: int | None = None,
-    imports: Imports = (),
 ) -> None:
     """Go on with a run.
 
@@ -184,11 +160,9 @@ def _resume(
         device: Where to go on; where the run was so far when left out.
         address: Of the Ray cluster for the run's actors, or auto; this machine when left out. Folders hold none.
         steps: Another total of environment steps, which schedules follow from here on; the run's when left out.
-        imports: See `Imports`.
     """
     from dgvf_agents.train.folder import RunFolder, located, shipped_name
 
-    import_modules(imports)
     folder = RunFolder.existing(run)
     config = folder.read_config()
     if steps is not None and steps != config.steps:

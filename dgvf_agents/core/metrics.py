@@ -55,8 +55,11 @@ _ADVICE = (
 )
 
 
-class NotFiniteError(FloatingPointError):
-    """Training has diverged: a loss or a parameter is infinite or NaN."""
+class NotFiniteError(FloatingPointError, ValueError):
+    """Training has diverged: a loss or a parameter is infinite or NaN.
+
+    Searches, as RL Baselines3 Zoo's, prune trials that raise `ValueError`.
+    """
 
 
 def check_metrics(metrics: InnerMetrics, updates: int) -> None:

@@ -82,17 +82,13 @@ def _declared() -> tuple[Claim, ...]:
     """The claims of `claims.csv`, which names worlds only where they are not the experiment's."""
     return tuple(
         Claim(
-            row.text,
-            row.source,
-            row.experiment,
-            tuple(row.worlds.split()) or EXPERIMENTS[row.experiment].worlds,
-            tuple(row.settings.split("; ")),
-            row.measure,
-            row.effect,
-            row.delta,
-            row.seeds,
+            **row
+            | {
+                "worlds": tuple(row["worlds"].split()) or EXPERIMENTS[row["experiment"]].worlds,
+                "settings": tuple(row["settings"].split("; ")),
+            }
         )
-        for row in read_table("claims").itertuples()
+        for row in read_table("claims").to_dict("records")
     )
 
 

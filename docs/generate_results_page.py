@@ -22,8 +22,8 @@ from dgvf_agents.experiments.catalog import (
 )
 from dgvf_agents.experiments.records import read_records, tables_of
 from dgvf_agents.experiments.reproduce import draw
+from dgvf_agents.experiments.settings import PPO_TASKS, REFERENCES
 from dgvf_agents.experiments.statistics import fraction_estimate
-from dgvf_agents.experiments.worlds import PPO_TASKS, REFERENCES
 
 RESULTS = DOCS / "results"
 STORE = RESULTS / "records"

@@ -5,25 +5,374 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, final
 
+import numpy as np
+import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from scipy.spatial.distance import cdist
 
+from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain, check_domain
 from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import record
-from dgvf_agents.atlas.figures import COLORS, HEIGHT, EpisodeFigures, MapFigures
-from dgvf_agents.atlas.maps import Maps, data_uri
+from dgvf_agents.atlas.episode import Episode, record
+from dgvf_agents.atlas.maps import Maps, Picture, data_uri, limits_of, png_of, scale_of
 from dgvf_agents.atlas.metrics import SAME_KIND
-from dgvf_agents.atlas.report import RunReport, evaluated_world, question_task, read_run
+from dgvf_agents.atlas.report import (
+    QuestionValues,
+    RunReport,
+    evaluated_world,
+    lines_of,
+    question_task,
+    question_values,
+    read_run,
+)
 from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.checkpoint import load_model
+from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
+from dgvf_envs.rendering import DIVERGING, colors
+
+HEIGHT = 100
+"""Units of a chart's height; it is stretched to any size."""
+
+
+@final
+class Chart(NamedTuple):
+    """Lines on one scale."""
+
+    paths: tuple[str, ...]
+    """The `d` of a path for each line; x is the moment, y runs from 0 (high) to `HEIGHT` (low)."""
+    low: float
+    """Value at the bottom."""
+    high: float
+    """Value at the top."""
+
+
+def chart(*lines: np.ndarray, first: int = 0) -> Chart:
+    """Lines `[T + 1]` on a common scale, which values from moment `first` on decide; NaN leaves a gap."""
+    low, high = limits_of(np.concatenate([line[first:] for line in lines]))
+    return Chart(tuple(_path(HEIGHT * (high - line) / (high - low)) for line in lines), low, high)
+
+
+def _path(heights: np.ndarray) -> str:
+    drawn = ~np.isnan(heights)
+    begins = drawn & ~np.append(False, drawn[:-1])
+    moments = np.flatnonzero(drawn).tolist()
+    return "".join(f"{'M' if begins[t] else 'L'}{t} {heights[t]:.1f}".removesuffix(".0") for t in moments)
+
+
+def rounded(values: np.ndarray, digits: int = 6) -> list[float | None]:
+    """Values `[T]` for JSON, which has no NaN."""
+    return [None if np.isnan(value) else float(f"{value:.{digits}g}") for value in values.tolist()]
+
+
+STEPS = 200
+"""Steps after which a recording stops."""
+
+
+def follow(
+    model: DiscoveryAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0
+) -> tuple[Episode, QuestionValues, np.ndarray]:
+    """Record T steps of an agent, with actions drawn from its policy, and evaluate its D questions along them.
+
+    Returns:
+        the episode; the questions, `[T + 1, D]` each; and `[T + 1]` integer, the points of the domain where the agent
+        was: the nearest ones, if observations are continuous.
+    """
+    episode = record(model, config, seed, STEPS, pictures=False)
+    seen, known = (one.reshape(len(one), -1) for one in (episode.observations, domain.observations))
+    return episode, question_values(model, Game(episode)), cdist(seen, known).argmin(axis=1)
+
+
+COLORS = ("#c0392b", "#2c69b0", "#7a54be", "#3a945c", "#b7791f", "#26282c")
+"""Of the agents, in their order."""
+_INK = "#262c3a"
+_STRIP_SIDE, _STRIP_LENGTH = 110, 6
+_BESIDE = 4
+"""Questions shown of every agent beside."""
+
+
+@final
+class MapFigures:
+    """Heat maps of a run's questions and principal questions, and of some questions of the runs beside it; strips over
+    training of the kinds that are shown large; the first question along an episode.
+    """
+
+    template = "maps.html"
+
+    def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
+        assert isinstance(report.domain.layout, Maps)
+        self._report, self.maps, self._questions = report, report.domain.layout, report.asked()
+        values, draw = self._questions.values, self.maps.draw
+        parts = {"cumulant": values.cumulants, "answer": values.answers, "discount": values.discounts}
+        self.drawn = {
+            name: [draw(name, one) if name != "discount" or np.ptp(one) >= 1e-6 else None for one in part.T]
+            for name, part in parts.items()
+        }
+        self.principal = [draw("cumulant", one) for one in self._questions.principal.values.T]
+        self.strips = {kind.leader: self._strip(kind.leader) for kind in self._questions.ranking.kinds[:kinds]}
+        self.world = self.maps.draw_world()
+        self.policy = self.maps.draw_policy(report.values, np.exp(report.agent.log_policy))
+        self.curves = curves_png([report, *others])
+        self.beside = [(one, self._some_questions(one)) for one in others if one.questions is not None]
+        self.episode, along, self._points = follow(report.model, report.config, report.domain)
+        self._lines = lines_of(along, self._questions.ranking.kinds_first[0])
+        cumulant, _, answer, outcome = self._lines
+        self.charts = {"cumulant": chart(cumulant), "answer": chart(outcome, answer)}
+        self.path = self.maps.path(self._points.tolist())
+
+    def script_data(self) -> dict[str, Any]:
+        """Data of the page's script: the values behind the maps, and the episode."""
+        values = self._questions.values
+        quantities = {
+            "cumulant": values.cumulants,
+            "answer": values.answers,
+            "discount": values.discounts if any(self.drawn["discount"]) else values.discounts[:, :0],
+            "principal": self._questions.principal.values,
+            "value": self._report.values[:, None],
+        }
+        return {
+            "x": rounded(self.maps.positions[:, 1]),
+            "y": rounded(self.maps.positions[:, 2]),
+            "names": [self._report.domain.name(i) for i in range(len(self._report.values))],
+            "values": {name: [rounded(one, 3) for one in part.T] for name, part in quantities.items()},
+            "points": self._points.tolist(),
+            "rewards": self.episode.rewards.tolist(),
+            "lines": dict(zip(("u", "g", "y", "came"), (rounded(line, 3) for line in self._lines), strict=True)),
+        }
+
+    def question_record(self, question: int) -> dict[str, Any]:
+        """The fields of a question in `atlas.json` that only this page has."""
+        lost = self._questions.reliance.return_lost
+        return {"return_lost": None if lost is None else float(lost[question])}
+
+    def _strip(self, question: int) -> list[tuple[int, Picture]]:
+        """A question's cumulant at checkpoints at even distances, first and last among them, with their steps, on one
+        color scale.
+        """
+        history = self._report.history
+        chosen = np.unique(np.linspace(0, len(history) - 1, _STRIP_LENGTH).round().astype(int)).tolist()
+        cumulants = [(one.steps, one.cumulants[:, question]) for one in history if one.cumulants is not None]
+        scale = scale_of("cumulant", np.concatenate([values for _, values in cumulants]))
+        drawn = (cumulants[i] for i in chosen)
+        return [(steps, self.maps.draw("cumulant", values, scale, _STRIP_SIDE)) for steps, values in drawn]
+
+    def _some_questions(self, agent: RunReport) -> list[tuple[int, Picture]]:
+        questions = agent.asked()
+        leaders = [kind.leader for kind in questions.ranking.kinds[:_BESIDE]]
+        return [(one, self.maps.draw("cumulant", questions.values.cumulants[:, one])) for one in leaders]
+
+
+_CURVES = {
+    "variation": "how much cumulants vary over states",
+    "effective_questions": "effective number of questions",
+    "likeness": "likeness of the questions to the last ones",
+    "effective_rank": "effective rank of the features",
+}
+"""Titles of numbers of a checkpoint."""
+
+
+def curves_png(agents: Sequence[RunReport]) -> bytes:
+    """Numbers over training, a line for each agent, as PNG."""
+    targets = [target for target in agents[0].domain.targets if target.values.dtype != bool]
+    curves = _CURVES | {one.key: f"{one.title} decoded linearly (R²)" for one in targets}
+    figure = Figure(figsize=(11.0, 2.7 * -(-len(curves) // 3)), layout="constrained", facecolor="white")
+    grid = figure.subplots(-(-len(curves) // 3), 3).ravel()
+    for axes, (key, title) in zip(grid, curves.items(), strict=False):
+        for agent, color in zip(agents, cycle(COLORS)):
+            steps, values = (
+                np.array([one.numbers[name] for one in agent.history], dtype=float)  # None becomes NaN
+                for name in ("steps", key)
+            )
+            axes.plot(steps, values, "o-", color=color, markersize=3.5, linewidth=1.7, label=agent.label)
+        axes.set_title(title, fontsize=9.5, color=_INK, loc="left")
+        axes.tick_params(labelsize=8.5, colors=_INK)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.set_xlabel("environment steps", fontsize=8.5, color=_INK)
+        axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
+        axes.grid(alpha=0.25)
+        axes.margins(y=0.12)
+    for axes in grid[len(curves) :]:
+        axes.axis("off")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
+    FigureCanvasAgg(figure)  # without pyplot's global state
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=130)
+    return file.getvalue()
+
+
+GRADIENT_MOMENTS = 240
+"""Moments of a game at even distances at which gradients are drawn."""
+HEAT_LEVELS = 16
+"""Steps of brightness: more cannot be told apart and take more room."""
+_BATCH = 64
+"""Observations at once."""
+_FINE = 64
+"""Pixels along a side from which on gradients are averaged over cells of 2 x 2."""
+
+
+@final
+class Gradients(NamedTuple):
+    """Where one question looks at K moments."""
+
+    heat: dict[int, bytes]
+    """PNG by moment: |∂u/∂o|, summed over the channels and averaged over small cells if pictures are large."""
+    share: np.ndarray
+    """`[C]`: of the gradient in each channel, the oldest frame of a stack first."""
+
+
+def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
+    """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
+    steps = len(cumulant) - 1
+    even = np.linspace(steps, 1, min(GRADIENT_MOMENTS, steps)).round().astype(int).tolist()
+    moments = sorted({*even, *domain.extremes(cumulant)})
+    each = cumulant_saliency(model, domain.observations[moments], question)
+    summed = cells(each.sum(axis=1))
+    counted = domain.counted[moments]
+    peak = peak_of(summed[counted])
+    of_channels = each[counted].sum(axis=(0, 2, 3), dtype=np.float64)
+    heat = (png_of(heat_levels(one, peak), HEAT_COLORS) for one in summed)
+    return Gradients(dict(zip(moments, heat, strict=True)), of_channels / max(of_channels.sum(), 1e-30))
+
+
+def cumulant_saliency(model: DiscoveryAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
+    """|∂u_i / ∂o| of every pixel in every channel, per full range of a pixel (black to white), `[N, C, H, W]`.
+
+    It says by how much the cumulant would change with a small change of one pixel, all others kept; not which pixels
+    make it what it is, nor what happens when an object is gone (Simonyan et al. 2014).
+
+    Args:
+        model: the agent.
+        observations: o, `[N, C, H, W]` uint8.
+        question: i.
+
+    Raises:
+        ValueError: the agent has no questions, or they are about more than one observation.
+    """
+    task, eta, found = question_task(model), model.learner.eta, []
+    for part in torch.from_numpy(np.ascontiguousarray(observations)).split(_BATCH):
+        seen = part.float().requires_grad_(True)
+        cumulants = task.network.ask(eta, seen[None])[0][0]
+        (gradient,) = torch.autograd.grad(cumulants[:, question].sum(), seen)
+        found.append(gradient.abs())
+    return 255.0 * torch.cat(found).numpy()
+
+
+def cells(saliency: np.ndarray) -> np.ndarray:
+    """Means of `[..., H, W]` over 2 x 2 pixels if pictures are large: neighbors differ by the strides of a network."""
+    height, width = saliency.shape[-2:]
+    if min(height, width) < _FINE or height % 2 or width % 2:
+        return saliency
+    return saliency.reshape(*saliency.shape[:-2], height // 2, 2, width // 2, 2).mean(axis=(-3, -1))
+
+
+def peak_of(saliency: np.ndarray) -> float:
+    """The gradient of full brightness: the 99.8th percentile over moments and pixels, robust to single ones."""
+    return max(float(np.percentile(saliency, 99.8)), 1e-30)
+
+
+def heat_levels(saliency: np.ndarray, peak: float) -> np.ndarray:
+    """Brightness `[H, W]` uint8 in [0, `HEAT_LEVELS`), in proportion to the gradient; full at `peak` and above."""
+    return np.round(np.clip(saliency / peak, 0.0, 1.0) * (HEAT_LEVELS - 1)).astype(np.uint8)
+
+
+_GLOW = ((0, 0, 0), (120, 20, 70), (240, 80, 50), (255, 190, 60), (255, 255, 210))
+HEAT_COLORS = colors(_GLOW, np.linspace(0.0, 1.0, HEAT_LEVELS)).round().astype(np.uint8)
+"""`[levels, 3]`: what is added to a frame, as light is ("screen"); black adds nothing."""
+
+
+@final
+class EpisodeFigures:
+    """Frames of a recorded game, lines along it, and gradients of the questions that lead the kinds shown large."""
+
+    template = "episode.html"
+
+    def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
+        assert isinstance(report.domain.layout, Episode)
+        self._report, self._questions, self._domain = report, report.asked(), report.domain
+        self.episode, self._values = report.domain.layout, self._questions.values
+        leaders = [kind.leader for kind in self._questions.ranking.kinds[:kinds]]
+        self.extremes = {one: self._domain.extremes(self._values.cumulants[:, one]) for one in leaders}
+        self.gradients = {
+            one: gradients_of(report.model, report.domain, self._values.cumulants[:, one], one) for one in leaders
+        }
+        self.frames = [png_of(frame) for frame in self.episode.frames]
+        self.overview = png_of(
+            overview(self._values.cumulants[1:, self._questions.ranking.kinds_first], self.episode.first - 1)
+        )
+        self.value = chart(report.values, first=self.episode.first)
+        self.principal = [chart(one, first=self.episode.first) for one in self._questions.principal.values.T]
+        self.every = self.episode.steps <= GRADIENT_MOMENTS
+
+    def charts(self, question: int) -> dict[str, Chart]:
+        """The lines of a question: cumulant, answer with outcome, and discount unless it is constant."""
+        cumulant, discount, answer, outcome = lines_of(self._values, question)
+        first = self.episode.first
+        lines = {"cumulant": (cumulant,), "answer": (outcome, answer), "discount": (discount,)}
+        if np.ptp(discount[first:]) < 1e-6:
+            del lines["discount"]
+        return {name: chart(*drawn, first=first) for name, drawn in lines.items()}
+
+    def script_data(self) -> dict[str, Any]:
+        """Data of the page's script: frames, actions, rewards and questions."""
+        episode, questions = self.episode, {}
+        for number, found in self.gradients.items():
+            lines = dict(zip("ugy", (rounded(line, 4) for line in lines_of(self._values, number)), strict=False))
+            heat = {str(moment): data_uri(png) for moment, png in found.heat.items()}
+            questions[str(number)] = {**lines, "heat": heat}
+        return {
+            "steps": episode.steps,
+            "frames": [data_uri(frame) for frame in self.frames],
+            "actions": episode.actions.tolist(),
+            "names": list(episode.action_names),
+            "rewards": episode.rewards.tolist(),
+            "ends": episode.terminated.tolist(),
+            "questions": questions,
+        }
+
+    def record(self) -> dict[str, Any]:
+        """The game in `atlas.json`."""
+        episode = self.episode
+        return {
+            "seed": episode.seed,
+            "steps": episode.steps,
+            "score": episode.score,
+            "over": episode.over,
+            "rewards": episode.rewards.tolist(),
+            "terminated": episode.terminated.tolist(),
+            "actions": episode.actions.tolist(),
+            "values": rounded(self._report.values),
+        }
+
+    def question_record(self, question: int) -> dict[str, Any]:
+        """The fields of a question in `atlas.json` that only this page has."""
+        truth, found = self._questions.truth, self.gradients.get(question)
+        assert truth is not None
+        return {
+            "answers_explain": rounded(truth[[question]])[0],
+            **dict(zip(self._values._fields, map(rounded, lines_of(self._values, question)), strict=True)),
+            "gradient_by_channel": None if found is None else found.share.tolist(),
+        }
+
+
+def overview(cumulants: np.ndarray, first: int = 0) -> np.ndarray:
+    """Cumulants `[T, D]` as colors `[D, T, 3]`: white is zero, and the full red or blue of a question is its greatest
+    magnitude from time `first` on.
+    """
+    reach = np.maximum(np.abs(cumulants[first:]).max(axis=0), 1e-9)
+    return colors(DIVERGING, 0.5 + 0.5 * (cumulants / reach).T).round().astype(np.uint8)
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
 
 GAME_STEPS = 1000
 """Steps after which the recording of a game stops by default: a bit more than a minute of an Atari game."""

@@ -1,13 +1,13 @@
 """Benchmarks: `dgvf bench ...`. Every number is a ratio or a rate measured side by side in one run."""
 
 from dgvf_agents.bench.environments import EnvsBenchmark
-from dgvf_agents.bench.first_hour import FirstHourBenchmark
 from dgvf_agents.bench.harness import Benchmark
 from dgvf_agents.bench.impala import ImpalaBenchmark
 from dgvf_agents.bench.training import (
     AgentsBenchmark,
     AtariBenchmark,
     ColdStartBenchmark,
+    FirstHourBenchmark,
     PopulationBenchmark,
     PPOBenchmark,
 )

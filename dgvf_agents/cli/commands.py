@@ -19,7 +19,7 @@ from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli.train import INTERRUPTED, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
 from dgvf_agents.experiments.reproduce import Grid, Reproduction, draw, reproduce, sweep
-from dgvf_agents.experiments.worlds import game_of_world
+from dgvf_agents.experiments.settings import game_of_world
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.train.config import atari_config, preset
 from dgvf_agents.train.folder import SHIPPED

@@ -14,15 +14,19 @@ from typing import Any, Literal, final
 import pandas as pd
 
 from dgvf_agents.experiments.records import tables_of
-from dgvf_agents.experiments.settings import Changes, Setting, Wanted, field_value, setting
-from dgvf_agents.experiments.worlds import (
+from dgvf_agents.experiments.settings import (
     MINATAR,
     OWN_TASKS,
     PPO_TASKS,
     SEARCHED_TASKS,
+    Changes,
     OwnTaskMethod,
+    Setting,
+    Wanted,
+    field_value,
     read_table,
     reference_of,
+    setting,
 )
 
 FIRST_SEED = 200

@@ -25,6 +25,7 @@ import pandas as pd
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
 from dgvf_agents.experiments.records import tables_of
+from dgvf_agents.experiments.settings import read_table, reference_of
 from dgvf_agents.experiments.statistics import (
     SIGNIFICANCE,
     Estimate,
@@ -37,7 +38,6 @@ from dgvf_agents.experiments.statistics import (
     stratified_permutation_test,
     weighted,
 )
-from dgvf_agents.experiments.worlds import read_table, reference_of
 
 Measure = Literal["solved", "final", "area"]
 """`solved`: whether the final return reaches the world's threshold, 0 or 1; `final`: the final return, the mean of the

@@ -14,8 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
 
 from dgvf_agents.experiments.catalog import Figure
+from dgvf_agents.experiments.settings import game_of_world, reference_of, title_of_world
 from dgvf_agents.experiments.statistics import SEEDS_FOR_INTERVALS, Estimate, estimate, mean_of_worlds
-from dgvf_agents.experiments.worlds import game_of_world, reference_of, title_of_world
 from dgvf_agents.storage.files import replacing
 from dgvf_agents.train.recorder import GRAY, LINEAR_BELOW, dress
 

@@ -18,9 +18,8 @@ import numpy as np
 import pandas as pd
 from filelock import FileLock
 
-from dgvf_agents.experiments.settings import Setting
+from dgvf_agents.experiments.settings import Setting, reference_of
 from dgvf_agents.experiments.statistics import area_under_curve, final_return
-from dgvf_agents.experiments.worlds import reference_of
 from dgvf_agents.storage.files import write_whole
 
 KEY = ["setting", "seed", "processor"]

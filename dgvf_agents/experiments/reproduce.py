@@ -24,9 +24,19 @@ from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best
 from dgvf_agents.experiments.figures import draw_runs
 from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, tables_of
 from dgvf_agents.experiments.runs import Cell, SweepView, run_sweep, setting_fields
-from dgvf_agents.experiments.settings import SCALES, Scale, ScaleName, Wanted, field_value, setting
+from dgvf_agents.experiments.settings import (
+    EXTERNAL,
+    GAME_ORDER,
+    SCALES,
+    Scale,
+    ScaleName,
+    Wanted,
+    field_value,
+    reference_of,
+    setting,
+    world_of_game,
+)
 from dgvf_agents.experiments.statistics import AGGREGATES, estimate
-from dgvf_agents.experiments.worlds import EXTERNAL, GAME_ORDER, reference_of, world_of_game
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.config import WORLDS, TrainConfig

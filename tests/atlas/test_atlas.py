@@ -13,9 +13,8 @@ import torch
 
 import dgvf_envs  # noqa: F401, registers the environments
 from dgvf_agents.agents.a2c import DGVFA2C
-from dgvf_agents.atlas.figures import follow
 from dgvf_agents.atlas.maps import SIDE, Scale, scale_of
-from dgvf_agents.atlas.page import draw_question, write_atlas
+from dgvf_agents.atlas.page import draw_question, follow, write_atlas
 from dgvf_agents.atlas.report import (
     AgentValues,
     Checkpoint,

@@ -15,9 +15,17 @@ from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import explain
 from dgvf_agents.atlas.domains import Game
 from dgvf_agents.atlas.episode import Episode, record
-from dgvf_agents.atlas.figures import HEAT_COLORS, HEIGHT, chart, cumulant_saliency, heat_levels, peak_of
 from dgvf_agents.atlas.maps import png_of
-from dgvf_agents.atlas.page import draw_question, write_atlas
+from dgvf_agents.atlas.page import (
+    HEAT_COLORS,
+    HEIGHT,
+    chart,
+    cumulant_saliency,
+    draw_question,
+    heat_levels,
+    peak_of,
+    write_atlas,
+)
 from dgvf_agents.atlas.report import question_values
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder

@@ -11,8 +11,17 @@ import pytest
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_records
 from dgvf_agents.experiments.reproduce import Reproduction
-from dgvf_agents.experiments.settings import FRESH_SEED, SCALES, Scale, setting
-from dgvf_agents.experiments.worlds import REFERENCES, game_of_world, reference_of, title_of_world, world_of_game
+from dgvf_agents.experiments.settings import (
+    FRESH_SEED,
+    REFERENCES,
+    SCALES,
+    Scale,
+    game_of_world,
+    reference_of,
+    setting,
+    title_of_world,
+    world_of_game,
+)
 from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, impala_config, preset
 
 FULL, TINY = SCALES["full"], SCALES["tiny"]

@@ -20,7 +20,7 @@ from dgvf_agents.experiments.records import (
     read_records,
     tables_of,
 )
-from dgvf_agents.experiments.worlds import MINATAR, reference_of
+from dgvf_agents.experiments.settings import MINATAR, reference_of
 
 NONE = read_records(Path("/nowhere"))
 PUDDLE = "puddle-world"

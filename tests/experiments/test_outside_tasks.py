@@ -14,8 +14,7 @@ from stable_baselines3 import A2C
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.experiments.runs import Cell, run_cells
-from dgvf_agents.experiments.settings import SCALES, setting
-from dgvf_agents.experiments.worlds import EXTERNAL, MINATAR, OWN_TASKS, OwnTask, OwnTaskMethod
+from dgvf_agents.experiments.settings import EXTERNAL, MINATAR, OWN_TASKS, SCALES, OwnTask, OwnTaskMethod, setting
 from dgvf_agents.hyperparameters import arguments
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.train import build

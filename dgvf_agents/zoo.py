@@ -17,7 +17,7 @@ import sys
 from abc import ABC
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, Self, final
 
 from stable_baselines3.common.utils import ConstantSchedule, LinearSchedule
 
@@ -44,8 +44,6 @@ UNROLL_LENGTHS = (1, 50)
 META_LEARNING_RATES = (1e-5, 1e-2)
 """Minimum and maximum meta learning rate in a search; the paper uses 6e-4 (table 1)."""
 
-Self = TypeVar("Self", bound="_InZoo")
-
 
 class _InZoo(DiscoveryAlgorithm, ABC):
     """An agent with schedules that can be written in a YAML file.
@@ -58,7 +56,7 @@ class _InZoo(DiscoveryAlgorithm, ABC):
         super().__init__(*arguments, **with_schedules(settings))
 
     @classmethod
-    def load(cls: type[Self], *arguments: Any, **settings: Any) -> Self:
+    def load(cls, *arguments: Any, **settings: Any) -> Self:
         return super().load(*arguments, **with_schedules(settings))
 
 

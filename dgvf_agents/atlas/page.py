@@ -149,11 +149,6 @@ class MapFigures:
             "lines": dict(zip(("u", "g", "y", "came"), (rounded(line, 3) for line in self._lines), strict=True)),
         }
 
-    def question_record(self, question: int) -> dict[str, Any]:
-        """The fields of a question in `atlas.json` that only this page has."""
-        lost = self._questions.reliance.return_lost
-        return {"return_lost": None if lost is None else float(lost[question])}
-
     def _strip(self, question: int) -> list[tuple[int, Picture]]:
         """A question's cumulant at checkpoints at even distances, first and last among them, with their steps, on one
         color scale.
@@ -220,28 +215,18 @@ _FINE = 64
 """Pixels along a side from which on gradients are averaged over cells of 2 x 2."""
 
 
-@final
-class Gradients(NamedTuple):
-    """Where one question looks at K moments."""
+def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> dict[int, bytes]:
+    """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes.
 
-    heat: dict[int, bytes]
-    """PNG by moment: |∂u/∂o|, summed over the channels and averaged over small cells if pictures are large."""
-    share: np.ndarray
-    """`[C]`: of the gradient in each channel, the oldest frame of a stack first."""
-
-
-def gradients_of(model: DiscoveryAlgorithm, domain: Domain, cumulant: np.ndarray, question: int) -> Gradients:
-    """Where a question with this cumulant `[T + 1]` looks along an episode: all over it, and at the extremes."""
+    Returns:
+        PNG by moment: |∂u/∂o|, summed over the channels and averaged over small cells if pictures are large.
+    """
     steps = len(cumulant) - 1
     even = np.linspace(steps, 1, min(GRADIENT_MOMENTS, steps)).round().astype(int).tolist()
     moments = sorted({*even, *domain.extremes(cumulant)})
-    each = cumulant_saliency(model, domain.observations[moments], question)
-    summed = cells(each.sum(axis=1))
-    counted = domain.counted[moments]
-    peak = peak_of(summed[counted])
-    of_channels = each[counted].sum(axis=(0, 2, 3), dtype=np.float64)
-    heat = (png_of(heat_levels(one, peak), HEAT_COLORS) for one in summed)
-    return Gradients(dict(zip(moments, heat, strict=True)), of_channels / max(of_channels.sum(), 1e-30))
+    summed = cells(cumulant_saliency(model, domain.observations[moments], question).sum(axis=1))
+    peak = peak_of(summed[domain.counted[moments]])
+    return {at: png_of(heat_levels(one, peak), HEAT_COLORS) for at, one in zip(moments, summed, strict=True)}
 
 
 def cumulant_saliency(model: DiscoveryAlgorithm, observations: np.ndarray, question: int) -> np.ndarray:
@@ -327,7 +312,7 @@ class EpisodeFigures:
         episode, questions = self.episode, {}
         for number, found in self.gradients.items():
             lines = dict(zip("ugy", (rounded(line, 4) for line in lines_of(self._values, number)), strict=False))
-            heat = {str(moment): data_uri(png) for moment, png in found.heat.items()}
+            heat = {str(moment): data_uri(png) for moment, png in found.items()}
             questions[str(number)] = {**lines, "heat": heat}
         return {
             "steps": episode.steps,
@@ -353,15 +338,9 @@ class EpisodeFigures:
             "values": rounded(self._report.values),
         }
 
-    def question_record(self, question: int) -> dict[str, Any]:
-        """The fields of a question in `atlas.json` that only this page has."""
-        truth, found = self._questions.truth, self.gradients.get(question)
-        assert truth is not None
-        return {
-            "answers_explain": rounded(truth[[question]])[0],
-            **dict(zip(self._values._fields, map(rounded, lines_of(self._values, question)), strict=True)),
-            "gradient_by_channel": None if found is None else found.share.tolist(),
-        }
+    def lines(self, question: int) -> dict[str, Any]:
+        """A question along the game in `atlas.json`."""
+        return dict(zip(self._values._fields, map(rounded, lines_of(self._values, question)), strict=True))
 
 
 def overview(cumulants: np.ndarray, first: int = 0) -> np.ndarray:
@@ -511,6 +490,7 @@ def _record(agents: Sequence[RunReport], figures: MapFigures | EpisodeFigures, l
     """The numbers of the page, for programs; the agent that it is about comes first."""
     report, questions, ranking = agents[0], agents[0].asked(), agents[0].asked().ranking
     shares, _, nearest, correlations = questions.principal
+    lost, truth = questions.reliance.return_lost, questions.truth
     return {
         "env": report.config.env,
         "lead": lead,
@@ -539,7 +519,9 @@ def _record(agents: Sequence[RunReport], figures: MapFigures | EpisodeFigures, l
                 "variation": float(ranking.variation[i]),
                 "policy_reliance": float(questions.reliance.policy[i]),
                 "value_reliance": float(questions.reliance.value[i]),
-                **figures.question_record(i),
+                "return_lost": None if lost is None else float(lost[i]),
+                **(figures.lines(i) if isinstance(figures, EpisodeFigures) else {}),
+                "answers_explain": None if truth is None else rounded(truth[[i]])[0],
                 **questions.captions[i]._asdict(),
             }
             for i in ranking.order.tolist()

@@ -11,16 +11,16 @@ from typing import Any, NamedTuple, final
 import gymnasium as gym
 import numpy as np
 import torch
-from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.functional_policy import encoder_widths
+from dgvf_agents.agents.functional_policy import PolicyFunctions
 from dgvf_agents.atlas import metrics
 from dgvf_agents.atlas.captions import Caption, describe_question, name_question
 from dgvf_agents.atlas.domain import Domain, domain_of
 from dgvf_agents.atlas.metrics import Principal, Ranking, principal_questions, rank
 from dgvf_agents.core.tasks import GVFTask
+from dgvf_agents.core.types import Params
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
@@ -84,15 +84,14 @@ def question_task(model: DiscoveryAlgorithm) -> GVFTask:
 
 def question_values(model: DiscoveryAlgorithm, domain: Domain) -> QuestionValues:
     """Evaluate every question at every point."""
-    task, answer_net = question_task(model), model.answer_net
-    assert answer_net is not None
-    eta = model.learner.eta
+    task, eta = question_task(model), model.learner.eta
+    functions, params = _functions(model)
 
     def ask(observed: Tensor) -> tuple[np.ndarray, ...]:
         cumulants, discounts = task.network.ask(eta, observed[None])
         asked = _array(cumulants[0])
         factors = np.full_like(asked, task.discount) if discounts is None else _array(discounts[0])
-        return asked, factors, _array(answer_net(_features(model.policy, observed)))
+        return asked, factors, _array(functions.answer(params, functions.encode(params, observed, 1)))
 
     cumulants, discounts, answers = _in_batches(ask, domain.observations)
     outcomes = domain.outcomes(cumulants, discounts, answers)
@@ -107,16 +106,15 @@ def question_values(model: DiscoveryAlgorithm, domain: Domain) -> QuestionValues
 
 def agent_values(model: DiscoveryAlgorithm, observations: np.ndarray) -> AgentValues:
     """Features, policy and value for observations `[N, *obs]`."""
-    policy = model.policy
+    functions, params = _functions(model)
 
     def heads(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         with torch.no_grad():
-            parts = torch.from_numpy(features).float().split(encoder_widths(policy), -1)
-            for_policy, for_value = parts[0], parts[-1]
-            log_policy = torch.log_softmax(policy.action_net(for_policy).double(), -1)
-            return log_policy.numpy(), _array(policy.value_net(for_value).squeeze(-1))
+            read = torch.from_numpy(features).float()
+            log_policy = torch.log_softmax(functions.policy_outputs(params, read).double(), -1)
+            return log_policy.numpy(), _array(functions.values(params, read))
 
-    (features,) = _in_batches(lambda observed: (_array(_features(policy, observed)),), observations)
+    (features,) = _in_batches(lambda observed: (_array(functions.encode(params, observed, 1)),), observations)
     return AgentValues(features, *heads(features), heads)
 
 
@@ -127,13 +125,10 @@ def _in_batches(function: Callable[[Tensor], tuple[np.ndarray, ...]], observatio
     return [np.concatenate(of_all) for of_all in zip(*parts, strict=True)]
 
 
-def _features(policy: ActorCriticPolicy, observations: Tensor) -> Tensor:
-    """Input of the answer head: the policy's features, then the value's if they are others."""
-    policy.set_training_mode(False)
-    extracted = policy.extract_features(observations)
-    of_policy, of_value = (extracted, extracted) if isinstance(extracted, Tensor) else extracted
-    latent = [policy.mlp_extractor.forward_actor(of_policy), policy.mlp_extractor.forward_critic(of_value)]
-    return torch.cat(latent[: len(encoder_widths(policy))], -1)
+def _functions(model: DiscoveryAlgorithm) -> tuple[PolicyFunctions, Params]:
+    """The policy with its answer head as functions, and their parameters."""
+    functions = PolicyFunctions(model.policy, model.answer_net)
+    return functions, {**functions.params(), **functions.statistics()}
 
 
 def _array(values: Tensor) -> np.ndarray:

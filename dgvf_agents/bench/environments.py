@@ -56,11 +56,18 @@ class EnvsBenchmark(Benchmark):
 
     def measure(self, case: Row) -> list[Row]:
         name, copies = case["environment"], case["copies"]
-        if case["table"] == GAMES:
-            return [measure_game(name, copies, self.threads, self.seconds, self.repetitions)]
-        modes = {"vector env": "vector_entry_point", "SyncVectorEnv": "sync"}
-        envs = {side: gym.make_vec(name, num_envs=copies, vectorization_mode=mode) for side, mode in modes.items()}
-        return [stepping_rates(envs, self.seconds, self.repetitions)]
+        if case["table"] == WORLDS:
+            modes = {"vector env": "vector_entry_point", "SyncVectorEnv": "sync"}
+            made = {side: gym.make_vec(name, num_envs=copies, vectorization_mode=mode) for side, mode in modes.items()}
+            return [stepping_rates(made, self.seconds, self.repetitions)]
+        # the paper's preset; Stable-Baselines3's presses FIRE where we do not, the other two give the same data
+        same_step = AutoresetMode.SAME_STEP
+        games: dict[str, VectorEnv | VecEnv] = {
+            "vector env": make_atari_vec(name, copies, "paper", self.threads),
+            "SyncVectorEnv": SyncVectorEnv([lambda: make_atari(name, "paper")] * copies, autoreset_mode=same_step),
+            "make_atari_env": VecFrameStack(make_atari_env(f"{name}NoFrameskip-v4", copies, seed=0), 4),
+        }
+        return [stepping_rates(games, self.seconds, self.repetitions)]
 
 
 def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repetitions: int) -> Row:
@@ -91,25 +98,3 @@ def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repet
         env.close()
     ratios = {f"to {name}": ("vector env", name) for name in rates if name != "vector env"}
     return with_ratios(dict(rates), ratios)
-
-
-def measure_game(game: str, num_envs: int, threads: int, seconds: float, repetitions: int) -> Row:
-    """The rates of three ways to step a game under the paper's preset.
-
-    Stable-Baselines3's `make_atari_env` is measured under `VecFrameStack`; it presses FIRE where we do not. The other
-    two give the same data.
-
-    Args:
-        game: in Gymnasium's or ALE's spelling.
-        num_envs: the number of parallel games.
-        threads: of our emulators; the others have one.
-        seconds: duration of each repetition.
-        repetitions: of each; the median counts.
-    """
-    same_step = AutoresetMode.SAME_STEP
-    envs: dict[str, VectorEnv | VecEnv] = {
-        "vector env": make_atari_vec(game, num_envs, "paper", threads),
-        "SyncVectorEnv": SyncVectorEnv([lambda: make_atari(game, "paper")] * num_envs, autoreset_mode=same_step),
-        "make_atari_env": VecFrameStack(make_atari_env(f"{title_of(game)}NoFrameskip-v4", num_envs, seed=0), 4),
-    }
-    return stepping_rates(envs, seconds, repetitions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -176,24 +177,27 @@ def training_rate(agent: OnPolicyAlgorithm, skipped: int, seconds: float) -> flo
             have waited for the learner or the reverse.
         seconds: to train for at least.
     """
-    watch = _RolloutStarts(skipped, updates_per_meta_update(agent), seconds)
+    watch = RolloutStarts(skipped, updates_per_meta_update(agent), seconds)
     agent.learn(10**9, watch, reset_num_timesteps=False)
     (start, first), *_, (end, last) = watch.timed
     return (last - first) / (end - start)
 
 
 @final
-class _RolloutStarts(RolloutCallback):
-    """Notes the time and the environment steps at every start of a rollout; stops training when enough are timed."""
+class RolloutStarts(RolloutCallback):
+    """Notes the time and the environment steps at starts of rollouts; stops training after some seconds of these.
 
-    def __init__(self, skipped: int, multiple: int, seconds: float) -> None:
+    Those are every `multiple`-th after the first `skipped`.
+    """
+
+    def __init__(self, skipped: int = 0, multiple: int = 1, seconds: float = math.inf) -> None:
         super().__init__()
         self._starts: list[tuple[float, int]] = []
         self._shown, self._seconds, self._continues = slice(skipped, None, multiple), seconds, True
 
     @property
     def timed(self) -> list[tuple[float, int]]:
-        """Whole meta-updates lie between two."""
+        """Time and environment steps."""
         return self._starts[self._shown]
 
     def _on_rollout_start(self) -> None:

@@ -26,13 +26,13 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_agents.agents.ppo import DGVFPPO
 from dgvf_agents.bench.harness import (
     Benchmark,
     Peak,
     Rate,
+    RolloutStarts,
     Row,
     growth_of,
     jax_rates,
@@ -355,31 +355,14 @@ class ColdStartBenchmark(Benchmark):
         cache = Path(os.environ[FOLDER]) / f"{mode.partition(',')[0]}-{case['steps']}"
         torch.set_num_threads(1)
         with patch.dict(os.environ, {FOLDER: str(cache), "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}):
-            agent, watch = grid_agent("discovered", "PuddleWorld-v0", compile=MODES[mode]), Watch()
+            agent, watch = grid_agent("discovered", "PuddleWorld-v0", compile=MODES[mode]), RolloutStarts()
+            start = time.perf_counter()
             agent.learn(case["steps"], watch)
-        return [{"first update": watch.first, "first compiled update": watch.compiled, "end": watch.seconds()}]
-
-
-@final
-class Watch(RolloutCallback):
-    """Notes when the first update is done, and the first that runs compiled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first: float | None = None
-        self.compiled: float | None = None
-        self._start = time.perf_counter()
-
-    def seconds(self) -> float:
-        """Since it was made."""
-        return time.perf_counter() - self._start
-
-    def _on_rollout_start(self) -> None:
-        assert isinstance(self.model, DGVFA2C)
-        if (updates := self.model.learner.updates) >= 1:
-            self.first = self.first or self.seconds()
-            if self.compiled is None and self.model.compilation.active_at(updates - 1):
-                self.compiled = self.seconds()
+            end = time.perf_counter() - start
+        updated = [at - start for at, _ in watch.timed[1:]]
+        compiled = (at for update, at in enumerate(updated) if agent.compilation.active_at(update))
+        first = {"first update": next(iter(updated), None), "first compiled update": next(compiled, None)}
+        return [{**first, "end": end}]
 
 
 _TRAIN = "dgvf train collect-objects-small discovered"

@@ -68,7 +68,7 @@ class Options:
     """Folder of the run folders, from which unfinished runs continue; runs/SCALE if `None`, runs/sweep of a sweep."""
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name) for name in ("seeds", "steps", "jobs")}
+        given = {name: getattr(self, name, None) for name in ("seeds", "steps", "jobs", "games")}
         check_counts(**{name: value for name, value in given.items() if value is not None})
         if self.device is not None:
             check_device_name(self.device)
@@ -127,10 +127,6 @@ class Reproduction(Options):
                 "game must name a game for atari alone, as --game Breakout, or --games must be given in its place, got "
                 f"game {self.game!r} and games {self.games!r} for {self.experiment}"
             )
-        if self.games is not None and not 1 <= self.games <= len(GAME_ORDER):
-            raise ValueError(f"games must be in 1 ... {len(GAME_ORDER)}, got {self.games!r}")
-        if self.address and not self.actors:
-            raise ValueError(f"address must be left out without actors, got {self.address!r}")
         declared = EXPERIMENTS[self.experiment].worlds
         known = WORLDS if declared and set(declared) <= set(WORLDS) else declared
         if self.worlds is not None and not (self.worlds and set(self.worlds) <= set(known)):

@@ -453,10 +453,9 @@ def _stop(processes: Sequence[BaseProcess]) -> None:
     finally:
         for process in processes:
             assert process.pid is not None
-            try:
+            with contextlib.suppress(ProcessLookupError):  # it has ended, or is not yet a group of its own
                 os.killpg(process.pid, signal.SIGKILL)  # with its compilers
-            except ProcessLookupError:  # it has ended, or is not yet a group of its own
-                process.kill()
+            process.kill()
             process.join()
 
 

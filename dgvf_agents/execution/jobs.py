@@ -152,14 +152,17 @@ class Job:
         with self._answer, self._errors:
             self._answer.seek(0)
             self._errors.seek(0)
-            self._graph = self._answer.read().decode() or None
+            answer = self._answer.read().decode(errors="replace")
             message = self._errors.read().decode(errors="replace").strip()
         if status == NO_COMPILER:
-            raise NoCompilerError(message)
+            raise NoCompilerError(answer)
         if status == NO_CACHE:
-            raise CacheError(message)
+            raise CacheError(answer)
         if -status in _CRASHES:  # this process would crash too
             raise CompilationError(f"the compiling process crashed: {signal.Signals(-status).name}\n{message}".strip())
+        if status:
+            return f"{answer}\n{message}"
+        self._graph = answer
         return message
 
     def _loaded(self) -> Passes | None:
@@ -271,7 +274,7 @@ def compile_into_cache(key: str, parcel: Parcel) -> str:
 
 
 def main() -> None:
-    """Compile the task on standard input: `main KEY versioned|own`. The answer is the key of its graph."""
+    """Compile the task on standard input: `main KEY versioned|own`. The answer is the graph's key, or the error."""
     answer = os.dup(1)
     os.dup2(2, 1)  # compilers print
     try:
@@ -280,6 +283,6 @@ def main() -> None:
         os.write(answer, graph.encode())
     except Exception as error:
         message = f"{type(error).__name__}: {error}"
-        unusable = isinstance(error, CacheError) or "No space left on device" in message
-        print(error if unusable else message, file=sys.stderr)
+        unusable = isinstance(error, CacheError)
+        os.write(answer, (str(error) if unusable else message).encode())
         sys.exit(NO_COMPILER if lacks_compiler(message) else NO_CACHE if unusable else 1)

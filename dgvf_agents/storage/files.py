@@ -122,6 +122,9 @@ def replacing(path: Path) -> Iterator[Path]:
         _reach_disk(unfinished)
         os.replace(unfinished, path)
         _reach_disk(path.parent)
+    except OSError as error:  # that of a full disk names no file
+        error.filename = error.filename or str(path)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import time
@@ -30,6 +31,7 @@ from dgvf_agents.execution.cache import (
     load,
     remember_graph,
     store,
+    usable,
 )
 from dgvf_agents.execution.compiling import Compilation, Compiled
 from dgvf_agents.execution.jobs import CompilationError
@@ -129,6 +131,17 @@ def test_a_folder_that_others_can_write_is_refused(
     else:
         with pytest.raises(CacheError, match=str(folder)):
             find(OLD)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("C++ compile error\nNo space left on device")],
+    ids=["file", "compiler"],
+)
+def test_a_full_disk_is_named_in_one_line(folder: Path, error: Exception) -> None:
+    with pytest.raises(CacheError, match=r"^the folder of compiled .* No space left on device.*$") as raised, usable():
+        raise error
+    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs permissions")

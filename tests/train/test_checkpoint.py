@@ -231,12 +231,12 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
     def on_a_full_disk(path: Path, contents: bytes) -> int:
         if "0000000240" in path.name:
             write(path, contents[:1000])
-            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+            raise OSError(errno.ENOSPC, "No space left on device")
         return write(path, contents)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", on_a_full_disk)
-        with pytest.raises(OSError, match="No space left on device"):
+        with pytest.raises(OSError, match="No space left on device: .*0000000240.zip"):
             train(CONFIG, folder.path, show_progress=False)
     assert folder.latest_checkpoint() == folder.checkpoint_file(160)
     assert not list(folder.path.rglob("*.tmp*"))

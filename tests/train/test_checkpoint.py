@@ -236,7 +236,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", on_a_full_disk)
-        with pytest.raises(OSError, match="No space left on device: .*0000000240.zip"):
+        with pytest.raises(OSError, match=r"No space left on device: .*0000000240.zip"):
             train(CONFIG, folder.path, show_progress=False)
     assert folder.latest_checkpoint() == folder.checkpoint_file(160)
     assert not list(folder.path.rglob("*.tmp*"))

@@ -140,6 +140,20 @@ class TestWindow:
         np.testing.assert_array_equal(second.swapaxes(0, 1), array.render())
         env.close()
 
+    @pytest.mark.parametrize("size", [(1000, 300), (300, 500)])
+    def test_keeps_the_aspect_ratio_when_it_is_resized(self, size: tuple[int, int]) -> None:
+        """The walls around the rooms form a square."""
+        env = make("CollectObjects-v0", "human")
+        env.reset(seed=0)
+        pygame.display.set_mode(size, pygame.RESIZABLE)
+        env.step(0)
+        shown = window_pixels()
+        walls = np.argwhere((shown == shown[tuple(np.argwhere((shown != shown[0, 0]).any(-1))[0])]).all(-1))
+        width, height = np.ptp(walls, axis=0)
+        assert abs(width / height - 1.0) < 0.02
+        assert width > 0.5 * min(size)
+        env.close()
+
     @each_world
     @pytest.mark.parametrize("vector", [False, True], ids=["scalar", "vector"])
     def test_closed_by_hand_lets_the_program_go_on(self, env_id: str, vector: bool) -> None:

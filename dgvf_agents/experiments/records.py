@@ -6,13 +6,11 @@ file has the configurations of its settings.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -26,27 +24,14 @@ KEY = ["setting", "seed", "processor"]
 COLUMNS = [*KEY, "code", "core_seconds", "steps", "returns"]
 
 
-@final
-@dataclass(frozen=True)
-class Record:
-    """A finished run."""
+Record = dict[str, Any]
+"""A finished run: its world as in `dgvf train`, and `COLUMNS`.
 
-    world: str
-    """World of the run, as in `dgvf train`."""
-    setting: str
-    """Name of the setting: the method and its differences from the world's preset."""
-    seed: int
-    """Seed of everything random."""
-    processor: str
-    """Name of the processor, and of the accelerator if there is one."""
-    code: str
-    """Commit of the code."""
-    core_seconds: float
-    """Processor time of training and compilation; the share of one member in a population."""
-    steps: tuple[int, ...]
-    """Environment steps of the points of the curve."""
-    returns: tuple[float, ...]
-    """Mean undiscounted return of each evaluation, or of training episodes where there are none."""
+`setting` is the method and its differences from the world's preset, `processor` the name of the processor and of the
+accelerator if there is one, `code` the commit, `core_seconds` the processor time of training and compilation, for a
+member of a population its share. `steps` and `returns` are lists, the curve: the mean undiscounted return of each
+evaluation, or of training episodes where there are none.
+"""
 
 
 def add_records(folder: Path, records: Collection[Record], configs: Mapping[str, Any] | None = None) -> None:
@@ -58,7 +43,7 @@ def add_records(folder: Path, records: Collection[Record], configs: Mapping[str,
         configs: configuration of each setting, `WORLD/SETTING`, as a dictionary; recorded once.
     """
     texts = {"steps": lambda steps: " ".join(map(str, steps)), "returns": lambda r: " ".join(f"{x:.6g}" for x in r)}
-    rows = pd.DataFrame([dataclasses.asdict(one) for one in records], columns=["world", *COLUMNS])
+    rows = pd.DataFrame(list(records), columns=["world", *COLUMNS])
     _add(folder, rows.assign(**{name: rows[name].map(text) for name, text in texts.items()}).round(1), configs or {})
 
 

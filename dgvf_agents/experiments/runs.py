@@ -43,7 +43,7 @@ from stable_baselines3.common.logger import Logger
 from dgvf_agents.execution.devices import device_named
 from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
-from dgvf_agents.hyperparameters import record
+from dgvf_agents.hyperparameters import record as hyperparameters
 from dgvf_agents.storage.files import contents_of, write_whole
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import import_named, training_environments
@@ -107,7 +107,7 @@ class Cell:
 
     @property
     def mark(self) -> Path:
-        """The mark of a finished run."""
+        """The record of a finished run, which marks it as such."""
         return self.folder / "finished.json"
 
     def beside(self, ending: Literal["log", "spent"]) -> Path:
@@ -151,10 +151,7 @@ class Cell:
     def record(self) -> Record:
         """The record of the finished run."""
         with contents_of(self.mark, 1 << 20) as contents:
-            mark = json.loads(contents)
-        origin = (str(mark["processor"]), str(mark["code"] or ""), float(mark["core_seconds"]))
-        steps, returns = learning_curve(self.folder)
-        return Record(self.setting.world, self.setting.name, self.seed, *origin, tuple(steps), tuple(returns))
+            return json.loads(contents)
 
     def log_failure(self, error: Exception) -> None:
         """Write the reason why the run failed as the last line of its log."""
@@ -246,13 +243,18 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
             continue
         origin = Origin.here(cell.config.device)
         names = [str(origin.hardware[name]) for name in ("processor", "accelerator") if name in origin.hardware]
-        mark = {
-            "code": origin.code,
+        steps, returns = learning_curve(cell.folder)
+        record = {
+            "world": cell.setting.world,
+            "setting": cell.setting.name,
+            "seed": cell.seed,
             "processor": " + ".join([*names, *filter(None, [os.environ.get("ONEDNN_MAX_CPU_ISA")])]),
-            "versions": origin.versions,
+            "code": origin.code or "",
             "core_seconds": share,
+            "steps": steps,
+            "returns": returns,
         }
-        write_whole(cell.mark, f"{json.dumps(mark, indent=1)}\n".encode())
+        write_whole(cell.mark, f"{json.dumps(record)}\n".encode())
 
 
 def train_reference(config: TrainConfig, path: Path) -> A2C:
@@ -314,13 +316,12 @@ STOP_SECONDS = 30.0
 
 
 @final
-class SweepView:
+class SweepView(Progress):
     """Draws the progress of the cells that train, and prints a line for every cell that ends; a context manager."""
 
     def __init__(self, console: Console) -> None:
-        self._console = console
-        self._tasks: dict[Cell, TaskID] = {}
-        self._progress = Progress(
+        self._cells: dict[Cell, TaskID] = {}
+        super().__init__(
             TextColumn("{task.description}", table_column=Column()),  # this one folds in narrow terminals
             *(BarColumn(10), TaskProgressColumn(), TextColumn("return {task.fields[value]}"), TimeRemainingColumn()),
             console=console,
@@ -331,46 +332,39 @@ class SweepView:
             get_time=lambda: time.monotonic(),
         )
 
-    def __enter__(self) -> SweepView:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep starts; the cells that are not waiting are finished."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
         if self._ended:
-            self._console.print(f"{self._ended} of {self._total} cells are finished already")
+            self.console.print(f"{self._ended} of {self._total} cells are finished already")
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
-        self._tasks[cell] = self._progress.add_task(cell.name, total=cell.config.steps, value="–")
-        if not self._console.is_terminal:  # no table is shown
-            self._console.print(f"{cell.name} starts", markup=False, highlight=False, soft_wrap=True)
+        self._cells[cell] = self.add_task(cell.name, total=cell.config.steps, value="–")
+        if not self.console.is_terminal:  # no table is shown
+            self.console.print(f"{cell.name} starts", markup=False, highlight=False, soft_wrap=True)
         self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell's process has ended; `failure` is the reason if it failed."""
-        task = self._progress.tasks[self._progress.task_ids.index(self._tasks.pop(cell))]
-        self._progress.remove_task(task.id)
+        task = self.tasks[self.task_ids.index(self._cells.pop(cell))]
+        self.remove_task(task.id)
         self._ended += 1
         time_taken = timedelta(seconds=round(task.elapsed or 0))
         outcome = f"finished in {time_taken}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def stopping(self, running: int) -> None:
         """The sweep was interrupted; running cells write a checkpoint."""
-        self._console.print(f"stopping; {running} runs write a checkpoint (Ctrl-C again: they do not)", highlight=False)
+        self.console.print(f"stopping; {running} runs write a checkpoint (Ctrl-C again: they do not)", highlight=False)
 
     def refresh(self) -> None:
         """Redraw, if there is a terminal."""
-        for cell, task in self._tasks.items() if self._console.is_terminal else ():
+        for cell, task in self._cells.items() if self.console.is_terminal else ():
             steps, value = progress(cell.folder)
-            self._progress.update(task, completed=steps, value="–" if value is None else f"{value:.2f}")
-        self._progress.refresh()
+            self.update(task, completed=steps, value="–" if value is None else f"{value:.2f}")
+        super().refresh()
 
 
 def run_sweep(
@@ -484,7 +478,7 @@ def _kind(cell: Cell) -> Any:
     """Equal for cells that a population can train at once: their numbers may differ."""
     if not _gains(cell.config):
         return cell
-    fields, described = dataclasses.asdict(cell.config), record()
+    fields, described = dataclasses.asdict(cell.config), hyperparameters()
     numbers = [name for name, value in fields.items() if name in described and described[name].kind == "number"]
     same = {name: fields[name] is None if name in numbers else fields[name] for name in fields}
     return repr({name: value for name, value in same.items() if name not in ("seed", "questions_from")})

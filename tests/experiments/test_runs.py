@@ -39,15 +39,12 @@ def test_a_run_is_missing_then_unfinished_then_finished(tmp_path: Path) -> None:
     write_run(cell.folder, cell.config, {8_000: 1.0})
     assert cell.found_config() == cell.config
     assert not cell.is_finished
-    cell.mark.write_text(json.dumps({"processor": "p", "code": "c", "core_seconds": 5.0}))
+    cell.mark.write_text(json.dumps({"seed": 5}))
     assert cell.is_finished
     before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
     run_cells([cell])  # trains nothing
     assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before
-    record = cell.record()
-    assert (record.world, record.setting, record.seed) == ("collect-objects-small", "a2c", 0)
-    assert (record.processor, record.code, record.core_seconds) == ("p", "c", 5.0)
-    assert (record.steps, record.returns) == ((8_000,), (1.0,))
+    assert cell.record() == {"seed": 5}
 
 
 def test_without_evaluations_the_last_five_points_are_the_last_tenth_of_training(tmp_path: Path) -> None:
@@ -157,9 +154,10 @@ def test_cells_trained_at_once_are_marked_one_by_one(tmp_path: Path, monkeypatch
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "SSE41")
     run_cells(group)
     record = group[0].record()
-    assert 500 < record.core_seconds < 900
-    assert record.processor.endswith(" + SSE41")
-    assert record.code == (code_version() or "")
+    assert 500 < record["core_seconds"] < 900
+    assert record["processor"].endswith(" + SSE41")
+    assert record["code"] == (code_version() or "")
+    assert (record["setting"], record["seed"], record["steps"]) == ("discovered", 0, [480, 960])
     assert group[1].found_config() is not None
     assert not group[1].is_finished
     assert group[1].beside("log").read_text().startswith("NotFiniteError: ")

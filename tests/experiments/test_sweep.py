@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import json
 import multiprocessing
 import os
 import random
@@ -130,8 +131,10 @@ def test_a_search_goes_on_until_the_papers_choice_is_run(tmp_path: Path, monkeyp
         for cell in cells:
             value = -40.0 - 1e4 * abs(cell.config.learning_rate - 7e-4)
             write_run(cell.folder, cell.config, {cell.config.steps: value})
-            mark = '{"processor": "p", "code": "c", "core_seconds": 1.0}'
-            (cell.folder / "finished.json").write_text(mark)
+            run = {"world": cell.setting.world, "setting": cell.setting.name, "seed": cell.seed}
+            curve = {"steps": [cell.config.steps], "returns": [value]}
+            mark = {**run, "processor": "p", "code": "c", "core_seconds": 1.0, **curve}
+            cell.mark.write_text(json.dumps(mark))
         finished(cells)
 
     monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", train)

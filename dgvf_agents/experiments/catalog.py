@@ -248,6 +248,7 @@ def _coefficient_choice(
 _SEARCHES: dict[str, Callable[[str], Sequence[Search]]] = {
     "figure-2": _paper_choice,
     "joint": partial(_coefficient_choice, "joint", SEARCHED_GAMES, COEFFICIENTS, {"steps": 1_000_000}),
+    "own-tasks": partial(_coefficient_choice, "own-tasks", SEARCHED_GAMES, COEFFICIENTS, {"steps": 1_000_000}),
     "ppo-tasks": partial(_coefficient_choice, "ppo-tasks", SEARCHED_TASKS, PPO_COEFFICIENTS, {"algorithm": "ppo"}),
 }
 

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, final
 
 import numpy as np
+import pandas as pd
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.image import imread
+from matplotlib.ticker import EngFormatter
 from scipy.spatial.distance import cdist
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
@@ -38,6 +39,7 @@ from dgvf_agents.storage.files import write_whole
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
+from dgvf_agents.train.recorder import dress
 from dgvf_envs.rendering import DIVERGING, colors
 
 HEIGHT = 100
@@ -94,8 +96,7 @@ def follow(
 
 COLORS = ("#c0392b", "#2c69b0", "#7a54be", "#3a945c", "#b7791f", "#26282c")
 """Of the agents, in their order."""
-_INK = "#262c3a"
-_STRIP_SIDE, _STRIP_LENGTH = 110, 6
+_STRIP_SIDE = 110
 _BESIDE = 4
 """Questions shown of every agent beside."""
 
@@ -150,15 +151,11 @@ class MapFigures:
         }
 
     def _strip(self, question: int) -> list[tuple[int, Picture]]:
-        """A question's cumulant at checkpoints at even distances, first and last among them, with their steps, on one
-        color scale.
-        """
+        """A question's cumulant at all checkpoints, with their steps, on one color scale."""
         history = self._report.history
-        chosen = np.unique(np.linspace(0, len(history) - 1, _STRIP_LENGTH).round().astype(int)).tolist()
         cumulants = [(one.steps, one.cumulants[:, question]) for one in history if one.cumulants is not None]
         scale = scale_of("cumulant", np.concatenate([values for _, values in cumulants]))
-        drawn = (cumulants[i] for i in chosen)
-        return [(steps, self.maps.draw("cumulant", values, scale, _STRIP_SIDE)) for steps, values in drawn]
+        return [(steps, self.maps.draw("cumulant", values, scale, _STRIP_SIDE)) for steps, values in cumulants]
 
     def _some_questions(self, agent: RunReport) -> list[tuple[int, Picture]]:
         questions = agent.asked()
@@ -179,27 +176,21 @@ def curves_png(agents: Sequence[RunReport]) -> bytes:
     """Numbers over training, a line for each agent, as PNG."""
     targets = [target for target in agents[0].domain.targets if target.values.dtype != bool]
     curves = _CURVES | {one.key: f"{one.title} decoded linearly (R²)" for one in targets}
-    figure = Figure(figsize=(11.0, 2.7 * -(-len(curves) // 3)), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(11.0, 2.7 * -(-len(curves) // 3)), layout="constrained")
     grid = figure.subplots(-(-len(curves) // 3), 3).ravel()
-    for axes, (key, title) in zip(grid, curves.items(), strict=False):
-        for agent, color in zip(agents, cycle(COLORS)):
-            steps, values = (
-                np.array([one.numbers[name] for one in agent.history], dtype=float)  # None becomes NaN
-                for name in ("steps", key)
-            )
-            axes.plot(steps, values, "o-", color=color, markersize=3.5, linewidth=1.7, label=agent.label)
-        axes.set_title(title, fontsize=9.5, color=_INK, loc="left")
-        axes.tick_params(labelsize=8.5, colors=_INK)
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.set_xlabel("environment steps", fontsize=8.5, color=_INK)
-        axes.ticklabel_format(axis="x", style="sci", scilimits=(0, 0))
-        axes.grid(alpha=0.25)
-        axes.margins(y=0.12)
+    for agent, color in zip(agents, cycle(COLORS)):
+        numbers = pd.DataFrame([one.numbers for one in agent.history]).astype(float).set_index("steps")
+        for axes, key in zip(grid, curves, strict=False):
+            axes.plot(numbers[key], "o-", color=color, markersize=3.5, linewidth=1.7, label=agent.label)
+    for axes, title in zip(grid, curves.values(), strict=False):
+        dress(axes, logarithmic=False)
+        axes.set_title(title, fontsize=9.5, loc="left")
+        axes.set_xlabel("environment steps", fontsize=8.5)
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     for axes in grid[len(curves) :]:
         axes.axis("off")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False, fontsize=9.5)
-    FigureCanvasAgg(figure)  # without pyplot's global state
     file = io.BytesIO()
     figure.savefig(file, format="png", dpi=130)
     return file.getvalue()

@@ -88,7 +88,9 @@ class Benchmark(ABC):
             if not console.is_terminal:  # no bar is shown
                 console.print(f"measuring {i} of {len(cases)}")
             try:
-                rows += [{**case, **row} for row in self._measure_case(case)]
+                with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:  # starts when it is used
+                    measured = pool.submit(self.measure, case).result() if self.isolated else self.measure(case)
+                rows += [{**case, **row} for row in measured]
             except Exception as error:
                 raise RuntimeError(f"case {case} failed: {error!r}") from error
         for title, table in tables(rows).items():
@@ -105,12 +107,6 @@ class Benchmark(ABC):
             }
             write_whole(self.output, f"{json.dumps(report, indent=1, default=str)}\n".encode())
         return rows
-
-    def _measure_case(self, case: Row) -> Sequence[Row]:
-        if not self.isolated:
-            return self.measure(case)
-        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-            return pool.submit(self.measure, case).result()
 
 
 def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:

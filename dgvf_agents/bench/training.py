@@ -37,7 +37,6 @@ from dgvf_agents.bench.harness import (
     growth_of,
     jax_rates,
     median_rates,
-    resident_mib,
     seconds_per_call,
     training_rate,
     updates_per_meta_update,
@@ -294,7 +293,7 @@ class PopulationBenchmark(Benchmark):
         agent, world = partial(grid_agent, "discovered", case["environment"], device=self.device), case["environment"]
         alone = agent()
         warm_up(alone)
-        before, peak = resident_mib(), Peak(alone.device)
+        peak = Peak(alone.device)
         members = [agent(seed=p) for p in range(case["members"])]
         for member in members:
             member._setup_learn(1 << 40)
@@ -305,7 +304,7 @@ class PopulationBenchmark(Benchmark):
             "population": partial(_population_rate, population),
         }
         rates["population"](self.seconds)
-        mib = peak.mib() if alone.device.type == "cuda" else resident_mib() - before
+        mib = peak.mib()
         if self.jax:
             rates |= jax_rates(world, case["members"], case["threads"], alone.device.type)
         found = median_rates(rates, self.seconds, self.repetitions)

@@ -18,7 +18,6 @@ from typing import Any, NamedTuple, final
 import gymnasium as gym
 import numpy as np
 
-from dgvf_agents.atlas.episode import Episode
 from dgvf_agents.atlas.maps import Maps, Panel
 from dgvf_envs.functional.dynamics import Dynamics
 from dgvf_envs.planning import TransitionTable
@@ -69,8 +68,8 @@ class Wording(NamedTuple):
 class Domain(ABC):
     """N points, at each of which an observation is shown to the agent: states of a world, or moments of an episode."""
 
-    layout: Maps | Episode
-    """Where the points lie, which decides how values are drawn: heat maps of a world, or lines along an episode."""
+    layout: Maps | None = None
+    """Where the points lie, for heat maps of a world; `None`: along a game, as lines."""
     observations: np.ndarray
     """`[N, *obs]`."""
     acting: np.ndarray

@@ -21,8 +21,7 @@ from scipy.spatial.distance import cdist
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.atlas.captions import NAMED
 from dgvf_agents.atlas.domain import Domain, check_domain
-from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import Episode, record
+from dgvf_agents.atlas.game import Game, record
 from dgvf_agents.atlas.maps import Maps, Picture, data_uri, limits_of, png_of, scale_of
 from dgvf_agents.atlas.metrics import SAME_KIND
 from dgvf_agents.atlas.report import (
@@ -82,7 +81,7 @@ STEPS = 200
 
 def follow(
     model: DiscoveryAlgorithm, config: TrainConfig, domain: Domain, seed: int = 0
-) -> tuple[Episode, QuestionValues, np.ndarray]:
+) -> tuple[Game, QuestionValues, np.ndarray]:
     """Record T steps of an agent, with actions drawn from its policy, and evaluate its D questions along them.
 
     Returns:
@@ -91,7 +90,7 @@ def follow(
     """
     episode = record(model, config, seed, STEPS, pictures=False)
     seen, known = (one.reshape(len(one), -1) for one in (episode.observations, domain.observations))
-    return episode, question_values(model, Game(episode)), cdist(seen, known).argmin(axis=1)
+    return episode, question_values(model, episode), cdist(seen, known).argmin(axis=1)
 
 
 COLORS = ("#c0392b", "#2c69b0", "#7a54be", "#3a945c", "#b7791f", "#26282c")
@@ -273,9 +272,9 @@ class EpisodeFigures:
     template = "episode.html"
 
     def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
-        assert isinstance(report.domain.layout, Episode)
+        assert isinstance(report.domain, Game)
         self._report, self._questions, self._domain = report, report.asked(), report.domain
-        self.episode, self._values = report.domain.layout, self._questions.values
+        self.episode, self._values = report.domain, self._questions.values
         leaders = [kind.leader for kind in self._questions.ranking.kinds[:kinds]]
         self.extremes = {one: self._domain.extremes(self._values.cumulants[:, one]) for one in leaders}
         self.gradients = {
@@ -472,7 +471,7 @@ def _where_to_ask(
     model = load_model(config, run.latest_checkpoint(), mixed_precision=False)
     question_task(model)
     known, horizon = evaluated_world(config)
-    domain = domain or known or Game(record(model, config, game_seed, game_steps))
+    domain = domain or known or record(model, config, game_seed, game_steps)
     check_domain(domain, model.observation_space)
     return domain, horizon
 

@@ -259,6 +259,8 @@ class TestPage:
         assert [agent["task"] for agent in record["agents"]] == ["discovered", "random", "reward-prediction"]
         assert [moment["steps"] for moment in record["agents"][0]["moments"]] == [0, 80, 240]
         assert "discounts" not in {found.get("alt") for found in reader.attributes}
+        beside = {path.stem for path in (page.parent / "pictures").glob("*.png")}
+        assert beside >= {"policy", "evolution", *(f"question-{i:03d}-cumulant" for i in range(QUESTIONS))}
 
     def test_has_the_values_behind_its_maps(self, page: Path, runs: dict[str, Path]) -> None:
         model, states = model_of(runs["discovered"]), domain(SMALL)

@@ -13,8 +13,7 @@ import torch
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.atlas.captions import explain
-from dgvf_agents.atlas.domains import Game
-from dgvf_agents.atlas.episode import Episode, record
+from dgvf_agents.atlas.game import Game, record
 from dgvf_agents.atlas.maps import png_of
 from dgvf_agents.atlas.page import (
     HEAT_COLORS,
@@ -53,7 +52,7 @@ def model(runs: dict[str, Path]) -> DGVFA2C:
 
 
 @pytest.fixture(scope="module")
-def episode(runs: dict[str, Path], model: DGVFA2C) -> Episode:
+def episode(runs: dict[str, Path], model: DGVFA2C) -> Game:
     return record(model, RunFolder(runs["discovered"]).read_config(), seed=5)
 
 
@@ -64,7 +63,7 @@ def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 class TestEpisode:
-    def test_is_what_the_environment_does_with_these_actions(self, episode: Episode) -> None:
+    def test_is_what_the_environment_does_with_these_actions(self, episode: Game) -> None:
         env = gym.make("DotGame-v0")
         seen = [env.reset(seed=5)[0]]
         for t, action in enumerate(episode.actions.tolist()):
@@ -124,7 +123,7 @@ class TestTraces:
     def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
         """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
         episode = record(model, RunFolder(runs["discovered"]).read_config(), 5, max_steps)
-        found = question_values(model, Game(episode))
+        found = question_values(model, episode)
         last = torch.from_numpy(episode.observations[-1:])
         with torch.no_grad():
             following = model.answer_net(model.policy.extract_features(last))[0].double().numpy()
@@ -137,7 +136,7 @@ class TestTraces:
 
 
 class TestSaliency:
-    def test_of_an_agent_is_per_full_range_of_its_pixels(self, model: DGVFA2C, episode: Episode) -> None:
+    def test_of_an_agent_is_per_full_range_of_its_pixels(self, model: DGVFA2C, episode: Game) -> None:
         chosen, question = episode.observations[1:4], 2
         found = cumulant_saliency(model, chosen, question)
         eta = model.learner.eta
@@ -152,8 +151,8 @@ class TestSaliency:
 class TestCaptions:
     def test_name_what_goes_along_with_a_cumulant(self) -> None:
         game = moving_dot()
-        domain = Game(game)
-        landmarks = [one._replace(values=one.values[domain.counted]) for one in domain.landmarks]
+        assert np.flatnonzero(game.evaluated).tolist() == list(range(game.first, game.steps))
+        landmarks = [one._replace(values=one.values[game.counted]) for one in game.landmarks]
         for values, more in (
             (game.rewards, "score"),
             (game.terminated, "lose a life or the game"),
@@ -165,7 +164,7 @@ class TestCaptions:
             assert term.explained > 0.9
 
 
-def moving_dot() -> Episode:
+def moving_dot() -> Game:
     """A dot that goes right seven times over, one pixel a step; it jumps back without being seen to."""
     steps = 42
     observations = np.zeros((steps + 1, 1, 16, 16), np.uint8)
@@ -177,11 +176,11 @@ def moving_dot() -> Episode:
     rewards[[9, 25]], ends[[14, 30, 41]], actions[[3, 11, 20]] = 1.0, True, 1
     actions[[5, 6, 17, 30]] = 2
     frames = observations.transpose(0, 2, 3, 1).repeat(3, axis=3)
-    return Episode(observations, frames, actions, rewards, ends, nothing, True, ("STAY", "UP", "DOWN"), first=2)
+    return Game(observations, frames, actions, rewards, ends, nothing, True, ("STAY", "UP", "DOWN"), first=2)
 
 
 class TestPage:
-    def test_has_every_frame_and_gradient(self, page: Path, model: DGVFA2C, episode: Episode) -> None:
+    def test_has_every_frame_and_gradient(self, page: Path, model: DGVFA2C, episode: Game) -> None:
         shown = record_of(page)
         assert shown["steps"] == episode.steps <= LENGTH
         np.testing.assert_array_equal(np.stack([picture(frame) for frame in shown["frames"]]), episode.frames)
@@ -196,13 +195,13 @@ class TestPage:
             assert question["u"][0] is None
 
     def test_shows_every_question_and_every_agent(
-        self, page: Path, runs: dict[str, Path], model: DGVFA2C, episode: Episode
+        self, page: Path, runs: dict[str, Path], model: DGVFA2C, episode: Game
     ) -> None:
         reader = self_contained(page)
         numbers = [found["data-number"] for found in reader.attributes if "data-number" in found]
         assert sorted(map(int, filter(None, numbers))) == list(range(QUESTIONS))
         record = json.loads((page.parent / "atlas.json").read_text())
-        found = question_values(model, Game(episode))
+        found = question_values(model, episode)
         for question in record["questions"]:
             assert question["headline"] in reader.text
             assert question["cumulants"][1:] == pytest.approx(found.cumulants[1:, question["question"]], rel=1e-4)

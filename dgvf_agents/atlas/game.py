@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,17 +13,21 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.preprocessing import maybe_transpose
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.atlas.domain import Domain, Landmark, Wording
+from dgvf_agents.core.returns import bootstrapped_returns
 from dgvf_agents.train.config import TrainConfig
 from dgvf_envs.atari import make_atari
 
 
 @final
-@dataclass(frozen=True)
-class Episode:
-    """T steps of one game, and the T + 1 moments before, between and after them.
+@dataclass(eq=False)
+class Game(Domain):
+    """T steps of one game, and the T + 1 moments before, between and after them; those from `first` on count.
 
-    If a lost life ends the agent's episode, the game continues within one `Episode`.
+    If a lost life ends the agent's episode, the game continues within one `Game`. Landmarks are read from its frames.
     """
+
+    wording = Wording(everywhere="throughout the game", number="+.3g", points="moments", landmarks="events")
 
     observations: np.ndarray
     """`[T + 1, C, H, W]` uint8: o_t, what the agent saw."""
@@ -47,6 +51,12 @@ class Episode:
     first: int = 1
     """The moment from 1 to T from which on the game counts: before, frames of the stack may still be black."""
 
+    def __post_init__(self) -> None:
+        self.moments = np.arange(self.steps + 1)
+        self.acting = self.moments < self.steps
+        if self.frames.size:
+            self.landmarks = tuple(one for one in self._landmarks() if np.ptp(one.values[self.counted]) > 1e-6)
+
     @property
     def steps(self) -> int:
         """T."""
@@ -67,10 +77,48 @@ class Episode:
         """`[T]` boolean: returns are bootstrapped here, unless `terminated`: where episodes or the recording end."""
         return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)
 
+    def name(self, point: int) -> str:
+        return f"step {point}"
+
+    @property
+    def arriving(self) -> np.ndarray:
+        return self.moments >= 1
+
+    @property
+    def counted(self) -> np.ndarray:
+        return self.moments >= self.first
+
+    def outcomes(self, cumulants: np.ndarray, discounts: np.ndarray, answers: np.ndarray) -> np.ndarray:
+        """Discounted sums of the cumulants that followed, up to the end of the agent's episode; the last answer stands
+        for the rest of a recording that stops first. NaN at the last moment.
+        """
+        continuing = discounts[1:] * ~self.terminated[:, None]
+        told, factors, rest = (torch.from_numpy(part[:, None]) for part in (cumulants[1:], continuing, answers[1:]))
+        returns = bootstrapped_returns(told, factors, rest, torch.from_numpy(self.segment_end[:, None]))[:, 0].numpy()
+        return np.concatenate([returns, np.full((1, returns.shape[1]), np.nan)])
+
+    def _landmarks(self) -> Iterator[Landmark]:
+        latest = self.observations[:, -1].astype(np.float32) / 255.0
+        change = np.abs(np.diff(latest, axis=0))
+        events = [
+            (self.rewards > 0, "score", "not score"),
+            (self.rewards < 0, "lose points", "lose no points"),
+            (self.terminated, "lose a life or the game", "stay alive"),
+            (np.arange(self.steps), "be late in the game", "be early in the game"),
+            (_mean(latest[1:]), "see a bright picture", "see a dark picture"),
+            (_mean(change), "see much move", "see little move"),
+            (_center(change, axis=2), "see things move further right", "see things move further left"),
+            (_center(change, axis=1), "see things move further down", "see things move further up"),
+        ]
+        for action, name in enumerate(self.action_names):
+            events.append((self.actions == action, f"have chosen {name}", f"not have chosen {name}"))
+        for values, more, less in events:
+            yield Landmark(np.append(0.0, values), more, less)
+
 
 def record(
     model: DiscoveryAlgorithm, config: TrainConfig, seed: int = 0, max_steps: int = 1000, pictures: bool = True
-) -> Episode:
+) -> Game:
     """Record an agent playing one game, at most its first `max_steps` steps, where its run is evaluated.
 
     An Atari game is played under the run's own rules: lost lives end episodes if they did in training.
@@ -123,7 +171,7 @@ def record(
                 observation, _ = env.reset()  # a life was lost: the same frame, and the game continues
     env.close()
     actions, rewards, terminations, truncations = zip(*steps, strict=True)
-    return Episode(
+    return Game(
         observations=np.stack(seen),
         frames=np.stack(shown),
         actions=np.array(actions),
@@ -151,3 +199,15 @@ def _action_names(env: gym.Env[Any, Any], count: int) -> tuple[str, ...]:
     meanings: Any = getattr(env.unwrapped, "get_action_meanings", None)
     names: Sequence[str] = meanings() if callable(meanings) else ()
     return tuple(names) if len(names) == count else tuple(f"action {i}" for i in range(count))
+
+
+def _mean(pictures: np.ndarray) -> np.ndarray:
+    return pictures.mean(axis=(1, 2)).astype(np.float64)
+
+
+def _center(change: np.ndarray, axis: int) -> np.ndarray:
+    """`[T]`: where along an axis of pictures `[T, H, W]` the change lies on average, in [0, 1]; 0.5 without any."""
+    along = change.sum(axis=3 - axis).astype(np.float64)
+    positions = np.linspace(0.0, 1.0, along.shape[1])
+    total = along.sum(axis=1)
+    return np.where(total > 1e-6, along @ positions / np.where(total > 1e-6, total, 1.0), 0.5)

@@ -257,7 +257,7 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
         write_whole(cell.mark, f"{json.dumps(record)}\n".encode())
 
 
-def train_reference(config: TrainConfig, path: Path) -> A2C:
+def train_reference(config: TrainConfig, path: Path) -> None:
     """Train Stable-Baselines3's A2C with its defaults, recorded as by `dgvf train`; a killed run restarts.
 
     Args:
@@ -277,7 +277,6 @@ def train_reference(config: TrainConfig, path: Path) -> A2C:
         model.learn(config.steps, log_interval=max(1, round(config.log_every / batch)))
         model.logger.close()
         model.save(path / "model.zip")
-    return model
 
 
 def cell_process(cells: Sequence[Cell]) -> None:

@@ -50,7 +50,6 @@ def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("gamma=",),
         ("gamma=0.9,,0.99",),
         ("gamma=0.9", "gamma=0.99"),
-        ("learning-rate=1e-3,3e-3,0.001",),
     ],
 )
 def test_what_cannot_be_varied_is_named(given: tuple[str, ...]) -> None:

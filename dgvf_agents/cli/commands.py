@@ -10,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import pandas as pd
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli.train import INTERRUPTED, print_rules
 from dgvf_agents.cli.words import COMMANDS, chosen, show_overview
-from dgvf_agents.experiments.reproduce import Grid, Reproduction, draw, reproduce, sweep
+from dgvf_agents.experiments.reproduce import Grid, Reproduction, draw, print_table, reproduce, sweep
 from dgvf_agents.experiments.settings import game_of_world
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.train.config import atari_config, preset
@@ -156,10 +156,9 @@ def _probe(run: Run, seed: int = 20_000, device: str | None = None) -> None:
     """
     from dgvf_agents.train.stability import probe
 
-    table = Table("steps", "spectral radius", "gain over L updates")
-    for row in probe(run, seed, device):
-        table.add_row(f"{row.steps:,}", f"{row.spectral_radius:.3f}", f"{row.gain:.3g}")
-    Console().print(table)
+    rows = [(f"{one.steps:,}", f"{one.spectral_radius:.3f}", f"{one.gain:.3g}") for one in probe(run, seed, device)]
+    heads = ["steps", "spectral radius", "gain over L updates"]
+    print_table(pd.DataFrame(rows, columns=heads), Console())
 
 
 def _reproduce(reproduction: tyro.conf.OmitArgPrefixes[Reproduction]) -> None:
@@ -190,16 +189,13 @@ def _aggregate(file: File) -> None:
     Args:
         file: CSV with columns game, score and optionally seed and agent; or games and a column per agent, mean ± std.
     """
-    import pandas as pd
-
     from dgvf_agents.experiments.scores import aggregate, read_scores
 
     rows = []
     for agent, games in read_scores(file).items():
         scores = {name.replace("_", " "): str(value) for name, value in aggregate(games).items()}
         rows.append({"agent": agent, "games": len(games), "runs": sum(map(len, games.values())), **scores})
-    text = pd.DataFrame(rows).to_string(index=False)
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    print_table(pd.DataFrame(rows), Console())
     Console().print(f"Of {len(GAMES)} games; 0 random, 1 human (Wang et al. 2016). 95 % intervals over seeds.")
 
 

@@ -334,6 +334,7 @@ class SweepView(Progress):
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep starts; the cells that are not waiting are finished."""
         self._total, self._ended = len(cells), len(cells) - len(waiting)
+        self._all = self.add_task("all cells", total=self._total, completed=self._ended, value="–")
         if self._ended:
             self.console.print(f"{self._ended} of {self._total} cells are finished already")
 
@@ -349,6 +350,7 @@ class SweepView(Progress):
         task = self.tasks[self.task_ids.index(self._cells.pop(cell))]
         self.remove_task(task.id)
         self._ended += 1
+        self.advance(self._all)
         time_taken = timedelta(seconds=round(task.elapsed or 0))
         outcome = f"finished in {time_taken}" if failure is None else f"FAILED: {failure}"
         line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"

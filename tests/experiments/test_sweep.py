@@ -283,7 +283,8 @@ def test_a_terminal_shows_progress_return_and_time_left(tmp_path: Path, monkeypa
             )
             screen.truncate(0)
             view.refresh()
-        (shown,) = [" ".join(line.split()) for line in screen.getvalue().split("\n") if "return" in line]
+        whole, shown = [" ".join(line.split()) for line in screen.getvalue().split("\n") if "return" in line][-2:]
+        assert "all cells 0%" in whole
         assert shown.endswith("15% return 1.25 0:08:30")  # 2.55M steps at 5,000/s
         view.ended(cells[0], "killed by SIGKILL")
         assert f"[1/2] {cells[0].name} FAILED: killed by SIGKILL" in screen.getvalue()

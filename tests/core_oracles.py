@@ -25,20 +25,8 @@ AnswerLoss = Callable[[Tensor, Tensor, Params, Rollout], Tensor]
 
 def slow_returns(cumulants: Tensor, discounts: Tensor, bootstraps: Tensor, segment_end: Tensor) -> Tensor:
     """G_t = c_{t+1} + γ_{t+1} c_{t+2} + … + γ_{t+1} … γ_{W+1} v_{W+1}, with W ≥ t the end of the segment."""
-    discounts, rows = discounts.expand_as(cumulants), []
-    for t in range(len(segment_end)):
-        row = []
-        for b in range(segment_end.shape[1]):
-            total, factor = torch.zeros_like(cumulants[t, b]), torch.ones_like(cumulants[t, b])
-            for w in range(t, len(segment_end)):
-                total = total + factor * cumulants[w, b]
-                factor = factor * discounts[w, b]
-                if segment_end[w, b]:
-                    total = total + factor * bootstraps[w, b]
-                    break
-            row.append(total)
-        rows.append(torch.stack(row))
-    return torch.stack(rows)
+    discounts = discounts.expand_as(cumulants)
+    return slow_lambda_returns(cumulants, discounts, bootstraps, bootstraps, segment_end, 1.0)
 
 
 def slow_lambda_returns(

@@ -15,12 +15,17 @@ def crossed(*options: Collection[Any], quick: int = 24) -> list[Any]:
 
     Args:
         options: the values of each.
-        quick: of more combinations than this, a sample of this size is quick, the same one at every call: of thirty
-            random samples the one with the most pairs of values. The others are slow.
+        quick: of more combinations than this, a sample that has every pair of values is quick, the same one at every
+            call. The others are slow.
     """
     indices = list(product(*(range(len(values)) for values in options)))
-    samples = (random.Random(seed).sample(indices, min(quick, len(indices))) for seed in range(30))
-    sample = max(samples, key=lambda sample: len({pair for one in sample for pair in combinations(enumerate(one), 2)}))
+    sample, missing = indices, {pair for one in indices for pair in combinations(enumerate(one), 2)}
+    if len(indices) > quick:
+        generator, sample = random.Random(0), []
+        while missing:
+            drawn = generator.sample(indices, min(200, len(indices)))
+            sample.append(max(drawn, key=lambda one: len(missing & {*combinations(enumerate(one), 2)})))
+            missing -= {*combinations(enumerate(sample[-1]), 2)}
     return [
         pytest.param(*values, id="-".join(map(str, values)), marks=[] if index in sample else [pytest.mark.slow])
         for index, values in zip(indices, product(*options), strict=True)

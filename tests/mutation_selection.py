@@ -18,10 +18,17 @@ from tests.core.test_inner_update import (  # noqa: F401
     test_the_meta_loss_reaches_encoder_policy_and_value_but_not_the_answers,
 )
 from tests.core.test_metagradient import (  # noqa: F401
+    test_a_batch_may_bring_its_own_coefficients,
+    test_a_scored_update_equals_a_meta_loss_and_an_update,
+    test_encoders_without_parameters_stay_out_of_gradients,
     test_equals_the_unrolled_transcription,
+    test_explained_variance_of_constant_returns,
     test_myopic_is_the_sum_of_single_updates,
+    test_networks_are_passed_statistics_stop_gradient_inputs_and_training_mode,
+    test_options_of_the_rule,
     test_results_of_an_unroll_are_detached,
     test_the_gradient_of_the_meta_loss_is_of_first_order,
+    test_updates_keep_the_precision_of_their_inputs,
 )
 from tests.core.test_vtrace import test_a_rollout_must_tell_the_behavior_policy  # noqa: F401
 from tests.test_learner import (  # noqa: F401

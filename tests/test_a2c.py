@@ -253,15 +253,6 @@ def test_numbers_may_be_annealed(name: str, start: float, end: float, tmp_path: 
     assert [loaded(progress) for progress in (1.0, 0.5)] == [start, (start + end) / 2]
 
 
-def test_heads_may_learn_at_a_rate_of_their_own() -> None:
-    """At a rate of 0 the policy and value heads stay, and encoder and answers move."""
-    model = small_model(head_rate=0.0, encoder_mode="joint", questions=2, seed=0)
-    before = {name: value.clone() for name, value in model.learner.theta.items()}
-    model.learn(4 * BATCH)
-    moved = {name for name, value in model.learner.theta.items() if not torch.equal(value, before[name])}
-    assert {name for name in before if not name.startswith(("action_net.", "value_net."))} == moved
-
-
 @pytest.mark.parametrize(
     ("env_id", "num_envs"), [("PuddleWorld-v0", 16), ("dgvf_envs:CollectObjectsSmall-v0", 16), ("CartPole-v1", 1)]
 )

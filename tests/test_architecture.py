@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -121,3 +123,10 @@ def test_one_module_uses_what_is_private_to_pytorch() -> None:
                 r"\btorch(?:\.(?!utils\.)\w+)*\._\w+|from torch import .*\b_\w+", path.read_text("utf-8")
             )
             assert set(found) <= {"torch.__version__"}, name
+
+
+def test_training_imports_no_ray_and_checks_no_shapes() -> None:
+    program = "import sys, dgvf_agents.train.train; from dgvf_agents import DGVFImpala, losses; "
+    program += "print({'ray', 'beartype'} & {*sys.modules}, hasattr(losses.regression_loss, '__wrapped__'))"
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert finished.stdout.split() == ["set()", "False"]

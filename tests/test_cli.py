@@ -9,7 +9,6 @@ import re
 import shlex
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,18 @@ import numpy as np
 import pygame
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
-from matplotlib.figure import Figure
 
-from dgvf_agents import DGVFA2C, cli
-from dgvf_agents.bench import BENCHMARKS
+from dgvf_agents import DGVFA2C
 from dgvf_agents.cli import PIPE_CLOSED, main
 from dgvf_agents.cli.train import INTERRUPTED
 from dgvf_agents.cli.words import COMMANDS
-from dgvf_agents.train import recorder, train
+from dgvf_agents.train import train
 from dgvf_agents.train import watch as watching
 from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
+from tests.agents.test_updates import Samples
 from tests.helpers import refused
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
@@ -64,34 +62,6 @@ def test_a_run_is_evaluated_and_watched(run: Path, capsys: pytest.CaptureFixture
     assert f"return {usual[0]:.3f} ± {usual[1]:.3f} (standard deviation) over 2 episodes\n" in shown
     assert f"return {as_trained[0]:.3f} ± {as_trained[1]:.3f}" in shown
     assert usual[0] < as_trained[0]  # longer episodes, whose rewards are not halved
-
-
-@pytest.mark.parametrize(
-    ("world", "evaluated", "reference"),
-    [("puddle-world", True, (-36.7, -12_888.0)), ("collect-objects-small", False, (3.0, 0.331))],
-)
-def test_a_learning_curve_is_comparable_with_the_optimal_and_the_random_return(
-    world: str, evaluated: bool, reference: tuple[float, float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: list[Figure] = []
-
-    class Seen(Figure):
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            super().__init__(*arguments, **options)
-            drawn.append(self)
-
-    monkeypatch.setattr(recorder, "Figure", Seen)
-    often = ["--log-every", "80", "--evaluate-every", "80", "--evaluation-episodes", "1", "--n-envs", "8"]
-    main(["train", world, "a2c", "--steps", "160", "--compile", "False", *often, "--out", str(tmp_path / "run")])
-    axes = drawn[-1].axes[0]
-    curve, *lines = axes.lines
-    column = "eval/mean_reward" if evaluated else "rollout/ep_rew_mean"
-    with (tmp_path / "run" / "progress.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row.get(column)]
-    assert list(curve.get_xdata()) == [int(row["time/total_timesteps"]) for row in rows]
-    assert list(curve.get_ydata()) == [float(row[column]) for row in rows]
-    assert ("evaluation" in axes.get_ylabel()) == evaluated
-    assert tuple(line.get_ydata()[0] for line in lines) == reference
 
 
 def test_actors_without_ray_are_refused_before_the_run_begins(
@@ -138,19 +108,9 @@ def test_a_video_that_cannot_be_written_is_refused_before_anything_is_loaded(
     assert not list(tmp_path.iterdir())
 
 
-class Unseen(gym.Env):
-    """An environment that nobody draws."""
-
-    observation_space, action_space = gym.spaces.Box(0, 1, (2,), np.float32), gym.spaces.Discrete(2)
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        return np.ones(2, np.float32), 1.0, True, False, {}
-
-
-gym.register("Unseen-v0", Unseen)
+gym.register(
+    "Unseen-v0", lambda: Samples(gym.spaces.Box(0, 1, (2,), np.float32), gym.spaces.Discrete(2))
+)  # nobody draws it
 
 WORLD = """
 import gymnasium as gym
@@ -209,7 +169,7 @@ def test_a_mistyped_option_is_answered_with_options_of_its_command(capsys: pytes
 def test_help_ends_quietly_where_nobody_reads_it() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    arguments = [sys.executable, "-c", "from dgvf_agents.cli import main; main()", "train", "--help"]
+    arguments = [sys.executable, "-c", "from dgvf_agents.cli import main; main()", "--help"]
     done = subprocess.run(arguments, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=120, check=False)
     os.close(writer)
     assert done.stderr == ""
@@ -250,7 +210,6 @@ def test_training_is_evaluated_on_the_way_and_not_changed_by_it(
             ["own", "CartPole-v1", "--algorithm", "ppo", "--n-steps", "8"],
             ["evaluate {}", "watch {} --video watch.mp4"],
         ),
-        (["collect-objects-small", "random", "--algorithm=ppo"], ["evaluate {}", "watch {} --questions", "atlas {}"]),
         (["collect-objects-small", "discovered", "--question-encoder", "shared"], ["evaluate {}", "watch {}"]),
     ],
 )
@@ -324,6 +283,11 @@ def test_a_finished_run_goes_on_to_another_total(tmp_path: Path, capsys: pytest.
         (["train", "atari", "a2c", "--game", "Pong", "--env", "Pong"], "env must be left out on Atari"),
         (["sweep", "puddle-world", "a2d"], "got a2d; did you mean a2c?"),
         (["bench", "agnets"], "got agnets; did you mean agents?"),
+        (["bench", "envs", "--copies", "16", "0"], "copies must"),
+        (["bench", "atari", "--game", "Breakuot"], "did you mean Breakout"),
+        (["draw", "figure-4", "NEW"], "results must be"),
+        (["reproduce", "figure-2", "--settings", "nothing"], "settings must be"),
+        (["reproduce", "figure-2", "--jobs", "0"], "jobs must be"),
         (["reproduce", "figure2"], "got figure2; did you mean figure-2?"),
     ],
 )
@@ -333,25 +297,6 @@ def test_bad_input_ends_with_one_line(
     paths = {"RUN": str(run), "NEW": str(tmp_path / "run")}
     assert message in refused(capsys, *(paths.get(word, word) for word in arguments))
     assert not (tmp_path / "run").exists()
-
-
-def test_divergence_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rate = ["--learning-rate", "1e30", "--final-learning-rate", "1e30"]
-    error = refused(capsys, "train", "collect-objects-small", "a2c", *TINY, *rate, "--out", str(tmp_path / "run"))
-    assert re.search(r"dgvf: \w+ must be finite, got", error)
-
-
-def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def run(given: list[str]) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("always")
-            monkeypatch.setattr(warnings, "showwarning", showwarning)  # as outside of pytest
-            warnings.warn("storage='recompute' is chosen", stacklevel=1)
-
-    showwarning: Any = lambda *given: sys.stderr.write(warnings.formatwarning(*given[:4]))  # noqa: E731
-    monkeypatch.setattr(cli, "_run", run)
-    main(["evaluate", "run"])
-    assert capsys.readouterr().err == "dgvf: storage='recompute' is chosen\n"
 
 
 # --- watching ---------------------------------------------------------------------------------------------------------
@@ -422,19 +367,3 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (status, "False")
     assert expected in " ".join((done.stdout + done.stderr).split())
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c"),
-        *("train own CartPole-v1", "reproduce", "sweep", *(f"bench {name}" for name in BENCHMARKS)),
-    ],
-)
-def test_every_option_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([*command.split(), "--help"])
-    text = "\n".join(line.strip(" \u2502|") for line in capsys.readouterr().out.splitlines())
-    options = [re.split(r" {2,}|\n", option, maxsplit=1) for option in re.split(r"(?m)^(?=--[a-z])", text)[1:]]
-    assert options
-    assert [option for option, helped in options if helped.startswith("(")] == []

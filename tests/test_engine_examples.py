@@ -16,7 +16,6 @@ from examples.engine import meta_discount, random_predictions, rooms
 from tests.random_rollouts import random_rollout
 
 ROOT = Path(__file__).resolve().parents[1]
-EXAMPLES = ("meta_discount", "intrinsic_reward", "bootstrapped", "random_predictions")
 
 
 # --- the page ---------------------------------------------------------------------------------------------------------

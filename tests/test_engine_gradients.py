@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from dgvf_agents.core.inner_loop import InnerLoop
-from examples.engine import bootstrapped, intrinsic_reward, meta_discount, rooms
+from examples.engine import intrinsic_reward, meta_discount, rooms
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -64,30 +64,4 @@ def test_meta_gradients_in_the_rooms(module: Any) -> None:
     for batch, scored in pairwise(batches):
         loop.step(module.step, batch, settings)
         loop.add_loss(module.outer_loss, scored, settings)
-    assert_is_the_derivative(loop.gradient(), outer, eta)
-
-
-@pytest.mark.parametrize("method", ["bootstrapped", "meta-gradient"])
-def test_meta_gradients_of_the_bandit(method: str) -> None:
-    settings = bootstrapped.Settings(num_arms=4)
-    torch.manual_seed(0)
-    bandit, theta, eta = bootstrapped.Bandit(settings), {"logits": torch.randn(4)}, bootstrapped.initial_eta(settings)
-    eta["w2"] = torch.randn(32)
-    batches = [bandit.pull(theta) for _ in range(4)]
-    target = {"logits": torch.randn(4)}
-    loss, data = {
-        "bootstrapped": (bootstrapped.matching_loss, target),
-        "meta-gradient": (bootstrapped.outer_loss, batches[3]),
-    }[method]
-
-    def outer(eta: Any) -> Tensor:
-        current = theta
-        for batch in batches[:3]:
-            current = bootstrapped.step(current, eta, batch, settings)
-        return loss(current, eta, data)
-
-    loop = InnerLoop(theta, eta)
-    for batch in batches[:3]:
-        loop.step(bootstrapped.step, batch, settings)
-    loop.add_loss(loss, data)
     assert_is_the_derivative(loop.gradient(), outer, eta)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,6 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
-from dgvf_agents.population.population import PopulationLearner
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -133,23 +132,6 @@ def test_training_continues_bitwise_from_a_state(task: str, updates: int) -> Non
     assert one.meta_updates == ((len(ROLLOUTS) - 1) // L if task == "discovered" else 0)
 
 
-@pytest.mark.parametrize("population", [False, True], ids=["alone", "population"])
-def test_a_rebuilt_unroll_has_the_functions_that_it_began_with(
-    population: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whether they are compiled is decided by the number of updates where an unroll starts."""
-    asked, at = [], UpdateFunctions.at
-    monkeypatch.setattr(UpdateFunctions, "at", lambda functions, update: asked.append(update) or at(functions, update))
-    resumed = learner()
-    resumed.set_state(run(learner(), ROLLOUTS[: L + 2]).get_state())
-    asked.clear()
-    if population:
-        PopulationLearner([resumed, resumed], Compilation(False))
-    else:
-        run(resumed, ROLLOUTS[L + 2 : L + 3])
-    assert asked == [L]
-
-
 def test_only_discovered_questions_change() -> None:
     for task, moves in (("discovered", True), ("random", False)):
         one = learner(task)
@@ -208,41 +190,24 @@ def test_an_unroll_restarts_where_its_parts_are_replaced(change: str, stored: bo
     assert (one.unroll_updates, one.meta_updates) == (2, 0)
 
 
-def broken(state: LearnerState) -> dict[str, tuple[LearnerState, str]]:
-    first = next(iter(state.theta))
-    assert state.statistics is not None
-    assert state.unroll is not None
-    fewer = {name: value for name, value in state.theta.items() if name != first}
-    narrow = {**state.theta, first: state.theta[first][:1]}
-    single = {name: value.float() for name, value in state.eta.items()}
-    start = state.unroll.start
-    unroll = state.unroll._replace(start=InnerState(fewer, start.optimizer))
-    statistics = state.unroll._replace(start=InnerState(start.theta, {}))
-    adam = deepcopy(state.meta_optimizer)
-    assert adam is not None
-    adam["state"][0]["exp_avg_sq"] = torch.zeros(3)
-    return {
-        "a name is missing": (state._replace(theta=fewer), "theta must have the names"),
-        "a shape": (state._replace(theta=narrow), rf"theta.{first} must be .*got \(1"),
-        "a dtype": (state._replace(eta=single), "float64, got .*float32"),
-        "a list": (state._replace(statistics=[]), "statistics must have the names"),  # type: ignore[arg-type]
-        "Adam": (state._replace(meta_optimizer={"state": 3}), "meta_optimizer must be a state dict"),
-        "Adam's moments": (state._replace(meta_optimizer=adam), r"meta_optimizer.exp_avg_sq must be .*got \(3,\)"),
-        "the unroll's start": (state._replace(unroll=unroll), "unroll.start.theta must have the names"),
-        "the unroll's statistics": (state._replace(unroll=statistics), "unroll.start.optimizer must have the names"),
-        "the unroll's lengths": (
-            state._replace(unroll=state.unroll._replace(learning_rates=[])),
-            "unroll must have equal numbers of rollouts",
-        ),
-    }
+FOREIGN: list[tuple[Callable[[Any], LearnerState], str]] = [
+    (lambda s: s._replace(theta=dict(list(s.theta.items())[1:])), "theta must have the names"),
+    (lambda s: s._replace(eta={name: value.float() for name, value in s.eta.items()}), "float64, got .*float32"),
+    (lambda s: s._replace(statistics=[]), "statistics must have the names"),
+    (lambda s: s._replace(meta_optimizer={"state": 3}), "meta_optimizer must be a state dict"),
+    (
+        lambda s: s._replace(unroll=s.unroll._replace(start=InnerState({}, {}))),
+        "unroll.start.theta must have the names",
+    ),
+    (lambda s: s._replace(unroll=s.unroll._replace(learning_rates=[])), "unroll must have equal numbers"),
+]
 
 
-@pytest.mark.parametrize("what", range(9))
-def test_a_state_of_another_learner_is_refused_by_name(what: int) -> None:
+@pytest.mark.parametrize(("change", "message"), FOREIGN)
+def test_a_state_of_another_learner_is_refused_by_name(change: Callable[[Any], LearnerState], message: str) -> None:
     state = run(learner(), ROLLOUTS[: L + 2]).get_state()
-    given, message = list(broken(state).values())[what]
     with pytest.raises(ValueError, match=message):
-        learner().set_state(given)
+        learner().set_state(change(state))
 
 
 def test_a_task_without_meta_parameters_has_no_adam() -> None:

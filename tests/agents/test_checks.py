@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -27,6 +26,7 @@ from dgvf_agents.core.types import Params
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import stop_requests
 from dgvf_envs.sb3_adapter import make_vec
+from tests.impala.faulty_worlds import Faulty
 from tests.kill_harness import differences
 
 SMALL: dict[str, Any] = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu"}
@@ -37,41 +37,10 @@ def _model(env: Any, **changes: Any) -> DGVFA2C:
     return DGVFA2C("PaperMlpPolicy", env, **{**SMALL, "policy_kwargs": TINY, **changes})
 
 
-class Faulty(gym.Env):
-    """Fails at its 8th step or its second reset."""
-
-    action_space = gym.spaces.Discrete(2)
-    observation_space = gym.spaces.Box(-1.0, 1.0, (2,), np.float32)
-    render_mode = None
-
-    def __init__(self, fault: str, value: float = np.nan) -> None:
-        self.fault, self.value, self.steps, self.resets = fault, value, 0, 0
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        self.resets += 1
-        bad = self.fault == "first observation" and self.resets > 1
-        return np.full(2, self.value if bad else 0.0, np.float32), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self.steps += 1
-        late = self.steps >= 8
-        if late and self.fault == "error":
-            raise ZeroDivisionError("the simulator broke")
-        if late and self.fault == "exit":
-            os._exit(7)
-        if late and self.fault == "hang":
-            time.sleep(600)
-        observation = np.zeros(2, np.float32)
-        if late and self.fault == "observation":
-            observation[1] = self.value
-        reward = self.value if late and self.fault == "reward" else 1.0
-        return observation, float(reward), self.steps % 6 == 0, False, {}
-
-
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("fault", ["reward", "observation", "first observation"])
 def test_values_that_are_not_finite_are_named_before_the_update(fault: str, value: float) -> None:
-    model = _model(Faulty(fault, value))
+    model = _model(Faulty(fault, value=value))
     with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, got {value} from environment"):
         model.learn(40)
     assert all(torch.isfinite(p).all() for p in model.policy.parameters())

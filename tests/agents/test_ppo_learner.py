@@ -169,12 +169,14 @@ def meta_loss(
 KINDS: dict[str, tuple[Optimizer, Rule]] = {
     "sgd": (SGD(), Rule("sgd", RATE)),
     "rmsprop": (RMSProp(0.6, 1e-2), Rule("rmsprop", RATE)),
+    "adam": (Adam(0.8, 0.7, 1e-2), Rule("adam", RATE)),
 }
 
 
 @pytest.mark.parametrize("sums", [True, False])
 @pytest.mark.parametrize(
-    ("kind", "joint", "learns"), [("sgd", True, False), ("rmsprop", False, True), ("rmsprop", True, True)]
+    ("kind", "joint", "learns"),
+    [("sgd", True, False), ("rmsprop", False, True), ("rmsprop", True, True), ("adam", False, False)],
 )
 def test_meta_gradients_are_central_differences_of_the_iteration(
     kind: str, joint: bool, learns: bool, sums: bool

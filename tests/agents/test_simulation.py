@@ -1,27 +1,29 @@
-"""Simulated rollouts against acting and stepping in turn."""
+"""Simulated rollouts and episodes against acting and stepping in turn, in environments that change, too."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.vec_env import VecCheckNan, VecEnv, VecFrameStack, VecMonitor
-from torch import Tensor
 
 from dgvf_agents import DGVFA2C, DGVFImpala
 from dgvf_agents.agents.collecting import RolloutCallback
-from dgvf_agents.agents.simulation import Simulation, simulated_world
-from dgvf_agents.core.types import Params, SampledActions
+from dgvf_agents.agents.simulation import MAX_STEPS, Simulation
 from dgvf_agents.execution import compiling
-from dgvf_agents.execution.compiling import Compilation, Compiled
-from dgvf_agents.execution.fused import FusedSteps
+from dgvf_agents.execution.compiling import Compiled
+from dgvf_agents.storage.state import get_random_states
+from dgvf_agents.train.evaluate import Evaluator, episodes_of
+from dgvf_envs.collect_objects import CollectObjectsVectorEnv
 from dgvf_envs.sb3_adapter import GymnasiumVecEnv, make_vec
-from tests.helpers import TINY_MAP, assert_same, own_vector_env
+from tests.helpers import assert_same
 
 B = 4
 
@@ -30,22 +32,9 @@ B = 4
 def simulated_and_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rollouts are simulated as in long training, and nothing runs compiled."""
     monkeypatch.setattr(compiling, "LONG_ENOUGH", 1)
+    monkeypatch.setattr(compiling, "FIRST_COMPILED_UPDATE", 2)
     monkeypatch.setattr(Compiled, "prepare", lambda *arguments, **kwargs: None)
-
-
-def act(theta: Params, observations: Tensor, noise: Tensor) -> SampledActions:
-    """Actions that depend on observations, parameters and noise, and log-probabilities that tell which step it was."""
-    seen = observations.flatten(1).double() @ theta["weights"]
-    return SampledActions(((torch.sin(1000.0 * seen) + 4.0 * noise).abs() % 4.0).long(), seen + noise)
-
-
-def simulator_of(env: VecEnv, n_steps: int) -> Simulation:
-    """A simulator of rollouts in which `act` acts."""
-    found = simulated_world(env)
-    assert found is not None
-    world, monitors, adapter = found
-    fused = FusedSteps(act, world.dynamics, world.max_episode_steps, torch.device("cpu"))
-    return Simulation(fused, world, n_steps, Compilation(False), monitors, adapter)
+    monkeypatch.setattr(Compiled, "_passes", lambda *arguments: None)
 
 
 def without_time(info: dict[str, Any]) -> dict[str, Any]:
@@ -54,37 +43,14 @@ def without_time(info: dict[str, Any]) -> dict[str, Any]:
     return {**info, "episode": episode}
 
 
-def test_an_episode_that_ends_at_its_time_limit_is_terminated_and_not_truncated() -> None:
-    env = make_vec("PuddleWorld-v0", 300, 0, env_kwargs={"start": "random", "max_episode_steps": 1})
-    observations = env.reset()
-    theta = {"weights": torch.rand(int(np.prod(observations.shape[1:])), dtype=torch.float64)}
-    simulation = simulator_of(env, 5)
-    step = simulation.take_rollout(theta, torch.rand(5, 300), observations, False)  # type: ignore[arg-type]
-    assert step is not None
-    rollout = simulation.rollout({})
-    assert rollout.terminated.any()
-    assert torch.equal(rollout.truncated, ~rollout.terminated)
-    late = [[info["TimeLimit.truncated"] for info in infos] for infos, _ in step[-1]]
-    assert rollout.truncated.tolist() == late
-
-
-def test_only_worlds_without_wrappers_are_simulated() -> None:
-    env = make_vec("PuddleWorld-v0", B)
-    assert simulated_world(env) == (env.venv.env, [env], env.venv)
-    assert simulated_world(VecFrameStack(env, 2)) is None
-    assert simulated_world(make_vec("CartPole-v1", B)) is None
-    other = own_vector_env("PuddleWorld-v0", B, AutoresetMode.NEXT_STEP)
-    assert simulated_world(VecMonitor(GymnasiumVecEnv(other))) is None
-
-
 def world() -> VecEnv:
     """Short episodes."""
     return make_vec("PuddleWorld-v0", B, 1, env_kwargs={"start": "random", "max_episode_steps": 9})
 
 
 def rooms() -> VecEnv:
-    """Episodes that terminate early."""
-    return make_vec("CollectObjects-v0", B, 1, env_kwargs={"layout": TINY_MAP, "wrong_order": "terminate"})
+    """Episodes that terminate in their last step or run out of time."""
+    return make_vec("CollectObjects-v0", B, 1, env_kwargs={"layout": ["S12"], "max_episode_steps": 2})
 
 
 SMALL: dict[str, Any] = {
@@ -128,6 +94,9 @@ def test_simulated_rollouts_train_the_same_agent(agent: Any, n_steps: int, at_on
     assert in_turn._collector._simulation is None
     torch.testing.assert_close(simulated._rollout.given(), in_turn._rollout.given())
     torch.testing.assert_close(simulated.policy.state_dict(), in_turn.policy.state_dict())
+
+
+# --- callbacks --------------------------------------------------------------------------------------------------------
 
 
 class EveryStep(BaseCallback):
@@ -200,3 +169,186 @@ def test_a_reward_that_is_not_finite_ends_training() -> None:
     model = DGVFA2C("PaperMlpPolicy", env, questions=2, seed=0, device="cpu")
     with pytest.raises(ValueError, match=r"rewards must be finite, got -inf from environment \d"):
         model.learn(30 * B)
+
+
+# --- evaluations ------------------------------------------------------------------------------------------------------
+
+SEED, EVALUATED = 7, 3
+
+
+def evaluated(num_envs: int = EVALUATED) -> VecEnv:
+    return make_vec("PuddleWorld-v0", num_envs, 1, env_kwargs={"start": "random", "max_episode_steps": 21})
+
+
+def agent_after(updates: int) -> DGVFA2C:
+    model = DGVFA2C("MlpPolicy", evaluated(2), n_steps=5, questions=2, unroll_length=1, seed=0, device="cpu")
+    return model.learn(2 * 5 * updates)
+
+
+def episodes_in_turn(model: DGVFA2C, env: VecEnv, episodes: int) -> tuple[list[float], list[int]]:
+    """The episodes that Stable-Baselines3's `evaluate_policy` counts, as its monitor sees them."""
+    generator, act = np.random.default_rng(SEED), model.learner.functions.packed.act
+    env.seed(SEED)
+    observations, found, t = env.reset(), [], 0
+    left = [(episodes + i) // env.num_envs for i in range(env.num_envs)]
+    while any(left):
+        if t % MAX_STEPS == 0:
+            noise = torch.from_numpy(model._distribution.draw_noise(generator, MAX_STEPS, env.num_envs))
+        observed = torch.from_numpy(observations)  # type: ignore[arg-type]
+        actions = act(model._policy_theta, observed, noise[t % MAX_STEPS]).actions
+        observations, _, dones, infos = env.step(actions.numpy())
+        for i in np.flatnonzero(dones):
+            if left[i]:
+                left[i] -= 1
+                found.append((infos[i]["episode"]["r"], infos[i]["episode"]["l"]))
+        t += 1
+    return [r for r, _ in found], [n for _, n in found]
+
+
+def generators(model: DGVFA2C) -> list[Any]:
+    """States of the global random number generators, and of the actor's."""
+    python, of_numpy, of_torch, _ = get_random_states(model.device)
+    return [python, of_numpy, of_torch.numpy(), model._collector.get_state()["generator"].bit_generator.state]
+
+
+@pytest.mark.parametrize("updates", [1, 4])
+def test_evaluations_do_not_disturb_training(updates: int) -> None:
+    """Neither step by step nor simulated."""
+    model, evaluator = agent_after(updates), Evaluator(evaluated(), 4, SEED)
+    before = generators(model)
+    evaluator.episodes_of(model)
+    assert_same(generators(model), before)
+
+
+@pytest.mark.parametrize(("updates", "episodes"), [(1, 6), (4, 1), (4, 8)])
+def test_evaluations_are_simulated_once_updates_are_compiled(updates: int, episodes: int) -> None:
+    model, evaluator = agent_after(updates), Evaluator(evaluated(), episodes, SEED)
+    found = evaluator.episodes_of(model)
+    assert_same(evaluator.episodes_of(model), found)  # from the same seed
+    if updates == 1:
+        expected = episodes_of(model, evaluated(), episodes, SEED)
+    else:
+        expected = tuple(map(np.asarray, episodes_in_turn(model, evaluated(), episodes)))  # type: ignore[assignment]
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+def test_other_worlds_are_evaluated_step_by_step() -> None:
+    model = DGVFA2C(
+        "MlpPolicy", VecFrameStack(evaluated(2), 2), n_steps=5, unroll_length=1, seed=0, device="cpu"
+    ).learn(40)
+    assert model._collector.episodes_in(VecFrameStack(evaluated(), 2)) is None
+    assert_same(
+        Evaluator(VecFrameStack(evaluated(), 2), 4, SEED).episodes_of(model),
+        episodes_of(model, VecFrameStack(evaluated(), 2), 4, SEED),
+    )
+
+
+# --- changed environments ---------------------------------------------------------------------------------------------
+
+ROLLOUTS = 100
+
+
+class Doubled(CollectObjectsVectorEnv):
+    """Rewards are twice as large."""
+
+    def step(self, actions: np.ndarray) -> Any:
+        observations, rewards, *others = super().step(actions)
+        return observations, 2 * rewards, *others
+
+
+def shorter(env: Any) -> None:
+    env.set_attr("max_episode_steps", 6)
+
+
+def by_hand(env: Any) -> None:
+    env.unwrapped.env.max_episode_steps = 6
+
+
+def other_dynamics(env: Any) -> None:
+    (dynamics, *_) = env.get_attr("dynamics")
+    env.set_attr("dynamics", replace(dynamics, wrong_order="terminate"))
+
+
+def other_step(env: Any) -> None:
+    world = env.unwrapped.env
+    step = world.step
+
+    def costly(actions: np.ndarray) -> Any:
+        observations, rewards, *others = step(actions)
+        return observations, rewards - 1, *others
+
+    world.step = costly
+
+
+def other_step_of(part: str) -> Callable[[Any], None]:
+    """Assigns a step that costs 1 to the monitor or to the adapter."""
+
+    def assign(monitor: Any) -> None:
+        env = {"monitor": monitor, "adapter": monitor.venv}[part]
+        step_wait = env.step_wait
+
+        def costly() -> Any:
+            observations, rewards, dones, infos = step_wait()
+            for info in infos:
+                if "episode" in info:
+                    info["episode"]["r"] -= 1
+            return observations, rewards - 1, dones, infos
+
+        env.step_wait = costly
+
+    return assign
+
+
+class Changing(RolloutCallback):
+    """Changes the environment after a third of the rollouts, and ends training after all of them."""
+
+    def __init__(self, change: Callable[[Any], None]) -> None:
+        super().__init__()
+        self._change, self._rollouts = change, 0
+
+    def _on_rollout_end(self) -> None:
+        self._rollouts += 1
+        if self._rollouts == ROLLOUTS // 3:
+            self._change(self.training_env)
+        if self._rollouts == ROLLOUTS:
+            raise InterruptedError
+
+
+def episodes(env: Any, compile: Any, callback: BaseCallback) -> list[tuple[float, int]]:
+    model = DGVFA2C("MlpPolicy", env, n_steps=4, auxiliary_task="none", compile=compile, seed=0, device="cpu")
+    with suppress(InterruptedError):
+        model.learn(10**6, callback)
+    return [(info["r"], info["l"]) for info in model.ep_info_buffer or ()]
+
+
+@pytest.mark.parametrize(
+    "change", [shorter, by_hand, other_dynamics, other_step, other_step_of("adapter"), other_step_of("monitor")]
+)
+def test_a_changed_environment_is_the_one_that_is_stepped(change: Callable[[Any], None]) -> None:
+    stepped, simulated = (
+        episodes(make_vec("CollectObjectsSmall-v0", 4, 0), mode, Changing(change)) for mode in (False, "auto")
+    )
+    unchanged = episodes(make_vec("CollectObjectsSmall-v0", 4, 0), False, Changing(lambda env: None))
+    assert simulated == stepped
+    assert stepped != unchanged
+
+
+class DoubledByAdapter(GymnasiumVecEnv):
+    """The same, in what Stable-Baselines3 steps."""
+
+    def step_wait(self) -> Any:
+        observations, rewards, *others = super().step_wait()
+        return observations, 2 * rewards, *others
+
+
+@pytest.mark.parametrize(
+    ("world", "adapter"), [(Doubled, GymnasiumVecEnv), (CollectObjectsVectorEnv, DoubledByAdapter)]
+)
+def test_a_subclass_steps_itself(world: Any, adapter: Any) -> None:
+    def env() -> Any:
+        return VecMonitor(adapter(world(num_envs=4, autoreset_mode="SameStep")))
+
+    one, other = (episodes(env(), mode, Changing(lambda env: None)) for mode in (False, "auto"))
+    assert one == other
+    assert {float(reward) for reward, _ in one} <= {0.0, 2.0, 6.0}

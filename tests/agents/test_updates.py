@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
@@ -133,6 +134,7 @@ def test_the_defaults_without_a_task_are_a2cs(batch: int) -> None:
     for name, value in ours.policy.named_parameters():
         assert torch.equal(value, before[name]), name
     _updated(ours, theirs)
+    assert np.flatnonzero(ours.rollout_buffer.episode_starts).tolist() == list(range(0, batch, 3))
     own = dict(ours.policy.named_parameters())
     for name, value in theirs.policy.named_parameters():
         step, expected = (after - before[name] for after in (own[name], value))
@@ -174,3 +176,23 @@ def test_each_encoder_has_its_own_weight_of_the_auxiliary_task(coefficient: floa
     assert max(factors) > 1.5 * min(factors) > 0
     for head in ("action_net.weight", "value_net.weight"):
         torch.testing.assert_close(weighted[head], main[head])
+
+
+DTYPES = ["bool", "int8", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float64"]
+ACTIONS = [spaces.Discrete(3, dtype=np.int8), spaces.Box(-3, 3, (2,), np.int32), spaces.Box(-1, 1, (2,), np.float64)]
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        *((spaces.Box(0, 1, (3,), np.dtype(name).type), spaces.Discrete(2)) for name in DTYPES),
+        *((spaces.Box(0, 1, (3,), np.float32), actions) for actions in ACTIONS),
+    ],
+    ids=str,
+)
+def test_every_dtype_trains_and_is_saved(observations: gym.Space, actions: gym.Space, tmp_path: Path) -> None:
+    env = Samples(observations, actions)
+    model = DGVFA2C("MlpPolicy", env, questions=3, compile=False, device="cpu", seed=0).learn(20)
+    model.save(tmp_path / "model")
+    loaded = DGVFA2C.load(tmp_path / "model", env).learn(10, reset_num_timesteps=False)
+    assert loaded.num_timesteps == 30

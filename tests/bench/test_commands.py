@@ -14,10 +14,8 @@ import numpy as np
 import pytest
 
 from dgvf_agents.bench import harness, training
-from dgvf_agents.bench.environments import EnvsBenchmark
 from dgvf_agents.bench.harness import Benchmark
-from dgvf_agents.bench.impala import RLLIB, ImpalaBenchmark, speed_rows
-from dgvf_agents.bench.training import AtariBenchmark, ColdStartBenchmark, PopulationBenchmark
+from dgvf_agents.bench.impala import RLLIB, speed_rows
 from dgvf_agents.cli import main
 from dgvf_agents.execution.cache import FOLDER
 from dgvf_agents.options import AtariMethod
@@ -119,21 +117,3 @@ def test_ratios_of_impala_are_to_the_faster_of_rllib_and_to_as_many_actors() -> 
     assert [row.get("time, to IMPALA") for row in rows] == [None, None, 3.0, 2.0, None, None]
     (alone,) = speed_rows({("IMPALA", 0): 60.0})
     assert "to RLlib" not in alone
-
-
-@pytest.mark.parametrize(
-    ("benchmark", "settings", "message"),
-    [
-        (EnvsBenchmark, {"copies": (16, 0)}, "copies must"),
-        (EnvsBenchmark, {"seconds": 0.0}, "seconds must"),
-        (AtariBenchmark, {"game": "Breakuot"}, "did you mean Breakout"),
-        (AtariBenchmark, {"device": "gpu"}, "device must"),
-        (PopulationBenchmark, {"members": (-1,)}, "members must"),
-        (ColdStartBenchmark, {"steps": (0,)}, "steps must"),
-        (ImpalaBenchmark, {"actors": (0, 5)}, "actors must"),
-        (ImpalaBenchmark, {"worlds": ("Ponng",)}, "Ponng"),
-    ],
-)
-def test_bad_settings_are_named(benchmark: type[Benchmark], settings: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        benchmark(**settings).cases()

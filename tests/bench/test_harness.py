@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,22 +34,6 @@ class Exits(Benchmark):
         return [{"process": os.getpid(), "ended": " ".join(path.name for path in self.folder.iterdir())}]
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class Counts(Benchmark):
-    """Two tables of three cases."""
-
-    name: ClassVar[str] = "counts"
-    isolated: ClassVar[bool] = False
-    threads: int = 1
-
-    def cases(self) -> list[Row]:
-        return [{"table": "Counts", "number": n} for n in (1, 2, 3)]
-
-    def measure(self, case: Row) -> list[Row]:
-        return [{"rate": 1.0}, {"rate": 2.0, "table": "Others"}]
-
-
 @pytest.mark.slow
 def test_every_case_has_its_own_process_which_ends_before_the_next(tmp_path: Path) -> None:
     first, second = Exits(folder=tmp_path).run("")
@@ -59,14 +42,6 @@ def test_every_case_has_its_own_process_which_ends_before_the_next(tmp_path: Pat
     assert (first["ended"], second["ended"]) == ("", "1")
     with pytest.raises(RuntimeError, match=r"case .*'number': 1.* failed: ValueError\('the lamp is broken'\)"):
         Exits(folder=tmp_path / "nothing").run("")
-
-
-def test_a_report_has_rows_settings_and_command(tmp_path: Path) -> None:
-    rows = Counts(threads=2, output=tmp_path / "report.json").run("dgvf bench counts --threads 2")
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["rows"] == rows
-    assert [(row["table"], row["number"]) for row in rows] == [(t, n) for n in (1, 2, 3) for t in ("Counts", "Others")]
-    assert (report["command"], report["settings"]) == ("dgvf bench counts --threads 2", {"threads": 2})
 
 
 def test_tables_leave_out_what_was_not_measured() -> None:

@@ -7,8 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from dgvf_agents.core.averaging import Averaging
 from dgvf_agents.core.distributions import Categorical, SquashedGaussian
-from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, normalize, regression_loss
+from dgvf_agents.core.losses import (
+    GRADIENT_FLOOR,
+    ActorCriticLoss,
+    actor_critic_loss,
+    auxiliary_weight,
+    auxiliary_weights,
+    normalize,
+    regression_loss,
+)
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -121,3 +130,38 @@ def test_normalized_advantages_have_mean_0_and_deviation_1_and_vanish_where_all_
         assert not normalize(torch.full((7, 11), value, dtype=torch.float32)).any()  # whose mean is rounded
     assert torch.autograd.grad(normalize(same).square().sum(), same)[0].isfinite().all()
     assert torch.autograd.gradcheck(normalize, advantages.requires_grad_())
+
+
+# --- averages over learners, which are all equal ----------------------------------------------------------------------
+
+
+class Equal(Averaging):
+    """The mean of four equal vectors."""
+
+    learners = 4
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def mean(self, vector: Tensor) -> Tensor:
+        self.calls += 1
+        return 1.0 * vector
+
+
+def test_several_tensors_travel_as_one_vector() -> None:
+    averaging, tensors = Equal(), [torch.randn(2, 3), torch.randn(()), torch.randn(4)[::2]]
+    for mean, tensor in zip(averaging.means(tensors), tensors, strict=True):
+        assert torch.equal(mean, tensor)
+    assert averaging.calls == 1
+
+
+@pytest.mark.parametrize("size", [1.0, GRADIENT_FLOOR])
+def test_weights_are_those_of_one_batch(size: float) -> None:
+    """Four batches with these gradients of their own losses, and the gradient of the mean over all four."""
+    pairs = [(torch.randn(3, 2, 5), size * torch.randn(3, 2, 5)) for _ in range(2)]
+    averaging = Equal()
+    weights = auxiliary_weights(0.3, pairs, averaging)
+    for weight, pair in zip(weights, pairs, strict=True):
+        together = (torch.cat([gradient] * 4, 1) / 4 for gradient in pair)
+        torch.testing.assert_close(weight, auxiliary_weight(0.3, *together), rtol=1e-12, atol=0.0)
+    assert averaging.calls == 1

@@ -4,6 +4,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from jaxtyping import TypeCheckError
 from torch import Tensor
 
 from dgvf_agents.core.returns import bootstrapped_returns, lambda_returns, per_step_discounts, window_index
@@ -89,3 +90,25 @@ def test_lambda_returns_mix_the_returns_of_every_length(
     torch.testing.assert_close(returns, expected, rtol=0, atol=1e-12)
     if gae_lambda == 1.0:
         torch.testing.assert_close(returns, bootstrapped_returns(rewards, discounts, bootstraps, segment_end))
+
+
+# --- the shapes in the core's annotations are checked while tests run, and only then ----------------------------------
+
+END = torch.tensor([[False, False], [True, True]])
+VALUES = torch.zeros(2, 2, 3)
+DISCOUNTS = torch.tensor(0.9)
+
+
+@pytest.mark.parametrize(
+    ("cumulants", "bootstraps", "segment_end"),
+    [
+        (VALUES, VALUES[..., :2], END),  # other questions
+        (VALUES, VALUES, END[:, :1]),  # fewer environments
+        (VALUES, VALUES, END.long()),
+        (VALUES.long(), VALUES.long(), END),
+    ],
+)
+def test_wrong_shapes_and_types_are_refused(cumulants: Tensor, bootstraps: Tensor, segment_end: Tensor) -> None:
+    assert bootstrapped_returns(VALUES, DISCOUNTS, VALUES, END).shape == VALUES.shape
+    with pytest.raises(TypeCheckError, match="bootstrapped_returns"):
+        bootstrapped_returns(cumulants, DISCOUNTS, bootstraps, segment_end)

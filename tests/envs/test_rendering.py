@@ -103,16 +103,6 @@ class TestPictures:
         assert (pictures[0][quarter] != pictures[1][quarter]).mean() > 0.05
         assert (pictures[0][:, 3 * cell : 4 * cell] == pictures[1][:, 3 * cell : 4 * cell]).all()
 
-    def test_the_trail_is_drawn_and_restarts(self) -> None:
-        env = make("PuddleWorld-v0", noise=0.0, puddles="none")
-        env.reset(seed=0)
-        at_start = len(pixels_of(env.render(), AGENT))
-        for _ in range(8):
-            env.step(1)
-        assert len(pixels_of(env.render(), AGENT)) > 1.5 * at_start
-        env.reset()
-        assert len(pixels_of(env.render(), AGENT)) == at_start
-
 
 class TestWindow:
     @each_world

@@ -16,6 +16,7 @@ from torch import Tensor
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.flat import builder, flatten
 from dgvf_agents.core.vjp import vjp
+from dgvf_agents.execution.packing import Packing
 from dgvf_agents.execution.trace import FEW, SMALL, Graphs, trace
 
 
@@ -185,8 +186,9 @@ def test_max_pooling_is_traced_in_a_process_that_has_compiled_nothing() -> None:
 
 
 @pytest.mark.parametrize("env_id", ["CartPole-v1", pytest.param("Pendulum-v1", marks=pytest.mark.slow)])
-def test_traced_updates_of_default_models(env_id: str) -> None:
-    model = DGVFA2C("MlpPolicy", env_id, n_envs=2, questions=4, seed=0, device="cpu", compile=False).learn(20)
+def test_traced_updates_of_default_models_and_of_gsde(env_id: str) -> None:
+    given = {"n_envs": 2, "questions": 4, "seed": 0, "device": "cpu", "compile": False}
+    model = DGVFA2C("MlpPolicy", env_id, use_sde=env_id == "Pendulum-v1", **given).learn(20)  # type: ignore[arg-type]
     learner, rollout = model.learner, model._rollout
     assert rollout is not None
     function = partial(learner.functions.packed.update, scored=True)
@@ -269,3 +271,13 @@ def test_populations_have_convolutions_of_their_own() -> None:
     function = torch.func.vmap(convolutional(1, 1, 1, 1))
     arguments = (weights, batches)
     check_gradients(function, arguments, torch.ones(2).double())
+
+
+def test_unpacking_gives_what_was_packed_in_any_order_of_names() -> None:
+    tree = {"a": {"x": torch.randn(2, 3), "y": torch.randn(())}, "b": {"z": torch.randn(4)}}
+    permuted = {"b": tree["b"], "a": dict(reversed(tree["a"].items()))}
+    packing = Packing(tree)
+    torch.testing.assert_close(packing.unpack(packing.pack(permuted)), tree, rtol=0, atol=0)
+    assert Packing({}).unpack(Packing({}).pack({})) == {}
+    with pytest.raises(KeyError, match="z"):
+        packing.pack({"a": tree["a"], "b": {}})

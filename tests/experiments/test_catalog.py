@@ -9,23 +9,20 @@ from pathlib import Path
 import pytest
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS
-from dgvf_agents.experiments.records import read_records
 from dgvf_agents.experiments.reproduce import Reproduction
 from dgvf_agents.experiments.settings import (
     FRESH_SEED,
     REFERENCES,
     SCALES,
-    Scale,
     game_of_world,
     reference_of,
     setting,
     title_of_world,
     world_of_game,
 )
-from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, impala_config, preset
+from dgvf_agents.train.config import WORLDS, TrainConfig, preset
 
-FULL, TINY = SCALES["full"], SCALES["tiny"]
-NONE = read_records(Path("/nowhere"))
+FULL = SCALES["full"]
 GRIDS = ("puddle-world", "collect-objects")
 
 
@@ -96,34 +93,6 @@ def test_agents_take_the_questions_of_the_run_with_their_seed(world: str) -> Non
         assert taken == Path("/out") / one.source.folder_name / "seed-202"
         assert (config.seed, source.seed) == (202 + FRESH_SEED, 202)
         assert (source.task, source.env != config.env) == ("discovered", one.label == "other-world")
-
-
-def test_games_have_the_papers_agents() -> None:
-    settings = EXPERIMENTS["atari"].settings("atari/Pong")
-    parts = [one.label.split(": ")[0] for one in settings]
-    assert [parts.count(part) for part in ("representation", "objective", "joint", "laptop")] == [5, 2, 5, 1]
-    for one, method in zip(settings, ATARI_METHODS, strict=False):
-        expected = dataclasses.replace(atari_config("Pong", method), algorithm="impala", compile=True)
-        assert one.config(FULL, 0) == expected
-    configs = {one.label: one.config(FULL, 0) for one in settings}
-    assert settings[5].folder_name == settings[0].folder_name  # the summed meta-loss
-    for label, method in zip(list(configs)[7:12], ATARI_METHODS, strict=True):
-        assert label.startswith("joint: ")
-        assert configs[label] == FULL.apply(impala_config("Pong", method))
-
-
-def test_scales_shrink_steps() -> None:
-    config = preset("puddle-world", "discovered")
-    assert FULL.apply(config) == dataclasses.replace(config, compile=True)
-    assert SCALES["small"].apply(config).steps == config.steps // 4
-    impala = dataclasses.replace(atari_config("Pong", "a2c"), algorithm="impala")
-    assert (Scale(steps=7, actors=3).apply(impala).actors, Scale(steps=7).apply(impala).steps) == (3, 7)
-    tiny, game = TINY.apply(config), TINY.apply(atari_config("Pong", "discovered"))
-    assert tiny.env_kwargs == {**config.env_kwargs, "max_episode_steps": 40}
-    assert game.atari is not None
-    for one in (tiny, game):
-        assert (one.steps, one.compile, one.evaluate_every) == (960, False, 480)
-    assert (game.atari.max_frames, game.env_kwargs) == (160, {})
 
 
 def test_references_are_the_documentation_s() -> None:

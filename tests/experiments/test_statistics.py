@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
+from dgvf_agents.experiments.records import tables_of
+from dgvf_agents.experiments.settings import setting
 from dgvf_agents.experiments.statistics import (
     Estimate,
     area_under_curve,
@@ -156,3 +160,19 @@ def test_measures_of_a_curve() -> None:
     assert final_return(np.array([0.0, 1.0, 1.0, 1.0, 1.0, 2.0])) == pytest.approx(1.2)
     assert area_under_curve(np.array([1.0, 3.0]), np.array([1.0, 2.0])) == pytest.approx((1 + 3) / 3)
     assert str(Estimate(1.0, 0.5, 12.0)) == "1.00 [0.50, 12.0]"
+
+
+def table(world: str, returns: Sequence[float]) -> pd.DataFrame:
+    """Runs whose curves rise linearly from 0 to the returns of their seeds."""
+    steps, one = np.arange(10.0, 110.0, 10.0), setting(world, "a2c")
+    rows = [(world, one.name, seed, steps, value * steps / 100) for seed, value in enumerate(returns)]
+    return tables_of([one], pd.DataFrame(rows, columns=["world", "setting", "seed", "steps", "returns"]))
+
+
+def test_a_run_has_final_and_average_return_and_is_solved_at_the_level() -> None:
+    found = table("collect-objects", [3.5, 3.0])
+    assert list(found["final"]) == pytest.approx([3.5 * 0.8, 3.0 * 0.8])  # the last five of ten: 60 % to 100 %
+    assert list(found["solved"]) == [0.0, 0.0]
+    assert list(table("puddle-world", [-50.0, -60.0])["solved"]) == [1.0, 0.0]
+    assert table("CartPole-v1", [9.0])["solved"].isna().all()
+    assert list(found["average"]) == pytest.approx([(0.1 * 0.1 + 0.9 * 0.55) * value for value in (3.5, 3.0)])

@@ -1,10 +1,8 @@
-"""`dgvf reproduce` through its real main, at tiny scale; what killing, interrupting and failing leave."""
+"""`dgvf reproduce` and `dgvf sweep` at tiny scale, through their real main; killed, interrupted and failed ones."""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
-import io
 import json
 import multiprocessing
 import os
@@ -16,20 +14,25 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
+import pandas as pd
 import pytest
+import torch
 from filelock import FileLock
-from rich.console import Console
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_configs, read_records
-from dgvf_agents.experiments.runs import Cell, SweepView, learning_curve, run_cells, run_sweep
+from dgvf_agents.experiments.reproduce import Grid, Reproduction
+from dgvf_agents.experiments.runs import Cell, learning_curve, run_cells, run_sweep
 from dgvf_agents.experiments.settings import SCALES
+from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import METHODS
-from dgvf_agents.train.folder import code_version
+from dgvf_agents.train.folder import RunFolder, code_version
+from tests.helpers import refused
 from tests.run_folders import write_run
 
 OWN = ["--settings", *METHODS]
@@ -114,10 +117,7 @@ def test_records_of_another_configuration_stop_the_command(
     swept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main([*PUDDLE, "--out", str(tmp_path), "--merge", str(swept / "records")])
-    with pytest.raises(SystemExit) as stop:
-        main([*PUDDLE, "--out", str(tmp_path), "--steps", "1600"])
-    assert stop.value.code == 2
-    told = " ".join(capsys.readouterr().err.split())
+    told = refused(capsys, *PUDDLE, "--out", str(tmp_path), "--steps", "1600")
     assert "must have the configuration of its records in" in told
     assert "steps (960, not 1600)" in told
 
@@ -144,16 +144,6 @@ def test_a_search_goes_on_until_the_papers_choice_is_run(tmp_path: Path, monkeyp
     compared = EXPERIMENTS["figure-2"].compared("puddle-world", read_records(tmp_path / "records"))
     chosen = {one.label: one for one in compared}
     assert dict(chosen["random, paper's choice"].changes)["learning_rate"] == 7e-4
-
-
-def test_a_run_of_a_sweep_is_an_ordinary_run(swept: Path, tmp_path: Path) -> None:
-    from dgvf_agents.train.evaluate import evaluate
-    from dgvf_agents.train.train import train
-
-    cell = own_cells(swept)[0]
-    train(cell.config, tmp_path / "run", show_progress=False)
-    assert learned(tmp_path / "run") == learned(cell.folder)
-    assert evaluate(cell.folder, episodes=2) == evaluate(tmp_path / "run", episodes=2)
 
 
 @pytest.mark.slow
@@ -235,25 +225,6 @@ def test_a_run_that_fails_is_reported_and_the_others_have_records(
     assert sorted(read_records(tmp_path / "records")["setting"]) == ["a2c", "random", "reward-prediction"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "name"),
-    [
-        (["reproduce", "figure-2", "--jobs", "0"], "jobs"),
-        (["reproduce", "figure-2", "--seeds", "0"], "seeds"),
-        (["reproduce", "figure-2", "--settings", "nothing"], "settings"),
-        (["draw", "figure-4", "."], "results"),
-    ],
-)
-def test_bad_arguments_are_named(
-    arguments: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit) as stop:
-        main(arguments)
-    assert stop.value.code == 2
-    assert f"{name} must be" in " ".join(capsys.readouterr().err.split())
-
-
 @pytest.mark.slow
 def test_games_are_run_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = ["--scale", "tiny", "--seeds", "1", "--steps", "240", "--jobs", "1", "--settings", "objective"]
@@ -266,25 +237,78 @@ def test_games_are_run_and_resumed(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "finished in" not in capsys.readouterr().out
 
 
-def test_a_terminal_shows_progress_return_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [1_000.0]
-    monkeypatch.setattr("dgvf_agents.experiments.runs.time.monotonic", lambda: clock[0])
-    settings = EXPERIMENTS["figure-2"].settings("collect-objects")[:2]
-    cells = [Cell.of(one, 200, SCALES["full"], tmp_path) for one in settings]
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=80, color_system=None)  # a usual one
-    with SweepView(console) as view:
-        view.begin(cells, cells)
-        view.started(cells[0])
-        for seconds, steps in ((40.0, 300_000), (20.0, 400_000), (10.0, 450_000)):  # the first 40 s compile, too
-            clock[0] += seconds
-            write_run(
-                cells[0].folder, dataclasses.replace(cells[0].config, steps=steps), {steps: 1.25}, checkpoint=False
-            )
-            screen.truncate(0)
-            view.refresh()
-        whole, shown = [" ".join(line.split()) for line in screen.getvalue().split("\n") if "return" in line][-2:]
-        assert "all cells 0%" in whole
-        assert shown.endswith("15% return 1.25 0:08:30")  # 2.55M steps at 5,000/s
-        view.ended(cells[0], "killed by SIGKILL")
-        assert f"[1/2] {cells[0].name} FAILED: killed by SIGKILL" in screen.getvalue()
+def test_questions_are_discovered_before_an_agent_takes_them(tmp_path: Path) -> None:
+    transfer = ["question-transfer", "--scale", "tiny", "--worlds", "puddle-world", "--seeds", "1", "--jobs", "2"]
+    main(["reproduce", *transfer, "--settings", "frozen", "--out", str(tmp_path)])
+    names = ["discovered", "random,questions=discovered"]
+    runs = [RunFolder(tmp_path / "puddle-world" / name / "seed-200") for name in names]
+    discovered, frozen = (load_model(run.read_config(), run.latest_checkpoint()).learner.eta for run in runs)
+    assert all(frozen[name].equal(value) for name, value in discovered.items())
+    assert list(read_records(tmp_path / "records")["setting"]) == names
+
+
+# --- dgvf sweep -------------------------------------------------------------------------------------------------------
+
+TINY = ["sweep", "puddle-world", "a2c", "--scale", "tiny", "--seeds", "1", "--jobs", "2"]
+
+
+def test_all_combinations_are_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vary = ["--vary", "learning-rate=1e-4,1e-3", "final-ent-coef=0.01,None"]
+    main([*TINY, "--out", str(tmp_path), *vary])
+    folder = tmp_path / "results" / "puddle-world-a2c-learning_rate-final_ent_coef"
+    runs = pd.read_csv(folder / "runs.csv")
+    expected = {
+        f"a2c learning_rate={rate} final_ent_coef={weight}" for rate in (0.0001, 0.001) for weight in (0.01, None)
+    }
+    assert set(runs[["label", "seed"]].itertuples(index=False)) == {(e, 0) for e in expected}
+    assert (folder / "sweep.png").read_bytes().startswith(b"\x89PNG")
+    means = runs.groupby("label")["final"].mean()
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("best: ")]
+    assert means[said[0].removeprefix("best: ")] >= means.max() - 0.02 * abs(means.max())
+    main([*TINY, "--out", str(tmp_path), *vary])
+    assert "finished in" not in capsys.readouterr().out
+
+
+def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran: list[Cell] = []
+    monkeypatch.setattr("dgvf_agents.experiments.reproduce.run_sweep", lambda cells, *_: ran.extend(cells))
+    with pytest.raises(SystemExit):  # nothing has run
+        main([*TINY, "--out", str(tmp_path), "--device", "auto"])
+    assert {cell.config.device for cell in ran} == {"auto"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("speed=1",),
+        ("seed=1,2",),
+        ("gamma=",),
+        ("gamma=0.9,,0.99",),
+        ("gamma=0.9", "gamma=0.99"),
+    ],
+)
+def test_what_cannot_be_varied_is_named(given: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"vary must .*got "):
+        Grid(world="puddle-world", method="a2c", vary=given)
+    for name, value in (("device", "gpu"), ("seeds", 0), ("jobs", 0), ("steps", 0)):
+        with pytest.raises(ValueError, match=f"{name} must be .*got {value!r}"):
+            Grid(world="puddle-world", method="a2c", **{name: value})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["n-steps=abc", "n-steps=0", "final-learning-rate=-1e-5", "env-kwargs=3"])
+@pytest.mark.parametrize("scale", ["full", "tiny"])
+def test_values_of_the_wrong_kind_are_named(given: str, scale: Any, tmp_path: Path) -> None:
+    grid = Grid(world="puddle-world", method="a2c", vary=(given,), scale=scale)
+    with pytest.raises(ValueError, match=f"{given.split('=')[0].replace('-', '_')} must be"):
+        Cell.of(grid.experiment.settings("puddle-world")[0], 0, SCALES[scale], tmp_path)
+
+
+def test_as_many_processes_as_cores_or_one_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr("os.cpu_count", lambda: 5)
+    given = [(jobs, device) for jobs in (None, 3) for device in ("cpu", "cuda")]
+    grids = [Grid(world="puddle-world", method="a2c", jobs=jobs, device=device) for jobs, device in given]
+    experiments = [Reproduction(experiment="figure-2", jobs=jobs, device=device) for jobs, device in given]
+    assert [each.processes for each in (*grids, *experiments)] == [5, 1, 3, 3] * 2
+    assert Reproduction(experiment="atari", game=("Pong",)).processes == 5

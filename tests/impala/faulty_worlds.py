@@ -21,40 +21,38 @@ def small_rooms(num_envs: int, seed: int | None) -> VecEnv:
 
 @final
 class Faulty(gym.Env):
-    """Episodes of 8 steps with reward 1; raises, hangs or exits at a step, once per file or always."""
+    """Zeros and rewards of 1 in episodes of 6 steps, until a fault at a step or reset, once per file or always."""
 
     action_space = spaces.Discrete(2)
-    observation_space = spaces.Box(0.0, 1.0, (4,), np.float32)
+    observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
+    render_mode = None
 
-    def __init__(self, kind: str, at: int, once: str | None) -> None:
-        self._kind, self._at, self._once, self._steps = kind, at, once, 0
+    def __init__(self, kind: str, at: int = 8, once: str | None = None, value: float = np.nan) -> None:
+        self.kind, self.at, self.once, self.value = kind, at, once, value
+        self.steps, self.resets = 0, 0
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
-        super().reset(seed=seed)
-        return self.observation_space.sample(), {}
+        self.resets += 1
+        bad = self.kind == "first observation" and self.resets > 1
+        return np.full(2, self.value if bad else 0.0, np.float32), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        self._steps += 1
-        if self._steps == self._at and self._is_due():
-            self._fail()
-        return self.observation_space.sample(), 1.0, self._steps % 8 == 0, False, {}
+        self.steps += 1
+        fault = self.kind if self.steps >= self.at and self._is_due() else "none"
+        if fault == "error":
+            raise ZeroDivisionError("the simulator broke")
+        if fault == "exit":
+            os._exit(7)
+        if fault == "hang":
+            time.sleep(600)
+        observation = np.array([0.0, self.value if fault == "observation" else 0.0], np.float32)
+        return observation, self.value if fault == "reward" else 1.0, self.steps % 6 == 0, False, {}
 
     def _is_due(self) -> bool:
-        if self._once is None:
-            return True
         try:
-            Path(self._once).touch(exist_ok=False)
+            return self.once is None or Path(self.once).touch(exist_ok=False) is None
         except FileExistsError:
             return False
-        return True
-
-    def _fail(self) -> None:
-        if self._kind == "raise":
-            raise ValueError("the lamp is broken")
-        if self._kind == "hang":
-            time.sleep(1000.0)
-        if self._kind == "exit":
-            os._exit(3)
 
 
 @final

@@ -14,8 +14,9 @@ from torch.utils._pytree import tree_leaves
 
 from dgvf_agents import DGVFImpala
 from dgvf_agents.execution.learner_group import LearnerGroupError
+from dgvf_agents.impala.settings import ActorSettings
 from tests.core.metagradient_problem import Case
-from tests.impala.learner_models import N_ENVS, STEPS, model_of, scenarios
+from tests.impala.learner_models import N_ENVS, STEPS, Watcher, model_of, scenarios, state_of
 from tests.impala.learner_oracles import ALL, QUICK, Outcome, learned_alone, learned_together
 from tests.impala.learner_processes import together
 from tests.random_rollouts import side_by_side
@@ -164,3 +165,32 @@ def test_a_model_of_several_learners_predicts_alone(tmp_path: Path) -> None:
     loaded = DGVFImpala.load(tmp_path / "model.zip", device="cpu")
     assert loaded.learners == 2
     assert loaded.predict(np.zeros(4, np.float32), deterministic=True)[0] in range(3)
+
+
+# --- with distributed actors ------------------------------------------------------------------------------------------
+
+
+def learned_with_actors() -> dict[str, Any]:
+    settings = ActorSettings(namespace="several-learners", cpus_per_actor=0.1)
+    model, watcher = model_of(env="CartPole-v1", actors=1, actor_settings=settings), Watcher()
+    model.learn(3 * STEPS, watcher)
+    import ray
+
+    return {
+        "theta": state_of(model).theta,
+        "steps": model.num_timesteps,
+        "rollouts": watcher.rollouts,
+        "address": ray.get_runtime_context().gcs_address,
+    }
+
+
+@pytest.mark.slow
+def test_each_learner_has_a_fleet_of_its_own(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    first, second = together(learned_with_actors, tmp_path)
+    assert first["address"] == second["address"]  # of the Ray that learner 0 started
+    assert first["steps"] == second["steps"] == 3 * STEPS
+    for name, value in first["theta"].items():
+        assert torch.equal(value, second["theta"][name])
+    for one, other in zip(first["rollouts"], second["rollouts"], strict=True):
+        assert not torch.equal(one.observations, other.observations)

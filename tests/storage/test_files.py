@@ -36,7 +36,7 @@ def test_a_file_stays_as_it_was_if_writing_fails(tmp_path: Path) -> None:
     def fail() -> None:
         with replacing(path) as unfinished:
             unfinished.write_text("half")
-            raise OSError("disk full")
+            raise OSError(28, "disk full")
 
     with pytest.raises(OSError, match="disk full"):
         fail()

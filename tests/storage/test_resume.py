@@ -32,10 +32,6 @@ def puddle() -> VecEnv:
     return make_vec("PuddleWorld-v0", COPIES, 0, env_kwargs={"max_episode_steps": 9, "start": "random"})
 
 
-def rooms() -> VecEnv:
-    return make_vec("CollectObjectsSmall-v0", COPIES, 0)
-
-
 def small_model(env: VecEnv, policy: str = "PaperMlpPolicy", **changes: Any) -> DGVFA2C:
     kwargs = TINY_NETWORK if policy == "PaperMlpPolicy" else {"features_extractor_kwargs": {"features_dim": 16}}
     return DGVFA2C(policy, env, **{**SMALL, "policy_kwargs": kwargs, **changes})

@@ -13,6 +13,7 @@ from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_agents.impala.fleet import fingerprint_of
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
+from dgvf_agents.train.stability import probe
 from dgvf_agents.train.train import train
 from tests.impala.in_process import InProcessFleet
 from tests.train.test_learners import ALONE
@@ -75,3 +76,10 @@ def test_a_distributed_run_can_be_resumed_without_actors(fleets: list[Any], tmp_
         resumed = train(embedded, tmp_path, show_progress=False, resume=True)
     assert resumed.num_timesteps == 400
     assert not isinstance(resumed.env, RemoteEnvs)
+
+
+def test_a_distributed_run_is_probed_without_actors(fleets: list[Any], tmp_path: Path) -> None:
+    small = {"policy": "MlpPolicy", "question_encoder": "independent", "questions": 2, "unroll_length": 2}
+    train(dataclasses.replace(CONFIG, steps=200, **small), tmp_path, show_progress=False, resume=True)
+    (row,) = probe(tmp_path)
+    assert (row.steps, row.spectral_radius > 0.9, len(fleets)) == (200, True, 1)

@@ -99,18 +99,23 @@ def test_resumed_runs_leave_the_same_files(done: int, tmp_path: Path) -> None:
 
 def git(folder: Path, *arguments: str) -> str:
     command = ["git", "-C", folder, "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
-    return subprocess.run(command, capture_output=True, check=True, text=True).stdout
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip()
+
+
+def repository(root: Path) -> Path:
+    """A repository with both packages, nothing of which is committed."""
+    for package in ("dgvf_agents", "dgvf_envs"):
+        (root / package / "train").mkdir(parents=True)
+        (root / package / "train" / "folder.py").write_text("x = 1\n")
+    git(root, "init", "-q")
+    return root
 
 
 def test_the_commit_of_the_code_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
-    root = tmp_path / "repository"
-    for package in ("dgvf_agents", "dgvf_envs"):
-        (root / package / "train").mkdir(parents=True)
-        (root / package / "train" / "folder.py").write_text("x = 1\n")
+    root = repository(tmp_path / "repository")
     (root / "notes.txt").write_text("not code")
-    git(tmp_path, "init", "-q", str(root))
     monkeypatch.setattr(folder_module, "__file__", str(root / "dgvf_agents" / "train" / "folder.py"))
     version = code_version.__wrapped__  # without the cache
     git(root, "add", "notes.txt")
@@ -118,7 +123,7 @@ def test_the_commit_of_the_code_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     assert version() is None  # installed inside another repository
     git(root, "add", ".")
     git(root, "commit", "-qm", "two")
-    commit = git(root, "rev-parse", "HEAD").strip()
+    commit = git(root, "rev-parse", "HEAD")
     (root / "notes.txt").write_text("not code either")
     assert version() == commit
     (root / "dgvf_envs" / "train" / "folder.py").write_text("x = 2\n")
@@ -139,21 +144,17 @@ def test_every_process_that_trained_a_run_is_recorded(tmp_path: Path) -> None:
 
 
 def test_code_installed_from_a_repository_has_its_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, site = tmp_path / "source", tmp_path / "site"
-    for package in ("dgvf_agents", "dgvf_envs"):
-        (source / package).mkdir(parents=True)
-        (source / package / "a.py").write_text("1")
-    git = ["git", "-C", str(source), "-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "a"]):
-        subprocess.run([*git, *command], check=True)
-    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    source, site = repository(tmp_path / "source"), tmp_path / "site"
+    git(source, "add", ".")
+    git(source, "commit", "-qm", "one")
+    commit = git(source, "rev-parse", "HEAD")
     shutil.copytree(source, site, ignore=shutil.ignore_patterns(".git"))
     monkeypatch.setattr(folder_module, "__file__", str(site / "dgvf_agents/train/folder.py"))
     url: dict[str, Any] = {"url": source.as_uri(), "dir_info": {}}
     files = SimpleNamespace(locate_file=lambda name: site / name, read_text=lambda name: json.dumps(url))
     monkeypatch.setattr(folder_module, "distribution", lambda name: files)
     assert code_version.__wrapped__() == commit
-    (site / "dgvf_envs/a.py").write_text("2")
+    (site / "dgvf_envs/train/folder.py").write_text("x = 2\n")
     assert code_version.__wrapped__() == f"{commit}+changes"
     url |= {"url": "https://example.org/dgvf.git", "vcs_info": {"vcs": "git", "commit_id": "abc"}}
     assert code_version.__wrapped__() == "abc"

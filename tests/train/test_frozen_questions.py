@@ -96,18 +96,6 @@ def test_the_experience_holds_the_final_observations_of_each_environment(
     assert (moved[starts] > 0.075).any()
 
 
-def test_components_are_the_same_every_time(runs: Path) -> None:
-    state = torch.get_rng_state()
-    first = frozen_eta(PRINCIPAL, runs / "principal")
-    torch.set_rng_state(state)
-    torch.rand(7)
-    second = frozen_eta(PRINCIPAL, runs / "principal")
-    assert first is not None
-    assert second is not None
-    for name, value in first.items():
-        assert torch.equal(value, second[name])
-
-
 @pytest.mark.parametrize("name", ["frozen", "principal"])
 def test_a_stopped_run_is_resumed_to_the_same_end_without_the_other(name: str, runs: Path, tmp_path: Path) -> None:
     again = tmp_path / name

@@ -112,24 +112,27 @@ def test_learner_0_writes_a_run_that_is_resumed(tmp_path: Path) -> None:
     assert len(folder.progress_file.read_text().splitlines()) == 6
 
 
-@pytest.mark.parametrize(
-    ("config", "learner"), [(ALONE, 0), *(pytest.param(CONFIG, learner, marks=pytest.mark.slow) for learner in (0, 1))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("learner", [0, 1])
 def test_training_restarts_after_a_learner_was_killed(
-    config: TrainConfig, learner: int, tmp_path: Path, processes: Path, monkeypatch: pytest.MonkeyPatch
+    learner: int, tmp_path: Path, processes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAILURE", f"killed-once {learner}")
-    train_in_processes(config, tmp_path / "run", show_progress=False, restarts=2)
-    assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 200 * config.learners]
+    train_in_processes(CONFIG, tmp_path / "run", show_progress=False, restarts=2)
+    assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 400]
     assert RunFolder(tmp_path / "run").is_finished()
     assert not multiprocessing.active_children()
 
 
-def test_no_more_often_than_allowed(tmp_path: Path, processes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_restarts_no_more_often_than_allowed(
+    tmp_path: Path, processes: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FAILURE", "killed 0")
     with pytest.raises(LearnerDiedError, match=r"learner 0 died: killed by signal 9 \(SIGKILL\)"):
         train_in_processes(ALONE, tmp_path / "run", show_progress=False, restarts=1)
+    assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 200]
     assert len(list(processes.iterdir())) == 2
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(

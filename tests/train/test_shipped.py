@@ -21,7 +21,6 @@ from tests.atlas.runs import tiny_run
 from tests.helpers import refused
 from tests.run_folders import write_run
 
-DOCS = Path(__file__).resolve().parents[2] / "docs"
 LARGEST = 1 << 22
 """Bytes of a file in the repository, at most."""
 ROOMS = "demo/collect-objects-small"

@@ -12,9 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.cli import main
-from dgvf_agents.train.config import TrainConfig
-from dgvf_agents.train.stability import gain, jacobian, measure, next_update, probe, spectral_radius
-from dgvf_agents.train.train import train
+from dgvf_agents.train.stability import gain, jacobian, measure, next_update, spectral_radius
 
 N = 12
 
@@ -111,20 +109,3 @@ def test_a_run_is_probed_at_its_complete_checkpoints(tmp_path: Path, capsys: pyt
         rows = list(csv.DictReader(file))
     assert [int(row["steps"]) for row in rows] == [320, 480]
     assert all(float(row["spectral_radius"]) > 0.9 and float(row["gain"]) > 0 for row in rows)
-
-
-def test_a_run_with_actors_is_probed_without_them(tmp_path: Path, in_process: None) -> None:
-    config = TrainConfig(
-        algorithm="impala",
-        policy="MlpPolicy",
-        actors=2,
-        questions=2,
-        unroll_length=2,
-        steps=320,
-        compile=False,
-        evaluate_every=320,
-        evaluation_episodes=1,
-    )
-    train(config, tmp_path / "run", show_progress=False)
-    (row,) = probe(tmp_path / "run")
-    assert (row.steps, row.spectral_radius > 0.9) == (320, True)

@@ -13,7 +13,6 @@ import pygame
 import pytest
 
 from dgvf_agents.atlas.live import LiveQuestions, live_questions
-from dgvf_agents.cli import main
 from dgvf_agents.train.folder import RunFolder
 from tests.atlas.runs import QUESTIONS, model_of, tiny_run
 from tests.helpers import refused
@@ -109,18 +108,6 @@ def test_the_map_shows_the_current_phase(run: Path) -> None:
 def test_a_question_that_is_not_there_is_refused(number: int, run: Path) -> None:
     with pytest.raises(ValueError, match=rf"question must be from 0 to {QUESTIONS - 1}, got {number}"):
         live_questions(model_of(run), RunFolder(run).read_config(), first=number)
-
-
-def test_the_command_draws_the_question_that_it_names(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-    monkeypatch.setattr("dgvf_agents.train.watch.watch", lambda *arguments, **options: drawn.append(arguments[4]))
-    for options in (["--question", "2"], ["--questions", "--video", "a.mp4"], []):
-        main(["watch", str(run), *options])
-    made = [make and make(model_of(run), RunFolder(run).read_config()) for make in drawn]
-    assert made[0].question == 2
-    labels = [overlay.values(overlay._domain.layout.state(0)).label for overlay in made[:2]]
-    assert ["Keys: " in label for label in labels] == [True, False]
-    assert made[2] is None
 
 
 def test_an_agent_without_questions_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
 from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
 from dgvf_agents.core.distributions import Categorical
@@ -32,19 +31,12 @@ from tests.core_oracles import (
     slow_lambda_returns,
     squared_error,
 )
-from tests.random_rollouts import random_rollout
+from tests.test_learner import ROLLOUTS
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
 L, RATE, GAMMA, LAMBDA, COEFFICIENT, MAX_NORM = 3, 0.05, 0.9, 0.8, 0.7, 0.2
 PPO = PPOSettings(batch_size=5, n_epochs=2, clipping=Clipping(0.05, 0.03), answer_lambda=0.6)
-
-
-def double(tree: Any) -> Any:
-    return tree_map_only(Tensor, lambda tensor: tensor.double() if tensor.is_floating_point() else tensor, tree)
-
-
-ROLLOUTS = [double(random_rollout(seed)) for seed in range(3)]
 
 
 def learner(optimizer: Optimizer | None = None, learns: bool = False, task: Any = None, **changes: Any) -> PPOLearner:

@@ -14,7 +14,7 @@ from dgvf_agents.core.question_networks import (
     principal_components,
     principal_eta,
 )
-from dgvf_agents.core.tasks import DiscoveredGVFs, GVFTask, RandomGVFs
+from dgvf_agents.core.tasks import RandomGVFs
 from tests.core_oracles import mlp
 from tests.random_rollouts import random_rollout
 
@@ -48,16 +48,6 @@ def test_the_network_of_the_paper() -> None:
         if name.endswith("weight"):
             gain = 1.0 if name.endswith("2.weight") else 2.0
             torch.testing.assert_close(value @ value.T, gain * torch.eye(len(value)))
-
-
-def test_tasks_read_features_if_their_network_does() -> None:
-    task = DiscoveredGVFs(SharedQuestionNetwork(2 * 6, 5, True), None, window=2)
-    assert task.reads_features
-    assert not GVFTask.reads_features
-    assert task.num_answers == 5
-    rollout = random_rollout(0, shape=(6,))
-    cumulants, discounts = task.ask(task.initial_meta_params(), rollout)
-    assert cumulants.shape == discounts.shape == (4, 3, 5)
 
 
 QUESTIONS, STEPS, NUM_ENVS = 5, 6, 3

@@ -95,6 +95,11 @@ def test_agents_take_the_questions_of_the_run_with_their_seed(world: str) -> Non
         assert (source.task, source.env != config.env) == ("discovered", one.label == "other-world")
 
 
+def test_scales_shrink_steps() -> None:
+    config = preset("puddle-world", "discovered")
+    assert (SCALES["small"].apply(config).steps, SCALES["tiny"].apply(config).steps) == (config.steps // 4, 960)
+
+
 def test_references_are_the_documentation_s() -> None:
     folder = Path(__file__).parents[2] / "docs" / "environments"
     for world in WORLDS:

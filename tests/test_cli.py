@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ import pygame
 import pytest
 from gymnasium.wrappers import RecordEpisodeStatistics, TimeLimit
 
-from dgvf_agents import DGVFA2C
+from dgvf_agents import DGVFA2C, cli
+from dgvf_agents.bench import BENCHMARKS
 from dgvf_agents.cli import PIPE_CLOSED, main
 from dgvf_agents.cli.train import INTERRUPTED
 from dgvf_agents.cli.words import COMMANDS
@@ -367,3 +369,38 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.splitlines()[-1]) == (status, "False")
     assert expected in " ".join((done.stdout + done.stderr).split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("evaluate", "watch", "atlas", "probe", "train resume", "train collect-objects-small a2c"),
+        *("train own CartPole-v1", "reproduce", "sweep", *(f"bench {name}" for name in BENCHMARKS)),
+    ],
+)
+def test_every_option_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    text = "\n".join(line.strip(" \u2502|") for line in capsys.readouterr().out.splitlines())
+    options = [re.split(r" {2,}|\n", option, maxsplit=1) for option in re.split(r"(?m)^(?=--[a-z])", text)[1:]]
+    assert options
+    assert [option for option, helped in options if helped.startswith("(")] == []
+
+
+def test_a_warning_is_one_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(given: list[str]) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            monkeypatch.setattr(warnings, "showwarning", showwarning)  # as outside of pytest
+            warnings.warn("storage='recompute' is chosen", stacklevel=1)
+
+    showwarning: Any = lambda *given: sys.stderr.write(warnings.formatwarning(*given[:4]))  # noqa: E731
+    monkeypatch.setattr(cli, "_run", run)
+    main(["evaluate", "run"])
+    assert capsys.readouterr().err == "dgvf: storage='recompute' is chosen\n"
+
+
+def test_divergence_is_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rate = ["--learning-rate", "1e30", "--final-learning-rate", "1e30"]
+    error = refused(capsys, "train", "collect-objects-small", "a2c", *TINY, *rate, "--out", str(tmp_path / "run"))
+    assert re.search(r"dgvf: \w+ must be finite, got", error)

@@ -17,10 +17,12 @@ from typing import Any
 import pytest
 import tyro
 
+from dgvf_agents import DGVFA2C, DGVFPPO, DGVFImpala
 from dgvf_agents.cli import main
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+AGENTS = {f"dgvf_agents.{agent.__name__}": agent for agent in (DGVFA2C, DGVFPPO, DGVFImpala)}
 PAGES = [
     ROOT / "README.md",
     *(path for path in sorted(DOCS.rglob("*.md")) if not {"_build", "notebooks"} & set(path.relative_to(DOCS).parts)),
@@ -162,3 +164,15 @@ def test_links_lead_to_files(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     linked = re.findall(r"\]\((?!https?:|#)([^)#]+)", text) + re.findall(r'src="([^"]+)"', text)
     assert [path for path in linked if not (page.parent / path).exists()] == []
+
+
+@pytest.mark.filterwarnings("ignore")  # Sphinx's own
+def test_the_reference_shows_every_argument_of_the_agents(tmp_path: Path) -> None:
+    build = pytest.importorskip("sphinx.cmd.build").main
+    (tmp_path / "index.rst").write_text("Agents\n======\n\n" + "\n".join(f".. autoclass:: {name}" for name in AGENTS))
+    out = tmp_path / "text"
+    assert build(["-q", "-b", "text", "-c", str(DOCS), str(tmp_path), str(out)]) == 0
+    pages = re.split(r"^(?:final )?class ", (out / "index.txt").read_text(encoding="utf-8"), flags=re.M)[1:]
+    for agent, page in zip(AGENTS.values(), pages, strict=True):
+        arguments = list(inspect.signature(agent).parameters)
+        assert re.findall(r"^ +\* \*\*(\w+)\*\*", page, re.M)[: len(arguments)] == arguments

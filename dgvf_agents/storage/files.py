@@ -123,7 +123,7 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(unfinished, path)
         _reach_disk(path.parent)
     except OSError as error:  # that of a full disk names no file
-        error.filename = error.filename or str(path)
+        error.filename = error.filename or (str(path) if error.errno else None)
         raise
     finally:
         unfinished.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.preprocessing import get_flattened_obs_dim
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
@@ -249,3 +249,35 @@ def test_a_normalized_environment_that_is_loaded_for_evaluation_stays_as_it_is(t
     evaluation.training, evaluation.norm_reward = False, False
     DGVFA2C.load(tmp_path / "model", env=evaluation, device="cpu")
     assert (evaluation.training, evaluation.norm_reward) == (False, False)
+
+
+@pytest.mark.parametrize("gae_lambda", [1.0, 0.6])
+def test_the_rollout_buffer_shows_what_a2c_would_have_collected(gae_lambda: float) -> None:
+    shown = []
+
+    class Look(BaseCallback):
+        def _on_step(self) -> bool:
+            return True
+
+        def _on_rollout_end(self) -> None:
+            buffer = self.model.rollout_buffer
+            shown.append((buffer.returns.copy(), buffer.values.copy(), buffer.episode_starts.copy(), buffer.size()))
+
+    space = spaces.Dict({"a": BOX, "b": spaces.Discrete(3)})
+    env = DummyVecEnv([lambda: Samples(space, spaces.Discrete(3))] * 2)
+    model = _model(env, "MultiInputPolicy", n_steps=8, gae_lambda=gae_lambda, gamma=0.9).learn(32, Look())
+    returns, values, starts, size = shown[-1]
+    assert size == 8
+    assert np.array_equal(model.rollout_buffer.returns, returns)  # after training: of the policy that collected it
+    rollout = model._rollout
+    assert rollout is not None
+    ended, terminated = (rollout.terminated | rollout.truncated).numpy(), rollout.terminated.numpy()
+    assert np.array_equal(starts[1:].astype(bool), ended[:-1])
+    for copy in range(2):
+        last = int(np.flatnonzero(terminated[:, copy])[-1])
+        future = float(rollout.rewards[last, copy])
+        assert returns[last, copy] == pytest.approx(future)
+        for t in range(last - 1, last - 3, -1):  # the two steps before in the same episode
+            ahead = (1 - gae_lambda) * values[t + 1, copy] + gae_lambda * future
+            future = float(rollout.rewards[t, copy]) + 0.9 * ahead
+            assert returns[t, copy] == pytest.approx(future, rel=1e-4)

@@ -19,7 +19,7 @@ from dgvf_agents.execution import compiling
 from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_envs.sb3_adapter import make_vec
-from tests.impala.models import BATCH, COPIES, Normalizing, small_model
+from tests.impala.models import BATCH, COPIES, NETWORKS, SMALL, Normalizing, small_model, weights_of
 from tests.storage.test_resume import SaveAt, assert_same_training, puddle
 
 # --- the paper's hyperparameters --------------------------------------------------------------------------------------
@@ -193,3 +193,23 @@ def test_a_file_of_the_other_algorithm_is_refused(tmp_path: Path) -> None:
     DGVFA2C("MlpPolicy", puddle(), device="cpu").save(tmp_path / "model")
     with pytest.raises(ValueError, match=r"a DGVFImpala's .*or plain data of your own, got"):
         DGVFImpala.load(tmp_path / "model", puddle(), device="cpu")
+
+
+@pytest.mark.parametrize("questions", ["shared", "independent"])
+def test_on_policy_it_is_a2c_with_the_same_settings(questions: str) -> None:
+    """Acting and learning take turns, so importance ratios are 1 and V-trace's targets are A2C's returns."""
+    same: dict[str, Any] = {
+        **SMALL, "n_envs": COPIES, "vf_coef": 0.3, "max_grad_norm": 0.4, "ent_coef": 0.02, "auxiliary_coefficient": 0.1,
+        "auxiliary_weighting": "gradient-norm", "question_encoder": questions, "question_discount": 0.9,
+        "meta_max_discount_grad_norm": None, "meta_learning_rate": 1e-2, "meta_skip_norm": 1e3, "rms_prop_eps": 1e-3,
+        "policy_kwargs": NETWORKS["PaperMlpPolicy"],
+    }  # fmt: skip
+    impala = DGVFImpala("PaperMlpPolicy", "PuddleWorld-v0", rms_prop="pytorch", loss_reduction="mean", **same)
+    a2c = DGVFA2C("PaperMlpPolicy", "PuddleWorld-v0", **same)
+    before = weights_of(a2c)
+    assert torch.equal(weights_of(impala), before)
+    for model in (impala, a2c):
+        model.learn(8 * BATCH)
+    assert impala.meta_updates == a2c.meta_updates == 2
+    torch.testing.assert_close(weights_of(impala), weights_of(a2c), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(impala.learner.eta, a2c.learner.eta, rtol=1e-2, atol=1e-4)

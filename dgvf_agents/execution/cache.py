@@ -74,6 +74,10 @@ def compiler_folder() -> Path:
 def _own_folder(folder: Path) -> Path:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_owner(folder)
+    for parent in folder.resolve().parents if os.name == "posix" else ():
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:  # others could put a folder of theirs in this one's place
+            raise CacheError(f"the folder of compiled functions must not lie in {parent}, which others can write")
     return folder
 
 

@@ -133,6 +133,17 @@ def test_a_folder_that_others_can_write_is_refused(
             find(OLD)
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs permissions")
+@pytest.mark.parametrize(("mode", "safe"), [(0o777, False), (0o1777, True), (0o755, True)])
+def test_a_folder_that_others_can_replace_is_refused(tmp_path: Path, folder: Path, mode: int, safe: bool) -> None:
+    tmp_path.chmod(mode)
+    if safe:
+        assert cache_folder() == folder
+    else:
+        with pytest.raises(CacheError, match=f"must not lie in {tmp_path}, which others can write"):
+            cache_folder()
+
+
 @pytest.mark.parametrize(
     "error",
     [OSError(errno.ENOSPC, "No space left on device"), RuntimeError("C++ compile error\nNo space left on device")],

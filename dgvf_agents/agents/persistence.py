@@ -33,9 +33,8 @@ from dgvf_agents.agents.schedules import GeometricSchedule, TabulatedSchedule
 from dgvf_agents.core import networks, optimizers, resnet
 from dgvf_agents.hyperparameters import SCHEDULED, record
 from dgvf_agents.learner import SingleLearner
-from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, write_bytes
+from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, naming, with_ending, write_bytes
 from dgvf_agents.storage.model_file import (
-    Restoring,
     StoredModel,
     model_file,
     opened,
@@ -112,7 +111,7 @@ def save_model(model: Any, path: Any, exclude: Iterable[str] | None, include: It
         learner = learner._replace(unroll=None)
     statistics = model._functions.statistics()
     file = model_file(attributes, learner, statistics, training, tables, VOCABULARY)
-    write_bytes(path, file.to_bytes())
+    write_bytes(with_ending(path), file.to_bytes())
 
 
 def load_model(
@@ -133,23 +132,20 @@ def load_model(
     source: Source = path
     cls: Any = kind
     with naming(source):
-        stored = stored_model(opened(source), Restoring(VOCABULARY, NEEDED, custom, trusted))
+        stored = stored_model(opened(source), VOCABULARY, NEEDED, custom, trusted)
         attributes = _checked_attributes(cls, stored, custom, trusted, changes)
     if print_system_info:
         print("== CURRENT SYSTEM INFO ==")
         get_system_info()
         print(f"== SAVED MODEL SYSTEM INFO ==\n{stored.versions}")
-    if env is None and changes.get("n_envs", attributes["n_envs"]) != attributes["n_envs"]:
-        raise ValueError(
-            f"n_envs must be {attributes['n_envs']}, as the model was saved, got {changes['n_envs']!r}: pass env with "
-            "another number"
-        )
     if env is not None:
         env = cls._wrap_env(cls._env_to_wrap(env, {**attributes, **changes}), attributes.get("verbose", 0))
         check_for_correct_spaces(env, attributes["observation_space"], attributes["action_space"])
-        if changes.get("n_envs", env.num_envs) != env.num_envs:
-            raise ValueError(f"n_envs must be {env.num_envs}, as env has it, got {changes['n_envs']!r}")
         attributes["n_envs"] = env.num_envs
+    if changes.get("n_envs", attributes["n_envs"]) != attributes["n_envs"]:
+        of = "as env has it" if env is not None else "as the model was saved"
+        other = "" if env is not None else ": pass env with another number"
+        raise ValueError(f"n_envs must be {attributes['n_envs']}, {of}, got {changes['n_envs']!r}{other}")
     with naming(source):
         stored = _fitted(_without_memory(cls, attributes, bool(custom) or trusted), stored)
     model = _new(cls, attributes["policy_class"], env, device)
@@ -167,7 +163,7 @@ def read_parameters(model: Any, source: Source) -> dict[str, Any]:
         file = opened(source)
         if isinstance(file, bytes):
             return stable_baselines3_weights(file)
-        return _state_dicts(model, _fitted(model, stored_model(file, Restoring(VOCABULARY), weights_only=True)))
+        return _state_dicts(model, _fitted(model, stored_model(file, VOCABULARY, (), None)))
 
 
 @final

@@ -34,7 +34,7 @@ from dgvf_agents.atlas.report import (
     read_run,
 )
 from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.storage.files import write_whole
+from dgvf_agents.storage.files import write_bytes
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder, output_folder, shipped_name
@@ -415,7 +415,7 @@ def write_atlas(
     )
     lead = " ".join(paragraph.split())
     numbers = _record([report, *others], figures, lead)
-    write_whole(folder / "atlas.json", (json.dumps(numbers, indent=1) + "\n").encode())
+    write_bytes(folder / "atlas.json", (json.dumps(numbers, indent=1) + "\n").encode())
     page = templates.get_template(figures.template).render(
         run=shipped_name(own.path) or own.path.resolve().name,
         report=report,
@@ -433,7 +433,7 @@ def write_atlas(
         lead=lead,
         principal=questions.principal,
     )
-    write_whole(folder / "index.html", page.encode())
+    write_bytes(folder / "index.html", page.encode())
     return folder / "index.html"
 
 

@@ -32,7 +32,7 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.execution.devices import CPU, check_device_name, device_named, hardware, versions
 from dgvf_agents.learner import DiscoveryLearner
-from dgvf_agents.storage.files import write_whole
+from dgvf_agents.storage.files import write_bytes
 
 K = TypeVar("K")
 
@@ -105,7 +105,7 @@ class Benchmark(ABC):
                 "hardware": hardware(device_named(getattr(self, "device", "cpu"))),
                 "rows": rows,
             }
-            write_whole(self.output, f"{json.dumps(report, indent=1, default=str)}\n".encode())
+            write_bytes(self.output, f"{json.dumps(report, indent=1, default=str)}\n".encode())
         return rows
 
 

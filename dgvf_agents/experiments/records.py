@@ -18,7 +18,7 @@ from filelock import FileLock
 
 from dgvf_agents.experiments.settings import Setting, reference_of
 from dgvf_agents.experiments.statistics import area_under_curve, final_return
-from dgvf_agents.storage.files import write_whole
+from dgvf_agents.storage.files import write_bytes
 
 KEY = ["setting", "seed", "processor"]
 COLUMNS = [*KEY, "code", "core_seconds", "steps", "returns"]
@@ -75,11 +75,11 @@ def _add(folder: Path, rows: pd.DataFrame, configs: Mapping[str, Any]) -> None:
         for world, new in rows.groupby("world"):
             table = pd.concat([stored[stored["world"] == world], new])[COLUMNS].astype({"seed": int})
             text = table.drop_duplicates(KEY).sort_values(KEY).to_csv(index=False, lineterminator="\n")
-            write_whole(_file(folder, str(world)), text.encode())
+            write_bytes(_file(folder, str(world)), text.encode())
             own = {n.removeprefix(f"{world}/"): c for n, c in configs.items() if n.startswith(f"{world}/")}
             known = own | read_configs(folder, str(world))
             lines = [f"{json.dumps(name)}: {json.dumps(known[name], sort_keys=True)}" for name in sorted(known)]
-            write_whole(_file(folder, str(world)).with_suffix(".json"), ("{\n" + ",\n".join(lines) + "\n}\n").encode())
+            write_bytes(_file(folder, str(world)).with_suffix(".json"), ("{\n" + ",\n".join(lines) + "\n}\n").encode())
 
 
 def _stored(folder: Path) -> pd.DataFrame:

@@ -38,7 +38,7 @@ from dgvf_agents.experiments.settings import (
 )
 from dgvf_agents.experiments.statistics import AGGREGATES, estimate
 from dgvf_agents.options import ExperimentName, Method, World
-from dgvf_agents.storage.files import write_whole
+from dgvf_agents.storage.files import write_bytes
 from dgvf_agents.train.config import WORLDS, TrainConfig
 
 COMMITTED = Path("docs/results/records")
@@ -377,7 +377,7 @@ def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:
         return missing
     folder.mkdir(parents=True, exist_ok=True)
     text = table.drop(columns="curve").to_csv(index=False, lineterminator="\n")
-    write_whole(folder / "runs.csv", text.encode())
+    write_bytes(folder / "runs.csv", text.encode())
     means = table.groupby("label", sort=False)[["final", "average"]].mean()
     best = means["final"].sort_values(ascending=False, kind="stable").index[:MAX_CURVES]
     several = f": the best {MAX_CURVES} of {len(means)} settings" if len(means) > MAX_CURVES else ""

@@ -44,7 +44,7 @@ from dgvf_agents.execution.devices import device_named
 from dgvf_agents.experiments.records import Record
 from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.hyperparameters import record as hyperparameters
-from dgvf_agents.storage.files import contents_of, write_whole
+from dgvf_agents.storage.files import contents_of, write_bytes
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import import_named, training_environments
 from dgvf_agents.train.folder import STEPS, Origin, ProgressLog, RunFolder, record_origin
@@ -236,7 +236,7 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
     finally:
         share = (sum(os.times()[:4]) - start + earlier) / len(cells)
         for file in files:
-            write_whole(file, f"{share:.1f}\n".encode())
+            write_bytes(file, f"{share:.1f}\n".encode())
     for cell, failure in zip(cells, failures, strict=True):
         if failure is not None:
             cell.log_failure(failure)
@@ -254,7 +254,7 @@ def _train(cells: Sequence[Cell], alone: bool) -> None:
             "steps": steps,
             "returns": returns,
         }
-        write_whole(cell.mark, f"{json.dumps(record)}\n".encode())
+        write_bytes(cell.mark, f"{json.dumps(record)}\n".encode())
 
 
 def train_reference(config: TrainConfig, path: Path) -> None:

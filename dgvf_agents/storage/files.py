@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 Source = str | Path | BinaryIO
 """A path, or a file open in binary."""
@@ -50,39 +50,31 @@ def contents_of(path: Path, max_bytes: int) -> Iterator[bytes]:
     """The contents of a file, to be parsed within this context.
 
     Raises:
-        DamagedFileError: see `read_regular`, or in place of whatever parsing raises. The message names the file.
+        DamagedFileError: see `read_bytes`, or in place of whatever parsing raises. The message names the file.
         FileNotFoundError: there is no such file.
     """
     with naming(path, "read"):
-        contents = read_regular(path, max_bytes)
+        contents = read_bytes(path, max_bytes)
         with damage_in("its content"):
             yield contents
 
 
-def read_regular(path: Path, max_bytes: int = MAX_BYTES) -> bytes:
-    """The contents of a file, which is looked at first: a pipe would wait for ever, a device never end.
-
-    Raises:
-        DamagedFileError: it is not a regular file, or larger than `max_bytes`.
-        FileNotFoundError: there is no such file.
-    """
-    _check_plausible(path.stat(), max_bytes)  # opening alone may do something to a device
-    with open(path, "rb", opener=_open_without_waiting) as file:
-        status = os.fstat(file.fileno())
-        _check_plausible(status, max_bytes)
-        return file.read(status.st_size)
-
-
 def read_bytes(source: Source, max_bytes: int = MAX_BYTES) -> bytes:
     """The contents of a path, with or without its ending `.zip`, or of an open file from its beginning.
+
+    A path is looked at first: a pipe would wait for ever, a device never end.
 
     Raises:
         DamagedFileError: it is not a regular file, or larger than `max_bytes`.
         FileNotFoundError: there is no such file.
     """
     if isinstance(source, str | Path):
-        path = Path(source)
-        return read_regular(path if path.exists() else with_ending(path), max_bytes)
+        path = Path(source if Path(source).exists() else with_ending(source))
+        _check_plausible(path.stat(), max_bytes)  # opening alone may do something to a device
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            status = os.fstat(file.fileno())
+            _check_plausible(status, max_bytes)
+            return file.read(status.st_size)
     source.seek(0)
     contents = source.read(max_bytes + 1)
     if len(contents) > max_bytes:
@@ -90,9 +82,10 @@ def read_bytes(source: Source, max_bytes: int = MAX_BYTES) -> bytes:
     return contents
 
 
-def with_ending(path: Path) -> Path:
-    """The path with the ending `.zip` if it has none, as Stable-Baselines3 has it."""
-    return path if path.suffix else path.with_name(f"{path.name}.zip")
+def with_ending(target: Any) -> Any:
+    """A path with the ending `.zip` if it has none, as Stable-Baselines3 has it; an open file as it is."""
+    path = Path(target) if isinstance(target, str) else target
+    return path.with_name(f"{path.name}.zip") if isinstance(path, Path) and not path.suffix else path
 
 
 def _open_without_waiting(path: str, flags: int) -> int:
@@ -129,21 +122,16 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, contents: bytes) -> None:
-    """Write a file, as `replacing` does."""
-    with replacing(path) as unfinished:
-        unfinished.write_bytes(contents)
-
-
 def write_bytes(target: Source, contents: bytes) -> None:
-    """Write to a path, whole or not at all, or to an open file.
+    """Write to a path, as `replacing` does, or to an open file.
 
     Args:
-        target: a path, which gets the ending `.zip` if it has none, or a file open for writing.
+        target: a path, or a file open for writing.
         contents: what to write.
     """
     if isinstance(target, str | Path):
-        write_whole(with_ending(Path(target)), contents)
+        with replacing(Path(target)) as unfinished:
+            unfinished.write_bytes(contents)
     else:
         target.write(contents)
 

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from dgvf_agents.core.types import Params
 from dgvf_agents.learner import LearnerState
-from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, read_regular, write_whole
+from dgvf_agents.storage.files import DamagedFileError, Source, damage_in, read_bytes, write_bytes
 from dgvf_agents.storage.state import TrainingState, without_adam_settings
 from dgvf_agents.storage.values import (
     CannotEncodeError,
@@ -123,8 +123,8 @@ class ModelFile:
         """Write the folder for a model hub, without what only pickle can hold."""
         tensors = safetensors.torch.save(self.tensors, {"format": "pt"})
         document = {"format": FORMAT, "sha256": hashlib.sha256(tensors).hexdigest(), **self.document}
-        write_whole(folder / _HUB_TENSORS, tensors)
-        write_whole(folder / _HUB_DOCUMENT, (json.dumps(document, indent=1) + "\n").encode())
+        write_bytes(folder / _HUB_TENSORS, tensors)
+        write_bytes(folder / _HUB_DOCUMENT, (json.dumps(document, indent=1) + "\n").encode())
 
     @classmethod
     def from_folder(cls, folder: Path) -> ModelFile:
@@ -136,8 +136,8 @@ class ModelFile:
         for name in (_HUB_DOCUMENT, _HUB_TENSORS):
             if not (folder / name).is_file():
                 raise DamagedFileError(f"the folder must have {_HUB_DOCUMENT} and {_HUB_TENSORS}, got no {name}")
-        document = _document(_HUB_DOCUMENT, read_regular(folder / _HUB_DOCUMENT))
-        tensors = read_regular(folder / _HUB_TENSORS)
+        document = _document(_HUB_DOCUMENT, read_bytes(folder / _HUB_DOCUMENT))
+        tensors = read_bytes(folder / _HUB_TENSORS)
         if document.pop("sha256", None) != hashlib.sha256(tensors).hexdigest():
             raise DamagedFileError(f"{_HUB_TENSORS} must have the checksum that is in {_HUB_DOCUMENT}")
         with damage_in(_HUB_TENSORS):
@@ -197,7 +197,7 @@ def read_model_file(path: Path) -> ModelFile:
     Raises:
         DamagedFileError: the file is not as `ModelFile.to_bytes` gave it.
     """
-    return ModelFile.from_bytes(read_regular(path))
+    return ModelFile.from_bytes(read_bytes(path))
 
 
 def model_file(
@@ -279,28 +279,21 @@ class StoredModel(NamedTuple):
     """Fields of `TrainingState`; `None` without them."""
 
 
-@final
-@dataclass(frozen=True)
-class Restoring:
-    """Attributes of a file that may be restored, and how."""
-
-    vocabulary: Vocabulary
-    """The classes that files may name."""
-    needed: Collection[str] = ()
-    """Attributes that a model cannot be built without."""
-    custom: dict[str, Any] = field(default_factory=dict)
-    """Attributes to take in place of those stored."""
-    trusted: bool = False
-    """Whether pickles may be loaded, which lets whoever wrote the file run any code."""
-
-
-def stored_model(file: ModelFile | bytes, how: Restoring, weights_only: bool = False) -> StoredModel:
+def stored_model(
+    file: ModelFile | bytes,
+    vocabulary: Vocabulary,
+    needed: Collection[str],
+    custom: dict[str, Any] | None,
+    trusted: bool = False,
+) -> StoredModel:
     """A file's contents, without any unpickling, unless it is trusted.
 
     Args:
         file: as `opened` returned it.
-        how: what may be restored.
-        weights_only: whether to leave the attributes out.
+        vocabulary: the classes that files may name.
+        needed: attributes that a model cannot be built without.
+        custom: attributes to take in place of those stored; `None` leaves all attributes out.
+        trusted: whether pickles may be loaded, which lets whoever wrote the file run any code.
 
     Raises:
         DamagedFileError: the file is not as it was written.
@@ -314,33 +307,32 @@ def stored_model(file: ModelFile | bytes, how: Restoring, weights_only: bool = F
     document, tensors, decoded = fitted("its document", file.document, _PARTS), dict(file.tensors), {}
     for name in ("learner", "statistics", "training"):
         with damage_in(name):
-            decoded[name] = decode(document[name], tensors, how.vocabulary)
-    return StoredModel({} if weights_only else _attributes(file, tensors, how), document["versions"], **decoded)
-
-
-def _attributes(file: ModelFile, tensors: dict[str, Tensor], how: Restoring) -> dict[str, Any]:
-    kinds = file.document["pickled"]
+            decoded[name] = decode(document[name], tensors, vocabulary)
+    attributes: dict[str, Any] = {}
+    if custom is None:
+        return StoredModel(attributes, document["versions"], **decoded)
+    kinds = document["pickled"]
     if set(kinds) != set(file.pickled):
         raise DamagedFileError(f"pickled must be {described(file.pickled)} in it, got {described(kinds)}")
-    attributes: dict[str, Any] = {}
-    for name, value in file.document["attributes"].items():
+    for name, value in document["attributes"].items():
         with damage_in(name):
-            attributes[name] = decode(value, tensors, how.vocabulary)
-    taken = [name for name in kinds if how.trusted and file.pickled[name]]  # folders for hubs have none
-    left = [name for name in kinds if name not in how.custom and name not in taken]
-    if needed := [name for name in left if name in how.needed and name not in attributes]:
+            attributes[name] = decode(value, tensors, vocabulary)
+    taken = [name for name in kinds if trusted and file.pickled[name]]  # folders for hubs have none
+    left = [name for name in kinds if name not in custom and name not in taken]
+    if missing := [name for name in left if name in needed and name not in attributes]:
         raise ValueError(
-            f"the file holds {needed[0]} ({kinds[needed[0]]}) as a pickle, which is not loaded: give it in "
-            f"custom_objects=, for instance custom_objects={{{needed[0]!r}: ...}}; {_ADVICE}. {_WEIGHTS_ALONE}"
+            f"the file holds {missing[0]} ({kinds[missing[0]]}) as a pickle, which is not loaded: give it in "
+            f"custom_objects=, for instance custom_objects={{{missing[0]!r}: ...}}; {_ADVICE}. {_WEIGHTS_ALONE}"
         )
     if left:
         instead = {name: f"; {attributes[name]!r:.60} from here on" if name in attributes else "" for name in left}
         told = ", ".join(f"{name} ({kinds[name]}{instead[name]})" for name in left)
-        warnings.warn(f"not restored from pickles: {told}; custom_objects= can replace it, and {_ADVICE}", stacklevel=5)
+        warnings.warn(f"not restored from pickles: {told}; custom_objects= can replace it, and {_ADVICE}", stacklevel=4)
     for name in taken:
         with damage_in(name):
-            attributes[name] = None if name in how.custom else cloudpickle.loads(file.pickled[name])
-    return attributes | {name: value for name, value in how.custom.items() if name in attributes or name in kinds}
+            attributes[name] = None if name in custom else cloudpickle.loads(file.pickled[name])
+    attributes |= {name: value for name, value in custom.items() if name in attributes or name in kinds}
+    return StoredModel(attributes, document["versions"], **decoded)
 
 
 def _is_stable_baselines3(contents: bytes) -> bool:

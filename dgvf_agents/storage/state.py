@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -191,7 +190,7 @@ def rollout_template(spaces: Spaces) -> Rollout:
         "bootstrap_slot": Leaf(of_steps, torch.int64, 0, ("K",)),
         "statistics": spaces.statistics,
         "entropy_weight": Maybe(scalar),
-        "behavior_log_probs": log_probs if spaces.off_policy else _nothing,
+        "behavior_log_probs": log_probs if spaces.off_policy else None,
         "auxiliary_coefficient": Maybe(scalar),
     }
     return Rollout(**fields)
@@ -216,7 +215,7 @@ def training_template(spaces: Spaces) -> TrainingState:
         "end_steps": ends._replace(high=("t",)),
         "end_envs": ends._replace(high=("B",)),
         "end_observations": Maybe(_observations(space, "e", tensor=False)),
-        "log_probs": Maybe(Leaf(of_steps, torch.float32)) if spaces.off_policy else _nothing,
+        "log_probs": Maybe(Leaf(of_steps, torch.float32)) if spaces.off_policy else None,
         "starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
         "noise": Leaf(("T", "B", *noise.shape[2:]), noise.dtype),
         "exploration": exploration,
@@ -244,8 +243,8 @@ def progress_template(observation_space: gym.Space) -> dict[str, Any]:
         "_last_obs": Maybe(observed),
         "_last_original_obs": np.ndarray | dict | None,  # of another shape where a wrapper stacks frames
         "_last_episode_starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
-        "ep_info_buffer": Maybe(_episodes),
-        "ep_success_buffer": Maybe(_successes),
+        "ep_info_buffer": Maybe([_episode]),
+        "ep_success_buffer": Maybe([_NUMBER]),
     }
 
 
@@ -314,19 +313,7 @@ def _numpy_state(value: Any) -> tuple[Any, ...]:
     return value
 
 
-def _episodes(value: Any) -> deque[Any]:
-    for episode in fitted("it", value, deque):
-        if not (isinstance(episode, dict) and all(isinstance(episode.get(name), _NUMBER) for name in ("r", "l"))):
-            raise ValueError(f"it must have numbers r and l for each episode, got {episode!r:.80}")
+def _episode(value: Any) -> Any:
+    if not (isinstance(value, dict) and all(isinstance(value.get(name), _NUMBER) for name in ("r", "l"))):
+        raise ValueError(f"it must have numbers r and l, got {value!r:.80}")
     return value
-
-
-def _successes(value: Any) -> deque[Any]:
-    if not all(isinstance(success, _NUMBER) for success in fitted("it", value, deque)):
-        raise ValueError(f"it must have numbers, got {value!r:.80}")
-    return value
-
-
-def _nothing(value: Any) -> None:
-    if value is not None:
-        raise ValueError(f"it must be None for this model, got a {type(value).__name__}")

@@ -97,47 +97,45 @@ class Encoder:
         """
         if value is None or type(value) in (bool, int, float, str):
             return value
+        if isinstance(value, tuple) and hasattr(value, "_asdict"):
+            value = value._asdict()
         if type(value) is list:
-            return self._items(value, place)
-        if type(value) in (dict, OrderedDict):
-            return self._dict(value, place)
+            return [self.encode(part, f"{place}.{i}") for i, part in enumerate(value)]
+        if type(value) in (dict, OrderedDict) and "kind" not in value and all(type(key) is str for key in value):
+            return {key: self.encode(part, f"{place}.{key}") for key, part in value.items()}
+        kind, parts = self._taken_apart(value, place)
+        return {"kind": kind, **{name: self.encode(part, f"{place}.{name}") for name, part in parts.items()}}
+
+    def _taken_apart(self, value: Any, place: str) -> tuple[str, dict[str, Any]]:
+        """The kind of a value, and its parts, which are encoded in turn; `decode` puts them together."""
         for name, record in self._vocabulary.records.items():
             if type(value) is record:
                 names = [field.name for field in fields(value)] if is_dataclass(value) else list(vars(value))
-                attributes = {name: getattr(value, name) for name in names}
-                return {"kind": "record", "type": name, "attributes": self._dict(attributes, place)}
-        for kind, encode in _ENCODERS.items():
-            if isinstance(value, kind):
-                return encode(self, value, place)
-        raise CannotEncodeError(f"{place} is a {path_of(type(value))}, which cannot be written without pickle")
-
-    def _items(self, values: Any, place: str) -> list[Any]:
-        return [self.encode(value, f"{place}.{i}") for i, value in enumerate(values)]
-
-    def _dict(self, values: dict, place: str) -> dict[str, Any]:
-        if all(type(key) is str for key in values) and "kind" not in values:
-            return {key: self.encode(value, f"{place}.{key}") for key, value in values.items()}
-        pairs = [[self.encode(k, place), self.encode(v, f"{place}.{k}")] for k, v in values.items()]
-        return {"kind": "dict", "items": pairs}
-
-    def _tuple(self, value: Any, place: str) -> Any:
-        if hasattr(value, "_asdict"):
-            return self._dict(value._asdict(), place)
-        if type(value) is not tuple:
-            raise CannotEncodeError(f"{place} is a {path_of(type(value))}, which cannot be written without pickle")
-        return {"kind": "tuple", "items": self._items(value, place)}
-
-    def _array(self, value: np.ndarray, place: str) -> Any:
-        if value.dtype.name not in _DTYPES:
-            raise CannotEncodeError(f"{place} is an array of {value.dtype}, which is not a type of numbers")
-        tensor = torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), order="C"))
-        return {"kind": "array", "name": self._keep(tensor, place)}
-
-    def _tensor(self, value: Tensor, place: str) -> Any:
-        if value.layout is not torch.strided or value.is_complex() or value.is_quantized:
-            raise CannotEncodeError(f"{place} is a tensor of {value.dtype}, {value.layout}")
-        copy = value.detach().cpu().clone(memory_format=torch.contiguous_format)
-        return {"kind": "tensor", "name": self._keep(copy, place)}
+                return "record", {"type": name, "attributes": {name: getattr(value, name) for name in names}}
+        match value:
+            case dict() if type(value) in (dict, OrderedDict):
+                return "dict", {"items": [[key, part] for key, part in value.items()]}
+            case tuple() if type(value) is tuple:
+                return "tuple", {"items": list(value)}
+            case deque():
+                return "deque", {"items": list(value), "maxlen": value.maxlen}
+            case np.ndarray() if value.dtype.name in _DTYPES:
+                tensor = torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="), order="C"))
+                return "array", {"name": self._keep(tensor, place)}
+            case Tensor() if value.layout is torch.strided and not (value.is_complex() or value.is_quantized):
+                copy = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+                return "tensor", {"name": self._keep(copy, place)}
+            case np.generic() if value.dtype.name in _DTYPES:
+                return "number", {"dtype": value.dtype.name, "value": value.item()}
+            case type() if known := self._vocabulary.name_of(value):
+                return "class", {"name": known}
+            case gym.Space() if type(value) in _SPACES:
+                arguments = _SPACES[type(value)](value)
+                return "space", {"type": type(value).__name__, "arguments": arguments, "generator": value._np_random}
+            case np.random.Generator() if isinstance(value.bit_generator, np.random.PCG64):
+                return "generator", {"state": value.bit_generator.state}
+        kind = f"the class {path_of(value)}" if isinstance(value, type) else f"a {path_of(type(value))}"
+        raise CannotEncodeError(f"{place} is {kind}, which cannot be written without pickle: {described(value)}")
 
     def _keep(self, tensor: Tensor, place: str) -> str:
         while place in self.tensors:
@@ -145,44 +143,6 @@ class Encoder:
         self.tensors[place] = tensor
         return place
 
-    def _number(self, value: np.generic, place: str) -> Any:
-        if value.dtype.name not in _DTYPES:
-            raise CannotEncodeError(f"{place} is a {value.dtype}, which is not a type of numbers")
-        return {"kind": "number", "dtype": value.dtype.name, "value": value.item()}
-
-    def _deque(self, value: deque, place: str) -> Any:
-        return {"kind": "deque", "items": self._items(value, place), "maxlen": value.maxlen}
-
-    def _class(self, value: type, place: str) -> Any:
-        name = self._vocabulary.name_of(value)
-        if name is None:
-            raise CannotEncodeError(f"{place} is {path_of(value)}, a class that files have no name for")
-        return {"kind": "class", "name": name}
-
-    def _space(self, value: gym.Space, place: str) -> Any:
-        arguments = _SPACES.get(type(value))
-        if arguments is None:
-            raise CannotEncodeError(f"{place} is a {path_of(type(value))}, which is not one of Gymnasium's own spaces")
-        own = {name: self.encode(part, f"{place}.{name}") for name, part in arguments(value).items()}
-        generator = None if value._np_random is None else self._generator(value._np_random, place)
-        return {"kind": "space", "type": type(value).__name__, "arguments": own, "generator": generator}
-
-    def _generator(self, value: np.random.Generator, place: str) -> Any:
-        if not isinstance(value.bit_generator, np.random.PCG64):
-            raise CannotEncodeError(f"{place} is a generator other than PCG64, NumPy's default")
-        return {"kind": "generator", "state": value.bit_generator.state}
-
-
-_ENCODERS: dict[type, Callable[[Encoder, Any, str], Any]] = {
-    tuple: Encoder._tuple,
-    np.ndarray: Encoder._array,
-    Tensor: Encoder._tensor,
-    np.generic: Encoder._number,
-    deque: Encoder._deque,
-    type: Encoder._class,
-    gym.Space: Encoder._space,
-    np.random.Generator: Encoder._generator,
-}
 
 _SPACES: dict[type, Callable[[Any], dict[str, Any]]] = {
     gym.spaces.Box: lambda s: {"low": s.low, "high": s.high, "dtype": s.dtype.name},
@@ -212,43 +172,43 @@ def decode(value: Any, tensors: Tensors, vocabulary: Vocabulary) -> Any:
             return [back(part) for part in value]
         if not isinstance(value, dict):
             return value
-        if "kind" not in value:
-            return {key: back(part) for key, part in value.items()}
-        kind = value["kind"]
+        parts = {key: back(part) for key, part in value.items()}
+        if "kind" not in parts:
+            return parts
+        kind = parts["kind"]
         if not isinstance(kind, str) or kind not in decoders:
             raise ValueError(f"kind must be one of {sorted(decoders)}, got {kind!r:.80}")
-        return decoders[kind](value)
+        return decoders[kind](parts)
 
-    def record(value: dict[str, Any]) -> Any:
-        if value["type"] not in vocabulary.records:
-            raise ValueError(f"a record must be one of {sorted(vocabulary.records)}, got {value['type']!r:.80}")
-        return vocabulary.records[value["type"]](**{name: back(part) for name, part in value["attributes"].items()})
+    def record(parts: dict[str, Any]) -> Any:
+        if parts["type"] not in vocabulary.records:
+            raise ValueError(f"a record must be one of {sorted(vocabulary.records)}, got {parts['type']!r:.80}")
+        return vocabulary.records[parts["type"]](**parts["attributes"])
 
-    def space(value: dict[str, Any]) -> gym.Space:
+    def space(parts: dict[str, Any]) -> gym.Space:
         kinds = {kind.__name__: kind for kind in _SPACES}
-        if value["type"] not in kinds:
-            raise ValueError(f"a space must be one of {sorted(kinds)}, got {value['type']!r:.80}")
-        arguments = {name: back(part) for name, part in value["arguments"].items()}
-        if value["type"] == "Box" and not isinstance(arguments["low"], np.ndarray):  # a number would fill any shape
+        if parts["type"] not in kinds:
+            raise ValueError(f"a space must be one of {sorted(kinds)}, got {parts['type']!r:.80}")
+        arguments = parts["arguments"]
+        if parts["type"] == "Box" and not isinstance(arguments["low"], np.ndarray):  # a number would fill any shape
             raise ValueError(f"low of a Box must be an array, got {arguments['low']!r:.80}")
         if "dtype" in arguments:
             arguments["dtype"] = _dtype(arguments["dtype"])
         if isinstance(arguments.get("spaces"), dict):
             arguments["spaces"] = OrderedDict(arguments["spaces"])  # Gymnasium sorts any other dict
-        made = kinds[value["type"]](**arguments)
-        if value["generator"] is not None:
-            made._np_random = back(value["generator"])
+        made = kinds[parts["type"]](**arguments)
+        made._np_random = parts["generator"]
         return made
 
     decoders: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "dict": lambda v: {back(key): back(part) for key, part in v["items"]},
-        "tuple": lambda v: tuple(back(v["items"])),
-        "deque": lambda v: deque(back(v["items"]), v["maxlen"]),
-        "array": lambda v: np.array(tensors.pop(v["name"]).numpy()),
-        "tensor": lambda v: tensors[v["name"]],
-        "number": lambda v: _dtype(v["dtype"]).type(v["value"]),
-        "class": lambda v: vocabulary.class_named(v["name"]),
-        "generator": lambda v: generator_at(v["state"]),
+        "dict": lambda parts: dict(parts["items"]),
+        "tuple": lambda parts: tuple(parts["items"]),
+        "deque": lambda parts: deque(parts["items"], parts["maxlen"]),
+        "array": lambda parts: np.array(tensors.pop(parts["name"]).numpy()),
+        "tensor": lambda parts: tensors[parts["name"]],
+        "number": lambda parts: _dtype(parts["dtype"]).type(parts["value"]),
+        "class": lambda parts: vocabulary.class_named(parts["name"]),
+        "generator": lambda parts: generator_at(parts["state"]),
         "space": space,
         "record": record,
     }
@@ -308,9 +268,9 @@ def fitted(name: str, value: Any, like: Any, sizes: dict[str, int] | None = None
     Args:
         name: of the value, for errors.
         value: plain values, arrays and tensors, as `decode` returns them; records are dicts.
-        like: the template: tensors and arrays, whose numbers do not count, `Leaf`, `Maybe`, `Each`, a list of one
-            template for all items, a dict or named tuple of templates, a function that returns the value, a type, or a
-            union of types. An `int` is not negative, a `float` finite.
+        like: the template: tensors and arrays, whose numbers do not count, `Leaf`, `Maybe`, `Each`, `None`, a list of
+            one template for all items of a list or deque, a dict or named tuple of templates, a function that returns
+            the value, a type, or a union of types. An `int` is not negative, a `float` finite.
         sizes: sizes by name that are known already.
 
     Raises:
@@ -319,13 +279,17 @@ def fitted(name: str, value: Any, like: Any, sizes: dict[str, int] | None = None
     sizes = {} if sizes is None else sizes
     if isinstance(like, Maybe):
         return None if value is None else fitted(name, value, like.like, sizes)
+    if like is None:
+        _require(value is None, name, "None for this model", value)
+        return None
     if isinstance(like, Leaf):
         return _leaf(name, value, like, sizes)
     if isinstance(like, Tensor | np.ndarray):
         return _leaf(name, value, Leaf(tuple(like.shape), like.dtype), sizes)
     if isinstance(like, list):
-        _require(isinstance(value, list), name, "a list", value)
-        return [fitted(f"{name}.{i}", item, like[0], sizes) for i, item in enumerate(value)]
+        _require(isinstance(value, list | deque), name, "a list", value)
+        items = [fitted(f"{name}.{i}", item, like[0], sizes) for i, item in enumerate(value)]
+        return deque(items, value.maxlen) if isinstance(value, deque) else items
     if isinstance(like, Each):
         _require(isinstance(value, dict) and all(isinstance(key, str) for key in value), name, "named values", value)
         return {key: fitted(f"{name}.{key}", part, like.like, sizes) for key, part in value.items()}

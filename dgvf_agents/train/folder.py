@@ -34,7 +34,7 @@ import pandas as pd
 from stable_baselines3.common.logger import Figure, HParam, Image, KVWriter, Video, filter_excluded_keys
 
 from dgvf_agents.execution.devices import device_named, hardware, versions
-from dgvf_agents.storage.files import DamagedFileError, contents_of, damage_in, write_whole
+from dgvf_agents.storage.files import DamagedFileError, contents_of, damage_in, write_bytes
 from dgvf_agents.storage.model_file import ModelFile, read_model_file
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import check_names
@@ -214,7 +214,7 @@ def _table(contents: bytes) -> pd.DataFrame:
 
 
 def _write_json(path: Path, value: Any) -> None:
-    write_whole(path, f"{json.dumps(value, indent=1)}\n".encode())
+    write_bytes(path, f"{json.dumps(value, indent=1)}\n".encode())
 
 
 # --- metrics ----------------------------------------------------------------------------------------------------------
@@ -257,7 +257,7 @@ class ProgressLog(KVWriter):
         """Nothing is open between two rows."""
 
     def _replace(self) -> None:
-        write_whole(self._path, self._table.to_csv(index=False, lineterminator="\n").encode())
+        write_bytes(self._path, self._table.to_csv(index=False, lineterminator="\n").encode())
 
 
 # --- evaluation episodes ----------------------------------------------------------------------------------------------
@@ -277,7 +277,7 @@ def add_evaluation(path: Path, steps: int, returns: np.ndarray, lengths: np.ndar
     found = read_evaluations(path)
     columns = dict(zip(_COLUMNS, (steps, np.arange(len(returns)), returns, lengths), strict=True))
     table = pd.concat([found[found["steps"] < steps], pd.DataFrame(columns)])
-    write_whole(path, gzip.compress(table.to_csv(index=False, lineterminator="\n").encode(), mtime=0))
+    write_bytes(path, gzip.compress(table.to_csv(index=False, lineterminator="\n").encode(), mtime=0))
 
 
 def read_evaluations(path: Path) -> pd.DataFrame:

@@ -27,7 +27,7 @@ from torch import Tensor
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.execution.devices import evaluation_device
 from dgvf_agents.learner import DiscoveryLearner
-from dgvf_agents.storage.files import write_whole
+from dgvf_agents.storage.files import write_bytes
 from dgvf_agents.train.checkpoint import complete_checkpoints, load_model
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
@@ -119,7 +119,7 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     torch.set_num_threads(config.threads)
     probe_device = evaluation_device(device, config.device)
     rows = [_measured(file, config, seed, probe_device) for file in files]
-    write_whole(folder.path / "stability.csv", pd.DataFrame(rows).to_csv(index=False).encode())
+    write_bytes(folder.path / "stability.csv", pd.DataFrame(rows).to_csv(index=False).encode())
     return rows
 
 

@@ -47,7 +47,7 @@ def test_a_file_stays_as_it_was_if_writing_fails(tmp_path: Path) -> None:
 def test_paths_get_an_ending_and_open_files_are_used_as_they_are(tmp_path: Path) -> None:
     assert with_ending(tmp_path / "model").name == "model.zip"
     assert with_ending(tmp_path / "model.pth").name == "model.pth"
-    write_bytes(str(tmp_path / "new" / "model"), b"contents")
+    write_bytes(with_ending(str(tmp_path / "new" / "model")), b"contents")
     assert read_bytes(tmp_path / "new" / "model") == read_bytes(str(tmp_path / "new" / "model.zip")) == b"contents"
     buffer = io.BytesIO()
     write_bytes(buffer, b"contents")

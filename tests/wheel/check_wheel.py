@@ -28,7 +28,7 @@ import pandas as pd
 import torch
 
 from dgvf_agents.execution.devices import hardware
-from dgvf_agents.storage.files import write_whole
+from dgvf_agents.storage.files import write_bytes
 
 TRY = Path(__file__).with_name("try_wheel.py")
 COMMAND = "make wheel-check"
@@ -134,7 +134,7 @@ def main() -> None:
     if output:
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
         report = {"command": COMMAND, "wheel": digest, "hardware": hardware(torch.device("cpu")), "rows": rows}
-        write_whole(output, (json.dumps(report, indent=1) + "\n").encode())
+        write_bytes(output, (json.dumps(report, indent=1) + "\n").encode())
         table_of(rows).to_csv(output.with_suffix(".csv"), lineterminator="\n")
     failures = [row["failure"] for row in rows if row["failure"]]
     if failures:

@@ -47,6 +47,7 @@ def everything(model: DGVFA2C) -> dict[str, Any]:
     names = ("num_timesteps", "_n_updates", "meta_updates", "meta_skipped", "_last_obs", "_last_episode_starts")
     named |= {name: getattr(model, name) for name in names}
     named["episodes"] = [(float(e["r"]), e["l"]) for e in model.ep_info_buffer or ()]
+    named["episodes kept"] = None if model.ep_info_buffer is None else model.ep_info_buffer.maxlen
     named["actions"] = model._collector.get_state()["generator"].bit_generator.state
     named["metrics"] = None if model.metrics is None else list(model.metrics)
     return named

@@ -128,16 +128,16 @@ def assert_equal_learners(one: DGVFA2C, other: DGVFA2C, **tolerance: float) -> N
     torch.testing.assert_close(*((s.theta, s.statistics, s.eta) for s in states), **tolerance)
 
 
-@pytest.mark.parametrize("n_steps", [5, 12])
+@pytest.mark.parametrize(("make", "n_steps"), [(world, 5), (world, 12), (rooms, 12)])
 def test_rollouts_that_are_simulated_at_once_are_those_taken_step_by_step(
-    n_steps: int, monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], VecEnv], n_steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
     take_part = Simulation.take_part
     monkeypatch.setattr(Simulation, "take_part", lambda *given: taken.append(1) or take_part(*given))
 
     def trained(stepwise: bool) -> tuple[DGVFA2C, list[Any], int]:
-        model = DGVFA2C("PaperMlpPolicy", world(), n_steps=n_steps, seed=0, **SMALL)
+        model = DGVFA2C("PaperMlpPolicy", make(), n_steps=n_steps, seed=0, **SMALL)
         ends, before = Ends(), len(taken)
         model.learn(6 * n_steps * B, [ends, EveryStep()] if stepwise else ends)
         return model, ends.seen, len(taken) - before

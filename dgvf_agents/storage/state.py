@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -243,8 +244,8 @@ def progress_template(observation_space: gym.Space) -> dict[str, Any]:
         "_last_obs": Maybe(observed),
         "_last_original_obs": np.ndarray | dict | None,  # of another shape where a wrapper stacks frames
         "_last_episode_starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
-        "ep_info_buffer": Maybe([_episode]),
-        "ep_success_buffer": Maybe([_NUMBER]),
+        "ep_info_buffer": Maybe(deque([_episode])),
+        "ep_success_buffer": Maybe(deque([_NUMBER])),
     }
 
 

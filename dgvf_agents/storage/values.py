@@ -268,8 +268,8 @@ def fitted(name: str, value: Any, like: Any, sizes: dict[str, int] | None = None
     Args:
         name: of the value, for errors.
         value: plain values, arrays and tensors, as `decode` returns them; records are dicts.
-        like: the template: tensors and arrays, whose numbers do not count, `Leaf`, `Maybe`, `Each`, `None`, a list of
-            one template for all items of a list or deque, a dict or named tuple of templates, a function that returns
+        like: the template: tensors and arrays, whose numbers do not count, `Leaf`, `Maybe`, `Each`, `None`, a list or
+            deque of one template for all items, a dict or named tuple of templates, a function that returns
             the value, a type, or a union of types. An `int` is not negative, a `float` finite.
         sizes: sizes by name that are known already.
 
@@ -286,8 +286,8 @@ def fitted(name: str, value: Any, like: Any, sizes: dict[str, int] | None = None
         return _leaf(name, value, like, sizes)
     if isinstance(like, Tensor | np.ndarray):
         return _leaf(name, value, Leaf(tuple(like.shape), like.dtype), sizes)
-    if isinstance(like, list):
-        _require(isinstance(value, list | deque), name, "a list", value)
+    if isinstance(like, list | deque):
+        _require(type(value) is type(like), name, f"a {type(like).__name__}", value)
         items = [fitted(f"{name}.{i}", item, like[0], sizes) for i, item in enumerate(value)]
         return deque(items, value.maxlen) if isinstance(value, deque) else items
     if isinstance(like, Each):

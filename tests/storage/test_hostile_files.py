@@ -205,6 +205,11 @@ RANGES: dict[str, tuple[tuple[Any, ...], Any, str]] = {
     "another generator": (("training", "generator", "state", "bit_generator"), "MT19937", "PCG64"),
     "a huge state": (("training", "generator", "state", "state", "state"), 2**200, "training is malformed"),
     "a tensor that is not there": ((*ROLLOUT, "rewards"), {"kind": "tensor", "name": "nothing"}, "nothing"),
+    "a deque of random states": (
+        ("learner", "unroll", "random_states"),
+        {"kind": "deque", "items": [], "maxlen": None},
+        "random_states must be a list",
+    ),
     "a kind that is not there": ((*ROLLOUT, "rewards"), {"kind": "eval"}, "kind must be one of"),
 }
 
@@ -227,6 +232,12 @@ def test_malformed_attributes_are_refused_or_harmless(value: Any, file: ModelFil
             assert "attributes" in str(error) or name in str(error)  # noqa: PT017
             refused += 1
     assert refused > 30
+
+
+def test_a_list_of_episodes_that_would_grow_for_ever_is_refused(file: ModelFile) -> None:
+    for name in ("ep_info_buffer", "ep_success_buffer"):
+        with pytest.raises(DamagedFileError, match=f"attributes.{name} must be a deque, got \\[\\]"):
+            DGVFA2C.load(io.BytesIO(_changed(file, ("attributes", name), [])), device="cpu")
 
 
 HUGE: dict[str, tuple[Any, str]] = {

@@ -66,7 +66,7 @@ class Options:
     """Folder of the run folders, from which unfinished runs continue; runs/SCALE if `None`, runs/sweep of a sweep."""
 
     def __post_init__(self) -> None:
-        given = {name: getattr(self, name, None) for name in ("seeds", "steps", "jobs", "games")}
+        given = {name: getattr(self, name) for name in ("seeds", "steps", "jobs")}
         check_counts(**{name: value for name, value in given.items() if value is not None})
         if self.device is not None:
             check_device_name(self.device)
@@ -105,7 +105,7 @@ class Reproduction(Options):
     game: tuple[str, ...] = ()
     """Games of `atari`, as Breakout or ms_pacman."""
     games: int | None = None
-    """In place of games by name: the first N of the 57 games, in the order of `worlds.GAME_ORDER`."""
+    """In place of games by name: the first N of the 57 games, in the order of `settings.GAME_ORDER`."""
     actors: int = 0
     """Distributed actors of every run, IMPALA only; see `dgvf train impala`."""
     address: str | None = None
@@ -125,6 +125,10 @@ class Reproduction(Options):
                 "game must name a game for atari alone, as --game Breakout, or --games must be given in its place, got "
                 f"game {self.game!r} and games {self.games!r} for {self.experiment}"
             )
+        if self.games is not None and not 1 <= self.games <= len(GAME_ORDER):
+            raise ValueError(f"games must be in 1 ... {len(GAME_ORDER)}, got {self.games!r}")
+        if self.address and not self.actors:
+            raise ValueError(f"address must be left out without actors, got {self.address!r}")
         declared = EXPERIMENTS[self.experiment].worlds
         known = WORLDS if declared and set(declared) <= set(WORLDS) else declared
         if self.worlds is not None and not (self.worlds and set(self.worlds) <= set(known)):
@@ -358,7 +362,10 @@ def varied_field(given: str) -> tuple[str, list[Any]]:
         raise ValueError(f"vary must name fields among {known}, got {given!r}")
     if not values or not all(values.split(",")):
         raise ValueError(f"vary must give values, as {name}=VALUE,VALUE, got {given!r}")
-    return name, [field_value(f"{name}={text}")[1] for text in values.split(",")]
+    found = [field_value(f"{name}={text}")[1] for text in values.split(",")]
+    if any(value in found[:i] for i, value in enumerate(found)):
+        raise ValueError(f"vary must give every value once, got {given!r}")
+    return name, found
 
 
 def sweep(grid: Grid, console: Console | None = None) -> list[Wanted]:

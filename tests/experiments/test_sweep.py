@@ -284,6 +284,7 @@ def test_a_sweep_runs_on_the_given_device(monkeypatch: pytest.MonkeyPatch, tmp_p
         ("seed=1,2",),
         ("gamma=",),
         ("gamma=0.9,,0.99",),
+        ("gamma=0.9,0.9",),
         ("gamma=0.9", "gamma=0.99"),
     ],
 )

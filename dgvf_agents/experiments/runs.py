@@ -41,7 +41,7 @@ from stable_baselines3 import A2C
 from stable_baselines3.common.logger import Logger
 
 from dgvf_agents.execution.devices import device_named
-from dgvf_agents.experiments.records import Record
+from dgvf_agents.experiments.records import COLUMNS, Record
 from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.hyperparameters import record as hyperparameters
 from dgvf_agents.storage.files import contents_of, write_bytes
@@ -151,7 +151,8 @@ class Cell:
     def record(self) -> Record:
         """The record of the finished run."""
         with contents_of(self.mark, 1 << 20) as contents:
-            return json.loads(contents)
+            found = json.loads(contents)
+            return {name: found[name] for name in ("world", *COLUMNS)}
 
     def log_failure(self, error: Exception) -> None:
         """Write the reason why the run failed as the last line of its log."""
@@ -343,7 +344,6 @@ class SweepView(Progress):
         self._cells[cell] = self.add_task(cell.name, total=cell.config.steps, value="–")
         if not self.console.is_terminal:  # no table is shown
             self.console.print(f"{cell.name} starts", markup=False, highlight=False, soft_wrap=True)
-        self.refresh()
 
     def ended(self, cell: Cell, failure: str | None) -> None:
         """A cell's process has ended; `failure` is the reason if it failed."""

@@ -12,8 +12,10 @@ import torch
 from filelock import FileLock
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS
+from dgvf_agents.experiments.records import COLUMNS
 from dgvf_agents.experiments.runs import MAX_MEMBERS, REFERENCE, Cell, groups_of, learning_curve, run_cells
 from dgvf_agents.experiments.settings import SCALES, Setting, setting
+from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.train.folder import RunFolder, code_version
 from tests.run_folders import write_run
 
@@ -39,12 +41,16 @@ def test_a_run_is_missing_then_unfinished_then_finished(tmp_path: Path) -> None:
     write_run(cell.folder, cell.config, {8_000: 1.0})
     assert cell.found_config() == cell.config
     assert not cell.is_finished
-    cell.mark.write_text(json.dumps({"seed": 5}))
+    record = {"world": "collect-objects-small", **dict.fromkeys(COLUMNS, 5)}
+    cell.mark.write_text(json.dumps(record))
     assert cell.is_finished
     before = {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")}
     run_cells([cell])  # trains nothing
     assert {path: path.stat().st_mtime_ns for path in cell.folder.rglob("*")} == before
-    assert cell.record() == {"seed": 5}
+    assert cell.record() == record
+    cell.mark.write_text(json.dumps({"code": "", "processor": "", "versions": {}, "core_seconds": 1.0}))  # no record
+    with pytest.raises(DamagedFileError, match=r"finished.json cannot be read: .*'world'"):
+        cell.record()
 
 
 def test_without_evaluations_the_last_five_points_are_the_last_tenth_of_training(tmp_path: Path) -> None:

@@ -247,8 +247,10 @@ def _coefficient_choice(
 
 _SEARCHES: dict[str, Callable[[str], Sequence[Search]]] = {
     "figure-2": _paper_choice,
-    "joint": partial(_coefficient_choice, "joint", SEARCHED_GAMES, COEFFICIENTS, {"steps": 1_000_000}),
-    "own-tasks": partial(_coefficient_choice, "own-tasks", SEARCHED_GAMES, COEFFICIENTS, {"steps": 1_000_000}),
+    **{
+        name: partial(_coefficient_choice, name, SEARCHED_GAMES, COEFFICIENTS, {"steps": 1_000_000})
+        for name in ("joint", "own-tasks")
+    },
     "ppo-tasks": partial(_coefficient_choice, "ppo-tasks", SEARCHED_TASKS, PPO_COEFFICIENTS, {"algorithm": "ppo"}),
 }
 

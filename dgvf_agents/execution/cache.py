@@ -110,13 +110,15 @@ def usable() -> Iterator[None]:
     """Raise a `CacheError` for errors of files: no home, a folder that is read only, a full disk."""
     try:
         yield
+    except CacheError:
+        raise
     except OSError as error:
         raise CacheError(f"the folder of compiled functions cannot be used: {error}") from error
     except RuntimeError as error:  # of pathlib, or of the compiler, which quotes what was printed
         full = "No space left on device"
         if full in str(error):
             raise CacheError(f"the folder of compiled functions cannot be used: {full}: {cache_folder()}") from error
-        if isinstance(error, CacheError) or "home" not in str(error):
+        if "home" not in str(error):
             raise
         raise CacheError(f"there is no folder for compiled functions, set {FOLDER}: {error}") from error
 

@@ -188,18 +188,16 @@ class RolloutStarts(RolloutCallback):
 
     def __init__(self, skipped: int = 0, multiple: int = 1, seconds: float = math.inf) -> None:
         super().__init__()
-        self._starts: list[tuple[float, int]] = []
-        self._shown, self._seconds, self._continues = slice(skipped, None, multiple), seconds, True
-
-    @property
-    def timed(self) -> list[tuple[float, int]]:
-        """Time and environment steps."""
-        return self._starts[self._shown]
+        self.timed: list[tuple[float, int]] = []  # time and environment steps
+        self._until, self._multiple, self._seconds, self._continues = skipped, multiple, seconds, True
 
     def _on_rollout_start(self) -> None:
-        synchronize(self.model.device)
-        self._starts.append((time.perf_counter(), self.num_timesteps))
-        self._continues = len(self.timed) < 2 or self.timed[-1][0] - self.timed[0][0] < self._seconds
+        if self._until == 0:
+            synchronize(self.model.device)
+            self.timed.append((time.perf_counter(), self.num_timesteps))
+            self._continues = len(self.timed) < 2 or self.timed[-1][0] - self.timed[0][0] < self._seconds
+            self._until = self._multiple
+        self._until -= 1
 
     def _on_step(self) -> bool:
         return self._continues

@@ -281,3 +281,27 @@ def test_the_rollout_buffer_shows_what_a2c_would_have_collected(gae_lambda: floa
             ahead = (1 - gae_lambda) * values[t + 1, copy] + gae_lambda * future
             future = float(rollout.rewards[t, copy]) + 0.9 * ahead
             assert returns[t, copy] == pytest.approx(future, rel=1e-4)
+
+
+COMPILED: dict[str, tuple[str, spaces.Space, spaces.Space, dict[str, Any]]] = {
+    "gsde": ("MlpPolicy", BOX, spaces.Box(-5.0, 5.0, (2,), np.float32), {"use_sde": True}),
+    "noisy": ("MlpPolicy", BOX, spaces.MultiBinary(2), {"policy_kwargs": {"features_extractor_class": Noisy}}),
+    "dict": (
+        "MultiInputPolicy",
+        spaces.Dict({"a": BOX, "b": spaces.Discrete(3)}),
+        spaces.MultiDiscrete([2, 3]),
+        {"gae_lambda": 0.9, "normalize_advantage": True},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("policy", "observed", "actions", "changes"), COMPILED.values(), ids=COMPILED.keys())
+def test_compiled_updates_of_every_kind_give_the_same_numbers(
+    policy: str, observed: spaces.Space, actions: spaces.Space, changes: dict[str, Any]
+) -> None:
+    weights = []
+    for compile in (False, True):
+        model = _model(Samples(observed, actions), policy, compile=compile, **changes).learn(20)
+        weights.append(torch.cat([p.detach().flatten() for p in model.policy.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-5)

@@ -14,15 +14,16 @@ from dgvf_agents.experiments.settings import (
     FRESH_SEED,
     REFERENCES,
     SCALES,
+    Scale,
     game_of_world,
     reference_of,
     setting,
     title_of_world,
     world_of_game,
 )
-from dgvf_agents.train.config import WORLDS, TrainConfig, preset
+from dgvf_agents.train.config import ATARI_METHODS, WORLDS, TrainConfig, atari_config, preset
 
-FULL = SCALES["full"]
+FULL, TINY = SCALES["full"], SCALES["tiny"]
 GRIDS = ("puddle-world", "collect-objects")
 
 
@@ -95,9 +96,30 @@ def test_agents_take_the_questions_of_the_run_with_their_seed(world: str) -> Non
         assert (source.task, source.env != config.env) == ("discovered", one.label == "other-world")
 
 
+def test_games_have_the_papers_agents() -> None:
+    settings = EXPERIMENTS["atari"].settings("atari/Pong")
+    parts = [one.label.split(": ")[0] for one in settings]
+    assert [parts.count(part) for part in ("representation", "objective", "joint", "laptop")] == [5, 2, 5, 1]
+    for one, method in zip(settings, ATARI_METHODS, strict=False):
+        expected = dataclasses.replace(atari_config("Pong", method), algorithm="impala", compile=True)
+        assert one.config(FULL, 0) == expected
+    configs = {one.label: one.config(FULL, 0) for one in settings}
+    assert settings[5].folder_name == settings[0].folder_name  # the summed meta-loss
+    assert {config.encoder_mode for label, config in configs.items() if label.startswith("joint")} == {"joint"}
+
+
 def test_scales_shrink_steps() -> None:
     config = preset("puddle-world", "discovered")
-    assert (SCALES["small"].apply(config).steps, SCALES["tiny"].apply(config).steps) == (config.steps // 4, 960)
+    assert FULL.apply(config) == dataclasses.replace(config, compile=True)
+    assert SCALES["small"].apply(config).steps == config.steps // 4
+    impala = dataclasses.replace(atari_config("Pong", "a2c"), algorithm="impala")
+    assert (Scale(steps=7, actors=3).apply(impala).actors, Scale(steps=7).apply(impala).steps) == (3, 7)
+    tiny, game = TINY.apply(config), TINY.apply(atari_config("Pong", "discovered"))
+    assert tiny.env_kwargs == {**config.env_kwargs, "max_episode_steps": 40}
+    assert game.atari is not None
+    for one in (tiny, game):
+        assert (one.steps, one.compile, one.evaluate_every) == (960, False, 480)
+    assert (game.atari.max_frames, game.env_kwargs) == (160, {})
 
 
 def test_references_are_the_documentation_s() -> None:
@@ -130,7 +152,9 @@ def test_references_are_the_documentation_s() -> None:
         ({"worlds": ("CartPole-v1",)}, "worlds of figure-2"),
         ({"game": ("Pong",)}, "game"),
         ({"experiment": "atari"}, "game"),
+        ({"address": "auto"}, "address"),
         ({"experiment": "atari", "games": 0}, "games"),
+        ({"experiment": "atari", "games": 58}, "games"),
         ({"experiment": "atari", "game": ("Pong",), "worlds": ("puddle-world",)}, "worlds of atari"),
     ],
 )

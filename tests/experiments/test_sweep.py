@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
+import io
 import json
 import multiprocessing
 import os
@@ -22,12 +24,13 @@ import pandas as pd
 import pytest
 import torch
 from filelock import FileLock
+from rich.console import Console
 
 from dgvf_agents.cli import main
 from dgvf_agents.experiments.catalog import EXPERIMENTS
 from dgvf_agents.experiments.records import read_configs, read_records
 from dgvf_agents.experiments.reproduce import Grid, Reproduction
-from dgvf_agents.experiments.runs import Cell, learning_curve, run_cells, run_sweep
+from dgvf_agents.experiments.runs import Cell, SweepView, learning_curve, run_cells, run_sweep
 from dgvf_agents.experiments.settings import SCALES
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.config import METHODS
@@ -313,3 +316,27 @@ def test_as_many_processes_as_cores_or_one_on_a_gpu(monkeypatch: pytest.MonkeyPa
     experiments = [Reproduction(experiment="figure-2", jobs=jobs, device=device) for jobs, device in given]
     assert [each.processes for each in (*grids, *experiments)] == [5, 1, 3, 3] * 2
     assert Reproduction(experiment="atari", game=("Pong",)).processes == 5
+
+
+def test_a_terminal_shows_progress_return_and_time_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [1_000.0]
+    monkeypatch.setattr("dgvf_agents.experiments.runs.time.monotonic", lambda: clock[0])
+    settings = EXPERIMENTS["figure-2"].settings("collect-objects")[:2]
+    cells = [Cell.of(one, 200, SCALES["full"], tmp_path) for one in settings]
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=True, width=80, color_system=None)  # a usual one
+    with SweepView(console) as view:
+        view.begin(cells, cells)
+        view.started(cells[0])
+        for seconds, steps in ((40.0, 300_000), (20.0, 400_000), (10.0, 450_000)):  # the first 40 s compile, too
+            clock[0] += seconds
+            config = dataclasses.replace(cells[0].config, steps=steps)
+            write_run(cells[0].folder, config, {steps: 1.25}, checkpoint=False)
+            screen.truncate(0)
+            view.refresh()
+        first, second = [" ".join(line.split()) for line in screen.getvalue().split("\n") if "return" in line][-2:]
+        assert "all cells" in first
+        assert " 0% return" in first
+        assert second.endswith("15% return 1.25 0:08:30")  # 2.55M steps at 5,000/s
+        view.ended(cells[0], "killed by SIGKILL")
+        assert f"[1/2] {cells[0].name} FAILED: killed by SIGKILL" in screen.getvalue()

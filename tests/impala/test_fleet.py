@@ -231,9 +231,9 @@ def test_nothing_is_put_or_got_after_the_death_of_the_raylet(fleet_on: Fleet, mo
 
     monkeypatch.setattr(ray, "wait", wait)
     monkeypatch.setattr(ray, "get", lambda reference: pytest.fail("used the object store"))
-    for _ in range(2):  # it dies while it is waited for; it is dead
+    for new in (1, 2):  # it dies while it is waited for; it is dead
         with pytest.raises(ConnectionError, match="raylet on this machine has ended"):
-            fleet.collect(1, PARAMETERS._replace(version=PARAMETERS.version + 1))
+            fleet.collect(1, PARAMETERS._replace(version=PARAMETERS.version + new))
         monkeypatch.setattr(ray, "put", lambda value: pytest.fail("used the object store"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -22,7 +23,7 @@ PARAMETERS = Parameters(7, np.zeros(2, np.float32), {})
 
 
 class RayError(Exception):
-    pass
+    """What Ray raises."""
 
 
 class RayTaskError(RayError):
@@ -32,15 +33,15 @@ class RayTaskError(RayError):
 
 
 class ActorUnavailableError(RayError):
-    pass
+    """An actor cannot be reached at the moment."""
 
 
 class ObjectStoreFullError(RayError):
-    pass
+    """There is no memory left for objects."""
 
 
 class OutOfDiskError(RayError):
-    pass
+    """Nor is there room on the disk."""
 
 
 class Reference:
@@ -72,13 +73,7 @@ class Handle:
 class FakeRay:
     """Answers at once, but for calls that hang."""
 
-    exceptions = SimpleNamespace(
-        RayError=RayError,
-        RayTaskError=RayTaskError,
-        ActorUnavailableError=ActorUnavailableError,
-        ObjectStoreFullError=ObjectStoreFullError,
-        OutOfDiskError=OutOfDiskError,
-    )
+    exceptions = sys.modules[__name__]
 
     def __init__(self, script: Callable[[int, int], Any] = lambda actor, number: None) -> None:
         self.script, self.hangs, self.time = script, set[tuple[str, str]](), 0.0
@@ -148,33 +143,36 @@ def _rollout(version: int) -> PackedRollout:
     return PackedRollout(observed, batch, batch, batch > 0, batch > 0, batch, batch[0] > 0, [], version)
 
 
-@pytest.fixture
-def fleet_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ActorFleet]]:
-    made_on = []
+Start = Callable[..., tuple[FakeRay, ActorFleet]]
 
-    def made(ray: FakeRay, actors: int = 1, spec: str = "spec", settings: ActorSettings = SETTINGS) -> ActorFleet:
+
+@pytest.fixture
+def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a fleet, on a Ray of its own unless one is given."""
+    started = []
+
+    def made(
+        ray: FakeRay | None = None, actors: int = 1, spec: str = "spec", settings: ActorSettings = SETTINGS
+    ) -> tuple[FakeRay, ActorFleet]:
+        ray = ray or FakeRay()
         monkeypatch.setattr(fleet_module, "connect", lambda address, count: ray)
         monkeypatch.setattr(fleet_module, "pickled", lambda given: b"")
         monkeypatch.setattr(fleet_module.time, "sleep", lambda seconds: setattr(ray, "time", ray.time + seconds))
         given: Any = SimpleNamespace(seed=0, what=spec)
         fleet = ActorFleet(given, actors, settings, clock=lambda: ray.time)
-        made_on.append((ray, fleet))
-        return fleet
+        started.append((ray, fleet))
+        return started[-1]
 
     yield made
-    for ray, fleet in made_on:
+    for ray, fleet in started:
         fleet.stop()
         ray.head.close()
         ray.raylet.close()
         ray.folder.cleanup()
 
 
-Fleet = Callable[..., ActorFleet]
-
-
-def test_rollouts_arrive_and_their_lag_is_logged(fleet_on: Fleet) -> None:
-    ray = FakeRay()
-    fleet = fleet_on(ray, actors=3)
+def test_rollouts_arrive_and_their_lag_is_logged(start: Start) -> None:
+    ray, fleet = start(actors=3)
     assert len(fleet.collect(10, PARAMETERS)) == 10
     assert max(one.calls for one in ray.actors) - min(one.calls for one in ray.actors) <= 2
     logged: dict[str, Any] = {}
@@ -185,19 +183,18 @@ def test_rollouts_arrive_and_their_lag_is_logged(fleet_on: Fleet) -> None:
     assert not any(one.alive for one in ray.actors)
 
 
-def test_a_process_that_dies_is_called_again_after_a_delay(fleet_on: Fleet) -> None:
-    ray = FakeRay(lambda actor, number: ActorUnavailableError("died") if number == 2 else None)
-    fleet = fleet_on(ray)
+def test_a_process_that_dies_is_called_again_after_a_delay(start: Start) -> None:
+    ray, fleet = start(FakeRay(lambda actor, number: ActorUnavailableError("died") if number == 2 else None))
     assert len(fleet.collect(9, PARAMETERS)) == 9
     assert fleet.counts == {"deaths": 1, "restarts": 1}
     assert 2.0 <= ray.time < 4.0
     assert (len(ray.actors), ray.actors[0].processes) == (1, 1)  # Ray restarts it by itself
 
 
-def test_an_environment_that_always_raises_ends_training(fleet_on: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_that_always_raises_ends_training(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """Delays double up to the maximum: 2, 3 and 3 seconds. The error's text is cut short."""
     ray = FakeRay(lambda *call: RayTaskError(ValueError("the lamp is broken" + 10**7 * "!")))
-    fleet = fleet_on(ray, settings=dataclasses.replace(SETTINGS, max_failures=4, max_delay=3.0))
+    _, fleet = start(ray, settings=dataclasses.replace(SETTINGS, max_failures=4, max_delay=3.0))
     message = r"actor 0 failed 4 times in a row, and max_failures is 4; .* raised ValueError\('the lamp is broken"
     with pytest.raises(ActorFailedError, match=message) as raised:
         fleet.collect(1, PARAMETERS)
@@ -206,10 +203,9 @@ def test_an_environment_that_always_raises_ends_training(fleet_on: Fleet, caplog
     assert 8.0 <= ray.time < 9.0
 
 
-def test_the_death_of_rays_head_process_is_an_exception(fleet_on: Fleet) -> None:
+def test_the_death_of_rays_head_process_is_an_exception(start: Start) -> None:
     """Ray itself would end the learner's process a minute later, without one."""
-    ray = FakeRay()
-    fleet = fleet_on(ray)
+    ray, fleet = start()
     fleet.collect(1, PARAMETERS)
     ray.head.close()
     ray.hangs.add(("0", "rollout"))
@@ -218,10 +214,9 @@ def test_the_death_of_rays_head_process_is_an_exception(fleet_on: Fleet) -> None
     assert ray.time < 30.0
 
 
-def test_nothing_is_put_or_got_after_the_death_of_the_raylet(fleet_on: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_put_or_got_after_the_death_of_the_raylet(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray itself would end the learner's process at once, without an exception."""
-    ray = FakeRay()
-    fleet = fleet_on(ray)
+    ray, fleet = start()
     connection, _ = ray.raylet.accept()
     fleet.collect(1, PARAMETERS)
 
@@ -237,38 +232,36 @@ def test_nothing_is_put_or_got_after_the_death_of_the_raylet(fleet_on: Fleet, mo
         monkeypatch.setattr(ray, "put", lambda value: pytest.fail("used the object store"))
 
 
-def test_rollouts_are_copied_out_of_the_object_store(fleet_on: Fleet) -> None:
+def test_rollouts_are_copied_out_of_the_object_store(start: Start) -> None:
     """Ray ends a process that frees memory of the store after the raylet's death."""
-    ray = FakeRay()
-    [rollout] = fleet_on(ray).collect(1, PARAMETERS)
+    ray, fleet = start()
+    [rollout] = fleet.collect(1, PARAMETERS)
     assert rollout.rewards is not ray.got.rewards
     assert rollout.observed[""].parts is not ray.got.observed[""].parts
 
 
-def test_a_rollout_ends_the_row_of_failures(fleet_on: Fleet) -> None:
+def test_a_rollout_ends_the_row_of_failures(start: Start) -> None:
     """Every second call fails, and the other call in flight with it."""
     error = RayTaskError(ValueError("once"))
-    fleet = fleet_on(FakeRay(lambda actor, number: error if number % 3 == 1 else None))
+    _, fleet = start(FakeRay(lambda actor, number: error if number % 3 == 1 else None))
     assert len(fleet.collect(10, PARAMETERS)) == 10
     assert fleet.counts["errors"] >= 5
 
 
 @pytest.mark.parametrize(("kind", "limit"), [("prepare", 30.0), ("rollout", 10.0)])
-def test_an_environment_that_hangs_is_restarted(kind: str, limit: float, fleet_on: Fleet) -> None:
-    ray = FakeRay()
+def test_an_environment_that_hangs_is_restarted(kind: str, limit: float, start: Start) -> None:
+    ray, fleet = start()
     ray.hangs.add(("0", kind))
-    fleet = fleet_on(ray)
     fleet.collect(1, PARAMETERS)
     assert fleet.counts == {"timeouts": 1, "restarts": 1}
     assert limit + 2.0 <= ray.time < limit + 4.0
     assert ray.actors[0].processes == 2
 
 
-def test_waiting_for_resources_is_no_fault(fleet_on: Fleet) -> None:
+def test_waiting_for_resources_is_no_fault(start: Start) -> None:
     """Actor 1 gets its process after an hour; before that, Ray may say that it is unavailable."""
-    ray = FakeRay()
+    ray, fleet = start(actors=2, settings=dataclasses.replace(SETTINGS, timeout=1e9))
     ray.hangs |= {("1", "ping"), ("0", "rollout")}
-    fleet = fleet_on(ray, actors=2, settings=dataclasses.replace(SETTINGS, timeout=1e9))
     wait, unavailable = ray.wait, [ActorUnavailableError()]
 
     def placed_late(*arguments: Any, **options: Any) -> Any:
@@ -287,9 +280,8 @@ def test_waiting_for_resources_is_no_fault(fleet_on: Fleet) -> None:
     assert not fleet.counts
 
 
-def test_a_learner_that_did_not_look_for_long_blames_no_actor(fleet_on: Fleet) -> None:
-    ray = FakeRay()
-    fleet = fleet_on(ray, actors=2)
+def test_a_learner_that_did_not_look_for_long_blames_no_actor(start: Start) -> None:
+    ray, fleet = start(actors=2)
     fleet.collect(1, PARAMETERS)
     for _ in range(5):
         ray.time += 1000.0
@@ -297,19 +289,17 @@ def test_a_learner_that_did_not_look_for_long_blames_no_actor(fleet_on: Fleet) -
     assert not fleet.counts
 
 
-def test_a_full_store_pauses_actors(fleet_on: Fleet) -> None:
+def test_a_full_store_pauses_actors(start: Start) -> None:
     full = ObjectStoreFullError("no room")
-    ray = FakeRay(lambda actor, number: full if number == 1 else None)
-    fleet = fleet_on(ray)
+    ray, fleet = start(FakeRay(lambda actor, number: full if number == 1 else None))
     assert len(fleet.collect(4, PARAMETERS)) == 4
     assert fleet.counts == {"store_full": 1}
     assert (len(ray.actors), ray.actors[0].processes) == (1, 1)
 
 
-def test_no_more_calls_are_made_than_the_store_has_room_for(fleet_on: Fleet) -> None:
-    ray = FakeRay()
+def test_no_more_calls_are_made_than_the_store_has_room_for(start: Start) -> None:
+    ray, fleet = start(actors=4)
     ray.store = 9 * _rollout(0).nbytes  # half of it has room for four
-    fleet = fleet_on(ray, actors=4)
     fleet.collect(1, PARAMETERS)  # its size is known
     in_flight, wait = [], ray.wait
 
@@ -323,16 +313,16 @@ def test_no_more_calls_are_made_than_the_store_has_room_for(fleet_on: Fleet) -> 
     assert max(in_flight) == 4
 
 
-def test_a_learner_takes_over_actors_with_its_specification(fleet_on: Fleet) -> None:
-    ray = FakeRay()
-    fleet_on(ray, actors=3).collect(9, PARAMETERS)
-    fleet_on(ray, settings=ActorSettings(namespace="another run")).collect(1, PARAMETERS)
+def test_a_learner_takes_over_actors_with_its_specification(start: Start) -> None:
+    ray, fleet = start(actors=3)
+    fleet.collect(9, PARAMETERS)
+    start(ray, settings=ActorSettings(namespace="another run"))[1].collect(1, PARAMETERS)
     before = list(ray.actors)
-    resumed = fleet_on(ray, actors=2)  # fewer
+    _, resumed = start(ray, actors=2)  # fewer
     assert len(resumed.collect(9, PARAMETERS)) == 9
     assert ray.actors == before
     assert not resumed.counts
     assert sorted(one.name[0] for one in ray.actors if one.alive and one.namespace == "run") == ["0", "1"]
-    fleet_on(ray, actors=1, spec="another").collect(1, PARAMETERS)
+    start(ray, spec="another")[1].collect(1, PARAMETERS)
     assert [one.namespace for one in ray.actors if one.alive] == ["another run", "run"]
     assert ray.actors[-1] not in before

@@ -105,12 +105,6 @@ class ActorSpec:
     needs_final_observation: bool
     """See `RolloutBuilder`."""
 
-    def policy(self) -> ActorCriticPolicy:
-        """A new policy on the CPU."""
-        spaces = (self.observation_space, self.action_space)
-        kwargs = {**self.policy_kwargs, "use_sde": self.use_sde}
-        return self.policy_class(*spaces, ConstantSchedule(0.0), **kwargs)
-
     def seeds(self, actor: int, incarnation: int) -> tuple[int | None, int | None]:
         """Seeds of the environments and of the actions, different for each incarnation of each actor."""
         if self.seed is None:
@@ -135,7 +129,9 @@ class EnvironmentActor:
         # Exploration matrices are drawn by PyTorch; without a seed, every new process would draw the same.
         torch.seed() if action_seed is None else torch.manual_seed(action_seed)
         self._env = wrapped(spec.environment, spec.num_envs, environment_seed)
-        self._policy = spec.policy()
+        self._policy = spec.policy_class(
+            spec.observation_space, spec.action_space, ConstantSchedule(0.0), use_sde=spec.use_sde, **spec.policy_kwargs
+        )
         self._functions = PolicyFunctions(
             self._policy, answer_head(self._policy, spec.num_answers), spec.mixed_precision
         )

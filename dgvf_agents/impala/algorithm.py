@@ -347,9 +347,8 @@ class DGVFImpala(DiscoveryAlgorithm):
 
 def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -> Any:
     """The learner's environment: made if a function is given, and a stand-in if actors make theirs."""
-    if n_envs is not None:
-        check_sizes(n_envs=n_envs)
     count = BATCH_SIZE if n_envs is None else n_envs
+    check_sizes(n_envs=count)
     if actors and env is not None:
         return env if isinstance(env, RemoteEnvs) else RemoteEnvs(factory_of(env, actors), count)
     if callable(env) and not isinstance(env, gym.Env | VectorEnv | VecEnv | str):
@@ -423,7 +422,9 @@ class SeveralLearners:
         if self.index and not model._custom_logger:
             model.set_logger(Logger(None, []))
         model._prepare_update()  # weights may have been written into the policy
-        if not self._group.all(self._unchanged()):
+        now = (model.learner.packed_state, model.learner.packed_eta)  # updates create new tensors
+        unchanged = bool(self._common) and all(one is other for one, other in zip(now, self._common, strict=True))
+        if not self._group.all(unchanged):
             self._start_from_first()
         yield
         self._common = (model.learner.packed_state, model.learner.packed_eta)
@@ -437,7 +438,7 @@ class SeveralLearners:
             )
         own = vars(self._model)
         names = [name for name in constructor_arguments(type(self._model)) if name not in _MAY_DIFFER]
-        given = {name: own[name] for name in names if _is_plain(own.get(name, self))}
+        given = {name: own[name] for name in names if isinstance(own.get(name, self), int | float | str | None)}
         first, *others = self._group.of_each({**given, **plan})
         for index, other in enumerate(others, 1):
             for name in first:
@@ -446,11 +447,6 @@ class SeveralLearners:
                         f"{name} must be the same in all learners, got {first[name]!r} in learner 0 and "
                         f"{other.get(name)!r} in learner {index}"
                     )
-
-    def _unchanged(self) -> bool:
-        """Whether θ, the statistics and η are unchanged since the last training. Updates create new tensors."""
-        now = (self._model.learner.packed_state, self._model.learner.packed_eta)
-        return bool(self._common) and all(one is other for one, other in zip(now, self._common, strict=True))
 
     def _start_from_first(self) -> None:
         """Take the state of learner 0. The unroll in progress restarts; learner 0 alone continues its episodes."""
@@ -469,7 +465,3 @@ class SeveralLearners:
 def _seed(seed: int | None, *where: int) -> int:
     """A seed that differs from the run's."""
     return int(np.random.SeedSequence(None if seed is None else [seed, *where]).generate_state(1)[0]) >> 1
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, bool | int | float | str)

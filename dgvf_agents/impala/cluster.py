@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from multiprocessing.connection import wait
 from typing import Any, final
 
 _CLUSTERS = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -81,7 +82,6 @@ class ClusterWatch:
         self._clock, self._looked = clock, clock()
         self._store = socket.socket(socket.AF_UNIX)
         self._store.connect(next(node["ObjectStoreSocketName"] for node in ray.nodes() if node["NodeID"] == own))
-        self._store.setblocking(False)
 
     def close(self) -> None:
         """End watching."""
@@ -93,13 +93,7 @@ class ClusterWatch:
         Raises:
             ConnectionError: either has ended.
         """
-        try:
-            ended = not self._store.recv(1)
-        except BlockingIOError:
-            ended = False  # as nothing is ever sent
-        except OSError:
-            ended = True
-        if ended:
+        if wait([self._store], timeout=0):  # for its end, as nothing is ever sent
             raise ConnectionError("Ray's raylet on this machine has ended")
         if self._clock() - self._looked > _LOOK_EVERY:
             self._looked = self._clock()

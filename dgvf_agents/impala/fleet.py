@@ -282,44 +282,36 @@ class ActorFleet:
 
     def _receive(self, index: int, reference: Any) -> PackedRollout | None:
         """The answer's rollout, if it has one."""
-        actor = self._actors[index]
+        actor, exceptions = self._actors[index], self._ray.exceptions
         if reference not in actor.calls:
             return None  # the actor failed after this answer arrived
-        exceptions = self._ray.exceptions
         self._watch.check()
-        try:
-            answer = deepcopy(self._ray.get(reference))  # nothing of the store is held, see `ClusterWatch`
-        except (
-            exceptions.ObjectStoreFullError,
-            exceptions.OutOfDiskError,
-        ) as error:  # the actor had no room for its rollout
-            actor.calls.remove(reference)
-            actor.progress = self._clock()
-            self._fail(index, "store_full", f"the object store is full: {_first_line(error)}")
-            return None
-        except exceptions.RayTaskError as error:
-            self._restart(index, "errors", f"its environment raised {error.cause!r}")
-            return None
-        except exceptions.RayError as error:
-            if actor.stage == "placing" and isinstance(error, exceptions.ActorUnavailableError):
-                actor.calls, actor.paused_until = [], self._clock() + 1.0  # Ray has not restarted it yet
-                return None
-            self._restart(index, "deaths", f"its process died: {type(error).__name__}: {_first_line(error)}")
-            return None
         actor.calls.remove(reference)
         actor.progress = self._clock()
-        if actor.stage == "placing":
-            actor.stage = "preparing"
-            actor.calls = [actor.handle.prepare.remote(self._spec, index, actor.incarnation)]
-            if actor.failures:
-                self.counts["restarts"] += 1
-            return None
-        if actor.stage == "preparing":
-            actor.stage = "running"
-            return None
-        actor.failures = 0
-        self._limit_calls(answer.nbytes)
-        return answer
+        try:
+            answer = deepcopy(self._ray.get(reference))  # nothing of the store is held, see `ClusterWatch`
+        except (exceptions.ObjectStoreFullError, exceptions.OutOfDiskError) as error:  # no room for the rollout
+            self._fail(index, "store_full", f"the object store is full: {_first_line(error)}")
+        except exceptions.RayTaskError as error:
+            self._restart(index, "errors", f"its environment raised {error.cause!r}")
+        except exceptions.RayError as error:
+            if actor.stage == "placing" and isinstance(error, exceptions.ActorUnavailableError):
+                actor.paused_until = self._clock() + 1.0  # Ray has not restarted it yet
+            else:
+                self._restart(index, "deaths", f"its process died: {type(error).__name__}: {_first_line(error)}")
+        else:
+            if actor.stage == "running":
+                actor.failures = 0
+                self._limit_calls(answer.nbytes)
+                return answer
+            if actor.stage == "preparing":
+                actor.stage = "running"
+            else:
+                actor.stage = "preparing"
+                actor.calls = [actor.handle.prepare.remote(self._spec, index, actor.incarnation)]
+                if actor.failures:
+                    self.counts["restarts"] += 1
+        return None
 
     def _limit_calls(self, rollout_bytes: int) -> None:
         """Back-pressure: no more calls in flight than the object store has room for, but at least one."""
@@ -360,7 +352,7 @@ class ActorFleet:
                 f"actor {index} failed {actor.failures} times in a row, and max_failures is {limit}; the last time: "
                 f"{cause}"
             )
-        delay = back_off(actor.failures, self._settings)
+        delay = min(self._settings.max_delay, self._settings.first_delay * 2.0 ** min(actor.failures - 1, 60))
         actor.paused_until = self._clock() + delay
         log.warning("actor %d: %s; it is called again in %.1f s", index, cause, delay)
 
@@ -399,11 +391,6 @@ class FleetSource(ExperienceSource):
     def finish(self, statistics: Params) -> Rollout:
         rollouts, self._arrived = self._arrived, []
         return self.batch(rollouts, statistics)
-
-
-def back_off(failures: int, settings: ActorSettings) -> float:
-    """Delay in seconds after failures in a row ≥ 1: `first_delay` · 2^(failures - 1), at most `max_delay`."""
-    return min(settings.max_delay, settings.first_delay * 2.0 ** min(failures - 1, 60))
 
 
 def pickled(spec: ActorSpec) -> bytes:

@@ -164,11 +164,6 @@ class TrainConfig(Hyperparameters):
         ]
 
     @property
-    def steps_per_update(self) -> int:
-        """Environment steps of one update, over all learners."""
-        return self.n_envs * self.n_steps * self.learners
-
-    @property
     def frames_per_step(self) -> int | None:
         """Frames per agent step on Atari; `None` elsewhere."""
         return None if self.atari is None else self.atari.frame_skip

@@ -128,7 +128,7 @@ class RunRecorder(RolloutCallback):
 
     def _logs_at(self, steps: int) -> bool:
         """Whether a row of metrics follows the rollout that ends after so many environment steps."""
-        batch = self._config.steps_per_update
+        batch = self.model.steps_per_update
         return steps // batch % max(1, round(self._config.log_every / batch)) == 0
 
     def _on_training_start(self) -> None:
@@ -158,7 +158,7 @@ class RunRecorder(RolloutCallback):
             self._next_evaluation = _next(self.num_timesteps, self._config.evaluate_every)
             self._evaluate()
         if self._logs_at(self.num_timesteps):
-            self._dump(self.num_timesteps // self._config.steps_per_update)
+            self._dump(self.num_timesteps // self.model.steps_per_update)
 
     def _on_training_end(self) -> None:
         if not self._logs_at(self.num_timesteps):  # otherwise the last row was written

@@ -312,22 +312,23 @@ def bootstrap_positions(ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     Args:
         ends: `[T, B]` boolean: truncated steps; terminated ones too, if features of all final observations are needed.
+            Or `[P, T, B]`, of P members of a population.
 
     Returns:
         `Rollout.bootstrap_index` `[K]` and `Rollout.bootstrap_slot` `[T, B]`. K leaves room for B / 4 early ends, or 4,
         16, … times as many, so that compiled updates rarely see a new shape. Unused entries repeat the first one.
     """
-    steps, num_envs = ends.shape
-    early = np.flatnonzero(ends[:-1])
-    last = np.arange((steps - 1) * num_envs, steps * num_envs)
-    room = -(-num_envs // 4)
-    while room < len(early):
+    *members, steps, num_envs = ends.shape
+    last, room = np.arange((steps - 1) * num_envs, steps * num_envs), -(-num_envs // 4)
+    early = [np.flatnonzero(own[:-1]) for own in ends.reshape(-1, steps, num_envs)]
+    while room < max(map(len, early)):
         room *= 4
-    padding = np.full(room - len(early), last[0])
-    slot = np.zeros(steps * num_envs, np.int64)
-    slot[last] = np.arange(num_envs)
-    slot[early] = num_envs + np.arange(len(early))
-    return np.concatenate([last, early, padding]), slot.reshape(steps, num_envs)
+    index = np.full((len(early), num_envs + room), last[0])
+    slot = np.zeros((len(early), steps * num_envs), np.int64)
+    index[:, :num_envs], slot[:, last] = last, np.arange(num_envs)
+    for own_index, own_slot, own in zip(index, slot, early, strict=True):
+        own_index[num_envs : num_envs + len(own)], own_slot[own] = own, num_envs + np.arange(len(own))
+    return index.reshape(*members, -1), slot.reshape(ends.shape)
 
 
 _KINDS = (RolloutBuffer, DictRolloutBuffer)

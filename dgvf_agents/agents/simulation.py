@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
 from typing import Any, final
 
@@ -90,40 +90,40 @@ class Simulation:
         known = state is self._latest[0] and observations is self._latest[1]
         if not (known or np.array_equal(self.env.dynamics.observe(state), observations)):
             return None
-        self.parts, news, outcome = [], list[tuple[list[dict[str, Any]], np.ndarray]](), None
-        for start in range(0, self._n_steps, self.steps):
-            simulated, finite = self.take_part(theta, noise[start : start + self.steps], compiled)
-            if not finite:
-                check_finite_steps("observations", simulated.final_observations)
-                check_finite_steps("rewards", self._array(self.parts[-1]["rewards"]))
-            outcome = self._monitored(simulated, news)
-        assert outcome is not None
-        self._latest = self.env.state, outcome[0]
-        return Step(simulated.actions[-1], *outcome, news)  # type: ignore[arg-type]
+        news: list[tuple[list[dict[str, Any]], np.ndarray]] = []
+        for simulated in self.take(theta, noise, compiled):
+            last = self._monitored(simulated, news)
+        self._latest = self.env.state, last[0]
+        return Step(simulated.actions[-1], *last, news)  # type: ignore[arg-type]
 
-    def take_part(self, theta: Params, noise: Tensor, compiled: bool) -> tuple[SimulatedRollout, bool]:
-        """Simulate the next `steps` steps and take them all at once. Monitors do not see them.
+    def take(self, theta: Params, noise: Tensor, compiled: bool) -> Iterator[SimulatedRollout]:
+        """Simulate steps and take them, `steps` at a time. Monitors do not see them.
 
         Args:
             theta: packed θ.
-            noise: `[steps, B, ...]`, of the policy.
+            noise: `[N * steps, B, ...]`, of the policy.
             compiled: whether to use the compiled function.
 
-        Returns:
-            the steps, and whether all of them are finite.
+        Raises:
+            ValueError: a reward or an observation is not finite.
         """
-        inputs = self.env.simulation_inputs(self.steps)
-        state = type(inputs[0])(*map(self._tensor, inputs[0]))
-        fused = self._fused if compiled else self._fused.eager
-        with torch.no_grad():
-            rollout, experience, finite = fused(theta, noise, state, *map(self._tensor, inputs[1:]))
-        actions, states, *others = rollout
-        simulated = SimulatedRollout(
-            self._array(actions), type(state)(*map(self._array, states)), *map(self._array, others)
-        )
-        self.parts.append(experience)
-        self.env.take_steps(simulated)
-        return simulated, bool(finite)
+        self.parts, fused = [], self._fused if compiled else self._fused.eager
+        for start in range(0, len(noise), self.steps):
+            inputs = self.env.simulation_inputs(self.steps)
+            state = type(inputs[0])(*map(self._tensor, inputs[0]))
+            with torch.no_grad():
+                part = noise[start : start + self.steps]
+                rollout, experience, finite = fused(theta, part, state, *map(self._tensor, inputs[1:]))
+            actions, states, *others = rollout
+            simulated = SimulatedRollout(
+                self._array(actions), type(state)(*map(self._array, states)), *map(self._array, others)
+            )
+            self.parts.append(experience)
+            self.env.take_steps(simulated)
+            if not finite:
+                check_finite_steps("observations", simulated.final_observations)
+                check_finite_steps("rewards", self._array(rollout.rewards.float()))
+            yield simulated
 
     def _monitored(self, simulated: SimulatedRollout, news: list[Any]) -> VecEnvStepReturn:
         """Let the monitors see steps; returns the last of them as the outermost monitor does.
@@ -132,19 +132,16 @@ class Simulation:
             simulated: the steps.
             news: gets the infos of steps that ended episodes, and which ended.
         """
-        rewards, dones = simulated.rewards.astype(np.float32), simulated.terminated | simulated.truncated
-        for t, ended in enumerate(dones.any(1).tolist()):
-            for monitor in self.monitors:
-                monitor.episode_returns += rewards[t]
-                monitor.episode_lengths += 1
-            if ended:
-                assert self._adapter is not None
-                infos = self._adapter.outcome_of(simulated.steps()[t])[3]
-                for monitor in reversed(self.monitors):
-                    end_episodes(monitor, dones[t], infos)
-                news.append((infos, dones[t]))
-        last = infos if ended else _plain_infos(self.env.num_envs)
-        return simulated.observations[-1], rewards[-1], dones[-1], last
+        dones, infos = simulated.terminated | simulated.truncated, {}
+        for t in np.flatnonzero(dones.any(1)).tolist():
+            assert self._adapter is not None
+            infos[t] = self._adapter.outcome_of(simulated.steps()[t])[3]
+            news.append((infos[t], dones[t]))
+        for monitor in reversed(self.monitors):
+            for t, i, gained, length in ended_episodes(simulated, monitor.episode_returns, monitor.episode_lengths):
+                record_episode(monitor, gained, length, infos[t][i])
+        last = infos.get(len(dones) - 1) or _plain_infos(self.env.num_envs)
+        return simulated.observations[-1], simulated.rewards[-1].astype(np.float32), dones[-1], last
 
     def rollout(self, statistics: Params) -> Rollout:
         """The last rollout.
@@ -152,11 +149,14 @@ class Simulation:
         Args:
             statistics: `Rollout.statistics`.
         """
+        return Rollout(**self.experience(), statistics=statistics)
+
+    def experience(self) -> dict[str, Tensor]:
+        """The last rollout's fields that experience decides; with a leading axis of members if `fused` gives it one."""
         whole = joined(self.parts)
-        ends = whole["truncated"] | whole["terminated"] if self._index_terminated else whole["truncated"]
-        ended = self._array(ends)
-        index, slot = self._positions(ended) if ended.any() else self._usual_positions
-        return Rollout(**whole, bootstrap_index=index, bootstrap_slot=slot, statistics=statistics)
+        ends = self._array(whole["truncated"] | whole["terminated"] if self._index_terminated else whole["truncated"])
+        index, slot = self._positions(ends) if ends[..., :-1, :].any() else self._usual_positions
+        return {**whole, "bootstrap_index": index, "bootstrap_slot": slot}
 
     def _positions(self, ends: np.ndarray) -> tuple[Tensor, Tensor]:
         index, slot = bootstrap_positions(ends)
@@ -164,8 +164,8 @@ class Simulation:
 
     @cached_property
     def _usual_positions(self) -> tuple[Tensor, Tensor]:
-        """Of a rollout in which no episode ends."""
-        return self._positions(np.zeros((self._n_steps, self.env.num_envs), bool))
+        """Of rollouts in which no episode ends early."""
+        return self._positions(np.zeros(joined(self.parts)["truncated"].shape, bool))
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         tensor = torch.from_numpy(array)
@@ -181,17 +181,32 @@ def _plain_infos(num_envs: int) -> list[dict[str, Any]]:
     return [{"is_success": False, "TimeLimit.truncated": False} for _ in range(num_envs)]
 
 
-def end_episodes(monitor: VecMonitor, dones: np.ndarray, infos: list[dict[str, Any]]) -> None:
-    """Record the episodes that ended in a step, as `VecMonitor.step_wait` does, and add them to the infos."""
-    for i in np.flatnonzero(dones).tolist():
-        seconds = round(time.time() - monitor.t_start, 6)
-        episode = {"r": monitor.episode_returns[i], "l": monitor.episode_lengths[i], "t": seconds}
-        episode |= {key: infos[i][key] for key in monitor.info_keywords}
-        infos[i]["episode"] = episode
-        monitor.episode_count += 1
-        monitor.episode_returns[i] = monitor.episode_lengths[i] = 0
-        if monitor.results_writer:
-            monitor.results_writer.write_row(episode)
+def ended_episodes(
+    simulated: SimulatedRollout, returns: np.ndarray, lengths: np.ndarray
+) -> Iterator[tuple[int, int, Any, Any]]:
+    """Count steps, and yield step, environment, return and length of every episode that ends.
+
+    Args:
+        simulated: the steps.
+        returns: `[B]`: of the episodes so far; changed in place.
+        lengths: `[B]`: likewise.
+    """
+    rewards, dones = simulated.rewards.astype(np.float32), simulated.terminated | simulated.truncated
+    for t, ended in enumerate(dones.any(1).tolist()):
+        returns += rewards[t]
+        lengths += 1
+        for i in np.flatnonzero(dones[t]).tolist() if ended else ():
+            yield t, i, returns[i], lengths[i]
+            returns[i] = lengths[i] = 0
+
+
+def record_episode(monitor: VecMonitor, gained: Any, length: Any, info: dict[str, Any]) -> None:
+    """Record an episode that ended, as `VecMonitor.step_wait` does, and add it to its last step's info."""
+    episode = {"r": gained, "l": length, "t": round(time.time() - monitor.t_start, 6)}
+    info["episode"] = episode | {key: info[key] for key in monitor.info_keywords}
+    monitor.episode_count += 1
+    if monitor.results_writer:
+        monitor.results_writer.write_row(info["episode"])
 
 
 def simulated_world(env: VecEnv) -> tuple[DynamicsVectorEnv, list[VecMonitor], GymnasiumVecEnv] | None:
@@ -265,59 +280,24 @@ class SimulatedEpisodes:
                 self._is_prepared = True
                 self._take(theta, self._start(0), False)
             return None
-        generator = self._start(seed)
-        tally = _Tally((episodes + np.arange(self._env.num_envs)) // self._env.num_envs)
-        while not tally.complete:
-            tally.add(self._take(theta, generator, True))
-        return tally.returns_and_lengths()
+        generator, num_envs = self._start(seed), self._env.num_envs
+        left, returns, lengths = np.arange(num_envs) + episodes, np.zeros(num_envs), np.zeros(num_envs, int)
+        left //= num_envs
+        found = []
+        while left.any():
+            for simulated in self._take(theta, generator, True):
+                for _, i, *episode in ended_episodes(simulated, returns, lengths):
+                    if left[i]:
+                        found.append(episode)
+                        left[i] -= 1
+        all_returns, all_lengths = zip(*found, strict=True)
+        return np.asarray(all_returns), np.asarray(all_lengths)
 
     def _start(self, seed: int) -> np.random.Generator:
         self._env.seed(seed)
         self._env.reset()
         return np.random.default_rng(seed)
 
-    def _take(self, theta: Params, generator: np.random.Generator, compiled: bool) -> SimulatedRollout:
+    def _take(self, theta: Params, generator: np.random.Generator, compiled: bool) -> list[SimulatedRollout]:
         noise = self._draw_noise(generator, MAX_STEPS, self._env.num_envs)
-        device = next(iter(theta.values())).device
-        self._simulation.parts = []
-        return self._simulation.take_part(theta, upload(noise, device), compiled)[0]
-
-
-@final
-class _Tally:
-    """Returns and lengths of the first episodes of each environment."""
-
-    def __init__(self, episodes: np.ndarray) -> None:
-        """
-        Args:
-            episodes: `[B]`, number of episodes of each environment.
-        """
-        self._left = episodes
-        self._returns, self._lengths = np.zeros(len(episodes)), np.zeros(len(episodes), dtype=int)
-        self._found: list[tuple[float, int]] = []
-
-    @property
-    def complete(self) -> bool:
-        """Whether there are all episodes."""
-        return not self._left.any()
-
-    def add(self, steps: SimulatedRollout) -> None:
-        """Add the next steps; episodes beyond those asked for are not counted."""
-        dones, rewards = steps.terminated | steps.truncated, steps.rewards.astype(np.float32)
-        if dones.any():
-            for step in zip(rewards, dones, strict=True):
-                self._add_step(*step)
-        else:
-            self._returns, self._lengths = np.add.reduce([self._returns, *rewards]), self._lengths + len(dones)
-
-    def _add_step(self, rewards: np.ndarray, dones: np.ndarray) -> None:
-        self._returns, self._lengths = self._returns + rewards, self._lengths + 1
-        counted = np.flatnonzero(dones & (self._left > 0))
-        self._found += zip(self._returns[counted].tolist(), self._lengths[counted].tolist(), strict=True)
-        self._left[counted] -= 1
-        self._returns[dones], self._lengths[dones] = 0.0, 0
-
-    def returns_and_lengths(self) -> tuple[np.ndarray, np.ndarray]:
-        """Of all episodes, in the order in which they ended."""
-        returns, lengths = zip(*self._found, strict=True)
-        return np.asarray(returns), np.asarray(lengths)
+        return list(self._simulation.take(theta, upload(noise, next(iter(theta.values())).device), compiled))

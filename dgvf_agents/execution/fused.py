@@ -19,11 +19,10 @@ Experience = dict[str, Tensor]
 """T steps of B environments: the fields of `Rollout` that do not depend on where episodes were truncated."""
 
 
-def joined(parts: Sequence[Experience], time_axis: int = 0) -> Experience:
-    """Consecutive experience as one."""
-    if len(parts) == 1:
-        return parts[0]
-    return {name: torch.cat([part[name] for part in parts], time_axis) for name in parts[0]}
+def joined(parts: Sequence[Experience]) -> Experience:
+    """Consecutive experience as one; fields may have a leading axis of members."""
+    time_axis = parts[0]["rewards"].dim() - 2
+    return {name: torch.cat([part[name] for part in parts], time_axis) for name in parts[0]} if parts[1:] else parts[0]
 
 
 def _finite(experience: Experience) -> Bool[Tensor, ""]:

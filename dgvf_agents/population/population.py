@@ -7,7 +7,6 @@ rates, entropy coefficient, discount, coefficients, ε and maximum norms, and ag
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, final
 
@@ -17,8 +16,7 @@ from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 from torch import Tensor
 
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.rollout import bootstrap_positions
-from dgvf_agents.agents.simulation import Simulation, simulated_world
+from dgvf_agents.agents.simulation import Simulation, ended_episodes, record_episode, simulated_world
 from dgvf_agents.core.flat import builder, flatten, template
 from dgvf_agents.core.meta_optimizer import MetaOptimizer
 from dgvf_agents.core.metrics import InnerMetrics
@@ -26,13 +24,11 @@ from dgvf_agents.core.networks import Act
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.devices import upload
-from dgvf_agents.execution.fused import Experience, PopulationSteps
-from dgvf_agents.execution.fused import joined as joined_parts
+from dgvf_agents.execution.fused import PopulationSteps
 from dgvf_agents.execution.packing import KEY
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.hyperparameters import differences
 from dgvf_agents.learner import DiscoveryLearner, Learner, LearnerState, SingleLearner, UnrollState, meta_step
-from dgvf_envs.functional.simulation import SimulatedRollout
 from dgvf_envs.functional.vector_env import DynamicsVectorEnv, joined, split
 
 Tree = TypeVar("Tree")
@@ -196,10 +192,10 @@ class PopulationCollector:
         self._returns = np.concatenate([monitor.episode_returns for monitor in self._monitors])
         self._lengths = np.concatenate([monitor.episode_lengths for monitor in self._monitors])
         self._dones = np.zeros(len(self._returns), bool)
-        self._episodes: list[list[tuple[dict[str, Any], bool]]] = [[] for _ in envs]
-        self._usual_positions: tuple[Tensor, Tensor] | None = None
 
-    def collect(self, theta: Params, noise: Sequence[np.ndarray], compiled: bool) -> dict[str, Any]:
+    def collect(
+        self, theta: Params, noise: Sequence[np.ndarray], compiled: bool
+    ) -> tuple[dict[str, Any], list[tuple[int, dict[str, Any]]]]:
         """Collect one rollout of every member.
 
         Args:
@@ -208,63 +204,20 @@ class PopulationCollector:
             compiled: whether the steps run compiled.
 
         Returns:
-            the fields of `Rollout` that experience decides, each with a leading axis of members.
+            the fields of `Rollout` that experience decides, each with a leading axis of members; and the episodes that
+            ended: their member, and the info of their last step, as a `VecMonitor` gives it.
 
         Raises:
             ValueError: an observation or a reward is not finite.
         """
-        drawn = upload(np.concatenate(noise, axis=1), self._device)
-        self._simulation.parts = []
-        for start in range(0, self._n_steps, self._simulation.steps):
-            part = drawn[start : start + self._simulation.steps]
-            simulated, finite = self._simulation.take_part(theta, part, compiled)
-            if not finite:
-                raise ValueError("observations and rewards must be finite, got one that is not")
-            for step in simulated.steps():
-                self._count(step)
-        return self._fields(self._simulation.parts)
-
-    def _fields(self, parts: Sequence[Experience]) -> dict[str, Any]:
-        whole = joined_parts(parts, time_axis=1)
-        index, slot = self._bootstrap_positions(whole["truncated"].numpy(force=True))
-        return {**whole, "bootstrap_index": index, "bootstrap_slot": slot, "statistics": {}}
-
-    def _bootstrap_positions(self, truncated: np.ndarray) -> tuple[Tensor, Tensor]:
-        """`bootstrap_positions` of every member on the device; those without early ends are always the same."""
-        usual = not truncated[:, :-1].any()
-        if usual and self._usual_positions is not None:
-            return self._usual_positions
-        found = [bootstrap_positions(own) for own in truncated]
-        indices = torch.stack(equally_long([torch.from_numpy(index) for index, _ in found])).numpy()
-        positions = upload(indices, self._device), upload(np.stack([slot for _, slot in found]), self._device)
-        if usual:
-            self._usual_positions = positions
-        return positions
-
-    def _count(self, step: SimulatedRollout) -> None:
-        """Take a step into the episodes' returns and lengths, as `VecMonitor` does."""
-        self._observations = step.observations
-        self._returns += step.rewards.astype(np.float32)
-        self._lengths += 1
-        self._dones = step.terminated | step.truncated
-        for i in np.flatnonzero(self._dones).tolist():
-            member = i // self.num_envs
-            seconds = round(time.time() - self._monitors[member].t_start, 6)
-            episode = {"r": self._returns[i], "l": self._lengths[i], "t": seconds}
-            self._episodes[member].append((episode, bool(step.success[i])))
-        self._returns[self._dones], self._lengths[self._dones] = 0, 0
-
-    def episodes(self, member: int) -> list[tuple[dict[str, Any], bool]]:
-        """Return, length and time of the member's episodes since the last call, as a `VecMonitor` gives them, and
-        whether each succeeded.
-        """
-        found, self._episodes[member] = self._episodes[member], []
-        monitor = self._monitors[member]
-        monitor.episode_count += len(found)
-        if monitor.results_writer:
-            for episode, _ in found:
-                monitor.results_writer.write_row(episode)
-        return found
+        episodes = []
+        for simulated in self._simulation.take(theta, upload(np.concatenate(noise, axis=1), self._device), compiled):
+            for t, i, gained, length in ended_episodes(simulated, self._returns, self._lengths):
+                member, info = i // self.num_envs, {"is_success": bool(simulated.success[t, i])}
+                record_episode(self._monitors[member], gained, length, info)
+                episodes.append((member, info))
+        self._observations, self._dones = simulated.observations[-1], simulated.terminated[-1] | simulated.truncated[-1]
+        return {**self._simulation.experience(), "statistics": {}}, episodes
 
     def latest(self, member: int) -> tuple[np.ndarray, np.ndarray]:
         """The member's latest observations `[B, *obs]`, and whether an episode starts with each `[B]`."""
@@ -283,7 +236,7 @@ class PopulationCollector:
 
 def _world_and_monitor(env: VecEnv) -> tuple[DynamicsVectorEnv[Any], VecMonitor]:
     found = simulated_world(env)
-    if found is None or len(found[1]) != 1:
+    if found is None or len(found[1]) != 1 or found[1][0].info_keywords:
         raise ValueError(
             f"env must be an environment of dgvf_envs under one VecMonitor, as make_vec returns, got {env}"
         )
@@ -340,12 +293,11 @@ class Population:
         noise = [member._collector.draw_noise(member.n_envs) for member in self.members]
         updates = self._learner.updates
         compiled = updates > 0 and self._compilation.active_at(updates)
-        self._fields = self._collector.collect(self._learner.theta, noise, compiled)
-        for p, member in enumerate(self.members):
+        self._fields, episodes = self._collector.collect(self._learner.theta, noise, compiled)
+        for p, info in episodes:
+            self.members[p]._update_info_buffer([info], np.ones(1, bool))
+        for member in self.members:
             member.num_timesteps += member.n_envs * member.n_steps
-            for episode, success in self._collector.episodes(p):
-                member.ep_info_buffer.append(episode)  # type: ignore[union-attr]
-                member.ep_success_buffer.append(success)  # type: ignore[union-attr]
 
     def update(self) -> None:
         """Perform one step of Algorithm 1 on the last rollouts."""

@@ -133,8 +133,8 @@ def test_rollouts_that_are_simulated_at_once_are_those_taken_step_by_step(
     make: Callable[[], VecEnv], n_steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    take_part = Simulation.take_part
-    monkeypatch.setattr(Simulation, "take_part", lambda *given: taken.append(1) or take_part(*given))
+    take = Simulation.take
+    monkeypatch.setattr(Simulation, "take", lambda *given: (taken.append(1) or part for part in take(*given)))
 
     def trained(stepwise: bool) -> tuple[DGVFA2C, list[Any], int]:
         model = DGVFA2C("PaperMlpPolicy", make(), n_steps=n_steps, seed=0, **SMALL)

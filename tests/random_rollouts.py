@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 import torch
+from torch.utils._pytree import tree_map
 
 from dgvf_agents.core.types import Rollout
 
@@ -59,9 +60,9 @@ def random_rollout(
 
 
 def side_by_side(rollouts: Sequence[Rollout], index_terminated: bool = False) -> Rollout:
-    """One batch of the environments of several: Σ B of them, with tensors for observations."""
+    """One batch of the environments of several: Σ B of them."""
     fields = {
-        name: torch.cat([getattr(rollout, name) for rollout in rollouts], 1)
+        name: tree_map(lambda *parts: torch.cat(parts, 1), *(getattr(rollout, name) for rollout in rollouts))
         for name, value in rollouts[0].given().items()
         if name not in ("bootstrap_index", "statistics", "entropy_weight")
     }

@@ -41,15 +41,10 @@ NAMES = {
 """Of the example's layers in the learner of `DGVFA2C`."""
 
 
-def renamed(params: Params) -> Params:
-    """The example's parameters under the learner's names."""
-    parts = {name: name.rpartition(".") for name in params}
-    return {f"{NAMES[layer]}.{kind}": params[name] for name, (layer, _, kind) in parts.items()}
-
-
 def like(params: Params, wanted: Params) -> Params:
     """The example's parameters under the learner's names, in the learner's order."""
-    found = renamed(params)
+    parts = {name: name.rpartition(".") for name in params}
+    found = {f"{NAMES[layer]}.{kind}": params[name] for name, (layer, _, kind) in parts.items()}
     assert found.keys() == wanted.keys()
     return {name: found[name].detach() for name in wanted}
 

@@ -133,20 +133,12 @@ def steps_of(results: list[Any]) -> list[Any]:
 class Foreign(VectorEnv):
     """A vector environment of a class that the adapter does not know; it does honor the mask."""
 
+    num_envs, single_observation_space, single_action_space = N, Traveller.observation_space, Traveller.action_space
+
     def __init__(self, mode: Any = AutoresetMode.NEXT_STEP) -> None:
-        self.inner = SyncVectorEnv([Traveller] * N)
         self.metadata = {"autoreset_mode": mode}
-        self.num_envs = N
-        self.single_observation_space, self.single_action_space = (
-            self.inner.single_observation_space,
-            self.inner.single_action_space,
-        )
-
-    def reset(self, **arguments: Any) -> Any:
-        return self.inner.reset(**arguments)
-
-    def step(self, actions: np.ndarray) -> Any:
-        return self.inner.step(actions)
+        inner = SyncVectorEnv([Traveller] * N)
+        self.reset, self.step = inner.reset, inner.step
 
 
 def unsupported_vector_env() -> VectorEnv:

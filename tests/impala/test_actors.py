@@ -26,6 +26,7 @@ from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
 from tests.impala.in_process import InProcessFleet
 from tests.impala.models import BATCH, Normalizing, small_model, weights_of
+from tests.random_rollouts import side_by_side
 
 CPU = torch.device("cpu")
 
@@ -53,19 +54,11 @@ def raw(monkeypatch: pytest.MonkeyPatch) -> list[Rollout]:
 
 
 def _joined(rollouts: list[Rollout], index_terminated: bool) -> Rollout:
-    """A batch of rollouts, by concatenation of every field."""
-
-    def cat(name: str) -> Any:
-        parts = [getattr(one, name) for one in rollouts]
-        if isinstance(parts[0], dict):
-            return {key: torch.cat([part[key] for part in parts], 1) for key in parts[0]}
-        return torch.cat(parts, 1)
-
-    names = ("observations", "actions", "rewards", "terminated", "truncated", "next_observations", "behavior_log_probs")
-    fields = {name: cat(name) for name in names}
-    ends = fields["truncated"] | fields["terminated"] if index_terminated else fields["truncated"]
-    index, slot = bootstrap_positions(ends.numpy())
-    return Rollout(**fields, bootstrap_index=torch.tensor(index), bootstrap_slot=torch.tensor(slot))
+    """A batch of rollouts side by side, which bootstraps from the positions that actors' batches have."""
+    batch = side_by_side(rollouts)
+    ends = batch.truncated | batch.terminated if index_terminated else batch.truncated
+    index, slot = map(torch.from_numpy, bootstrap_positions(ends.numpy()))
+    return batch._replace(bootstrap_index=index, bootstrap_slot=slot)
 
 
 # --- the batch --------------------------------------------------------------------------------------------------------

@@ -140,16 +140,7 @@ def try_compiled_agent() -> None:
     loaded.learn(100, reset_num_timesteps=False)
 
 
-PARTS = (
-    try_installed_files,
-    try_every_module,
-    try_environments,
-    try_atari,
-    try_stable_baselines,
-    try_command,
-    try_run,
-    try_compiled_agent,
-)
+PARTS = [part for name, part in globals().items() if name.startswith("try_")]
 
 
 def dgvf(*arguments: str) -> str:

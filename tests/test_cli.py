@@ -156,10 +156,16 @@ def test_a_folder_that_cannot_be_is_named_before_training(
         assert str(path) in error
 
 
+def helped(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What `--help` prints."""
+    with pytest.raises(SystemExit) as stop:
+        main([*words, "--help"])
+    assert stop.value.code == 0
+    return capsys.readouterr().out
+
+
 def test_a_mistyped_option_is_answered_with_options_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["train", "puddle-world", "a2c", "--help"])
-    known = set(re.findall(r"--[a-z-]+", capsys.readouterr().out))
+    known = set(re.findall(r"--[a-z-]+", helped(capsys, "train", "puddle-world", "a2c")))
     error = refused(capsys, "train", "puddle-world", "a2c", "--learning-rat", "0.1")
     suggested = set(re.findall(r"--[a-z-]+", error)) - {"--learning-rat", "--help"}
     assert "--learning-rate" in suggested
@@ -344,22 +350,15 @@ def test_ctrl_c_ends_watching_quietly(run: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_help_lists_commands_worlds_and_methods(capsys: pytest.CaptureFixture[str]) -> None:
     for given, names in (([], COMMANDS), (["train"], WORLDS), (["train", "puddle-world"], METHODS)):
-        with pytest.raises(SystemExit) as stop:
-            main([*given, "--help"])
-        assert stop.value.code == 0
-        shown = capsys.readouterr().out
-        assert {*names} <= {*re.findall(r"\u2022 (\S+)", shown)}
+        assert {*names} <= {*re.findall(r"\u2022 (\S+)", helped(capsys, *given))}
     for name in COMMANDS:
-        with pytest.raises(SystemExit) as stop:
-            main([name, "--help"])
-        assert stop.value.code == 0
-        assert COMMANDS[name] in " ".join(capsys.readouterr().out.replace("\u2502", " ").split())
+        assert COMMANDS[name] in " ".join(helped(capsys, name).replace("\u2502", " ").split())
 
 
 @pytest.mark.parametrize(
     ("program", "status", "expected"),
     [
-        ("import dgvf_agents", 0, ""),
+        ("import dgvf_agents, dgvf_agents.hyperparameters", 0, ""),
         ("from dgvf_agents.cli import main; main(['--help'])", 0, "Train an agent and write a run folder."),
         ("from dgvf_agents.cli import main; main(['trian'])", 2, "got trian; did you mean train?"),
     ],
@@ -379,9 +378,7 @@ def test_first_steps_do_not_wait_for_pytorch(program: str, status: int, expected
     ],
 )
 def test_every_option_has_a_help_text(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main([*command.split(), "--help"])
-    text = "\n".join(line.strip(" \u2502|") for line in capsys.readouterr().out.splitlines())
+    text = "\n".join(line.strip(" \u2502|") for line in helped(capsys, *command.split()).splitlines())
     options = [re.split(r" {2,}|\n", option, maxsplit=1) for option in re.split(r"(?m)^(?=--[a-z])", text)[1:]]
     assert options
     assert [option for option, helped in options if helped.startswith("(")] == []

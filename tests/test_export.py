@@ -15,6 +15,7 @@ from dgvf_agents.cli import main
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.train.checkpoint import load_model
 from dgvf_agents.train.folder import RunFolder
+from tests.helpers import refused
 
 yaml = pytest.importorskip("yaml")
 
@@ -62,11 +63,8 @@ def test_what_does_not_fit_is_refused(
     exported: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, folder = exported
-    with pytest.raises(SystemExit):
-        main(["export", str(run), str(folder)])
-    with pytest.raises(SystemExit):
-        main(["evaluate", str(folder)])
-    assert "an exported agent is no run" in capsys.readouterr().err
+    assert "folder must be new or empty" in refused(capsys, "export", str(run), str(folder))
+    assert "an exported agent is no run" in refused(capsys, "evaluate", str(folder))
     tensors = bytearray((folder / "model.safetensors").read_bytes())
     document = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     with pytest.raises(DamagedFileError, match=r"got no config\.json"):

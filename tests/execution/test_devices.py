@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
@@ -26,7 +25,7 @@ from dgvf_agents.core.flat import map_tensors
 from dgvf_agents.core.inner_loop import InnerLoop
 from dgvf_agents.core.inner_update import MetaLoss, meta_gradient
 from dgvf_agents.core.optimizers import RMSProp
-from dgvf_agents.core.types import Params, Rollout
+from dgvf_agents.core.types import Params
 from dgvf_agents.execution.devices import device_named, evaluation_device
 from dgvf_agents.options import Storage
 from dgvf_agents.storage.files import write_bytes
@@ -64,28 +63,11 @@ def small_model(device: str = "cpu", **changes: Any) -> DGVFA2C:
     return DGVFA2C("PaperCnnPolicy", env, device=device, policy_kwargs=kwargs, **{**SMALL, **changes})
 
 
-class Keep(BaseCallback):
-    """Records every rollout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.rollouts: list[Rollout] = []
-
-    def _on_step(self) -> bool:
-        return True
-
-    def _on_rollout_end(self) -> None:
-        assert isinstance(self.model, DGVFA2C)
-        assert self.model._rollout is not None
-        self.rollouts.append(self.model._rollout)
-
-
 @functools.cache
-def rollouts() -> tuple[Rollout, ...]:
+def rollouts() -> tuple[Any, ...]:
     """Four rollouts of a model on the CPU."""
-    keep = Keep()
-    small_model().learn(4 * BATCH, keep)
-    return tuple(keep.rollouts)
+    model = small_model()
+    return tuple(model.learn(BATCH, reset_num_timesteps=False)._rollout for _ in range(4))
 
 
 def gradient_of(model: DGVFA2C, storage: Storage = "graph") -> Params:
@@ -290,12 +272,12 @@ def test_numbers_are_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     there.set_parameters(here.get_parameters())
     assert apart(gradient_of(there), gradient_of(here)) < 1e-3
     assert gradient_of(there)["packed"].device.type == "cuda"
-    keeps = [Keep(), Keep()]
-    for model, keep in zip((here, there), keeps, strict=True):
-        model.learn(2 * BATCH, keep)
+    first: list[Any] = [model.learn(BATCH)._rollout for model in (here, there)]
     for name in ("actions", "rewards", "terminated", "truncated", "observations", "next_observations"):
-        one, other = (getattr(keep.rollouts[0], name) for keep in keeps)
+        one, other = (getattr(rollout, name) for rollout in first)
         assert torch.equal(one, other.cpu()), name
+    for model in (here, there):
+        model.learn(BATCH, reset_num_timesteps=False)
     assert apart(there.learner.packed_state.theta, here.learner.packed_state.theta) < 1e-3
 
 

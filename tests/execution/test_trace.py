@@ -59,35 +59,21 @@ def sum_of_products(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Te
     return (a.T @ b + (e.T + (c.T @ d).T.T)) + (3.0 * a).T @ (2.0 * b)
 
 
-def sum_with_a_copy(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
-    """One factor is no transposed matrix."""
-    return a.T.clone(memory_format=torch.contiguous_format) @ b + c.T @ d + e.T
-
-
-def sum_with_a_row(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
-    """One term is broadcast."""
-    return (a.T @ b + c.T @ d) + e.T[:1]
-
-
-def sum_of_types(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
-    """One product is in single precision."""
-    return a.T @ b + (c.float().T @ d.float()) + e.T
-
-
-def weighted_sum(a: Tensor, b: Tensor, c: Tensor, d: Tensor, e: Tensor) -> Tensor:
-    """One addition has a weight of its own."""
-    return a.T @ b + torch.add(e.T, c.T @ d, alpha=2)
-
-
 @pytest.mark.parametrize(
     ("function", "columns", "products"),
     [
-        (sum_of_products, 128, 1),
-        (sum_of_products, 20, 3),
-        (sum_with_a_copy, 128, 1),
-        (sum_with_a_row, 128, 1),
-        (sum_of_types, 128, 2),
-        (weighted_sum, 128, 2),
+        pytest.param(sum_of_products, 128, 1, id="large"),
+        pytest.param(sum_of_products, 20, 3, id="small"),
+        pytest.param(
+            lambda a, b, c, d, e: a.T.clone(memory_format=torch.contiguous_format) @ b + c.T @ d + e.T,
+            *(128, 1),
+            id="one factor is no transposed matrix",
+        ),
+        pytest.param(lambda a, b, c, d, e: (a.T @ b + c.T @ d) + e.T[:1], 128, 1, id="one term is broadcast"),
+        pytest.param(
+            lambda a, b, c, d, e: a.T @ b + (c.float().T @ d.float()) + e.T, 128, 2, id="one in single precision"
+        ),
+        pytest.param(lambda a, b, c, d, e: a.T @ b + torch.add(e.T, c.T @ d, alpha=2), 128, 2, id="one is weighted"),
     ],
 )
 def test_a_sum_of_large_products_is_one_product(function: Callable[..., Tensor], columns: int, products: int) -> None:

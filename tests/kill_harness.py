@@ -29,31 +29,25 @@ import dgvf_envs.puddle_world  # noqa: F401, loaded before forking
 from dgvf_agents.storage import files
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train import train as training
-from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import STEPS
+from tests.run_folders import tiny_config
 
 STAGES = ("half written", "written", "on disk", "renamed")
 OWN = {"start_time", "seconds"}
 """Attributes that differ between any two runs."""
 
 
-CONFIG = TrainConfig(
+CONFIG = tiny_config(
     env="PuddleWorld-v0",
     env_kwargs={"start": "random", "max_episode_steps": 40, "reward_scale": 0.1},
     evaluation_kwargs={"max_episode_steps": 20},
     policy="MlpPolicy",
     steps=1000,
-    n_envs=4,
-    questions=4,
-    unroll_length=3,
     learning_rate=1e-3,
     final_learning_rate=1e-4,
-    compile=False,
     checkpoint_every=100,
-    checkpoints_kept=2,
     log_every=160,
     evaluate_every=260,
-    evaluation_episodes=2,
 )
 
 

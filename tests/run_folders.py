@@ -1,15 +1,22 @@
-"""Run folders as `dgvf train` leaves them, with returns that a test chooses."""
+"""Configurations of tiny runs, and run folders as `dgvf train` leaves them, with returns that a test chooses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import STEPS, RunFolder
+
+
+def tiny_config(**changes: Any) -> TrainConfig:
+    """A configuration of small networks and batches, uncompiled."""
+    small = {"n_envs": 4, "questions": 4, "unroll_length": 3, "checkpoints_kept": 2, "evaluation_episodes": 2}
+    return TrainConfig(**{"compile": False, **small, **changes})
 
 
 def write_run(

@@ -31,7 +31,6 @@ from dgvf_agents.options import Storage
 from dgvf_agents.storage.files import write_bytes
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train.checkpoint import load_checkpoint
-from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
@@ -39,18 +38,15 @@ from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
 from tests.devices import needs_cuda
 from tests.helpers import refused
+from tests.run_folders import tiny_config
 
 COPIES, STEPS = 4, 5
 BATCH = COPIES * STEPS
 SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "question_discount": None}
-TINY = TrainConfig(
-    n_envs=COPIES,
-    questions=4,
+TINY = tiny_config(
     unroll_length=2,
     steps=6 * BATCH,
-    compile=False,
     evaluation_kwargs={"max_episode_steps": 9},
-    evaluation_episodes=2,
     evaluate_every=6 * BATCH,
     log_every=3 * BATCH,
     checkpoint_every=3 * BATCH,

@@ -9,7 +9,6 @@ and no learner lost more than what it had learned since its last checkpoint. Pri
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import pickle
@@ -23,12 +22,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import tyro
+from tyro.conf import Positional
+
 from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.fleet import ActorFleet
 from dgvf_agents.impala.transport import PackedRollout, Parameters
 from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import actor_namespace, train
+from tests.run_folders import tiny_config
 
 EVERY = 2_000
 """Steps between checkpoints."""
@@ -36,22 +39,16 @@ BATCH = 4 * 5
 
 
 def config(steps: int, address: str) -> TrainConfig:
-    return TrainConfig(
+    return tiny_config(
         algorithm="impala",
         env="CollectObjectsSmall-v0",
         steps=steps,
-        n_envs=4,
         actors=2,
         address=address,
-        questions=4,
         question_encoder="shared",
-        unroll_length=3,
-        compile=False,
         checkpoint_every=EVERY,
-        checkpoints_kept=2,
         log_every=1_000,
         evaluate_every=10**9,
-        evaluation_episodes=1,
     )
 
 
@@ -82,7 +79,7 @@ def _rollouts(folder: Path) -> list[Any]:
 
 
 def _start(folder: Path, steps: int, address: str) -> subprocess.Popen[bytes]:
-    learning = ["--learn", str(steps), "--address", address]
+    learning = ["--learn-steps", str(steps), "--address", address]
     command = [sys.executable, "-m", "tests.impala.fault_harness", str(folder), *learning]
     return subprocess.Popen(command)
 
@@ -154,24 +151,33 @@ def _wait_for_rollouts(folder: Path, learner: subprocess.Popen[bytes], count: in
         time.sleep(0.05)
 
 
-def main() -> None:
+def main(
+    folder: Positional[Path],
+    actor_kills: int = 20,
+    learner_kills: int = 5,
+    seed: int = 0,
+    learn_steps: int | None = None,
+    address: str | None = None,
+) -> None:
+    """Kill learners and actors of a distributed run at random moments; fails where rollouts or steps are lost.
+
+    Args:
+        folder: of the run.
+        actor_kills: how many actors to kill.
+        learner_kills: how many learners to kill.
+        seed: of the moments.
+        learn_steps: be one of the learners instead, up to this total of steps.
+        address: of the learner's Ray.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background processes deaf to it
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--actor-kills", type=int, default=20)
-    parser.add_argument("--learner-kills", type=int, default=5)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--learn", type=int, default=None)
-    parser.add_argument("--address", default=None)
-    given = parser.parse_args()
-    if given.learn is not None:
-        learn(given.folder, given.learn, given.address)
+    if learn_steps is not None and address is not None:
+        learn(folder, learn_steps, address)
         return
-    report = soak(given.folder, given.actor_kills, given.learner_kills, given.seed)
+    report = soak(folder, actor_kills, learner_kills, seed)
     print(json.dumps(report, indent=1))
     if report["rollouts_used_twice"] or max(report["steps_lost"], default=0) > report["most_steps_between_checkpoints"]:
         sys.exit(1)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

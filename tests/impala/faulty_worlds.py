@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, final
 
@@ -19,6 +20,11 @@ def small_rooms(num_envs: int, seed: int | None) -> VecEnv:
     return make_vec("CollectObjectsSmall-v0", num_envs, seed)
 
 
+def world_of(kind: type[gym.Env], *arguments: Any) -> Callable[[int, int | None], VecEnv]:
+    """Makes environments of a kind; can be sent to actors."""
+    return lambda num_envs, seed: DummyVecEnv([lambda: kind(*arguments)] * num_envs)
+
+
 @final
 class Faulty(gym.Env):
     """Zeros and rewards of 1 in episodes of 6 steps, until a fault at a step or reset, once per file or always."""
@@ -27,7 +33,7 @@ class Faulty(gym.Env):
     observation_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
     render_mode = None
 
-    def __init__(self, kind: str, at: int = 8, once: str | None = None, value: float = np.nan) -> None:
+    def __init__(self, kind: str, at: int = 8, once: Path | None = None, value: float = np.nan) -> None:
         self.kind, self.at, self.once, self.value = kind, at, once, value
         self.steps, self.resets = 0, 0
 
@@ -50,20 +56,9 @@ class Faulty(gym.Env):
 
     def _is_due(self) -> bool:
         try:
-            return self.once is None or Path(self.once).touch(exist_ok=False) is None
+            return self.once is None or self.once.touch(exist_ok=False) is None
         except FileExistsError:
             return False
-
-
-@final
-class FaultyWorld:
-    """Makes them; can be sent to actors."""
-
-    def __init__(self, kind: str, at: int, once: Path | None = None) -> None:
-        self._arguments: tuple[Any, ...] = (kind, at, None if once is None else str(once))
-
-    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
-        return DummyVecEnv([lambda: Faulty(*self._arguments)] * num_envs)
 
 
 @final
@@ -73,7 +68,7 @@ class Numbered(gym.Env):
     action_space = spaces.Discrete(2)
     observation_space = spaces.Box(0.0, 1e9, (1,), np.float32)
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file: Path) -> None:
         self._file = file
 
     def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
@@ -81,19 +76,8 @@ class Numbered(gym.Env):
         return np.array([os.getpid()], np.float32), {}
 
     def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
-        with open(self._file, "ab") as file:  # one byte for each step
+        with self._file.open("ab") as file:  # one byte for each step
             file.write(b".")
             file.flush()
             number = file.tell()
         return np.array([os.getpid()], np.float32), float(number), False, False, {}
-
-
-@final
-class NumberedWorld:
-    """Makes them; can be sent to actors."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = str(file)
-
-    def __call__(self, num_envs: int, seed: int | None) -> VecEnv:
-        return DummyVecEnv([lambda: Numbered(self._file)] * num_envs)

@@ -25,7 +25,7 @@ from dgvf_agents.impala.cluster import connect
 from dgvf_agents.impala.fleet import ActorFleet
 from dgvf_agents.impala.settings import ActorSettings
 from tests.impala import faulty_worlds
-from tests.impala.faulty_worlds import FaultyWorld, NumberedWorld, small_rooms
+from tests.impala.faulty_worlds import Faulty, Numbered, small_rooms, world_of
 from tests.impala.models import BATCH, STEPS, small_model
 
 register_pickle_by_value(faulty_worlds)  # actors need not find the tests
@@ -77,7 +77,7 @@ def test_ray_is_started_on_the_loopback_interface_without_a_dashboard(ray: Any) 
 
 def test_each_rollout_is_used_once_although_actors_die_after_they_answered(ray: Any, tmp_path: Path) -> None:
     """Every environment step has a number of its own, which is its reward. Processes are killed at random."""
-    model = _model(NumberedWorld(tmp_path / "numbers"), "MlpPolicy")
+    model = _model(world_of(Numbered, tmp_path / "numbers"), "MlpPolicy")
     fleet, rng = ActorFleet(model._actor_spec(), 2, QUICK), random.Random(0)
     numbers: list[float] = []
     try:
@@ -100,7 +100,7 @@ def test_each_rollout_is_used_once_although_actors_die_after_they_answered(ray: 
 def test_an_environment_that_fails_is_replaced(ray: Any, tmp_path: Path, kind: str, count: str) -> None:
     settings = ActorSettings(timeout=8.0, first_delay=0.0)
     watch = Watch()
-    env = FaultyWorld(kind, 12, tmp_path / "failed")
+    env = world_of(Faulty, kind, 12, tmp_path / "failed")
     model = _model(env, "MlpPolicy", actors=1, actor_settings=settings).learn(30 * BATCH, watch)
     assert model._n_updates == 30
     assert watch.fleet.counts[count] >= 1
@@ -108,7 +108,7 @@ def test_an_environment_that_fails_is_replaced(ray: Any, tmp_path: Path, kind: s
 
 
 def test_an_actor_without_calls_ends_for_good(ray: Any) -> None:
-    spec = _model(FaultyWorld("none", 0), "MlpPolicy", actors=1)._actor_spec()
+    spec = _model(world_of(Faulty, "none"), "MlpPolicy", actors=1)._actor_spec()
     fleet = ActorFleet(spec, 1, replace(QUICK, namespace="idle", idle_exit=2.0))
     ray.get(fleet._actors[0].handle.ping.remote())
     deadline = time.monotonic() + 60.0

@@ -20,28 +20,22 @@ from filelock import FileLock
 from dgvf_agents import DGVFA2C
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_agents.train.checkpoint import complete_checkpoints, load_checkpoint, write_checkpoint
-from dgvf_agents.train.config import TrainConfig
 from dgvf_agents.train.environments import training_environments
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from tests.helpers import refused
 from tests.kill_harness import differences
+from tests.run_folders import tiny_config
 
-CONFIG = TrainConfig(
+CONFIG = tiny_config(
     env="PuddleWorld-v0",
     env_kwargs={"start": "random", "max_episode_steps": 12},
     evaluation_kwargs={"max_episode_steps": 5},
     policy="MlpPolicy",
     steps=480,
-    n_envs=4,
-    questions=4,
-    unroll_length=3,
-    compile=False,
     checkpoint_every=80,
-    checkpoints_kept=2,
     log_every=100,
     evaluate_every=200,
-    evaluation_episodes=2,
 )
 
 

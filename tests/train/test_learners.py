@@ -22,22 +22,18 @@ from dgvf_agents.train.folder import RunFolder, read_origins
 from dgvf_agents.train.learners import LearnerDiedError, LearnerError, train_in_processes
 from dgvf_agents.train.recorder import TrainingInterruptedError
 from dgvf_agents.train.stability import probe
+from tests.run_folders import tiny_config
 
-CONFIG = TrainConfig(
+CONFIG = tiny_config(
     algorithm="impala",
     env="CollectObjectsSmall-v0",
     env_wrapper="tests.train.test_learners:Failing",
     steps=800,
-    n_envs=4,
     learners=2,
-    questions=4,
     question_encoder="shared",
-    unroll_length=3,
-    compile=False,
     checkpoint_every=200,
     log_every=160,
     evaluate_every=400,
-    evaluation_episodes=2,
 )
 ALONE = dataclasses.replace(CONFIG, learners=1)
 

@@ -151,7 +151,7 @@ class Learner(ABC):
         self._functions, self._state, self._prepared = functions, state, False
         self._fitting: Storage = "graph"
         self._device = state.theta[KEY].device
-        self._unroll: _Unroll | None = None
+        self._unroll: Any = None  # with the `InnerLoop` of its updates
         self._stored_unroll: UnrollState | None = None  # packed; rebuilt at the next step
 
     @property
@@ -284,21 +284,29 @@ class Learner(ABC):
         θ does not change. If the updates end at a different θ, because settings differ, the unroll restarts.
         """
         stored, self._stored_unroll = self._stored_unroll, None
-        if stored is None or len(stored.rollouts) > self.settings.unroll_length:
+        if stored is None:
             return
-        current, metrics, meta_loss = self._state, self.metrics, self.meta_loss
-        random_state = get_random_state(self._device)
+        current, random_state = self._state, get_random_state(self._device)
+        self._repeat(stored)
+        set_random_state(self._device, random_state)
+        self._state = current
+        if self._unroll is not None:
+            if ends_at(stored.start, self._unroll.loop.state, current):
+                self._unroll.loop.set_state(current)
+            else:
+                self._unroll = None
+
+    def _repeat(self, stored: UnrollState) -> None:
+        """Repeat the updates of an unroll, unless they are too many. Any state may change but the metrics."""
+        if len(stored.rollouts) > self.settings.unroll_length:
+            return
+        metrics, meta_loss = self.metrics, self.meta_loss
         self._state, self._unroll = stored.start, None
         self.updates -= len(stored.rollouts)
         for rollout, rate, before in zip(stored.rollouts, stored.learning_rates, stored.random_states, strict=True):
             set_random_state(self._device, before)
             self.step(rollout, rate, 0.0)
-        set_random_state(self._device, random_state)
-        if ends_at(stored.start, self._state, current):
-            self._unroll.loop.set_state(current)  # type: ignore[attr-defined]
-        else:
-            self._unroll = None
-        self._state, self.metrics, self.meta_loss = current, metrics, meta_loss
+        self.metrics, self.meta_loss = metrics, meta_loss
 
 
 def meta_step(
@@ -397,8 +405,8 @@ class SingleLearner(Learner, ABC):
 
     @property
     def unroll_updates(self) -> int:
-        """k: inner updates since the last meta-update."""
-        stored = len(self._stored_unroll.rollouts) if self._stored_unroll is not None else 0
+        """k: inner updates that the next meta-gradient passes through."""
+        stored = len(self._stored_unroll.learning_rates) if self._stored_unroll is not None else 0
         return self._unroll.loop.steps if self._unroll is not None else stored
 
     def set_theta(self, theta: Params) -> None:
@@ -496,31 +504,30 @@ class SingleLearner(Learner, ABC):
         self.set_eta(state.eta)
         if state.meta_optimizer is not None:
             self.set_meta_optimizer_state(state.meta_optimizer)
-        self._stored_unroll = self._checked(state.unroll) if self.discovers else None
+        if self.discovers and (unroll := state.unroll) is not None:
+            self._check_unroll(unroll)
+            theta = like("unroll.start.theta", unroll.start.theta, self.theta)
+            statistics = like("unroll.start.optimizer", unroll.start.optimizer, self.statistics)
+            start = self._functions.packed.packed(InnerState(theta, statistics))
+            self._stored_unroll = unroll._replace(start=start)
         self.updates, self.meta_updates, self.meta_skipped = state.updates, state.meta_updates, state.meta_skipped
         self.metrics, self.meta_loss, self.meta_gradient_norm = state.metrics, state.meta_loss, state.meta_gradient_norm
 
-    @abstractmethod
     def _unroll_state(self) -> UnrollState | None:
         """The unroll in progress, by name."""
+        packed = self._stored_unroll if self._unroll is None else self._packed_unroll()
+        return None if packed is None else packed._replace(start=self._functions.packed.named(packed.start))
 
-    def _checked(self, unroll: UnrollState | None) -> UnrollState | None:
-        if unroll is None:
-            return None
-        if unroll.iteration is not None:
-            raise ValueError("unroll.iteration must be None for one batch an update, got one of PPO")
-        counts = {len(part) for part in (unroll.rollouts, unroll.learning_rates, unroll.random_states)}
-        if len(counts) != 1:
-            raise ValueError(
-                f"unroll must have equal numbers of rollouts, learning rates and random states, got {sorted(counts)}"
-            )
-        return unroll._replace(start=self._packed_start(unroll.start))
+    @abstractmethod
+    def _packed_unroll(self) -> UnrollState:
+        """The unroll in progress, which has begun."""
 
-    def _packed_start(self, start: InnerState) -> InnerState:
-        """θ_0 and statistics of a stored unroll, packed; they must fit."""
-        theta = like("unroll.start.theta", start.theta, self.theta)
-        statistics = like("unroll.start.optimizer", start.optimizer, self.statistics)
-        return self._functions.packed.packed(InnerState(theta, statistics))
+    @abstractmethod
+    def _check_unroll(self, unroll: UnrollState) -> None:
+        """
+        Raises:
+            ValueError: an unroll from elsewhere is not one of this learner's.
+        """
 
 
 @final
@@ -538,13 +545,20 @@ class DiscoveryLearner(SingleLearner):
         update = packed.update_of_vector(self.packed_eta, rollout, rate, self._functions.numbers)
         return update, packed.vector(self._state), packed.theta.size
 
-    def _unroll_state(self) -> UnrollState | None:
-        if self._unroll is None:
-            stored = self._stored_unroll
-            return None if stored is None else stored._replace(start=self._functions.packed.named(stored.start))
+    def _packed_unroll(self) -> UnrollState:
+        assert self._unroll is not None
         start, batches = self._unroll.loop.history
         rollouts, rates = [rollout for rollout, _ in batches], [rate for _, rate in batches]
-        return UnrollState(self._functions.packed.named(start), rollouts, rates, list(self._unroll.random_states))
+        return UnrollState(start, rollouts, rates, list(self._unroll.random_states))
+
+    def _check_unroll(self, unroll: UnrollState) -> None:
+        if unroll.iteration is not None:
+            raise ValueError("unroll.iteration must be None for one batch an update, got one of PPO")
+        counts = {len(part) for part in (unroll.rollouts, unroll.learning_rates, unroll.random_states)}
+        if len(counts) != 1:
+            raise ValueError(
+                f"unroll must have equal numbers of rollouts, learning rates and random states, got {sorted(counts)}"
+            )
 
 
 def like(name: str, given: Any, own: Any) -> Any:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -12,13 +11,15 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.argument_checks import check_not_negative
-from dgvf_agents.core.inner_update import InnerState, UpdateRule, with_own_rates
+from dgvf_agents.core.inner_loop import InnerLoop
+from dgvf_agents.core.inner_update import InnerState, MetaLoss, UpdateRule, with_own_rates
 from dgvf_agents.core.metrics import InnerMetrics, relative_step
 from dgvf_agents.core.optimizers import clip_by_global_norm, global_norm
 from dgvf_agents.core.ppo import (
     AnswerTargets,
     Clipping,
     Evaluation,
+    Minibatch,
     StepMetrics,
     answer_targets,
     evaluate,
@@ -29,10 +30,9 @@ from dgvf_agents.core.ppo import (
 )
 from dgvf_agents.core.tasks import GVFTask
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.core.vjp import vjp
 from dgvf_agents.execution.devices import get_random_state, set_random_state
 from dgvf_agents.execution.packing import KEY, Packing
-from dgvf_agents.learner import Iteration, SingleLearner, UnrollState, ends_at, like
+from dgvf_agents.learner import Iteration, SingleLearner, UnrollState, like
 
 
 @final
@@ -52,17 +52,11 @@ class PPOSettings:
     """λ of the answers' targets."""
 
 
-class _Step(NamedTuple):
-    """A gradient step, recorded for the meta-gradient."""
-
-    before: InnerState
-    indices: Tensor
-    random_state: list[Tensor]
-
-
 class _Unroll(NamedTuple):
     """The last L steps of an iteration."""
 
+    loop: InnerLoop[InnerState, Tensor]
+    """Of the steps, whose meta-parameters are the targets of the answers."""
     evaluation: Evaluation
     asked: AnswerTargets
     behavior: Params
@@ -70,7 +64,6 @@ class _Unroll(NamedTuple):
     rate: Tensor
     """α′."""
     clipping: Clipping
-    steps: list[_Step]
 
 
 @final
@@ -88,7 +81,6 @@ class PPOLearner(SingleLearner):
     """Estimate of KL(π_old, π), averaged over the last epoch."""
     clipped: Tensor | None = None
     """Fraction of clipped ratios in the last iteration."""
-    _last: _Unroll | None = None
 
     def step(self, rollout: Rollout, learning_rate: Any, meta_learning_rate: Any) -> InnerMetrics:
         """The meta-update that the last iteration waits for, and an iteration of PPO.
@@ -101,11 +93,11 @@ class PPOLearner(SingleLearner):
         Returns:
             metrics, averaged over the iteration's gradient steps.
         """
-        self._rebuild()
+        self._rebuild_unroll()
         evaluation = evaluate(self._rule, self.theta, rollout)
-        if self._last is not None:
-            gradient = self._meta_gradient(self._last, evaluation)
-            self._last = None
+        if self._unroll is not None:
+            gradient = self._meta_gradient(self._unroll, evaluation)
+            self._unroll = None
             self._meta_update(gradient, meta_learning_rate)
         self.metrics = self._iteration(evaluation, self._on_device(learning_rate))
         return self.metrics
@@ -123,8 +115,7 @@ class PPOLearner(SingleLearner):
         settings, start, asked = self.ppo, self._state, self._asked(evaluation)
         count = evaluation.values.numel()
         steps, envs = evaluation.values.shape
-        left = settings.n_epochs * -(-count // settings.batch_size)
-        recorded: deque[_Step] = deque(maxlen=self.settings.unroll_length)
+        unroll = self._started(evaluation, asked, start, rate)
         told: list[tuple[StepMetrics, Tensor]] = []
         self.epochs, goes_on, of_epoch = 0, True, 0
         while goes_on and self.epochs < settings.n_epochs:
@@ -134,19 +125,17 @@ class PPOLearner(SingleLearner):
             order = order % steps * envs + order // steps
             for begin in range(0, count, settings.batch_size):
                 index = torch.from_numpy(order[begin : begin + settings.batch_size]).to(self._device)
-                records = self.discovers and (settings.target_kl is not None or left <= self.settings.unroll_length)
-                step = _Step(self._state, index, get_random_state(self._device)) if records else None
+                random_state = get_random_state(self._device)
                 after, metrics, norm = self._stepped(self._state, evaluation, asked, index, rate)
                 told.append((metrics, norm))
                 of_epoch += 1
                 if settings.target_kl is not None and float(metrics.kl) > 1.5 * settings.target_kl:
                     goes_on = False
                     break
-                if step is not None:
-                    recorded.append(step)
-                self._state, self.updates, left = after, self.updates + 1, left - 1
-        if self.discovers and recorded and asked is not None:
-            self._last = _Unroll(evaluation, asked, start.theta, rate, settings.clipping, list(recorded))
+                if unroll is not None:
+                    self._record(unroll, index, random_state, after)
+                self._state, self.updates = after, self.updates + 1
+        self._unroll = unroll if unroll is not None and unroll.loop.steps else None
         return self._averaged(told, of_epoch, evaluation, start)
 
     def _averaged(
@@ -196,72 +185,54 @@ class PPOLearner(SingleLearner):
         """Of the optimizer's statistics of one vector θ, which are those of named parameters, one after another."""
         return Packing(self._rule.optimizer.init(self._state.theta))
 
+    def _started(
+        self, evaluation: Evaluation, asked: AnswerTargets | None, start: InnerState, rate: Tensor
+    ) -> _Unroll | None:
+        """An unroll without steps; `None` if no questions are discovered."""
+        if not self.discovers or asked is None:
+            return None
+        horizon, length = self.settings.horizon, self.settings.unroll_length
+        loop = InnerLoop(start, asked.targets, horizon=horizon, storage="recompute", length=length)
+        return _Unroll(loop, evaluation, asked, start.theta, rate, self.ppo.clipping)
+
+    def _record(self, unroll: _Unroll, index: Tensor, random_state: list[Tensor], after: InnerState) -> None:
+        """Record a step, on a minibatch and from a state of the random number generators."""
+
+        def again(state: InnerState, targets: Tensor, index: Tensor, random_state: list[Tensor]) -> InnerState:
+            set_random_state(self._device, random_state)
+            return self._update(state, targets, (unroll.evaluation, index, unroll.rate, unroll.clipping), True)[0]
+
+        unroll.loop.record(again, index, random_state, after=after)
+
     def _meta_gradient(self, unroll: _Unroll, following: Evaluation) -> Params:
         """∇_η of the meta-loss on the rollout that θ_N generated, back through the recorded steps; packed."""
-        rule, packed, whole = self._rule, self._functions.packed, minibatch(following)
-        myopic, sums = self.settings.horizon == "myopic", self.settings.objective == "sum"
-        adjoint = [
-            torch.zeros_like(tensor) for tensor in (self._state.theta[KEY], *self._state.optimizer[KEY].values())
-        ]
-        cotangents = torch.zeros_like(unroll.asked.targets)
-        random_state, loss = get_random_state(self._device), torch.zeros((), device=self._device)
-        after = self._state
-        for number, step in enumerate(reversed(unroll.steps)):
-            if myopic:
-                adjoint = [torch.zeros_like(tensor) for tensor in adjoint]
-            if sums or number == 0:
-                of_theta, value = meta_loss_gradient(rule, packed.theta.unpack(after.theta), whole, unroll.clipping)
-                adjoint[0] = adjoint[0] + packed.theta.pack(of_theta)[KEY]
-                loss = loss + value
-            set_random_state(self._device, step.random_state)
-            given = unroll.evaluation, step.indices, unroll.rate, unroll.clipping
-            function = partial(self._differentiable_update, given)
-            _, pull_back = vjp(function, (step.before, unroll.asked.targets), 2)
-            *adjoint, cotangents = pull_back(adjoint, [*(0.0 for _ in adjoint), cotangents])  # type: ignore[assignment]
-            after = step.before
+        rule, packed, loop, task = self._rule, self._functions.packed, unroll.loop, self._rule.task
+        random_state, whole = get_random_state(self._device), minibatch(following)
+
+        def scored(theta: Params, batch: Minibatch) -> tuple[Params, Tensor]:
+            gradient, loss = meta_loss_gradient(rule, packed.theta.unpack(theta), batch, unroll.clipping)
+            return packed.theta.pack(gradient), loss
+
+        first = 0 if self.settings.objective == "sum" else loop.steps - 1
+        losses = [loop.add_loss(MetaLoss(scored), whole, after=k) for k in reversed(range(first, loop.steps))]
+        self.meta_loss, cotangents = torch.stack(losses).sum(), loop.gradient()
         set_random_state(self._device, random_state)
-        self.meta_loss = loss
-        task = rule.task
         assert isinstance(task, GVFTask)
         answer_lambda = self.ppo.answer_lambda
         return packed.eta.pack(
             gradient_in_eta(task, self.eta, unroll.evaluation, unroll.asked, cotangents, answer_lambda)
         )
 
-    def _differentiable_update(self, given: Any, state: InnerState, targets: Tensor) -> InnerState:
-        return self._update(state, targets, given, True)[0]
-
-    @property
-    def unroll_updates(self) -> int:
-        """Recorded steps that the next meta-gradient passes through."""
-        stored = len(self._stored_unroll.learning_rates) if self._stored_unroll is not None else 0
-        return len(self._last.steps) if self._last is not None else stored
-
-    def restart_unroll(self) -> None:
-        """Drop the recorded steps; the next iteration records new ones."""
-        self._last = None
-        super().restart_unroll()
-
-    def _unroll_state(self) -> UnrollState | None:
-        last = self._last
-        if last is None:
-            stored = self._stored_unroll
-            return None if stored is None else stored._replace(start=self._functions.packed.named(stored.start))
-        return UnrollState(
-            self._functions.packed.named(last.steps[0].before),
-            [last.evaluation.rollout],
-            [last.rate] * len(last.steps),
-            [step.random_state for step in last.steps],
-            Iteration(
-                self._functions.packed.theta.unpack(last.behavior),
-                [step.indices for step in last.steps],
-                list(last.clipping),
-            ),
+    def _packed_unroll(self) -> UnrollState:
+        loop, evaluation, _, behavior, rate, clipping = self._unroll
+        start, steps = loop.history
+        iteration = Iteration(
+            self._functions.packed.theta.unpack(behavior), [index for index, _ in steps], list(clipping)
         )
+        random_states = [random_state for _, random_state in steps]
+        return UnrollState(start, [evaluation.rollout], [rate] * len(steps), random_states, iteration)
 
-    def _checked(self, unroll: UnrollState | None) -> UnrollState | None:
-        if unroll is None:
-            return None
+    def _check_unroll(self, unroll: UnrollState) -> None:
         if unroll.iteration is None:
             raise ValueError("unroll.iteration must be given for PPO, got None")
         counts = {len(unroll.iteration.minibatches), len(unroll.learning_rates), len(unroll.random_states)}
@@ -275,25 +246,18 @@ class PPOLearner(SingleLearner):
             raise ValueError(f"unroll.iteration.clipping must be two clip ranges, got {clipping}")
         check_not_negative(clip_range=clipping[0], clip_range_vf=clipping[1] or 0.0)  # schedules may end at 0
         like("unroll.iteration.behavior", unroll.iteration.behavior, self.theta)
-        return unroll._replace(start=self._packed_start(unroll.start))
 
-    def _rebuild(self) -> None:
-        """Repeat the steps of a stored unroll. If they end at another θ, the next iteration records new ones."""
-        stored, self._stored_unroll = self._stored_unroll, None
-        if stored is None or stored.iteration is None:
-            return
-        iteration, current, random_state = stored.iteration, self._state, get_random_state(self._device)
-        evaluation = evaluate(self._rule, iteration.behavior, stored.rollouts[0])
-        asked, kept = self._asked(evaluation), self.ppo
-        assert asked is not None
+    def _repeat(self, stored: UnrollState) -> None:
+        iteration, rate, kept, state = stored.iteration, stored.learning_rates[0], self.ppo, stored.start
+        assert iteration is not None
         self.ppo = replace(self.ppo, clipping=Clipping(*iteration.clipping))  # type: ignore[arg-type]
-        state, steps, rate = stored.start, [], stored.learning_rates[0]
+        evaluation = evaluate(self._rule, iteration.behavior, stored.rollouts[0])
+        asked = self._asked(evaluation)
+        unroll = self._started(evaluation, asked, state, rate)
+        assert unroll is not None
+        behavior = self._functions.packed.theta.pack(iteration.behavior)
         for index, before in zip(iteration.minibatches, stored.random_states, strict=True):
             set_random_state(self._device, before)
-            steps.append(_Step(state, index, before))
             state, _, _ = self._stepped(state, evaluation, asked, index, rate)
-        set_random_state(self._device, random_state)
-        if ends_at(stored.start, state, current):
-            behavior = self._functions.packed.theta.pack(iteration.behavior)
-            self._last = _Unroll(evaluation, asked, behavior, rate, self.ppo.clipping, steps)
-        self.ppo = kept
+            self._record(unroll, index, before, state)
+        self._unroll, self.ppo = unroll._replace(behavior=behavior), kept

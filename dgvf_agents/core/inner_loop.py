@@ -15,8 +15,10 @@ Algorithm 1's functions are in `dgvf_agents.core.inner_update`.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Generic, NamedTuple, TypeVar, final
 
 import torch
@@ -55,10 +57,10 @@ class _Step:
     """Under `"graph"` storage, else `None`."""
     weight: Tensor | None = None
     """1, the weight of the loss that the function returns; `None` if it returns none."""
-    losses: list[tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=list)
-    """Losses of the state after it, and their inputs."""
     gradients: list[LossGradient] = field(default_factory=list)
-    """Gradients of these losses under `"graph"` storage, else empty."""
+    """Gradients of losses of the state after it."""
+    losses: list[tuple[Callable[..., Any], tuple[Any, ...]]] = field(default_factory=list)
+    """Other losses of it, whose gradients are still to be computed, and their inputs."""
 
 
 @final
@@ -73,7 +75,15 @@ class InnerLoop(Generic[State, Eta]):
     the result and its `PullBack`.
     """
 
-    def __init__(self, state: State, eta: Eta, *, horizon: Horizon = "unrolled", storage: Storage = "graph") -> None:
+    def __init__(
+        self,
+        state: State,
+        eta: Eta,
+        *,
+        horizon: Horizon = "unrolled",
+        storage: Storage = "graph",
+        length: int | None = None,
+    ) -> None:
         """
         Args:
             state: s_0.
@@ -81,6 +91,7 @@ class InnerLoop(Generic[State, Eta]):
             horizon: `"unrolled"`: the gradient passes through all steps; `"myopic"`: a loss counts through the direct
                 effect of η on the step before it.
             storage: `"graph"` or `"recompute"`.
+            length: number of steps, the last ones, that the gradient passes through; `None`: all.
 
         Raises:
             ValueError: `horizon` or `storage` is not one of these, or the state is a tuple without names.
@@ -93,7 +104,7 @@ class InnerLoop(Generic[State, Eta]):
         self._unrolled, self._keep_graph = horizon == "unrolled", storage == "graph"
         self._state: State = map_tensors(Tensor.detach, state)
         self._eta: Eta = map_tensors(Tensor.detach, eta)
-        self._steps: list[_Step] = []
+        self._steps: deque[_Step] = deque(maxlen=length)
         self._weight: Tensor | None = None  # cotangent of the losses that are computed with a step: 1
 
     @property
@@ -103,17 +114,18 @@ class InnerLoop(Generic[State, Eta]):
 
     @property
     def steps(self) -> int:
-        """k, the number of steps so far."""
+        """k, the number of steps so far, at most `length`."""
         return len(self._steps)
 
     @property
     def has_loss(self) -> bool:
         """Whether there is a loss that depends on η through a step."""
-        return any(step.losses for step in self._steps) or any(step.weight is not None for step in self._steps[1:])
+        scored = any(step.losses or step.gradients for step in self._steps)
+        return scored or any(step.weight is not None for step in islice(self._steps, 1, None))
 
     @property
     def history(self) -> tuple[State, list[tuple[Any, ...]]]:
-        """s_0, and the inputs of every step."""
+        """The state before the first step that is kept, and the inputs of every step."""
         start = self._steps[0].before if self._steps else self._state
         return start, [step.inputs for step in self._steps]
 
@@ -154,18 +166,36 @@ class InnerLoop(Generic[State, Eta]):
         if with_loss:
             after, loss = after
             step.weight = self._weight = torch.ones_like(loss) if self._weight is None else self._weight
+        self._append(step, after)
+        return (auxiliary, loss) if with_loss else auxiliary
+
+    def record(self, function: Callable[..., Any], *inputs: Any, after: State) -> None:
+        """Take a step whose result is known; only under `"recompute"` storage, which repeats it in the backward pass.
+
+        Args:
+            function: see `step`.
+            inputs: see `step`.
+            after: the new state, as the function computes it.
+
+        Raises:
+            ValueError: the state's tensors have other names or shapes than before.
+        """
+        assert not self._keep_graph
+        self._append(_Step(self._state, inputs, function, None), map_tensors(Tensor.detach, after))
+
+    def _append(self, step: _Step, after: State) -> None:
         if not self._steps:
             _check_same_layout(step.before, after)
         self._steps.append(step)
         self._state = after
-        return (auxiliary, loss) if with_loss else auxiliary
 
-    def add_loss(self, function: Callable[..., Any], *inputs: Any) -> Tensor:
-        """Add a loss of the current state.
+    def add_loss(self, function: Callable[..., Any], *inputs: Any, after: int = -1) -> Tensor:
+        """Add a loss of a state.
 
         Args:
             function: `(state, η, *inputs)` to a scalar.
             inputs: further arguments of the function.
+            after: index of the step that the state follows; by default, the state is the current one.
 
         Returns:
             the loss, detached.
@@ -176,14 +206,13 @@ class InnerLoop(Generic[State, Eta]):
         """
         if not self._steps:
             raise RuntimeError("add_loss() was called before any step: call step() first")
-        step = self._steps[-1]
-        if self._keep_graph:
-            step.gradients.append(_loss_gradient(function, self._state, self._eta, inputs))
-            value = step.gradients[-1].value
-        else:
-            with torch.no_grad():
-                value = function(self._state, self._eta, *inputs)
-            value = value if hasattr(function, "gradient") else _checked_loss(value)
+        step, last = self._steps[after], after in (-1, self.steps - 1)
+        state = self._state if last else self._steps[after + 1].before
+        if self._keep_graph or hasattr(function, "gradient"):
+            step.gradients.append(_loss_gradient(function, state, self._eta, inputs))
+            return step.gradients[-1].value
+        with torch.no_grad():
+            value = _checked_loss(function(state, self._eta, *inputs))
         step.losses.append((function, inputs))
         return value
 
@@ -234,8 +263,8 @@ class InnerLoop(Generic[State, Eta]):
             total: like the tensors of η.
         """
         direct = zeros
-        gradients = step.gradients or [_loss_gradient(f, after, self._eta, inputs) for f, inputs in step.losses]
-        for gradient in gradients:
+        computed = (_loss_gradient(function, after, self._eta, inputs) for function, inputs in step.losses)
+        for gradient in chain(step.gradients, computed):
             direct = _sums(direct, gradient.in_state) if direct is not zeros else _or_zeros(gradient.in_state, zeros)
             total = _sums(total, gradient.in_eta)
         return direct, total

@@ -428,10 +428,10 @@ class MetaLoss:
     def __call__(self, state: InnerState, eta: Params, rollout: Any) -> Tensor:
         return self._function(state.theta, rollout)[1]
 
-    def gradient(self, state: InnerState, eta: Params, rollout: Any) -> LossGradient:
+    def gradient(self, state: InnerState, eta: Any, rollout: Any) -> LossGradient:
         gradients, loss = self._function(state.theta, rollout)
         of_theta = [gradients.get(name) for name in state.theta]
-        return LossGradient(loss, [*of_theta, *(None for _ in flatten(state.optimizer))], [None] * len(eta))
+        return LossGradient(loss, [*of_theta, *(None for _ in flatten(state.optimizer))], [None for _ in flatten(eta)])
 
 
 def meta_gradient(

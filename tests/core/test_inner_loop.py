@@ -158,6 +158,24 @@ def test_graphs_are_kept_or_functions_called_again(storage: str, calls: int) -> 
     assert_equal(result.gradient, transcribed())
 
 
+def test_the_gradient_passes_through_the_last_steps_that_were_recorded() -> None:
+    eta, given = initial_eta(), batches(5)
+    states = [start()]
+    for batch in given:
+        states.append(step(states[-1], eta, batch)[0])
+    whole = InnerLoop(states[3], eta)
+    losses = []
+    for batch in given[3:]:
+        whole.step(step, batch)
+        losses.append(whole.add_loss(loss, given[0]))
+    recorded = InnerLoop(start(), eta, storage="recompute", length=2)
+    for batch, after in zip(given, states[1:], strict=True):
+        recorded.record(step, batch, after=after)
+    assert recorded.steps == 2
+    assert_equal([recorded.add_loss(loss, given[0], after=k) for k in range(2)], losses)
+    assert_equal(recorded.gradient(), whole.gradient())
+
+
 class OwnDerivatives:
     """s′ = η s and loss s²/2, with derivatives that are twice the true ones, to be told apart."""
 

@@ -20,6 +20,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from torch.utils._pytree import tree_map_only
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.core.flat import builder, template
 from dgvf_agents.core.vjp import PullBack, vjp
 from dgvf_agents.execution import compiling
@@ -27,21 +28,7 @@ from dgvf_agents.execution.compiling import Compiled
 from dgvf_agents.options import Task
 from dgvf_envs.sb3_adapter import make_vec
 from tests.compile_keys import recorded_keys
-from tests.storage.test_resume import SaveAt
-
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
-TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
-BATCH = 4 * 5
-
-
-def small_model(env: Any = "PuddleWorld-v0", policy: str = "PaperMlpPolicy", **changes: Any) -> DGVFA2C:
-    kwargs = {"policy_kwargs": TINY_NETWORK} if policy == "PaperMlpPolicy" else {}
-    num_envs = {"n_envs": 4} if isinstance(env, str) else {}
-    return DGVFA2C(policy, env, **{**SMALL, **num_envs, **kwargs, **changes})
-
-
-def _weights(model: DGVFA2C) -> np.ndarray:
-    return torch.cat([p.detach().flatten() for p in model.policy.parameters()]).numpy().copy()
+from tests.small_agents import BATCH, SMALL, SaveAt, small_model, weights_of
 
 
 @pytest.mark.parametrize("task", [task for task in get_args(Task) if task != "pixel-control"])
@@ -80,7 +67,7 @@ def test_pixel_control_trains_on_images(options: dict[str, Any], answers: int | 
 
 
 def test_the_same_seed_is_bitwise_the_same_run_and_another_is_not() -> None:
-    runs = [_weights(small_model(seed=seed).learn(15 * BATCH)) for seed in (3, 3, 4)]
+    runs = [weights_of(small_model(seed=seed).learn(15 * BATCH)) for seed in (3, 3, 4)]
     assert np.array_equal(runs[0], runs[1])
     assert not np.array_equal(runs[0], runs[2])
 
@@ -168,8 +155,8 @@ def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it
     batch = 4 * 2  # with more steps, the functions take much longer to compile
     total = 14 * batch
 
-    def learned(compile: str | bool, steps: int, callback: BaseCallback | None = None) -> np.ndarray:
-        return _weights(small_model(compile=compile, n_steps=2).learn(steps, callback))
+    def learned(compile: str | bool, steps: int, callback: BaseCallback | None = None) -> torch.Tensor:
+        return weights_of(small_model(compile=compile, n_steps=2).learn(steps, callback))
 
     eager = learned(False, total)
     saved = (3, 6, 8, 9, 11)
@@ -182,7 +169,7 @@ def test_auto_switches_at_a_fixed_update_and_resumes_bitwise_on_both_sides_of_it
         model = DGVFA2C.load(tmp_path / f"{updates}.zip", make_vec("PuddleWorld-v0", 4), device="cpu")
         assert model.compile == "auto"
         model.learn(total - model.num_timesteps, reset_num_timesteps=False)
-        np.testing.assert_array_equal(_weights(model), expected, err_msg=f"saved after {updates} updates")
+        np.testing.assert_array_equal(weights_of(model), expected, err_msg=f"saved after {updates} updates")
 
 
 NUMBERS: dict[str, Any] = {
@@ -233,10 +220,7 @@ def test_numbers_may_be_annealed(name: str, start: float, end: float, tmp_path: 
     schedule, steps = LinearSchedule(start, end, 1.0), 8 * BATCH
     task = "discovered" if name == "meta_learning_rate" else "random"
 
-    class SetNow(BaseCallback):
-        def _on_step(self) -> bool:
-            return True
-
+    class SetNow(RolloutCallback):
         def _on_rollout_end(self) -> None:
             setattr(self.model, name, schedule(1.0 - self.num_timesteps / steps))
 
@@ -244,10 +228,10 @@ def test_numbers_may_be_annealed(name: str, start: float, end: float, tmp_path: 
         model = small_model(auxiliary_task=task, encoder_mode="auxiliary", unroll_length=2, **{name: value})
         return model.learn(steps, callback)
 
-    constant, annealed = _weights(trained(start)), trained(schedule)
-    np.testing.assert_array_equal(_weights(trained(lambda progress: start)), constant)
-    np.testing.assert_allclose(_weights(annealed), _weights(trained(start, SetNow())), rtol=1e-5, atol=1e-7)
-    assert not np.allclose(_weights(annealed), constant, rtol=1e-5, atol=1e-7)
+    constant, annealed = weights_of(trained(start)), trained(schedule)
+    np.testing.assert_array_equal(weights_of(trained(lambda progress: start)), constant)
+    np.testing.assert_allclose(weights_of(annealed), weights_of(trained(start, SetNow())), rtol=1e-5, atol=1e-7)
+    assert not np.allclose(weights_of(annealed), constant, rtol=1e-5, atol=1e-7)
     annealed.save(tmp_path / "model.zip")
     loaded = getattr(DGVFA2C.load(tmp_path / "model.zip", device="cpu"), name)
     assert [loaded(progress) for progress in (1.0, 0.5)] == [start, (start + end) / 2]

@@ -30,8 +30,8 @@ from dgvf_agents.train.config import METHODS, WORLDS, TrainConfig
 from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
-from tests.agents.test_updates import Samples
 from tests.helpers import refused
+from tests.small_agents import Samples
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
 QUICK = ["--steps", "80", "--compile", "False", "--questions", "4"]

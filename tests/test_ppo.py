@@ -20,8 +20,8 @@ from dgvf_agents.agents.ppo_learner import PPOSettings
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.options import EncoderMode, Task
 from dgvf_envs.sb3_adapter import make_vec
-from tests.agents.test_updates import Samples
 from tests.random_rollouts import random_rollout
+from tests.small_agents import Samples, SaveAt
 
 SMALL: dict[str, Any] = {"n_steps": 16, "batch_size": 16, "n_epochs": 2, "seed": 0, "device": "cpu"}
 ROLLOUT = 4 * 16
@@ -100,19 +100,7 @@ def test_all_kinds_of_questions_are_discovered(changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize("task", ["none", "discovered"])
 @pytest.mark.parametrize("steps", [2 * ROLLOUT, 2 * ROLLOUT + 5 * 4])
 def test_training_goes_on_from_a_file_bitwise(tmp_path: Path, task: str, steps: int) -> None:
-    class StopError(Exception):
-        pass
-
-    def save(values: dict[str, Any], _: dict[str, Any]) -> bool:
-        model = values["self"]
-        if model.num_timesteps == steps:
-            model.save(tmp_path / "model")
-            raise StopError
-        return True
-
-    whole = model_of(task).learn(4 * ROLLOUT)
-    with pytest.raises(StopError):
-        model_of(task).learn(4 * ROLLOUT, save)
+    whole = model_of(task).learn(4 * ROLLOUT, SaveAt(tmp_path / "model.zip", steps))
     torch.manual_seed(99)
     np.random.seed(99)  # noqa: NPY002
     env = make_vec("PuddleWorld-v0", 4, 7)

@@ -19,8 +19,7 @@ from dgvf_agents.agents.schedules import GeometricSchedule, scheduled, value_at
 from dgvf_agents.core.optimizers import SGD
 from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_envs.sb3_adapter import make_vec
-from tests.agents.test_updates import BOX, Samples
-from tests.test_a2c import BATCH, small_model
+from tests.small_agents import BATCH, BOX, Samples, small_model
 
 
 class _Nameless(RewardPrediction):
@@ -163,7 +162,6 @@ OTHER_SPACES: list[tuple[spaces.Space, str]] = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
 @pytest.mark.parametrize(("space", "message"), OTHER_SPACES, ids=lambda value: str(value)[:30])
 def test_observations_of_other_spaces_are_refused(space: spaces.Space, message: str) -> None:
     policy = "MultiInputPolicy" if isinstance(space, spaces.Dict) else "MlpPolicy"
@@ -171,7 +169,6 @@ def test_observations_of_other_spaces_are_refused(space: spaces.Space, message: 
         small_model(Samples(space, spaces.Discrete(2)), policy)
 
 
-@pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
 def test_actions_of_other_spaces_are_refused() -> None:
     for space in (spaces.Text(3), spaces.Dict({"a": spaces.Discrete(2)}), spaces.Tuple([spaces.Discrete(2)])):
         with pytest.raises(ValueError, match=f"action_space must be Discrete, .* got {type(space).__name__}"):

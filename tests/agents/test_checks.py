@@ -7,7 +7,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,29 +26,22 @@ from dgvf_agents.core.tasks import DiscoveredGVFs
 from dgvf_agents.core.types import Params
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.recorder import stop_requests
-from dgvf_envs.sb3_adapter import make_vec
 from tests.impala.faulty_worlds import Faulty
 from tests.kill_harness import differences
-
-SMALL: dict[str, Any] = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu"}
-TINY = {"features_extractor_kwargs": {"hidden": (8,)}}
-
-
-def _model(env: Any, **changes: Any) -> DGVFA2C:
-    return DGVFA2C("PaperMlpPolicy", env, **{**SMALL, "policy_kwargs": TINY, **changes})
+from tests.small_agents import small_model
 
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("fault", ["reward", "observation", "first observation"])
 def test_values_that_are_not_finite_are_named_before_the_update(fault: str, value: float) -> None:
-    model = _model(Faulty(fault, value=value))
+    model = small_model(Faulty(fault, value=value))
     with pytest.raises(ValueError, match=rf"(rewards|observations) must be finite, got {value} from environment"):
         model.learn(40)
     assert all(torch.isfinite(p).all() for p in model.policy.parameters())
 
 
 def test_an_environment_that_raises_leaves_the_model_unchanged(tmp_path: Path) -> None:
-    model = _model(Faulty("error"))
+    model = small_model(Faulty("error"))
     with pytest.raises(ZeroDivisionError, match="the simulator broke"):
         model.learn(40)
     assert (model.num_timesteps, model._n_updates) == (7, 1)
@@ -60,7 +54,7 @@ def test_an_environment_that_raises_leaves_the_model_unchanged(tmp_path: Path) -
 
 
 def test_losses_are_checked_when_they_are_logged() -> None:
-    model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e30, max_grad_norm=None)
+    model = small_model(learning_rate=1e30, max_grad_norm=None)
     with pytest.raises(NotFiniteError, match=r"must be finite, got (nan|-?inf) in update \d+: a smaller learning_rate"):
         model.learn(2000, log_interval=2)
 
@@ -68,7 +62,7 @@ def test_losses_are_checked_when_they_are_logged() -> None:
 @pytest.mark.parametrize("updates", [1, 5])
 def test_training_that_has_diverged_never_returns(updates: int) -> None:
     """Even if no row is logged, and if the last update makes the parameters not finite."""
-    model = _model(make_vec("PuddleWorld-v0", 4, 0), learning_rate=1e38, vf_coef=1e6)
+    model = small_model(learning_rate=1e38, vf_coef=1e6)
     with pytest.raises(NotFiniteError, match=r"must be finite( after|, got).* updates?.*: a smaller learning_rate"):
         model.learn(updates * 20)
 
@@ -86,23 +80,24 @@ def test_a_nan_meta_gradient_is_skipped_and_counted() -> None:
     def task(model: DGVFA2C) -> DiscoveredGVFs:
         return Exploding(question_network(model.policy, model.questions, False))
 
-    model = _model(make_vec("PuddleWorld-v0", 4, 0), auxiliary_task=task)
+    model = small_model(auxiliary_task=task, unroll_length=2)
     before = {name: value.clone() for name, value in model.learner.eta.items()}
     model.learn(7 * 20)
     assert (model.meta_updates, model.meta_skipped) == (0, 3)
     assert all(torch.equal(before[name], value) for name, value in model.learner.eta.items())
 
 
-def _subprocesses(faults: tuple[str, ...], start_method: str) -> SubprocVecEnv:
-    return SubprocVecEnv([lambda fault=fault: Faulty(fault) for fault in faults], start_method)
-
-
-def _close(env: SubprocVecEnv) -> None:
-    for process in env.processes:
-        process.kill()
-        process.join()
-    for remote in env.remotes:
-        remote.close()
+@contextmanager
+def _subprocesses(faults: tuple[str, ...], start_method: str) -> Iterator[SubprocVecEnv]:
+    """Environments in processes of their own, which are killed in the end."""
+    env = SubprocVecEnv([lambda fault=fault: Faulty(fault) for fault in faults], start_method)
+    try:
+        yield env
+    finally:
+        for process, remote in zip(env.processes, env.remotes, strict=True):
+            process.kill()
+            process.join()
+            remote.close()
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -115,30 +110,24 @@ def _close(env: SubprocVecEnv) -> None:
     ],
 )
 def test_a_worker_that_dies_is_named(fault: str, code: str, start_method: str) -> None:
-    env = _subprocesses(("none", fault, "none"), start_method)
-    model = _model(VecMonitor(env))
-    try:
+    with _subprocesses(("none", fault, "none"), start_method) as env:
+        model = small_model(VecMonitor(env))
         with pytest.raises(RuntimeError, match=rf"worker 1 \(exit code {code}\) of the SubprocVecEnv died"):
             model.learn(100)
         with pytest.raises(RuntimeError, match=r"worker 1 .* died"):
             step_watched(env, np.zeros(3, np.int64))
         assert model._n_updates == 1
-    finally:
-        _close(env)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_worker_that_is_killed_while_another_works_is_named() -> None:
-    env = _subprocesses(("none", "hang", "none"), "fork")
-    env.reset()
-    try:
+    with _subprocesses(("none", "hang", "none"), "fork") as env:
+        env.reset()
         for _ in range(7):
             step_watched(env, np.zeros(3, np.int64))
         os.kill(env.processes[0].pid or 0, signal.SIGKILL)
         with pytest.raises(RuntimeError, match=r"worker 0 \(exit code -9\)"):
             step_watched(env, np.zeros(3, np.int64))
-    finally:
-        _close(env)
 
 
 RUN_STEPS = 1600
@@ -146,23 +135,13 @@ TRAIN = ["train", "puddle-world", "discovered", "--compile", "False", "--questio
 TRAIN += ["--log-every", "200", "--steps", f"{RUN_STEPS}"]
 
 
-def _dgvf(*arguments: str) -> subprocess.Popen[str]:
-    script = "from dgvf_agents.cli import main; main()"
-    return subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-
-
-def _until(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    while not condition():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 def test_ctrl_c_writes_a_checkpoint_and_prints_how_to_resume(tmp_path: Path) -> None:
     run, alone = RunFolder(tmp_path / "a run"), tmp_path / "alone"
-    with _dgvf(*TRAIN, "--out", str(run.path)) as process:
-        _until(lambda: run.progress_file.is_file() and "200" in run.progress_file.read_text(), process)
+    command = [sys.executable, "-c", "from dgvf_agents.cli import main; main()", *TRAIN, "--out", str(run.path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not (run.progress_file.is_file() and "200" in run.progress_file.read_text()):
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.01)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors

@@ -25,23 +25,13 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvWrapper
 from torch import nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import CnnPolicy, MlpPolicy, MultiInputPolicy, PaperMlpPolicy
-from tests.agents.test_updates import BOX, Samples
-
-pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
-
-SMALL: dict[str, Any] = {
-    "questions": 4,
-    "unroll_length": 2,
-    "compile": False,
-    "device": "cpu",
-    "seed": 0,
-    "policy_kwargs": {"net_arch": [8]},
-}
+from tests.small_agents import BOX, SMALL, Samples, small_model, weights_of
 
 
 def _model(env: Any = "CartPole-v1", policy: Any = "MlpPolicy", **changes: Any) -> DGVFA2C:
-    return DGVFA2C(policy, env, **{**SMALL, **changes})
+    return small_model(env, policy, **{"n_envs": None, "policy_kwargs": {"net_arch": [8]}, **changes})
 
 
 def test_arguments_stand_where_a2c_has_them() -> None:
@@ -229,7 +219,7 @@ def test_last_observations_that_nothing_depends_on_may_be_missing_as_in_a2c(task
     for env in (_forgetful(), make_vec_env("CartPole-v1", 2, seed=0)):
         model = _model(env, auxiliary_task=task).learn(100)
         assert model.ep_info_buffer  # episodes ended
-        weights.append(nn.utils.parameters_to_vector(model.policy.parameters()))
+        weights.append(weights_of(model))
     assert torch.equal(*weights)
 
 
@@ -255,10 +245,7 @@ def test_a_normalized_environment_that_is_loaded_for_evaluation_stays_as_it_is(t
 def test_the_rollout_buffer_shows_what_a2c_would_have_collected(gae_lambda: float) -> None:
     shown = []
 
-    class Look(BaseCallback):
-        def _on_step(self) -> bool:
-            return True
-
+    class Look(RolloutCallback):
         def _on_rollout_end(self) -> None:
             buffer = self.model.rollout_buffer
             shown.append((buffer.returns.copy(), buffer.values.copy(), buffer.episode_starts.copy(), buffer.size()))
@@ -303,5 +290,5 @@ def test_compiled_updates_of_every_kind_give_the_same_numbers(
     weights = []
     for compile in (False, True):
         model = _model(Samples(observed, actions), policy, compile=compile, **changes).learn(20)
-        weights.append(torch.cat([p.detach().flatten() for p in model.policy.parameters()]))
+        weights.append(weights_of(model))
     torch.testing.assert_close(weights[0], weights[1], rtol=0, atol=1e-5)

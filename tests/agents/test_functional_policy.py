@@ -16,12 +16,9 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import MLPExtractor, MultiInputExtractor, PreprocessedEncoder
 from dgvf_agents.core.inner_update import InnerState, inner_update, meta_gradient, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
-from tests.agents.test_updates import BOX, Samples
+from tests.small_agents import BOX, Samples, small_model
 
-pytestmark = [
-    pytest.mark.usefixtures("double_precision"),
-    pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class"),
-]
+pytestmark = pytest.mark.usefixtures("double_precision")
 
 ACTIONS = spaces.Box(-5.0, 5.0, (2,), np.float32)
 
@@ -77,19 +74,9 @@ def _model(case: tuple[spaces.Space, spaces.Space, dict[str, Any], dict[str, Any
         network["features_extractor_class"] = MultiInputExtractor
     elif "features_extractor_class" not in of_policy:
         network["activation_fn"] = nn.Tanh
-    return DGVFA2C(
-        "MultiInputPolicy" if several else "PaperMlpPolicy",
-        Samples(observed, actions),
-        n_steps=6,
-        questions=3,
-        auxiliary_coefficient=1.0,
-        ent_coef=0.1,
-        seed=0,
-        compile=False,
-        device="cpu",
-        policy_kwargs={**network, **of_policy},
-        **arguments,
-    )
+    policy = "MultiInputPolicy" if several else "PaperMlpPolicy"
+    given = {"n_steps": 6, "questions": 3, "auxiliary_coefficient": 1.0, "ent_coef": 0.1, **arguments}
+    return small_model(Samples(observed, actions), policy, policy_kwargs={**network, **of_policy}, **given)
 
 
 def _rollouts(model: DGVFA2C, count: int) -> list[Rollout]:

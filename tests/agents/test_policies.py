@@ -24,9 +24,7 @@ from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import AtariCNNExtractor, MultiInputExtractor, window_space
 from dgvf_agents.agents.policies import ALIASES
 from dgvf_agents.core.argument_checks import UnsupportedSpaceError
-from tests.agents.test_updates import BOX, Samples
-
-pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+from tests.small_agents import BOX, Samples
 
 IMAGE = spaces.Box(0, 255, (1, 36, 36), np.uint8)
 VECTORS = spaces.Dict({"a": BOX, "b": spaces.Discrete(4)})

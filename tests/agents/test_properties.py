@@ -16,9 +16,7 @@ from torch import nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.optimizers import SGD
-from tests.agents.test_updates import Samples
-
-pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
+from tests.small_agents import Samples
 
 PLANES = spaces.MultiBinary((2, 4, 4))
 VECTORS: list[spaces.Space] = [

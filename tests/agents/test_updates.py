@@ -15,10 +15,8 @@ from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.core.optimizers import SGD
+from tests.small_agents import BOX, Samples, small_model
 
-pytestmark = pytest.mark.filterwarnings("ignore:The .* attribute is not defined in the environment class")
-
-BOX = spaces.Box(-1.0, 1.0, (3,), np.float32)
 IMAGE = spaces.Box(0, 255, (3, 36, 36), np.uint8)
 SETTINGS: dict[str, Any] = {
     "n_steps": 8,
@@ -30,26 +28,6 @@ SETTINGS: dict[str, Any] = {
     "device": "cpu",
 }
 TF_LIKE = {"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"alpha": 0.99, "eps": 1e-5}, "net_arch": [8]}
-
-
-class Samples(gym.Env):
-    """Random observations and rewards; episodes end in both ways."""
-
-    def __init__(self, observation_space: spaces.Space, action_space: spaces.Space) -> None:
-        self.observation_space, self.action_space = observation_space, action_space
-        self.episodes = 0
-
-    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
-        super().reset(seed=seed)
-        self.observation_space.seed(0 if seed is None else seed)
-        self.t, self.episodes = 0, self.episodes + 1
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
-        assert self.action_space.contains(action), action
-        self.t += 1
-        over, terminates = self.t == 3, self.episodes % 2 == 0
-        return self.observation_space.sample(), float(self.t), over and terminates, over and not terminates, {}
 
 
 def _updated(ours: DGVFA2C, theirs: A2C) -> None:
@@ -103,14 +81,8 @@ def test_an_update_is_that_of_a2c(
     settings = {**SETTINGS, **{k: v for k, v in changes.items() if k not in kwargs}}
     several = isinstance(observation_space, spaces.Dict)
     policy = "MultiInputPolicy" if several else "CnnPolicy" if observation_space == IMAGE else "MlpPolicy"
-    ours = DGVFA2C(
-        policy,
-        Samples(observation_space, action_space),
-        auxiliary_task="none",
-        compile=False,
-        policy_kwargs=kwargs,
-        **settings,
-    )
+    env = Samples(observation_space, action_space)
+    ours = small_model(env, policy, auxiliary_task="none", policy_kwargs=kwargs, **settings)
     theirs = A2C(policy, Samples(observation_space, action_space), policy_kwargs=kwargs, **settings)
     before = {name: value.clone() for name, value in theirs.policy.named_parameters()}
     for _ in range(3):
@@ -149,11 +121,10 @@ def test_each_encoder_has_its_own_weight_of_the_auxiliary_task(coefficient: floa
     """Steps of plain gradient descent, by the auxiliary task's weight: none, a fixed one, and one from gradients."""
 
     def step(weighting: str, coefficient: float) -> tuple[dict[str, torch.Tensor], DGVFA2C]:
-        model = DGVFA2C(
-            "MlpPolicy", Samples(BOX, spaces.Discrete(3)), inner_optimizer=SGD(), max_grad_norm=None, learning_rate=1.0,
-            auxiliary_task="random", auxiliary_weighting=weighting, auxiliary_coefficient=coefficient, questions=6,
-            n_steps=8, seed=0, device="cpu", compile=False,
-        )  # fmt: skip
+        weight = {"auxiliary_weighting": weighting, "auxiliary_coefficient": coefficient}
+        descent = {"inner_optimizer": SGD(), "max_grad_norm": None, "learning_rate": 1.0, "n_steps": 8}
+        env = Samples(BOX, spaces.Discrete(3))
+        model = small_model(env, "MlpPolicy", auxiliary_task="random", **weight, **descent)
         before = {name: p.detach().clone() for name, p in model.policy.named_parameters()}
         model.learn(8)
         return {name: before[name] - p.detach() for name, p in model.policy.named_parameters()}, model

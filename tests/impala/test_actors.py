@@ -22,11 +22,11 @@ from dgvf_agents.impala.actors import EnvironmentActor, RemoteEnvs
 from dgvf_agents.impala.settings import ActorSettings
 from dgvf_agents.impala.transport import batch_of, pack
 from dgvf_envs.sb3_adapter import make_vec
-from tests.agents.test_updates import BOX, Samples
 from tests.helpers import TINY_MAP
 from tests.impala.in_process import InProcessFleet
 from tests.impala.models import BATCH, Normalizing, small_model, weights_of
 from tests.random_rollouts import side_by_side
+from tests.small_agents import BOX, Samples
 
 CPU = torch.device("cpu")
 

@@ -25,7 +25,7 @@ from torch import Tensor
 from dgvf_agents import DGVFA2C, DGVFPPO
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.storage.model_file import ModelFile
-from tests.storage.test_resume import BATCH, COPIES, TINY_NETWORK, SaveAt, puddle
+from tests.small_agents import BATCH, COPIES, TINY_NETWORK, SaveAt, puddle, small_model
 
 LIMIT = 200 * 2**20
 """Bytes that a refusal may allocate."""
@@ -37,9 +37,7 @@ SECONDS = 20.0
 def contents(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Of a file saved in the middle of a rollout and of an unroll."""
     path = tmp_path_factory.mktemp("good") / "model.zip"
-    settings: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
-    model = DGVFA2C("PaperMlpPolicy", puddle(), policy_kwargs=TINY_NETWORK, **settings)
-    model.learn(6 * BATCH, SaveAt(path, 5 * BATCH + 2 * COPIES))
+    small_model(puddle()).learn(6 * BATCH, SaveAt(path, 5 * BATCH + 2 * COPIES))
     return path.read_bytes()
 
 

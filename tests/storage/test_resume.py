@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
@@ -20,21 +19,9 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecFrameStack,
 from torch import nn
 
 from dgvf_agents import DGVFA2C
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_envs.sb3_adapter import make_vec
-
-COPIES, STEPS = 4, 5
-BATCH = COPIES * STEPS
-SMALL: dict[str, Any] = {"questions": 6, "unroll_length": 3, "seed": 0, "compile": False, "device": "cpu"}
-TINY_NETWORK = {"features_extractor_kwargs": {"hidden": (16,)}}
-
-
-def puddle() -> VecEnv:
-    return make_vec("PuddleWorld-v0", COPIES, 0, env_kwargs={"max_episode_steps": 9, "start": "random"})
-
-
-def small_model(env: VecEnv, policy: str = "PaperMlpPolicy", **changes: Any) -> DGVFA2C:
-    kwargs = TINY_NETWORK if policy == "PaperMlpPolicy" else {"features_extractor_kwargs": {"features_dim": 16}}
-    return DGVFA2C(policy, env, **{**SMALL, "policy_kwargs": kwargs, **changes})
+from tests.small_agents import BATCH, COPIES, STEPS, SaveAt, puddle, small_model
 
 
 def everything(model: DGVFA2C) -> dict[str, Any]:
@@ -61,23 +48,6 @@ def assert_same_training(actual: DGVFA2C, expected: DGVFA2C) -> None:
             assert np.array_equal(np.asarray(one[name]), np.asarray(value), equal_nan=True), name
         else:
             assert one[name] == value, name
-
-
-class SaveAt(BaseCallback):
-    """Saves the model in the middle of things: at an environment step, or at the end of a rollout."""
-
-    def __init__(self, path: Path, steps: int, at_rollout_end: bool = False) -> None:
-        super().__init__()
-        self._path, self._steps, self._at_rollout_end = path, steps, at_rollout_end
-
-    def _on_step(self) -> bool:
-        if self.num_timesteps == self._steps and not self._at_rollout_end:
-            self.model.save(self._path)
-        return True
-
-    def _on_rollout_end(self) -> None:
-        if self.num_timesteps == self._steps and self._at_rollout_end:
-            self.model.save(self._path)
 
 
 TASKS = ("discovered", "random", "reward-prediction", "none")
@@ -244,14 +214,11 @@ def test_changed_attributes_take_effect_with_the_next_update(name: str, tmp_path
     assert not torch.allclose(*weights)
 
 
-class Annealing(BaseCallback):
+class Annealing(RolloutCallback):
     """Lowers c_H before every rollout."""
 
     def _on_rollout_start(self) -> None:
-        self.model.ent_coef = 0.5 / (1 + self.num_timesteps)
-
-    def _on_step(self) -> bool:
-        return True
+        self.model.ent_coef = 0.5 / (1 + self.num_timesteps)  # type: ignore[attr-defined]
 
 
 def test_a_coefficient_that_a_callback_anneals_interrupts_no_unroll_and_is_resumed_with(tmp_path: Path) -> None:

@@ -35,8 +35,8 @@ from dgvf_agents.options import Task
 from dgvf_agents.storage.files import DamagedFileError
 from dgvf_agents.storage.model_file import ModelFile
 from dgvf_envs.sb3_adapter import make_vec
+from tests.small_agents import BATCH, small_model
 
-BATCH = 4 * 5
 TINY = {"features_extractor_kwargs": {"hidden": (16,)}, "activation_fn": torch.nn.Tanh, "net_arch": [8]}
 
 
@@ -45,8 +45,7 @@ def _env(seed: int = 0) -> VecEnv:
 
 
 def _model(**changes: Any) -> DGVFA2C:
-    arguments = {"questions": 4, "unroll_length": 2, "seed": 0, "compile": False, "device": "cpu"}
-    return DGVFA2C("PaperMlpPolicy", _env(), **{**arguments, "policy_kwargs": TINY, **changes})
+    return small_model(_env(), **{"policy_kwargs": TINY, **changes})
 
 
 def _actions(model: OnPolicyAlgorithm) -> np.ndarray:

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from stable_baselines3.common.callbacks import BaseCallback
 
-from dgvf_agents.agents.a2c import DGVFA2C
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.cli import main
 from dgvf_agents.train.stability import gain, jacobian, measure, next_update, spectral_radius
+from tests.small_agents import small_model
 
 N = 12
 
@@ -60,20 +60,8 @@ def test_the_gain_of_a_chain_is_the_norm_of_a_block_of_its_product(size: int) ->
 @pytest.mark.parametrize("total_steps", [200, 400])
 def test_measurements_of_an_agent_equal_those_of_dense_jacobians_in_the_same_run(total_steps: int) -> None:
     layers = {"features_extractor_kwargs": {"hidden": (3,)}}
-    annealed = {"policy_kwargs": layers, "learning_rate": lambda remaining: 0.02 + 0.2 * remaining}
-    made = [
-        DGVFA2C(
-            "PaperMlpPolicy",
-            "PuddleWorld-v0",
-            n_envs=2,
-            unroll_length=2,
-            questions=2,
-            compile=False,
-            seed=1,
-            **annealed,
-        )
-        for _ in range(2)
-    ]
+    small = {"n_envs": 2, "unroll_length": 2, "questions": 2, "seed": 1, "policy_kwargs": layers}
+    made = [small_model(learning_rate=lambda remaining: 0.02 + 0.2 * remaining, **small) for _ in range(2)]
     for model in made:
         model.learn(200)
     measured, dense = measure(made[0], total_steps), _DenseWitness()
@@ -85,14 +73,11 @@ def test_measurements_of_an_agent_equal_those_of_dense_jacobians_in_the_same_run
     assert measured.gain == pytest.approx(np.linalg.norm(product[: dense.size, : dense.size], 2), 1e-3)
 
 
-class _DenseWitness(BaseCallback):
+class _DenseWitness(RolloutCallback):
     def __init__(self) -> None:
         super().__init__()
         self.jacobians: list[np.ndarray] = []
         self.size = 0
-
-    def _on_step(self) -> bool:
-        return True
 
     def _on_rollout_end(self) -> None:
         update, at, self.size = next_update(self.model)  # type: ignore[arg-type]

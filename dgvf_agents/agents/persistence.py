@@ -42,7 +42,6 @@ from dgvf_agents.storage.model_file import (
     stored_model,
 )
 from dgvf_agents.storage.state import (
-    Spaces,
     TrainingState,
     get_random_states,
     learner_template,
@@ -303,11 +302,10 @@ def _fitted(model: Any, stored: StoredModel) -> StoredModel:
     Raises:
         DamagedFileError: it does not; the message names the part.
     """
-    own, spaces = model.learner.get_state(), _spaces(model)
     return stored._replace(
-        learner=fitted("learner", stored.learner, learner_template(own, spaces)),
-        statistics=fitted("statistics", stored.statistics, spaces.statistics),
-        training=fitted("training", stored.training, Maybe(training_template(spaces))),
+        learner=fitted("learner", stored.learner, learner_template(model)),
+        statistics=fitted("statistics", stored.statistics, model._functions.statistics()),
+        training=fitted("training", stored.training, Maybe(training_template(model))),
     )
 
 
@@ -333,17 +331,6 @@ def _restore(model: Any, stored: StoredModel, changed: set[str], force_reset: bo
         _set_training_state(model, on_device(stored.training, model.device), force_reset)
     elif model.env is not None and force_reset is not False:
         model._last_obs = None
-
-
-def _spaces(model: Any) -> Spaces:
-    return Spaces(
-        model.observation_space,
-        model.action_space,
-        model._distribution,
-        model._functions.statistics(),
-        model._collector.exploration,
-        model.learner.functions.rule.targets.off_policy,
-    )
 
 
 def _state_dicts(model: Any, stored: StoredModel) -> dict[str, Any]:

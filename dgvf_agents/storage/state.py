@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import torch
 from torch import Tensor
 
-from dgvf_agents.core.distributions import ActionDistribution
 from dgvf_agents.core.inner_update import InnerState
 from dgvf_agents.core.metrics import InnerMetrics
 from dgvf_agents.core.types import Params, Rollout
@@ -99,32 +97,9 @@ class TrainingState(NamedTuple):
     """Values logged since the last row of metrics."""
 
 
-@final
-@dataclass(frozen=True)
-class Spaces:
-    """Settings that the shapes and ranges of a rollout depend on."""
-
-    observation: gym.Space
-    """Of one environment."""
-    action: gym.Space
-    """Of one environment."""
-    distribution: ActionDistribution
-    """Of the actions."""
-    statistics: Params
-    """The encoder's running statistics."""
-    exploration: Params
-    """Exploration matrices of gSDE by name; empty without."""
-    off_policy: bool
-    """Whether rollouts hold the behavior policy's log-probabilities."""
-
-
-def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
-    """The template of a learner's state.
-
-    Args:
-        own: state of a learner of the same model.
-        spaces: of its rollouts.
-    """
+def learner_template(model: Any) -> LearnerState:
+    """The template of the state of a model's learner."""
+    own = model.learner.get_state()
     scalar, nonnegative = Leaf((), torch.float32, finite=False), Leaf((), torch.float32, 0.0)
     optimizer: Any = {
         part: {key: Leaf(tuple(value.shape), value.dtype, *_RANGES.get(part, ())) for key, value in values.items()}
@@ -134,7 +109,7 @@ def learner_template(own: LearnerState, spaces: Spaces) -> LearnerState:
     moments = {"step": nonnegative._replace(low=1.0), "exp_avg": vector, "exp_avg_sq": vector._replace(low=0.0)}
     unroll = UnrollState(
         InnerState(own.theta, optimizer),
-        [rollout_template(spaces)],
+        [rollout_template(model)],
         [nonnegative],  # type: ignore[list-item]
         [_device_states],  # type: ignore[list-item]
         Maybe(Iteration(own.theta, [_indices], [float | None])),  # type: ignore[arg-type, list-item]
@@ -176,39 +151,40 @@ def with_adam_settings(state: LearnerState, own: LearnerState) -> LearnerState:
     return state._replace(meta_optimizer={**adam, "state": moments, "param_groups": groups})
 
 
-def rollout_template(spaces: Spaces) -> Rollout:
-    """The template of T ≥ 1 steps from B ≥ 1 environments."""
+def rollout_template(model: Any) -> Rollout:
+    """The template of a model's rollouts, T ≥ 1 steps from B ≥ 1 environments."""
+    space, off_policy = model.observation_space, model.learner.functions.rule.targets.off_policy
     scalar, of_steps = Leaf((), torch.float32), ("T", "B")
     flags, log_probs = Leaf(of_steps, torch.bool), Leaf(of_steps, torch.float32)
     fields: dict[str, Any] = {
-        "observations": _observations(spaces.observation, "T", "B"),
-        "actions": _actions(spaces, "T", "B", tensor=True),
+        "observations": _observations(space, "T", "B"),
+        "actions": _actions(model, "T", "B", tensor=True),
         "rewards": Leaf(of_steps, torch.float32),
         "terminated": flags,
         "truncated": flags,
-        "next_observations": _observations(spaces.observation, "T", "B"),
+        "next_observations": _observations(space, "T", "B"),
         "bootstrap_index": Leaf(("K",), torch.int64, 0, of_steps),
         "bootstrap_slot": Leaf(of_steps, torch.int64, 0, ("K",)),
-        "statistics": spaces.statistics,
+        "statistics": model._functions.statistics(),
         "entropy_weight": Maybe(scalar),
-        "behavior_log_probs": log_probs if spaces.off_policy else None,
+        "behavior_log_probs": log_probs if off_policy else None,
         "auxiliary_coefficient": Maybe(scalar),
     }
     return Rollout(**fields)
 
 
-def training_template(spaces: Spaces) -> TrainingState:
-    """The template of where training stands."""
-    of_steps, space = ("t", "B"), spaces.observation
-    noise = spaces.distribution.draw_noise(np.random.default_rng(0), 1, 1)
+def training_template(model: Any) -> TrainingState:
+    """The template of where a model's training stands."""
+    of_steps, space, rollout = ("t", "B"), model.observation_space, rollout_template(model)
+    noise = model._distribution.draw_noise(np.random.default_rng(0), 1, 1)
     ends = Leaf(("e",), np.dtype(np.int64), 0)
     exploration = {
         name: Leaf(("B", *matrix.shape[1:]) if matrix.ndim == 3 else tuple(matrix.shape), matrix.dtype)
-        for name, matrix in spaces.exploration.items()
+        for name, matrix in model._collector.exploration.items()
     }
     collection: dict[str, Any] = {
         "n_steps": int,
-        "actions": _actions(spaces, "t", "B", tensor=False),
+        "actions": _actions(model, "t", "B", tensor=False),
         "rewards": Leaf(of_steps, np.dtype(np.float32)),
         **dict.fromkeys(("terminated", "truncated"), Leaf(of_steps, np.dtype(np.bool_))),
         "observations": Maybe(_observations(space, "t", "B")),
@@ -216,7 +192,7 @@ def training_template(spaces: Spaces) -> TrainingState:
         "end_steps": ends._replace(high=("t",)),
         "end_envs": ends._replace(high=("B",)),
         "end_observations": Maybe(_observations(space, "e", tensor=False)),
-        "log_probs": Maybe(Leaf(of_steps, torch.float32)) if spaces.off_policy else None,
+        "log_probs": Maybe(Leaf(of_steps, torch.float32)) if rollout.behavior_log_probs else None,
         "starts": Maybe(Leaf(("B",), np.dtype(np.bool_))),
         "noise": Leaf(("T", "B", *noise.shape[2:]), noise.dtype),
         "exploration": exploration,
@@ -228,7 +204,7 @@ def training_template(spaces: Spaces) -> TrainingState:
         "random": RandomStates(_python_state, _numpy_state, _torch_state, [_cuda_state]),  # type: ignore[arg-type, list-item]
         "generator": np.random.Generator,
         "collection": Maybe(CollectionState(**collection)),
-        "rollout": Maybe(rollout_template(spaces)),
+        "rollout": Maybe(rollout),
         "log": Maybe(log),
     }
     return TrainingState(**fields)
@@ -261,10 +237,10 @@ def _observations(space: gym.Space, *batch: int | str, tensor: bool = True, exac
     return leaf._replace(finite=exact)
 
 
-def _actions(spaces: Spaces, *batch: str, tensor: bool) -> Leaf:
-    dtype: Any = spaces.distribution.action_dtype
-    shape: tuple[int | str, ...] = (*batch, *spaces.distribution.action_shape)
-    return Leaf(shape, _torch_dtype(dtype) if tensor else np.dtype(dtype), *_choices(spaces.action))
+def _actions(model: Any, *batch: str, tensor: bool) -> Leaf:
+    dtype: Any = model._distribution.action_dtype
+    shape: tuple[int | str, ...] = (*batch, *model._distribution.action_shape)
+    return Leaf(shape, _torch_dtype(dtype) if tensor else np.dtype(dtype), *_choices(model.action_space))
 
 
 def _choices(space: gym.Space) -> tuple[Any, ...]:

@@ -8,7 +8,6 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -401,7 +400,7 @@ class FirstHourBenchmark(Benchmark):
 
 def _seconds(arguments: list[str]) -> float:
     """Of a process of Python in an empty folder."""
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         start = time.perf_counter()
-        subprocess.run([sys.executable, *arguments], cwd=Path(folder), check=True, capture_output=True)
+        subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)
         return time.perf_counter() - start

@@ -255,23 +255,20 @@ _SEARCHES: dict[str, Callable[[str], Sequence[Search]]] = {
 }
 
 
-def _declared() -> dict[str, Experiment]:
-    """The experiments of `experiments.csv`."""
-    groups = {"minatar": tuple(MINATAR), "external": tuple(OWN_TASKS), "ppo": tuple(PPO_TASKS)}
-    return {
-        row.name: Experiment(
-            row.name,
-            row.summary,
-            partial(_settings, row.name),
-            groups.get(row.worlds) or tuple(row.worlds.split()),
-            row.seeds,
-            seeds_on={"puddle-world": row.puddle_world_seeds},
-            searches=_SEARCHES.get(row.name, lambda world: ()),
-            figure=row.figure,
-        )
-        for row in read_table("experiments").itertuples(index=False)
-    }
+_GROUPS = {"minatar": tuple(MINATAR), "external": tuple(OWN_TASKS), "ppo": tuple(PPO_TASKS)}
+"""Names of worlds in `experiments.csv`."""
 
-
-EXPERIMENTS = _declared()
+EXPERIMENTS: dict[str, Experiment] = {
+    row.name: Experiment(
+        row.name,
+        row.summary,
+        partial(_settings, row.name),
+        _GROUPS.get(row.worlds) or tuple(row.worlds.split()),
+        row.seeds,
+        seeds_on={"puddle-world": row.puddle_world_seeds},
+        searches=_SEARCHES.get(row.name, lambda world: ()),
+        figure=row.figure,
+    )
+    for row in read_table("experiments").itertuples(index=False)
+}
 """By name."""

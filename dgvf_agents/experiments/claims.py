@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 import pandas as pd
@@ -78,21 +78,13 @@ class Claim:
         return f"{self.experiment}.{own.index(self) + 1}"
 
 
-def _declared() -> tuple[Claim, ...]:
-    """The claims of `claims.csv`, which names worlds only where they are not the experiment's."""
-    return tuple(
-        Claim(
-            **row
-            | {
-                "worlds": tuple(row["worlds"].split()) or EXPERIMENTS[row["experiment"]].worlds,
-                "settings": tuple(row["settings"].split("; ")),
-            }
-        )
-        for row in read_table("claims").to_dict("records")
-    )
+def _claim(worlds: str, settings: str, experiment: str, **fields: Any) -> Claim:
+    """A row of `claims.csv`, which names worlds only where they are not the experiment's."""
+    compared = tuple(worlds.split()) or EXPERIMENTS[experiment].worlds
+    return Claim(worlds=compared, settings=tuple(settings.split("; ")), experiment=experiment, **fields)
 
 
-CLAIMS = _declared()
+CLAIMS = tuple(_claim(**row) for row in read_table("claims").to_dict("records"))
 """The paper's and ours; at most four per experiment."""
 
 

@@ -103,11 +103,11 @@ def _draw_study(axes: Axes, rows: pd.DataFrame, letter: str) -> None:
 
 def _middle(world: str, seeds: np.ndarray) -> Estimate:
     """The mean of returns with its interval; on a logarithmic axis the median seed, without one."""
-    if reference_of(world).logarithmic:
-        return Estimate(float(np.quantile(seeds, 0.5, method="inverted_cdf")), math.nan, math.nan)
-    if len(seeds) < SEEDS_FOR_INTERVALS:
-        return Estimate(float(np.mean(seeds)), math.nan, math.nan)
-    return estimate(mean_of_worlds, [seeds])
+    logarithmic = reference_of(world).logarithmic
+    if len(seeds) >= SEEDS_FOR_INTERVALS and not logarithmic:
+        return estimate(mean_of_worlds, [seeds])
+    middle = np.quantile(seeds, 0.5, method="inverted_cdf") if logarithmic else np.mean(seeds)
+    return Estimate(float(middle), math.nan, math.nan)
 
 
 def _dress(axes: Axes, world: str, rows: pd.DataFrame, part: str) -> None:

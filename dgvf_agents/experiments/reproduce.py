@@ -23,7 +23,7 @@ from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best_setting
 from dgvf_agents.experiments.figures import draw_runs
 from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, tables_of
-from dgvf_agents.experiments.runs import Cell, SweepView, run_sweep, setting_fields
+from dgvf_agents.experiments.runs import Cell, SweepView, run_sweep
 from dgvf_agents.experiments.settings import (
     EXTERNAL,
     GAME_ORDER,
@@ -39,7 +39,7 @@ from dgvf_agents.experiments.settings import (
 from dgvf_agents.experiments.statistics import AGGREGATES, estimate
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.storage.files import write_bytes
-from dgvf_agents.train.config import WORLDS, TrainConfig
+from dgvf_agents.train.config import WORLDS, TrainConfig, differences
 
 COMMITTED = Path("docs/results/records")
 """Where a checkout has its records."""
@@ -242,8 +242,7 @@ def draw(name: str, store: Path, worlds: Sequence[str] = ()) -> Path:
 
 def collect(store: Path, cells: Sequence[Cell]) -> None:
     """Add the records of finished runs."""
-    configs = {cell.setting.folder_name: setting_fields(cell.config) for cell in cells}
-    add_records(store, [cell.record() for cell in cells], configs)
+    add_records(store, [cell.record() for cell in cells], {cell.setting.folder_name: cell.fields for cell in cells})
 
 
 def print_summary(table: pd.DataFrame, console: Console) -> None:
@@ -290,10 +289,8 @@ def _check_records(store: Path, cells: Sequence[Cell]) -> None:
     """Refuse settings that have another configuration in the records; fields that only one of them has do not count."""
     known = {world: read_configs(store, world) for world in {cell.setting.world for cell in cells}}
     for name, cell in {cell.setting.folder_name: cell for cell in cells}.items():
-        recorded, fields = known[cell.setting.world].get(cell.setting.name, {}), setting_fields(cell.config)
-        if differing := [field for field in fields if field in recorded and fields[field] != recorded[field]]:
-            told = ", ".join(f"{field} ({recorded[field]!r}, not {fields[field]!r})" for field in differing)
-            raise ValueError(f"{name} must have the configuration of its records in {store}, got another {told}")
+        if differing := differences(known[cell.setting.world].get(cell.setting.name, {}), cell.fields):
+            raise ValueError(f"{name} must have the configuration of its records in {store}, got another {differing}")
 
 
 # --- sweeps -----------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from dgvf_agents.experiments.records import COLUMNS, Record
 from dgvf_agents.experiments.settings import Scale, Setting
 from dgvf_agents.hyperparameters import record as hyperparameters
 from dgvf_agents.storage.files import contents_of, write_bytes
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig, differences
 from dgvf_agents.train.environments import import_named, training_environments
 from dgvf_agents.train.folder import STEPS, Origin, ProgressLog, RunFolder, record_origin
 from dgvf_agents.train.train import train, train_population
@@ -132,10 +132,10 @@ class Cell:
             return None
         import_named(self.config)
         found = run.read_config()
-        if differences := found.differences(self.config, apart_from=RECORDING_FIELDS):
+        if differing := differences(found.fields(), self.config.fields(apart_from=RECORDING_FIELDS)):
             raise ValueError(
-                f"the run in {self.folder} must have the configuration of its cell, got another "
-                f"{', '.join(differences)}; choose another --out or remove the folder"
+                f"the run in {self.folder} must have the configuration of its cell, got another {differing}; choose "
+                "another --out or remove the folder"
             )
         return found
 
@@ -147,6 +147,11 @@ class Cell:
             ValueError: the folder holds a run of another configuration.
         """
         return self.found_config() is not None and self.mark.is_file()
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The configuration without what differs between the runs of a setting, as in JSON."""
+        return self.config.fields(apart_from=("seed", "questions_from", *RECORDING_FIELDS))
 
     def record(self) -> Record:
         """The record of the finished run."""
@@ -301,12 +306,6 @@ def _die_with_parent() -> None:
         os.killpg(0, signal.SIGKILL)
 
 
-def setting_fields(config: TrainConfig) -> dict[str, Any]:
-    """A configuration without what differs between the runs of a setting, as in JSON."""
-    fields = json.loads(json.dumps(dataclasses.asdict(config)))
-    return {name: value for name, value in fields.items() if name not in ("seed", "questions_from", *RECORDING_FIELDS)}
-
-
 # --- parallel processes -----------------------------------------------------------------------------------------------
 
 POLL_SECONDS = 1.0
@@ -334,10 +333,10 @@ class SweepView(Progress):
 
     def begin(self, cells: Sequence[Cell], waiting: Sequence[Cell]) -> None:
         """A sweep starts; the cells that are not waiting are finished."""
-        self._total, self._ended = len(cells), len(cells) - len(waiting)
-        self._all = self.add_task("all cells", total=self._total, completed=self._ended, value="–")
-        if self._ended:
-            self.console.print(f"{self._ended} of {self._total} cells are finished already")
+        finished = len(cells) - len(waiting)
+        self._all = self.add_task("all cells", total=len(cells), completed=finished, value="–")
+        if finished:
+            self.console.print(f"{finished} of {len(cells)} cells are finished already")
 
     def started(self, cell: Cell) -> None:
         """A cell's process has started."""
@@ -349,11 +348,11 @@ class SweepView(Progress):
         """A cell's process has ended; `failure` is the reason if it failed."""
         task = self.tasks[self.task_ids.index(self._cells.pop(cell))]
         self.remove_task(task.id)
-        self._ended += 1
         self.advance(self._all)
+        whole = self.tasks[0]
         time_taken = timedelta(seconds=round(task.elapsed or 0))
         outcome = f"finished in {time_taken}" if failure is None else f"FAILED: {failure}"
-        line = f"[{self._ended}/{self._total}] {cell.name} {outcome}"
+        line = f"[{whole.completed}/{whole.total}] {cell.name} {outcome}"
         self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     def stopping(self, running: int) -> None:
@@ -390,9 +389,8 @@ def run_sweep(
     unfinished = [cell for cell in cells if not cell.is_finished]
     view.begin(cells, unfinished)
     context, waiting = multiprocessing.get_context("forkserver"), groups_of(unfinished, jobs)
-    context.set_forkserver_preload(
-        ["dgvf_agents.experiments.preloaded"]
-    )  # processes fork from one that has imported everything and run nothing
+    # processes fork from one that has imported everything and run nothing
+    context.set_forkserver_preload(["dgvf_agents.experiments.preloaded"])
     running: dict[tuple[Cell, ...], BaseProcess] = {}
     try:
         while waiting or running:
@@ -479,10 +477,9 @@ def _kind(cell: Cell) -> Any:
     """Equal for cells that a population can train at once: their numbers may differ."""
     if not _gains(cell.config):
         return cell
-    fields, described = dataclasses.asdict(cell.config), hyperparameters()
-    numbers = [name for name, value in fields.items() if name in described and described[name].kind == "number"]
-    same = {name: fields[name] is None if name in numbers else fields[name] for name in fields}
-    return repr({name: value for name, value in same.items() if name not in ("seed", "questions_from")})
+    fields = {**dataclasses.asdict(cell.config), "seed": None, "questions_from": None}
+    numbers = {name for name, one in hyperparameters().items() if one.kind == "number"}
+    return repr({name: value is None if name in numbers else value for name, value in fields.items()})
 
 
 def _gains(config: TrainConfig) -> bool:

@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.statistics import AGGREGATES, Estimate, estimate
-from dgvf_envs.atari import human_normalized_score
-from dgvf_envs.atari.games import title_of
+from dgvf_envs.atari.games import human_normalized_score, title_of
 
 _ENVIRONMENT_ID = re.compile(r"(?:ALE/)?(\w+?)(?:NoFrameskip|Deterministic)?(?:-v\d+)?")
 """A game in an environment id of ALE, Gymnasium or EnvPool: `ALE/Pong-v5`, `PongNoFrameskip-v4`."""

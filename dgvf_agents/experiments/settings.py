@@ -20,8 +20,7 @@ import pandas as pd
 from dgvf_agents.options import Algorithm, AtariMethod, Method, World
 from dgvf_agents.train.config import WORLDS, TrainConfig, atari_config, own_config, preset
 from dgvf_agents.train.environments import REFERENCE_RETURNS, ReferenceReturns
-from dgvf_envs.atari import GAMES
-from dgvf_envs.atari.games import title_of
+from dgvf_envs.atari.games import GAMES, title_of
 
 OwnTaskMethod = Literal["sb3-a2c", "none", "discovered", "random", "reward-prediction"]
 """Stable-Baselines3's A2C, and the auxiliary tasks of `DGVFA2C`."""
@@ -88,15 +87,11 @@ def read_table(name: str) -> pd.DataFrame:
     return pd.read_csv(Path(__file__).with_name(f"{name}.csv"), keep_default_na=False)
 
 
-def _external() -> dict[str, OwnTask]:
-    """The tasks of `tasks.csv`, and of `ppo_tasks.csv` with PPO."""
-    table, ppo = (read_table(name).set_index("name").to_dict("index") for name in ("tasks", "ppo_tasks"))
-    tasks = {str(name): OwnTask(**row, ppo_changes=ppo.get(name, {})) for name, row in table.items()}
-    joint = {name: dataclasses.replace(task, changes=_JOINT) for name, task in tasks.items() if task.needs == "minatar"}
-    return tasks | joint
-
-
-EXTERNAL = _external()
+_TASKS, _PPO = (read_table(name).set_index("name").to_dict("index") for name in ("tasks", "ppo_tasks"))
+EXTERNAL = {
+    str(name): OwnTask(**row, changes=_JOINT if row["needs"] == "minatar" else {}, ppo_changes=_PPO.get(name, {}))
+    for name, row in _TASKS.items()
+}
 """All worlds that other packages provide, by name, without the module."""
 
 SEARCHED_TASKS = ("MiniGrid-Empty-6x6-v0", "MiniGrid-DoorKey-5x5-v0")

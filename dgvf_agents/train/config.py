@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, final, get_args
 
@@ -149,19 +149,10 @@ class TrainConfig(Hyperparameters):
             fields = {**fields, "atari": AtariPreset(**rules), "env": title_of(fields["env"])}
         return cls(**fields)
 
-    def differences(self, wanted: TrainConfig, apart_from: Collection[str] = ()) -> list[str]:
-        """`name (value, not wanted value)` of each field that differs, with values as in JSON.
-
-        Args:
-            wanted: the other configuration.
-            apart_from: names of fields to ignore.
-        """
-        found, other = (json.loads(json.dumps(dataclasses.asdict(config))) for config in (self, wanted))
-        return [
-            f"{name} ({found[name]!r}, not {other[name]!r})"
-            for name in found
-            if name not in apart_from and found[name] != other[name]
-        ]
+    def fields(self, apart_from: Collection[str] = ()) -> dict[str, Any]:
+        """Values by name, as in JSON, but for those of some fields."""
+        values = json.loads(json.dumps(dataclasses.asdict(self)))
+        return {name: value for name, value in values.items() if name not in apart_from}
 
     @property
     def frames_per_step(self) -> int | None:
@@ -169,8 +160,13 @@ class TrainConfig(Hyperparameters):
         return None if self.atari is None else self.atari.frame_skip
 
 
+def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+    """`name (value, not wanted value)` of each field of two configurations that differs; see `TrainConfig.fields`."""
+    differing = [name for name in wanted if name in found and found[name] != wanted[name]]
+    return ", ".join(f"{name} ({found[name]!r}, not {wanted[name]!r})" for name in differing)
+
+
 _REPRESENTATION: dict[str, Any] = {
-    "learning_rate": 3e-4,
     "ent_coef": 0.03,
     "max_grad_norm": None,
     "auxiliary_coefficient": 0.1,

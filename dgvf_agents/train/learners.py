@@ -20,9 +20,8 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
-from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import torch
 import torch.distributed as dist
@@ -63,18 +62,6 @@ class LearnerError(RuntimeError):
     """The traceback of an error in a learner's process."""
 
 
-class _Job(NamedTuple):
-    """Arguments of every learner."""
-
-    config: TrainConfig
-    path: Path
-    show_progress: bool
-    resume: bool
-    folder: Path
-    """A temporary folder, where the processes find each other and leave their errors."""
-    stop: StopRequest
-
-
 def train_in_processes(
     config: TrainConfig, path: Path, show_progress: bool = True, resume: bool = False, restarts: int = 0
 ) -> None:
@@ -113,13 +100,13 @@ def train_in_processes(
 def _train_once(config: TrainConfig, path: Path, show_progress: bool, resume: bool) -> None:
     event = multiprocessing.get_context("spawn").Event()
     with tempfile.TemporaryDirectory(prefix="dgvf-") as folder, stop_requests(event) as stop:
-        job = _Job(config, path, show_progress, resume, Path(folder), stop)
-        context = start_processes(_learner, (job,), config.learners, join=False)
+        given = (Path(folder), config, path, show_progress, stop, resume)
+        context = start_processes(_learner, given, config.learners, join=False)
         try:
             while not context.join():
                 pass
         except ProcessExitedException as error:
-            file = _error_file(job, error.error_index)
+            file = _error_file(Path(folder), error.error_index)
             if file.exists():
                 raised, details = pickle.loads(file.read_bytes())
                 raise raised from LearnerError(details)
@@ -162,22 +149,29 @@ def _lasting_cluster(config: TrainConfig) -> Iterator[None]:
 # --- in a learner's process -------------------------------------------------------------------------------------------
 
 
-def _learner(learner: int, job: _Job) -> None:
-    """Train as one of the learners; leave a file with the error if training fails."""
+def _learner(learner: int, folder: Path, *given: Any) -> None:
+    """Train as one of the learners; leave a file with the error if training fails.
+
+    Args:
+        learner: which one.
+        folder: a temporary one, where the processes find each other and leave their errors.
+        given: arguments of `open_run`.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process passes it on
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     try:
-        _train(job, learner)
+        _train(learner, folder, *given)
     except BaseException as error:
         if _is_consequence(error):
             time.sleep(_GRACE)  # until the parent process ends this one
-        _error_file(job, learner).write_bytes(_pickled(error, f"in learner {learner}:\n{traceback.format_exc()}"))
+        _error_file(folder, learner).write_bytes(_pickled(error, f"in learner {learner}:\n{traceback.format_exc()}"))
         sys.exit(1)
 
 
-def _train(job: _Job, learner: int) -> None:
-    config, path, show_progress, resume, _, stop = job
-    group = _group(job, learner) if config.learners > 1 else None
+def _train(
+    learner: int, folder: Path, config: TrainConfig, path: Path, show_progress: bool, stop: StopRequest, resume: bool
+) -> None:
+    group = _group(learner, folder, config) if config.learners > 1 else None
     if learner == 0:
         with open_run(config, path, show_progress, stop, resume) as run:
             plan = None if run.is_finished else run.plan
@@ -195,18 +189,18 @@ def _train(job: _Job, learner: int) -> None:
         dist.destroy_process_group()
 
 
-def _group(job: _Job, learner: int) -> LearnerGroup:
+def _group(learner: int, folder: Path, config: TrainConfig) -> LearnerGroup:
     """The group of learners, which communicate over the loopback interface unless the environment says otherwise."""
-    device = device_named(job.config.device)
+    device = device_named(config.device)
     for _, interface in socket.if_nameindex():
         if interface in ("lo", "lo0"):
             os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
             os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
     if device.type == "cuda":
         torch.cuda.set_device(learner)
-    backend, learners = "nccl" if device.type == "cuda" else "gloo", job.config.learners
-    dist.init_process_group(backend, f"file://{job.folder}/store", TIMEOUT, learners, learner)
-    return LearnerGroup(learners, device)
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, f"file://{folder}/store", TIMEOUT, config.learners, learner)
+    return LearnerGroup(config.learners, device)
 
 
 def _is_consequence(error: BaseException) -> bool:
@@ -214,8 +208,8 @@ def _is_consequence(error: BaseException) -> bool:
     return type(error).__module__ == "torch.distributed" or "gloo/" in str(error)
 
 
-def _error_file(job: _Job, learner: int) -> Path:
-    return job.folder / f"error-{learner}"
+def _error_file(folder: Path, learner: int) -> Path:
+    return folder / f"error-{learner}"
 
 
 def _pickled(error: BaseException, details: str) -> bytes:
@@ -231,5 +225,5 @@ def _pickled(error: BaseException, details: str) -> bytes:
 def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    wait([parent.sentinel])
+    parent.join()
     os._exit(1)

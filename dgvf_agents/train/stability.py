@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from functools import reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -113,21 +113,17 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
     """
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    files = complete_checkpoints(folder)
-    if not files:
+    if not (files := complete_checkpoints(folder)):
         raise FileNotFoundError(f"run must have complete checkpoints (--checkpoints-kept), got {run} without one")
     torch.set_num_threads(config.threads)
-    probe_device = evaluation_device(device, config.device)
-    rows = [_measured(file, config, seed, probe_device) for file in files]
+    rows = [_measured(file, config, seed, evaluation_device(device, config.device)) for file in files]
     write_bytes(folder.path / "stability.csv", pd.DataFrame(rows).to_csv(index=False).encode())
     return rows
 
 
 def _measured(file: Path, config: TrainConfig, seed: int, device: torch.device) -> Stability:
     """Stability at a checkpoint, without actors; several learners are measured as one with the environments of all."""
-    alone: dict[str, Any] = {}
-    if config.algorithm == "impala":
-        alone = {"actors": 0, "learners": 1, "force_reset": bool(config.actors) or config.learners > 1}
+    alone = {"actors": 0, "learners": 1, "force_reset": config.actors > 0 or config.learners > 1 or None}
     env = training_environments(dataclasses.replace(config, n_envs=config.n_envs * config.learners), seed)
     try:
         return measure(load_model(config, file, env, device, compile=False, **alone), config.steps)
@@ -143,8 +139,7 @@ def measure(model: DiscoveryAlgorithm, total_steps: int) -> Stability:
         total_steps: environment steps of the whole run, over which settings are annealed.
     """
     steps, recorder = model.num_timesteps, _JacobianRecorder(model.unroll_length)
-    batch = model.n_envs * model.n_steps
-    remaining = max(total_steps - steps, model.unroll_length * batch)
+    remaining = max(total_steps - steps, model.unroll_length * model.steps_per_update)
     model.learn(remaining, recorder, reset_num_timesteps=False)
     radii = [spectral_radius(jacobian) for jacobian in recorder.jacobians[:3]]
     return Stability(steps, float(np.mean(radii)), gain(recorder.jacobians, recorder.size))

@@ -32,7 +32,7 @@ from dgvf_agents.train.checkpoint import (
     reduce_older,
     task_of,
 )
-from dgvf_agents.train.config import TrainConfig
+from dgvf_agents.train.config import TrainConfig, differences
 from dgvf_agents.train.environments import environments_of_run, import_named
 from dgvf_agents.train.folder import ProgressLog, RunFolder, record_origin, shipped_name
 from dgvf_agents.train.recorder import RunRecorder, StopRequest, TrainingInterruptedError, stop_requests
@@ -114,9 +114,7 @@ class OpenRun:
 
     def begin(self) -> None:
         """Start to write the folder."""
-        found = self.folder.read_config() if self.folder.config_file.exists() else None
-        if found != self.config:
-            self.folder.write_config(self.config)  # also for a new device, which the next resume must find
+        self.folder.write_config(self.config)  # again where the device is new, which the next resume must find
         record_origin(self.folder, self.config.device, self.model.num_timesteps if self.resumed else 0)
         progress = ProgressLog(self.folder.progress_file, self.model.num_timesteps)
         path = str(self.folder.path)
@@ -203,15 +201,12 @@ def _check_own(path: Path) -> None:
 def _loaded(config: TrainConfig, folder: RunFolder, device: torch.device) -> DiscoveryAlgorithm | None:
     """The model of the latest checkpoint; `None` if the run is new."""
     if folder.config_file.exists():
-        differing = folder.read_config().differences(config, apart_from=["device", "actors", "address"])
-        if differing:
-            raise ValueError(
-                f"config must be the one of the run in {folder.path}, which differs in {', '.join(differing)}"
-            )
+        wanted = config.fields(apart_from=("device", "actors", "address"))
+        if differing := differences(folder.read_config().fields(), wanted):
+            raise ValueError(f"config must be the one of the run in {folder.path}, which differs in {differing}")
     folder.remove_unfinished()
     torch.set_num_threads(config.threads)
-    actors = {"actors": config.actors} if config.algorithm == "impala" else {}
-    loaded = load_checkpoint(folder, lambda: environments_of_run(config), device, **actors)
+    loaded = load_checkpoint(folder, lambda: environments_of_run(config), device, actors=config.actors)
     if loaded is None:
         return None
     if loaded.num_timesteps >= config.steps:
@@ -333,26 +328,18 @@ def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> l
     """
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requests())
-        opened = {path: _opened(stack, config, path, stop) for config, path in zip(configs, paths, strict=True)}
-        runs = [run for run in opened.values() if isinstance(run, OpenRun)]
-        failures: dict[Path, Exception] = {path: run for path, run in opened.items() if isinstance(run, ValueError)}
-        for group in _equally_far([run for run in runs if not run.is_finished]):
-            failures |= _Training(group).run()
+        failures, equally_far = dict[Path, Exception](), dict[int, list[OpenRun]]()
+        for config, path in zip(configs, paths, strict=True):
+            try:
+                run = stack.enter_context(open_run(config, path, show_progress=False, stop=stop, resume=True))
+            except ValueError as error:
+                failures[path] = error
+                continue
+            if not run.is_finished:
+                equally_far.setdefault(run.model.num_timesteps, []).append(run)
+        for _, runs in sorted(equally_far.items()):  # a killed population may have written some of its checkpoints
+            failures |= _Training(runs).run()
         return [failures.get(path) for path in paths]
-
-
-def _opened(stack: ExitStack, config: TrainConfig, path: Path, stop: StopRequest) -> OpenRun | ValueError:
-    """A run, or why it cannot be opened."""
-    try:
-        return stack.enter_context(open_run(config, path, show_progress=False, stop=stop, resume=True))
-    except ValueError as error:
-        return error
-
-
-def _equally_far(runs: Sequence[OpenRun]) -> list[list[OpenRun]]:
-    """Groups of runs with equal numbers of steps: a killed population may have written some of its checkpoints."""
-    steps = sorted({run.model.num_timesteps for run in runs})
-    return [[run for run in runs if run.model.num_timesteps == count] for count in steps]
 
 
 @final

@@ -66,39 +66,34 @@ def watch(
     check_counts(episodes=episodes)
     folder = RunFolder.existing(run)
     config = folder.read_config()
-    _check_output(video)
-    model: Any = load_model(config, folder.latest_checkpoint())
-    if make_overlay is not None and config.atari is not None:
-        raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
-    frames = 1 if make_overlay is None else _FRAMES_WITH_OVERLAY
-    env = window(config, "human" if video is None else "rgb_array")
     try:
-        check_spaces(model, env, folder)
-        if make_overlay is not None:
-            env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
-        env = env if video is None else _recorded(env, config.env, video, frames)
-        for episode in range(episodes):
-            start = seed if episode == 0 else None
-            shown = frames if video is None else 1
-            total, taken = _episode(model, env, start, deterministic, shown, sys.maxsize if steps is None else steps)
-            tell(f"episode {episode + 1}: return {total:g} in {taken:,} steps")
+        _check_display() if video is None else _check_video(video)  # before anything is loaded
+        model: Any = load_model(config, folder.latest_checkpoint())
+        if make_overlay is not None and config.atari is not None:
+            raise ValueError(f"overlay must be drawn in a world with a map, got a run on the game {config.env}")
+        frames = 1 if make_overlay is None else _FRAMES_WITH_OVERLAY
+        env = window(config, "human" if video is None else "rgb_array")
+        try:
+            check_spaces(model, env, folder)
+            if make_overlay is not None:
+                env.unwrapped.overlay = make_overlay(model, config)  # type: ignore[attr-defined]
+            env = env if video is None else _recorded(env, config.env, video, frames)
+            for episode in range(episodes):
+                start, limit = seed if episode == 0 else None, sys.maxsize if steps is None else steps
+                total, taken = _episode(model, env, start, deterministic, frames if video is None else 1, limit)
+                tell(f"episode {episode + 1}: return {total:g} in {taken:,} steps")
+        finally:
+            env.close()
     except pygame.error as error:
-        raise _no_display(error) from error
-    finally:
-        env.close()
+        raise OSError(f"watch needs a display ({error}); with --video FILE.mp4 it needs none") from error
 
 
-def _check_output(video: Path | None) -> None:
-    """Check that a window can be opened or a video be written, before anything is loaded.
-
+def _check_video(video: Path) -> None:
+    """
     Raises:
-        ValueError: the video is a file of another kind than mp4.
-        OSError: there is no display.
+        ValueError: it is a file of another kind than mp4.
         DependencyNotInstalled: moviepy is missing.
     """
-    if video is None:
-        _check_display()
-        return
     if video.suffix not in ("", ".mp4") and not video.is_dir():
         raise ValueError(f"video must end in .mp4 or be a folder, got {video}")
     if find_spec("moviepy") is None:
@@ -111,22 +106,17 @@ def may_have_display() -> bool:
 
 
 def _check_display() -> None:
-    """Raise an `OSError` if there is no display, or SDL draws into memory, which nobody asked for."""
+    """
+    Raises:
+        pygame.error: there is no display, or SDL draws into memory, which nobody asked for.
+    """
     if "SDL_VIDEODRIVER" in os.environ:
         return
-    # SDL itself writes a line about a missing display to the terminal.
-    if not may_have_display():
-        raise _no_display("none was found")
-    try:
+    if may_have_display():  # if not, SDL itself would write a line about it to the terminal
         pygame.display.init()
-    except pygame.error as error:
-        raise _no_display(error) from error
-    if pygame.display.get_driver() == "offscreen":
-        raise _no_display("none was found")
-
-
-def _no_display(why: object) -> OSError:
-    return OSError(f"watch needs a display ({why}); with --video FILE.mp4 it needs none")
+        if pygame.display.get_driver() != "offscreen":
+            return
+    raise pygame.error("none was found")
 
 
 def _recorded(env: gym.Env[Any, Any], name: str, video: Path, slower: int) -> gym.Env[Any, Any]:

@@ -171,17 +171,13 @@ class Bernoulli(ActionDistribution):
         return (outputs > 0.0).long()
 
 
-@final
 @dataclass(frozen=True)
-class DiagonalGaussian(ActionDistribution):
-    """Independent normals; the outputs are their means, followed by their log standard deviations.
-
-    Actions are not clipped here, so their probability is the sample's, not the clipped action's, which the
-    environment receives.
-    """
+class _Gaussian(ActionDistribution, ABC):
+    """Independent normals, or a function of them."""
 
     dimensions: int
     """Number of dimensions ≥ 1 of an action."""
+
     action_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
 
     @property
@@ -201,9 +197,6 @@ class DiagonalGaussian(ActionDistribution):
         z = (actions - mean) * torch.exp(-log_std)
         return -(0.5 * z * z + log_std + 0.5 * math.log(2.0 * math.pi)).sum(-1)
 
-    def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
-        return (outputs.chunk(2, -1)[1] + 0.5 * (1.0 + math.log(2.0 * math.pi))).sum(-1)
-
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         mean, log_std = outputs.chunk(2, -1)
         return mean + torch.exp(log_std) * noise
@@ -214,33 +207,30 @@ class DiagonalGaussian(ActionDistribution):
 
 @final
 @dataclass(frozen=True)
-class SquashedGaussian(ActionDistribution):
+class DiagonalGaussian(_Gaussian):
+    """Independent normals, whose means are followed by their log standard deviations in the outputs.
+
+    Actions are not clipped here, so their probability is the sample's, not the clipped action's, which the
+    environment receives.
+    """
+
+    def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
+        return (outputs.chunk(2, -1)[1] + 0.5 * (1.0 + math.log(2.0 * math.pi))).sum(-1)
+
+
+@final
+@dataclass(frozen=True)
+class SquashedGaussian(_Gaussian):
     """The hyperbolic tangent of a `DiagonalGaussian`: actions lie in (-1, 1) (Haarnoja et al. 2018, appendix C).
 
     As in Stable-Baselines3, 1e-6 is added to the Jacobian 1 - a², and actions are clipped to ±(1 - ε) before the
     inverse, with ε the machine epsilon.
     """
 
-    dimensions: int
-    """Number of dimensions ≥ 1 of an action."""
-    action_dtype: ClassVar[np.dtype[Any]] = np.dtype(np.float32)
-
-    @property
-    def outputs(self) -> int:
-        return 2 * self.dimensions
-
-    @property
-    def action_shape(self) -> tuple[int, ...]:
-        return (self.dimensions,)
-
-    def draw_noise(self, generator: np.random.Generator, *batch: int) -> np.ndarray:
-        """Standard normal noise `[*batch, dimensions]` float32."""
-        return self._gaussian.draw_noise(generator, *batch)
-
     def log_prob(self, outputs: Tensor, actions: Tensor) -> Tensor:
         limit = 1.0 - torch.finfo(actions.dtype).eps
         unsquashed = torch.atanh(actions.clamp(-limit, limit))
-        return self._gaussian.log_prob(outputs, unsquashed) - torch.log(1.0 - actions * actions + 1e-6).sum(-1)
+        return super().log_prob(outputs, unsquashed) - torch.log(1.0 - actions * actions + 1e-6).sum(-1)
 
     def entropy(self, outputs: Tensor, actions: Tensor | None = None) -> Tensor:
         """-log π(a|x), whose mean over actions sampled from the policy is the entropy.
@@ -253,14 +243,10 @@ class SquashedGaussian(ActionDistribution):
         return -self.log_prob(outputs, actions)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        return torch.tanh(self._gaussian.sample(outputs, noise))
+        return torch.tanh(super().sample(outputs, noise))
 
     def mode(self, outputs: Tensor) -> Tensor:
-        return torch.tanh(self._gaussian.mode(outputs))
-
-    @property
-    def _gaussian(self) -> DiagonalGaussian:
-        return DiagonalGaussian(self.dimensions)
+        return torch.tanh(super().mode(outputs))
 
 
 def distribution_for(space: gym.Space, squashed: bool = False) -> ActionDistribution:

@@ -10,6 +10,7 @@ cumulants of a new question network hardly vary over states, and discovery does 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, Protocol, final
@@ -265,14 +266,39 @@ class AgentNetwork(nn.Module):
         return nn.functional.linear(features, params["answers.weight"], params["answers.bias"])
 
 
+class QuestionFunctions(nn.Module, ABC):
+    """A question network as pure functions of named meta-parameters η."""
+
+    shares_encoder: ClassVar[bool] = False
+    """Whether its inputs are the agent's features of o_{t+1} instead of observations."""
+    num_questions: int
+    """D."""
+    discounts: Any
+    """The module of the discount head, whose parameters have names that start with `discounts.`; `None` without one."""
+
+    @property
+    def learns_discounts(self) -> bool:
+        """Whether there is a discount head."""
+        return self.discounts is not None
+
+    def params(self) -> Params:
+        """Initial η by name, detached."""
+        return _detached_copies(self)
+
+    @abstractmethod
+    def ask(self, eta: Params, windows: Observations) -> tuple[Float[Tensor, "T B D"], Float[Tensor, "T B D"] | None]:
+        """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]` of windows `[T, B, *window]`.
+
+        Discounts are `None` without a discount head.
+        """
+
+
 @final
-class QuestionNetwork(nn.Module):
+class QuestionNetwork(QuestionFunctions):
     """The right network of the paper's figure 1: cumulants, and optionally discounts, of future observations.
 
     Cumulants pass through an arctan and discounts through a sigmoid (paper, appendix).
     """
-
-    shares_encoder = False
 
     def __init__(self, encoder: nn.Module, features: int, num_questions: int, learned_discounts: bool) -> None:
         """
@@ -287,29 +313,11 @@ class QuestionNetwork(nn.Module):
         """
         check_counts(num_questions=num_questions)
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.num_questions = encoder, num_questions
         self.cumulants = linear(features, num_questions, 1.0)
         self.discounts = linear(features, num_questions, 1.0) if learned_discounts else None
 
-    @property
-    def num_questions(self) -> int:
-        """D."""
-        return self.cumulants.out_features
-
-    @property
-    def learns_discounts(self) -> bool:
-        """Whether there is a discount head."""
-        return self.discounts is not None
-
-    def params(self) -> Params:
-        """η: the parameters by name, detached."""
-        return _detached_copies(self)
-
     def ask(self, eta: Params, windows: Observations) -> tuple[Float[Tensor, "T B D"], Float[Tensor, "T B D"] | None]:
-        """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]` of windows `[T, B, *window]`.
-
-        Discounts are `None` without a discount head.
-        """
         features = encode_with(self.encoder, inside(eta, "encoder."), windows, 2)
         head = nn.functional.linear
         cumulants = torch.arctan(head(features, eta["cumulants.weight"], eta["cumulants.bias"]))

@@ -7,40 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, Protocol, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dgvf_agents.core.argument_checks import check_counts
-from dgvf_agents.core.networks import RELU_GAIN, QuestionNetwork, inside, linear
+from dgvf_agents.core.networks import RELU_GAIN, QuestionFunctions, QuestionNetwork, inside, linear
 from dgvf_agents.core.types import Observations, Params
 
 
-class QuestionFunctions(Protocol):
-    """A question network as pure functions of named meta-parameters η."""
-
-    shares_encoder: bool
-    """Whether its inputs are the agent's features of o_{t+1} instead of observations."""
-
-    @property
-    def num_questions(self) -> int:
-        """D."""
-
-    @property
-    def learns_discounts(self) -> bool:
-        """Whether there is a discount head. Names of its parameters start with `discounts.`."""
-
-    def params(self) -> Params:
-        """Initial η by name, detached."""
-
-    def ask(self, eta: Params, windows: Observations) -> tuple[Float[Tensor, "T B D"], Float[Tensor, "T B D"] | None]:
-        """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]` of windows; discounts are `None` without their head."""
-
-
 @final
-class SharedQuestionNetwork(nn.Module):
+class SharedQuestionNetwork(QuestionFunctions):
     """Two separate networks on the agent's last hidden layer: one for cumulants, one for discounts.
 
     Each has two hidden layers of ReLUs and a linear output layer (paper, appendix, joint learning: "two-layer MLP" with
@@ -67,13 +46,6 @@ class SharedQuestionNetwork(nn.Module):
         self.cumulants = _layers(features, hidden, num_questions)
         self.discounts = _layers(features, hidden, num_questions) if learned_discounts else None
         self.num_questions = num_questions
-
-    @property
-    def learns_discounts(self) -> bool:
-        return self.discounts is not None
-
-    def params(self) -> Params:
-        return {name: parameter.detach().clone() for name, parameter in self.named_parameters()}
 
     def ask(self, eta: Params, windows: Observations) -> tuple[Float[Tensor, "T B D"], Float[Tensor, "T B D"] | None]:
         """Cumulants u `[T, B, D]` and discounts γ `[T, B, D]` of features `[T, B, F]`."""
@@ -128,16 +100,13 @@ def principal_components(cumulants: Float[Tensor, "N D"], count: int) -> Princip
 
 
 @final
-class PrincipalQuestions(nn.Module):
+class PrincipalQuestions(QuestionFunctions):
     """A question network whose cumulants are k linear combinations of another network's: u′ = A (u - m).
 
     All questions have one discount, so their returns combine as their cumulants do: G′ = A (G - m / (1 - γ)) where the
     episode does not end. With orthonormal rows of A, the answer loss of all D principal questions is the D
     questions' answer loss, and the first k are the part of it that varies most. Nothing is rescaled.
     """
-
-    shares_encoder = False
-    learns_discounts = False
 
     def __init__(self, network: QuestionNetwork, count: int) -> None:
         """
@@ -154,7 +123,7 @@ class PrincipalQuestions(nn.Module):
         if network.learns_discounts:
             raise ValueError("network must have no discount head: questions with several discounts cannot be combined")
         super().__init__()
-        self.network = network
+        self.network, self.discounts = network, None
         self.num_questions = count
 
     def params(self) -> Params:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dgvf_agents.core.flat import flatten
 from dgvf_agents.core.vjp import vjp
@@ -18,6 +18,7 @@ from dgvf_agents.execution.cuda import compiled_here
 from dgvf_agents.execution.jobs import CompilationError
 from dgvf_agents.execution.task import Task
 from tests.devices import needs_cuda
+from tests.execution.test_compiling import Scaled
 
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
 SCALE = torch.tensor([1.0, 2.0, 3.0])
@@ -63,17 +64,6 @@ def test_calls_leave_earlier_results_and_arguments_as_they_are() -> None:
     addends = [torch.zeros_like(value) for value in first[:2]]
     expected = vjp(step, first, 2)[1]([torch.ones_like(after)], addends)
     torch.testing.assert_close(pull_back([torch.ones_like(after)], addends), expected, rtol=1e-5, atol=1e-5)
-
-
-class Scaled(nn.Module):
-    """With a parameter that is no argument."""
-
-    def __init__(self, weight: float) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.tensor(weight))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.weight.detach() * x
 
 
 def test_functions_of_parameters_values_share_nothing() -> None:

@@ -35,9 +35,9 @@ def every_resample(sample: np.ndarray) -> np.ndarray:
     return np.array(list(itertools.product(sample, repeat=len(sample))))
 
 
-def assert_percentiles(low: float, high: float, values: np.ndarray) -> None:
-    """`low` and `high` cut 2.5 % each off the values of all resamples, to what 5,000 draws can tell."""
-    tiny, tolerance = 1e-9, 0.008
+def assert_percentiles(found: Estimate, values: np.ndarray) -> None:
+    """The interval cuts 2.5 % off each side of the values of all resamples, to what 5,000 draws can tell."""
+    (_, low, high), tiny, tolerance = found, 1e-9, 0.008
     assert np.mean(values < low - tiny) - tolerance <= 0.025 <= np.mean(values <= low + tiny) + tolerance
     assert np.mean(values > high + tiny) - tolerance <= 0.025 <= np.mean(values >= high - tiny) + tolerance
 
@@ -67,15 +67,14 @@ def test_intervals_of_statistics_over_worlds_are_those_of_all_resamples() -> Non
     strata = [np.array([0.0, 1.0, 5.0]), np.array([2.0, 3.0]), np.array([0.5, 4.0])]
     resamples = [every_resample(stratum).mean(axis=1) for stratum in strata]
     medians = np.array([np.median(means) for means in itertools.product(*resamples)])
-    found = estimate(median_of_worlds, strata)
-    assert_percentiles(found.low, found.high, medians)
+    assert_percentiles(estimate(median_of_worlds, strata), medians)
 
 
 @pytest.mark.parametrize("statistic", [mean_of_worlds, interquartile_mean])
 def test_intervals_are_those_of_all_resamples(statistic: object) -> None:
     sample = np.array([0.3, 1.0, 1.1, 2.7, 4.0, 9.0])
     found = estimate(statistic, [sample])  # type: ignore[arg-type]
-    assert_percentiles(found.low, found.high, statistic(every_resample(sample), axis=-1))  # type: ignore[operator]
+    assert_percentiles(found, statistic(every_resample(sample), axis=-1))  # type: ignore[operator]
     assert found.low < found.value < found.high
 
 
@@ -84,8 +83,7 @@ def test_seeds_are_drawn_within_their_stratum() -> None:
     assert (found.value, found.low, found.high) == (0.5, 0.5, 0.5)
     strata = [np.array([0.0, 1.0, 5.0]), np.array([10.0, 20.0, 40.0, 80.0])]
     sums = every_resample(strata[0]).mean(axis=1)[:, None] + every_resample(strata[1]).mean(axis=1)[None, :]
-    found = estimate(mean_of_worlds, strata)
-    assert_percentiles(found.low, found.high, sums.ravel() / 2)
+    assert_percentiles(estimate(mean_of_worlds, strata), sums.ravel() / 2)
 
 
 def test_one_seed_has_no_interval_and_none_no_value() -> None:
@@ -117,11 +115,9 @@ def test_the_probability_of_improvement_is_rliables() -> None:
 def test_intervals_of_comparisons_are_those_of_all_resamples() -> None:
     x, y = np.array([1.0, 2.0, 5.0, 6.0]), np.array([0.0, 3.0, 4.0])
     pairs = [improvement(a, b) for a in every_resample(x) for b in every_resample(y)]
-    found = estimate(weighted(improvement, [1.0]), [x, y])
-    assert_percentiles(found.low, found.high, np.array(pairs))
+    assert_percentiles(estimate(weighted(improvement, [1.0]), [x, y]), np.array(pairs))
     values = [interquartile_mean(a) - interquartile_mean(b) for a in every_resample(x) for b in every_resample(y)]
-    found = estimate(interquartile_difference, [x, y])
-    assert_percentiles(found.low, found.high, np.array(values))
+    assert_percentiles(estimate(interquartile_difference, [x, y]), np.array(values))
 
 
 def test_a_fraction_has_its_exact_interval() -> None:

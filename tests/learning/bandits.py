@@ -7,16 +7,15 @@ Observations have a direction, an image or both; the reward is 20 for the right 
 
 from __future__ import annotations
 
-import argparse
 import warnings
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
+import tyro
 from gymnasium import spaces
 from stable_baselines3 import A2C
-from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import Tensor, nn
@@ -62,22 +61,6 @@ class OwnExtractor(BaseFeaturesExtractor):
         return torch.relu(self.layer(observations))
 
 
-class Rewards(BaseCallback):
-    """The mean reward of the last third of all steps."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.all: list[float] = []
-
-    def _on_step(self) -> bool:
-        self.all.append(float(np.mean(self.locals["rewards"])))
-        return True
-
-    @property
-    def last(self) -> float:
-        return float(np.mean(self.all[-len(self.all) // 3 :]))
-
-
 CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
     "MlpPolicy": ("MlpPolicy", "vector", {}),
     "custom extractor": ("MlpPolicy", "vector", {"features_extractor_class": OwnExtractor}),
@@ -91,30 +74,31 @@ CASES: dict[str, tuple[Any, str, dict[str, Any]]] = {
 
 
 def reward(kind: Any, policy: Any, observed: str, kwargs: dict[str, Any], seed: int, steps: int, **more: Any) -> float:
-    """The mean reward of the last third of training."""
-    env, rewards = make_vec_env(lambda: Bandit(observed), 4, seed=seed), Rewards()
+    """The mean reward of the last third of training, of as many episodes as steps."""
+    env = make_vec_env(lambda: Bandit(observed), 4, seed=seed)
     given = {"learning_rate": 3e-3, "ent_coef": 0.01, "device": "cpu", "seed": seed, "policy_kwargs": kwargs}
-    kind(policy, env, **given, **more).learn(steps, rewards)
-    return rewards.last
+    model = kind(policy, env, **given, **more, stats_window_size=steps // 3).learn(steps)
+    return float(np.mean([episode["r"] for episode in model.ep_info_buffer]))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=6_000)
-    parser.add_argument("--task", default="none", help="auxiliary task")
-    arguments = parser.parse_args()
+def main(seeds: int = 5, steps: int = 6_000, task: str = "none") -> None:
+    """Train both agents with every policy, and print their mean rewards.
+
+    Args:
+        seeds: how many.
+        steps: of the environment.
+        task: auxiliary task.
+    """
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     print(f"{'policy':18}{'A2C':>8}{'DGVFA2C':>10}{'ratio':>8}", flush=True)
     for name, (policy, observed, kwargs) in CASES.items():
-        given, more = (arguments.steps,), {"auxiliary_task": arguments.task, "compile": False}
         means = [
-            np.mean([reward(kind, policy, observed, kwargs, seed, *given, **extra) for seed in range(arguments.seeds)])
-            for kind, extra in ((A2C, {}), (DGVFA2C, more))
+            np.mean([reward(kind, policy, observed, kwargs, seed, steps, **more) for seed in range(seeds)])
+            for kind, more in ((A2C, {}), (DGVFA2C, {"auxiliary_task": task, "compile": False}))
         ]
         print(f"{name:18}{means[0]:8.2f}{means[1]:10.2f}{means[1] / means[0]:8.3f}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main)

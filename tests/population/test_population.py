@@ -23,6 +23,7 @@ from tests.compile_keys import recorded_keys
 from tests.devices import needs_cuda
 
 B, T, ITERATIONS = 3, 4, 11
+STEPS = ITERATIONS * B * T
 WORLD = {"start": "random", "max_episode_steps": 7}
 
 
@@ -107,22 +108,20 @@ OWN: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("case", CASES)
 def test_members_are_what_they_are_alone(case: str) -> None:
-    steps = ITERATIONS * B * T
     group = [agent(p, **{**own, **CASES[case]}) for p, own in enumerate(OWN)]
-    together(group, steps)
+    together(group, STEPS)
     for p, own in enumerate(OWN):
-        assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(steps))
+        assert_equal(group[p], agent(p, **{**own, **CASES[case]}).learn(STEPS))
 
 
 @needs_cuda
 def test_compiled_members_on_cuda_are_what_they_are_alone() -> None:
     """Alone, in the ordinary loop: the fused loop and CUDA graphs are checked, too."""
-    steps = ITERATIONS * B * T
     group = [agent(p, **own, device="cuda", compile=True) for p, own in enumerate(OWN)]
-    together(group, steps)
+    together(group, STEPS)
     for p, own in enumerate(OWN):
         for compiled in (False, True):
-            assert_equal(group[p], agent(p, **own, device="cuda", compile=compiled).learn(steps))
+            assert_equal(group[p], agent(p, **own, device="cuda", compile=compiled).learn(STEPS))
 
 
 def test_populations_that_differ_in_numbers_share_compiled_functions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +129,7 @@ def test_populations_that_differ_in_numbers_share_compiled_functions(monkeypatch
 
     def keys(members: Sequence[dict[str, Any]]) -> set[str]:
         asked.clear()
-        together([agent(p, compile="auto", **own) for p, own in enumerate(members)], ITERATIONS * B * T)
+        together([agent(p, compile="auto", **own) for p, own in enumerate(members)], STEPS)
         return set(asked)
 
     expected = keys([{}, {}, {}])
@@ -179,11 +178,10 @@ def test_an_infinite_meta_gradient_is_skipped_where_no_norm_is_too_large(monkeyp
         return {KEY: gradient}
 
     monkeypatch.setattr(InnerLoop, "gradient", infinite)
-    steps = ITERATIONS * B * T
     group = [agent(p, meta_skip_norm=math.inf) for p in range(2)]
-    together(group, steps)
+    together(group, STEPS)
     assert [member.learner.meta_skipped for member in group] == [0, 3]
-    alone = agent(1, meta_skip_norm=math.inf).learn(steps)
+    alone = agent(1, meta_skip_norm=math.inf).learn(STEPS)
     assert alone.learner.meta_skipped == 3
     torch.testing.assert_close(group[1].learner.eta, alone.learner.eta)
     assert all(bool(value.isfinite().all()) for value in group[0].learner.eta.values())

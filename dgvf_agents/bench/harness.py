@@ -1,16 +1,14 @@
-"""What benchmarks share: cases and reports, tables, timing of training, memory, and other people's frameworks."""
+"""What benchmarks share: cases and reports, tables, rates, memory, and other people's frameworks."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import json
-import math
 import os
 import statistics
 import subprocess
 import sys
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -25,13 +23,9 @@ import pandas as pd
 import torch
 from rich.console import Console
 from rich.progress import track
-from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch.utils.benchmark import Timer
 
-from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
-from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.execution.devices import CPU, check_device_name, device_named, hardware, versions
-from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.storage.files import write_bytes
 
 K = TypeVar("K")
@@ -141,82 +135,10 @@ def median_rates(rates: Mapping[K, Rate], seconds: float, repetitions: int) -> d
     return {name: statistics.median(found[name] for found in rounds) for name in rates}
 
 
-def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
-    """L of an agent that discovers; 1 without meta-updates, and for PPO."""
-    if not (isinstance(agent, DiscoveryAlgorithm) and isinstance(agent.learner, DiscoveryLearner)):
-        return 1
-    return agent.unroll_length if agent.task.discovers else 1
-
-
-def learn_updates(agent: OnPolicyAlgorithm, updates: int) -> None:
-    """Train for a number of updates, and wait for the device."""
-    agent.learn(updates * agent.n_envs * agent.n_steps, reset_num_timesteps=False)
-    synchronize(agent.device)
-
-
-def warm_up(agent: OnPolicyAlgorithm) -> int:
-    """Train for two meta-updates, after which all is compiled; returns how many updates that took.
-
-    The first meta-update comes with the batch after an unroll, and one more follows.
-    """
-    updates = 2 * updates_per_meta_update(agent) + 1
-    learn_updates(agent, updates)
-    return updates
-
-
-def training_rate(agent: OnPolicyAlgorithm, skipped: int, seconds: float) -> float:
-    """Environment steps per second of an agent that trains, over whole meta-updates with their rollouts.
-
-    Args:
-        agent: any on-policy agent, warm.
-        skipped: updates at first that are not timed. Distributed actors start with `learn`, and the first batches may
-            have waited for the learner or the reverse.
-        seconds: to train for at least.
-    """
-    watch = RolloutStarts(skipped, updates_per_meta_update(agent), seconds)
-    agent.learn(10**9, watch, reset_num_timesteps=False)
-    (start, first), *_, (end, last) = watch.timed
-    return (last - first) / (end - start)
-
-
-@final
-class RolloutStarts(RolloutCallback):
-    """Notes the time and the environment steps at starts of rollouts; stops training after some seconds of these.
-
-    Those are every `multiple`-th after the first `skipped`.
-    """
-
-    def __init__(self, skipped: int = 0, multiple: int = 1, seconds: float = math.inf) -> None:
-        super().__init__()
-        self.timed: list[tuple[float, int]] = []  # time and environment steps
-        self._until, self._multiple, self._seconds, self._continues = skipped, multiple, seconds, True
-
-    def _on_rollout_start(self) -> None:
-        if self._until == 0:
-            synchronize(self.model.device)
-            self.timed.append((time.perf_counter(), self.num_timesteps))
-            self._continues = len(self.timed) < 2 or self.timed[-1][0] - self.timed[0][0] < self._seconds
-            self._until = self._multiple
-        self._until -= 1
-
-    def _on_step(self) -> bool:
-        return self._continues
-
-
 def seconds_per_call(call: Callable[[], object], seconds: float) -> float:
     """Mean seconds of a call, of as many as take at least `seconds`; waits for the device."""
     timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
     return timer.blocked_autorange(min_run_time=seconds).mean
-
-
-def growth_of(model: DiscoveryAlgorithm) -> dict[str, float]:
-    """Time per update of a new model over two meta-updates, and peak memory above the warm, idle model's."""
-    updates = warm_up(model)
-    model.learner.restart_unroll()
-    peak, start = Peak(model.device), time.perf_counter()
-    learn_updates(model, updates)
-    elapsed = time.perf_counter() - start
-    return {"ms per update": 1e3 * elapsed / updates, "peak MiB over the model's": peak.mib()}
 
 
 @final
@@ -250,12 +172,6 @@ def resident_mib(name: str = "VmRSS") -> float:
     """Resident memory of this process; with `"VmHWM"`, its peak."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith(name)).split()[1]) / 1024  # from KiB
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for all work on a device."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def jax_rates(world: str, agents: int, threads: int, device: str) -> dict[str, Rate]:

@@ -12,18 +12,8 @@ from typing import Any, ClassVar, Literal, final
 import torch
 from gymnasium.vector import VectorEnv
 
-from dgvf_agents.bench.harness import (
-    Benchmark,
-    Rate,
-    Row,
-    example_rates,
-    median_rates,
-    seconds_per_call,
-    training_rate,
-    updates_per_meta_update,
-    warm_up,
-)
-from dgvf_agents.bench.training import POLICIES
+from dgvf_agents.bench.harness import Benchmark, Rate, Row, example_rates, median_rates, seconds_per_call
+from dgvf_agents.bench.training import POLICIES, training_rate, updates_per_meta_update, warm_up
 from dgvf_agents.impala.actors import EnvById
 from dgvf_agents.impala.algorithm import DGVFImpala
 from dgvf_envs.atari.games import title_of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import os
 import statistics
 import subprocess
@@ -25,24 +26,12 @@ from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 from dgvf_agents.agents.a2c import DGVFA2C
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
+from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_agents.agents.ppo import DGVFPPO
-from dgvf_agents.bench.harness import (
-    Benchmark,
-    Peak,
-    Rate,
-    RolloutStarts,
-    Row,
-    growth_of,
-    jax_rates,
-    median_rates,
-    seconds_per_call,
-    training_rate,
-    updates_per_meta_update,
-    warm_up,
-    with_ratios,
-)
+from dgvf_agents.bench.harness import Benchmark, Peak, Rate, Row, jax_rates, median_rates, seconds_per_call, with_ratios
 from dgvf_agents.execution.cache import FOLDER
+from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.options import Storage
 from dgvf_agents.population.population import Population
 from dgvf_agents.train.config import atari_config
@@ -61,6 +50,84 @@ GROWTH = "Growth with unroll length L and number of questions D, discovered GVFs
 SB3, SB3_ADAPTER, OURS, DISCOVERED = "SB3 A2C", "SB3 A2C, our envs", "our A2C", "discovered GVFs"
 """Agents. SB3's A2C runs twice: on its own vector environment, as its users have it, and on ours."""
 BFLOAT16 = "our A2C, bfloat16 encoder"
+
+
+# --- time and memory of training --------------------------------------------------------------------------------------
+
+
+def updates_per_meta_update(agent: OnPolicyAlgorithm) -> int:
+    """L of an agent that discovers; 1 without meta-updates, and for PPO."""
+    if not (isinstance(agent, DiscoveryAlgorithm) and isinstance(agent.learner, DiscoveryLearner)):
+        return 1
+    return agent.unroll_length if agent.task.discovers else 1
+
+
+def warm_up(agent: OnPolicyAlgorithm) -> int:
+    """Train for two meta-updates, after which all is compiled, and wait for the device; returns the number of updates.
+
+    The first meta-update comes with the batch after an unroll, and one more follows.
+    """
+    updates = 2 * updates_per_meta_update(agent) + 1
+    agent.learn(updates * agent.n_envs * agent.n_steps, reset_num_timesteps=False)
+    synchronize(agent.device)
+    return updates
+
+
+def training_rate(agent: OnPolicyAlgorithm, skipped: int, seconds: float) -> float:
+    """Environment steps per second of an agent that trains, over whole meta-updates with their rollouts.
+
+    Args:
+        agent: any on-policy agent, warm.
+        skipped: updates at first that are not timed. Distributed actors start with `learn`, and the first batches may
+            have waited for the learner or the reverse.
+        seconds: to train for at least.
+    """
+    watch = RolloutStarts(skipped, updates_per_meta_update(agent), seconds)
+    agent.learn(10**9, watch, reset_num_timesteps=False)
+    (start, first), *_, (end, last) = watch.timed
+    return (last - first) / (end - start)
+
+
+@final
+class RolloutStarts(RolloutCallback):
+    """Notes the time and the environment steps at starts of rollouts; stops training after some seconds of these.
+
+    Those are every `multiple`-th after the first `skipped`.
+    """
+
+    def __init__(self, skipped: int = 0, multiple: int = 1, seconds: float = math.inf) -> None:
+        super().__init__()
+        self.timed: list[tuple[float, int]] = []  # time and environment steps
+        self._until, self._multiple, self._seconds = skipped, multiple, seconds
+
+    def _on_rollout_start(self) -> None:
+        if self._until == 0:
+            synchronize(self.model.device)
+            self.timed.append((time.perf_counter(), self.num_timesteps))
+            self._until = self._multiple
+        self._until -= 1
+
+    def _on_step(self) -> bool:
+        return len(self.timed) < 2 or self.timed[-1][0] - self.timed[0][0] < self._seconds
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait for all work on a device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def growth_of(model: DiscoveryAlgorithm) -> dict[str, float]:
+    """Time per update of a new model over two meta-updates, and peak memory above the warm, idle model's."""
+    warm_up(model)
+    model.learner.restart_unroll()
+    peak, start = Peak(model.device), time.perf_counter()
+    updates = warm_up(model)
+    elapsed = time.perf_counter() - start
+    return {"ms per update": 1e3 * elapsed / updates, "peak MiB over the model's": peak.mib()}
+
+
+# --- agents -----------------------------------------------------------------------------------------------------------
 
 
 @final

@@ -13,7 +13,8 @@ import torch
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.bench import harness
-from dgvf_agents.bench.harness import Benchmark, Peak, Row, formatted, tables, training_rate, with_ratios
+from dgvf_agents.bench.harness import Benchmark, Peak, Row, formatted, tables, with_ratios
+from dgvf_agents.bench.training import training_rate
 
 
 @final
@@ -66,7 +67,7 @@ def test_whole_meta_updates_are_timed_without_the_first_updates(
         train()
 
     monkeypatch.setattr(model, "train", timed)
-    monkeypatch.setattr("dgvf_agents.bench.harness.time.perf_counter", lambda: clock["now"])
+    monkeypatch.setattr("dgvf_agents.bench.training.time.perf_counter", lambda: clock["now"])
     assert training_rate(model, 10, 6.5) == pytest.approx(model.n_envs * model.n_steps)
     timed_updates = model._n_updates - 10
     assert timed_updates % multiple == 0

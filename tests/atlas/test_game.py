@@ -58,46 +58,47 @@ def page(runs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     return write_atlas(runs["discovered"], [runs["random"], runs["prediction"]], out, kinds=2, game_seed=5)
 
 
-class TestEpisode:
-    def test_is_what_the_environment_does_with_these_actions(self, episode: Game) -> None:
-        env = gym.make("DotGame-v0")
-        seen = [env.reset(seed=5)[0]]
-        for t, action in enumerate(episode.actions.tolist()):
-            observation, reward, terminated, truncated, _ = env.step(action)
-            seen.append(observation)
-            assert (reward, terminated, truncated) == (episode.rewards[t], episode.terminated[t], episode.truncated[t])
-        assert terminated or truncated
-        assert episode.over
-        np.testing.assert_array_equal(episode.frames, np.stack(seen))
-        np.testing.assert_array_equal(episode.observations, np.stack(seen).transpose(0, 3, 1, 2))
+def test_the_episode_is_what_the_environment_does_with_these_actions(episode: Game) -> None:
+    env = gym.make("DotGame-v0")
+    seen = [env.reset(seed=5)[0]]
+    for t, action in enumerate(episode.actions.tolist()):
+        observation, reward, terminated, truncated, _ = env.step(action)
+        seen.append(observation)
+        assert (reward, terminated, truncated) == (episode.rewards[t], episode.terminated[t], episode.truncated[t])
+    assert terminated or truncated
+    assert episode.over
+    np.testing.assert_array_equal(episode.frames, np.stack(seen))
+    np.testing.assert_array_equal(episode.observations, np.stack(seen).transpose(0, 3, 1, 2))
 
-    def test_of_atari_goes_on_where_a_life_is_lost(self) -> None:
-        model = atari_model("Breakout")
-        config = TrainConfig(env="Breakout", atari=PAPER)
-        game = record(model, config, seed=1, max_steps=110)
-        env = make_atari("Breakout", PAPER, render_mode="rgb_array")
-        observation, info = env.reset(seed=1)
-        lives = [info["lives"]]
-        for t, action in enumerate(game.actions.tolist()):
-            np.testing.assert_array_equal(game.observations[t], observation)
-            np.testing.assert_array_equal(game.frames[t], env.render())
-            observation, _, terminated, _, info = env.step(action)
-            lives.append(info["lives"])
-            assert game.terminated[t] == terminated == (lives[-1] < lives[-2])
-            if terminated:
-                env.reset()
-        assert game.terminated.any()
-        assert not game.over
-        assert game.frames.shape == (111, 210, 160, 3)
-        assert game.action_names == ("NOOP", "FIRE", "RIGHT", "LEFT")
-        assert game.first == 3  # the first observation without black frames
-        assert game.observations[game.first].reshape(4, -1).max(axis=1).min() > 0
-        assert game.observations[game.first - 1, 0].max() == 0
 
-    def test_scores_are_not_clipped(self) -> None:
-        game = record(atari_model("Alien"), TrainConfig(env="Alien", atari=PAPER), max_steps=40)
-        assert game.rewards.max() >= 10.0
-        assert game.score == game.rewards.sum()
+def test_an_episode_of_atari_goes_on_where_a_life_is_lost() -> None:
+    model = atari_model("Breakout")
+    config = TrainConfig(env="Breakout", atari=PAPER)
+    game = record(model, config, seed=1, max_steps=110)
+    env = make_atari("Breakout", PAPER, render_mode="rgb_array")
+    observation, info = env.reset(seed=1)
+    lives = [info["lives"]]
+    for t, action in enumerate(game.actions.tolist()):
+        np.testing.assert_array_equal(game.observations[t], observation)
+        np.testing.assert_array_equal(game.frames[t], env.render())
+        observation, _, terminated, _, info = env.step(action)
+        lives.append(info["lives"])
+        assert game.terminated[t] == terminated == (lives[-1] < lives[-2])
+        if terminated:
+            env.reset()
+    assert game.terminated.any()
+    assert not game.over
+    assert game.frames.shape == (111, 210, 160, 3)
+    assert game.action_names == ("NOOP", "FIRE", "RIGHT", "LEFT")
+    assert game.first == 3  # the first observation without black frames
+    assert game.observations[game.first].reshape(4, -1).max(axis=1).min() > 0
+    assert game.observations[game.first - 1, 0].max() == 0
+
+
+def test_scores_are_not_clipped() -> None:
+    game = record(atari_model("Alien"), TrainConfig(env="Alien", atari=PAPER), max_steps=40)
+    assert game.rewards.max() >= 10.0
+    assert game.score == game.rewards.sum()
 
 
 def atari_model(game: str) -> DGVFA2C:
@@ -114,50 +115,47 @@ def atari_model(game: str) -> DGVFA2C:
     )
 
 
-class TestTraces:
-    @pytest.mark.parametrize("max_steps", [4, 1000])
-    def test_outcomes_are_what_came(self, runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
-        """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
-        episode = record(model, RunFolder(runs["discovered"]).read_config(), 5, max_steps)
-        found = question_values(model, episode)
-        last = torch.from_numpy(episode.observations[-1:])
-        with torch.no_grad():
-            following = model.answer_net(model.policy.extract_features(last))[0].double().numpy()
-        if episode.terminated[-1]:
-            following = np.zeros_like(following)
-        for t in reversed(range(episode.steps)):
-            following = found.cumulants[t + 1] + found.discounts[t + 1] * following
-            np.testing.assert_allclose(found.outcomes[t], following, rtol=1e-4, atol=1e-6)
-        assert np.isnan(found.outcomes[-1]).all()
+@pytest.mark.parametrize("max_steps", [4, 1000])
+def test_outcomes_are_what_came(runs: dict[str, Path], model: DGVFA2C, max_steps: int) -> None:
+    """G_t = u + γ G, nothing after an end, and the answer where the recording stops."""
+    episode = record(model, RunFolder(runs["discovered"]).read_config(), 5, max_steps)
+    found = question_values(model, episode)
+    last = torch.from_numpy(episode.observations[-1:])
+    with torch.no_grad():
+        following = model.answer_net(model.policy.extract_features(last))[0].double().numpy()
+    if episode.terminated[-1]:
+        following = np.zeros_like(following)
+    for t in reversed(range(episode.steps)):
+        following = found.cumulants[t + 1] + found.discounts[t + 1] * following
+        np.testing.assert_allclose(found.outcomes[t], following, rtol=1e-4, atol=1e-6)
+    assert np.isnan(found.outcomes[-1]).all()
 
 
-class TestSaliency:
-    def test_of_an_agent_is_per_full_range_of_its_pixels(self, model: DGVFA2C, episode: Game) -> None:
-        chosen, question = episode.observations[1:4], 2
-        found = cumulant_saliency(model, chosen, question)
-        eta = model.learner.eta
-        jacobian = torch.func.jacrev(lambda o: model.task.network.ask(eta, o[None])[0][0, :, question])(
-            torch.from_numpy(chosen).float()
-        )
-        own = jacobian[range(3), range(3)].abs().numpy()
-        np.testing.assert_allclose(found, 255.0 * own, rtol=1e-4, atol=1e-7)
-        assert found.max() > 0
+def test_saliency_of_an_agent_is_per_full_range_of_its_pixels(model: DGVFA2C, episode: Game) -> None:
+    chosen, question = episode.observations[1:4], 2
+    found = cumulant_saliency(model, chosen, question)
+    eta = model.learner.eta
+    jacobian = torch.func.jacrev(lambda o: model.task.network.ask(eta, o[None])[0][0, :, question])(
+        torch.from_numpy(chosen).float()
+    )
+    own = jacobian[range(3), range(3)].abs().numpy()
+    np.testing.assert_allclose(found, 255.0 * own, rtol=1e-4, atol=1e-7)
+    assert found.max() > 0
 
 
-class TestCaptions:
-    def test_name_what_goes_along_with_a_cumulant(self) -> None:
-        game = moving_dot()
-        assert np.flatnonzero(game.evaluated).tolist() == list(range(game.first, game.steps))
-        landmarks = [one._replace(values=one.values[game.counted]) for one in game.landmarks]
-        for values, more in (
-            (game.rewards, "score"),
-            (game.terminated, "lose a life or the game"),
-            (game.actions == 1, "have chosen UP"),
-            (np.arange(len(game.actions)) % 7, "see things move further right"),
-        ):
-            term = explain(np.asarray(values, dtype=float)[game.first - 1 :], landmarks)[0]
-            assert term.words == more
-            assert term.explained > 0.9
+def test_captions_name_what_goes_along_with_a_cumulant() -> None:
+    game = moving_dot()
+    assert np.flatnonzero(game.evaluated).tolist() == list(range(game.first, game.steps))
+    landmarks = [one._replace(values=one.values[game.counted]) for one in game.landmarks]
+    for values, more in (
+        (game.rewards, "score"),
+        (game.terminated, "lose a life or the game"),
+        (game.actions == 1, "have chosen UP"),
+        (np.arange(len(game.actions)) % 7, "see things move further right"),
+    ):
+        term = explain(np.asarray(values, dtype=float)[game.first - 1 :], landmarks)[0]
+        assert term.words == more
+        assert term.explained > 0.9
 
 
 def moving_dot() -> Game:
@@ -175,29 +173,30 @@ def moving_dot() -> Game:
     return Game(observations, frames, actions, rewards, ends, nothing, True, ("STAY", "UP", "DOWN"), first=2)
 
 
-class TestPage:
-    def test_has_every_frame_and_gradient(self, page: Path, model: DGVFA2C, episode: Game) -> None:
-        shown = record_of(page)
-        assert shown["steps"] == episode.steps <= LENGTH
-        np.testing.assert_array_equal(np.stack([picture(frame) for frame in shown["frames"]]), episode.frames)
-        assert 1 <= len(shown["questions"]) <= 2
-        for number, question in shown["questions"].items():
-            assert sorted(int(moment) for moment in question["heat"]) == list(range(1, episode.steps + 1))
-            found = cumulant_saliency(model, episode.observations[1:], int(number)).sum(axis=1)
-            for moment, address in question["heat"].items():
-                levels = heat_levels(found[int(moment) - 1], peak_of(found))
-                np.testing.assert_array_equal(picture(address), HEAT_COLORS[levels])
-            assert len(question["u"]) == episode.steps + 1
-            assert question["u"][0] is None
+def test_the_page_has_every_frame_and_gradient(page: Path, model: DGVFA2C, episode: Game) -> None:
+    shown = record_of(page)
+    assert shown["steps"] == episode.steps <= LENGTH
+    np.testing.assert_array_equal(np.stack([picture(frame) for frame in shown["frames"]]), episode.frames)
+    assert 1 <= len(shown["questions"]) <= 2
+    for number, question in shown["questions"].items():
+        assert sorted(int(moment) for moment in question["heat"]) == list(range(1, episode.steps + 1))
+        found = cumulant_saliency(model, episode.observations[1:], int(number)).sum(axis=1)
+        for moment, address in question["heat"].items():
+            levels = heat_levels(found[int(moment) - 1], peak_of(found))
+            np.testing.assert_array_equal(picture(address), HEAT_COLORS[levels])
+        assert len(question["u"]) == episode.steps + 1
+        assert question["u"][0] is None
 
-    def test_points_without_a_domain_are_refused(self, runs: dict[str, Path]) -> None:
-        with pytest.raises(ValueError, match="run must be on a world with a registered domain or on images"):
-            write_atlas(runs["points"])
-        with pytest.raises(ValueError, match="beside must be runs on DotGame-v0"):
-            write_atlas(runs["discovered"], [runs["points"]])
 
-    def test_a_game_of_one_step_has_a_page_too(self, runs: dict[str, Path], tmp_path: Path) -> None:
-        run = shutil.copytree(runs["discovered"], tmp_path / "run")
-        assert record_of(write_atlas(run, kinds=1, checkpoints=1, game_steps=1))["steps"] == 1
-        draw_question(run, run / "question.png")
-        assert (run / "question.png").read_bytes().startswith(b"\x89PNG")
+def test_points_without_a_domain_are_refused(runs: dict[str, Path]) -> None:
+    with pytest.raises(ValueError, match="run must be on a world with a registered domain or on images"):
+        write_atlas(runs["points"])
+    with pytest.raises(ValueError, match="beside must be runs on DotGame-v0"):
+        write_atlas(runs["discovered"], [runs["points"]])
+
+
+def test_a_game_of_one_step_has_a_page_too(runs: dict[str, Path], tmp_path: Path) -> None:
+    run = shutil.copytree(runs["discovered"], tmp_path / "run")
+    assert record_of(write_atlas(run, kinds=1, checkpoints=1, game_steps=1))["steps"] == 1
+    draw_question(run, run / "question.png")
+    assert (run / "question.png").read_bytes().startswith(b"\x89PNG")

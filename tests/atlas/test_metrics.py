@@ -51,19 +51,18 @@ def test_first_is_what_varies_most_and_is_relied_on_most() -> None:
     assert both.order.tolist() == [2, 0, 1, 3]
 
 
-class TestPrincipalQuestions:
-    def test_are_those_of_the_covariance(self) -> None:
-        maps = np.random.default_rng(0).normal(size=(30, 6)) @ np.random.default_rng(1).normal(size=(6, 6))
-        found = principal_questions(maps, count=6, least=0.0)
-        variances, directions = np.linalg.eigh(np.cov(maps.T))
-        np.testing.assert_allclose(found.shares, variances[::-1] / variances.sum())
-        assert found.shares.sum() == pytest.approx(1.0)
-        projected = (maps - maps.mean(axis=0)) @ directions[:, ::-1]
-        np.testing.assert_allclose(np.abs(found.values), np.abs(projected / projected.std(axis=0)), atol=1e-9)
-        np.testing.assert_allclose(found.values.std(axis=0), 1.0)
-        best = correlations(maps, found.values)
-        np.testing.assert_array_equal(found.nearest, np.abs(best).argmax(axis=0))
-        np.testing.assert_allclose(found.correlations, best.max(axis=0), atol=1e-12)  # positive by choice of sign
+def test_principal_questions_are_those_of_the_covariance() -> None:
+    maps = np.random.default_rng(0).normal(size=(30, 6)) @ np.random.default_rng(1).normal(size=(6, 6))
+    found = principal_questions(maps, count=6, least=0.0)
+    variances, directions = np.linalg.eigh(np.cov(maps.T))
+    np.testing.assert_allclose(found.shares, variances[::-1] / variances.sum())
+    assert found.shares.sum() == pytest.approx(1.0)
+    projected = (maps - maps.mean(axis=0)) @ directions[:, ::-1]
+    np.testing.assert_allclose(np.abs(found.values), np.abs(projected / projected.std(axis=0)), atol=1e-9)
+    np.testing.assert_allclose(found.values.std(axis=0), 1.0)
+    best = correlations(maps, found.values)
+    np.testing.assert_array_equal(found.nearest, np.abs(best).argmax(axis=0))
+    np.testing.assert_allclose(found.correlations, best.max(axis=0), atol=1e-12)  # positive by choice of sign
 
 
 def with_singular_values(values: list[float], rows: int = 12, columns: int = 9) -> np.ndarray:

@@ -166,112 +166,114 @@ def test_an_unknown_class_is_accepted_on_the_users_word() -> None:
     assert_same_streams(env, dummy_vec_env(Traveller), random_actions(3, 30))
 
 
-class TestPerEnvironmentAccess:
-    @staticmethod
-    def both() -> tuple[GymnasiumVecEnv, DummyVecEnv]:
-        reference = dummy_vec_env(lambda: TransformReward(Traveller(), float))
-        env = GymnasiumVecEnv(SyncVectorEnv([lambda: TransformReward(Traveller(), float)] * N))
-        env.seed(0), reference.seed(0)
-        env.reset(), reference.reset()
-        return env, reference
-
-    @pytest.mark.parametrize("indices", [None, 2, [0, 3], (1,), range(2)], ids=repr)
-    def test_is_that_of_stable_baselines(self, indices: Any) -> None:
-        env, reference = self.both()
-        assert env.get_attr("fuel", indices) == reference.get_attr("fuel", indices)
-        for both in (env, reference):
-            both.set_attr("speed", 0.7, indices)
-        chosen = list(range(N)) if indices is None else [indices] if isinstance(indices, int) else list(indices)
-        assert env.get_attr("speed") == [0.7 if i in chosen else 0.1 for i in range(N)]
-        answers = [both.env_method("refuel", 5, indices=indices, extra=2) for both in (env, reference)]
-        assert answers[0] == answers[1]
-        assert env.get_attr("calls") == reference.get_attr("calls") == [[7] if i in chosen else [] for i in range(N)]
-        for wrapper in (TransformReward, TransformObservation):
-            assert env.env_is_wrapped(wrapper, indices) == reference.env_is_wrapped(wrapper, indices)
-        assert env.has_attr("speed")
-        assert not env.has_attr("wings")
-
-    def test_of_one_batch_is_shared(self) -> None:
-        env = GymnasiumVecEnv(VectorTransformReward(own_vector_env("PuddleWorld-v0", N), lambda r: r))
-        world = env.get_attr("dynamics")
-        assert len(world) == N
-        assert world[0] is world[3]
-        assert env.get_attr("max_episode_steps", indices=[1, 2]) == [5000, 5000]
-        env.set_attr("render_label", "all")
-        assert env.get_attr("render_label", indices=0) == ["all"]
-        with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
-            env.set_attr("render_label", "one", indices=[0])
-        assert [len(seeds) for seeds in env.get_attr("np_random_seed", indices=[0, 1])] == [N, N]
-        assert env.env_is_wrapped(TransformReward) == [False] * N
-        with pytest.raises(AttributeError):
-            env.get_attr("wings")
+def both() -> tuple[GymnasiumVecEnv, DummyVecEnv]:
+    reference = dummy_vec_env(lambda: TransformReward(Traveller(), float))
+    env = GymnasiumVecEnv(SyncVectorEnv([lambda: TransformReward(Traveller(), float)] * N))
+    env.seed(0), reference.seed(0)
+    env.reset(), reference.reset()
+    return env, reference
 
 
-class TestSeedsAndOptions:
-    def test_seeds_are_used_once(self) -> None:
-        env, reference = TestPerEnvironmentAccess.both()
-        assert env.seed(3) == reference.seed(3) == [3, 4, 5, 6]
-        for _ in range(3):
-            assert_same(flat(env.reset()), flat(reference.reset()))
-        assert_same_streams(env, reference, random_actions(3, 12), seed=None)
-
-    def test_options_that_differ_are_an_error(self) -> None:
-        env, _ = TestPerEnvironmentAccess.both()
-        env.set_options([{"harbor": i} for i in range(N)])
-        with pytest.raises(ValueError, match=r"^options must be the same for all environments.*'harbor': 3"):
-            env.reset()
-
-
-class TestPictures:
-    @pytest.mark.parametrize("env_id", WORLD_IDS)
-    def test_are_those_of_the_copies(self, env_id: str) -> None:
-        env = GymnasiumVecEnv(own_vector_env(env_id, N, render_mode="rgb_array", screen_size=64))
-        reference = dummy_vec_env(lambda: gym.make(env_id, render_mode="rgb_array", screen_size=64))
-        env.seed(0), reference.seed(0)
-        env.reset(), reference.reset()
-        assert env.render_mode == "rgb_array"
-        assert env.metadata["render_modes"] == ["human", "rgb_array"]
-        assert_same(list(env.get_images()), list(reference.get_images()))
-        np.testing.assert_array_equal(env.render("rgb_array"), reference.render("rgb_array"))
-        assert env.render().shape == (2 * 64, 2 * 91, 3)
+@pytest.mark.parametrize("indices", [None, 2, [0, 3], (1,), range(2)], ids=repr)
+def test_access_by_environment_is_that_of_stable_baselines(indices: Any) -> None:
+    env, reference = both()
+    assert env.get_attr("fuel", indices) == reference.get_attr("fuel", indices)
+    for one in (env, reference):
+        one.set_attr("speed", 0.7, indices)
+    chosen = list(range(N)) if indices is None else [indices] if isinstance(indices, int) else list(indices)
+    assert env.get_attr("speed") == [0.7 if i in chosen else 0.1 for i in range(N)]
+    answers = [one.env_method("refuel", 5, indices=indices, extra=2) for one in (env, reference)]
+    assert answers[0] == answers[1]
+    assert env.get_attr("calls") == reference.get_attr("calls") == [[7] if i in chosen else [] for i in range(N)]
+    for wrapper in (TransformReward, TransformObservation):
+        assert env.env_is_wrapped(wrapper, indices) == reference.env_is_wrapped(wrapper, indices)
+    assert env.has_attr("speed")
+    assert not env.has_attr("wings")
 
 
-class TestMakeVec:
-    @pytest.mark.parametrize("env_id", WORLD_IDS)
-    def test_takes_our_own_vector_environment(self, env_id: str) -> None:
-        env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 6})
-        assert isinstance(env, VecMonitor)
-        assert isinstance(env.unwrapped.env, DynamicsVectorEnv)
-        assert env.unwrapped.env.max_episode_steps == 6
-        assert env.unwrapped.env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+def test_access_to_one_batch_is_shared() -> None:
+    env = GymnasiumVecEnv(VectorTransformReward(own_vector_env("PuddleWorld-v0", N), lambda r: r))
+    world = env.get_attr("dynamics")
+    assert len(world) == N
+    assert world[0] is world[3]
+    assert env.get_attr("max_episode_steps", indices=[1, 2]) == [5000, 5000]
+    env.set_attr("render_label", "all")
+    assert env.get_attr("render_label", indices=0) == ["all"]
+    with pytest.raises(ValueError, match=r"^indices must select all environments.*\[0\]"):
+        env.set_attr("render_label", "one", indices=[0])
+    assert [len(seeds) for seeds in env.get_attr("np_random_seed", indices=[0, 1])] == [N, N]
+    assert env.env_is_wrapped(TransformReward) == [False] * N
+    with pytest.raises(AttributeError):
+        env.get_attr("wings")
 
-    def test_seeds_the_first_reset_and_the_actions(self) -> None:
-        one, same, other = (make_vec("PuddleWorldSutton-v0", N, seed=seed) for seed in (1, 1, 2))
-        np.testing.assert_array_equal(first := one.reset(), same.reset())
-        assert (first != other.reset()).any()
-        assert [one.action_space.sample() for _ in range(20)] == [same.action_space.sample() for _ in range(20)]
-        assert (one.reset() != first).any()
 
-    @pytest.mark.parametrize(
-        ("env_id", "wrapper"),
-        [("CartPole-v1", None), ("MountainCar-v0", None), ("PuddleWorld-v0", lambda env: TransformReward(env, abs))],
-    )
-    def test_falls_back_to_sync_vector_env(self, env_id: str, wrapper: Callable | None) -> None:
-        """If the id's own vector environment is unsupported or missing, or if there is a wrapper."""
-        env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 12}, wrapper_class=wrapper)
-        assert isinstance(env.unwrapped.env, SyncVectorEnv)
-        assert env.env_is_wrapped(TransformReward) == [wrapper is not None] * N
-        wrap = wrapper or (lambda env: env)
-        reference = dummy_vec_env(lambda: wrap(gym.make(env_id, max_episode_steps=12)))
-        results = assert_same_streams(env.unwrapped, reference, random_actions(2, 40))
-        assert sum(ends(results)) > 0
+def test_seeds_are_used_once() -> None:
+    env, reference = both()
+    assert env.seed(3) == reference.seed(3) == [3, 4, 5, 6]
+    for _ in range(3):
+        assert_same(flat(env.reset()), flat(reference.reset()))
+    assert_same_streams(env, reference, random_actions(3, 12), seed=None)
 
-    @pytest.mark.parametrize("n_envs", [0, -1])
-    def test_the_number_of_environments_is_checked(self, n_envs: int) -> None:
-        with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
-            make_vec("PuddleWorld-v0", n_envs)
 
-    def test_clipped_rewards_are_not_taken_for_scores_unsaid(self) -> None:
-        with pytest.warns(UserWarning, match=r"^ALE/Pong-v5 clips its rewards"):
-            make_vec("ALE/Pong-v5", 1).close()
-        make_vec("ALE/Pong-v5", 1, env_kwargs={"reward_clipping": False}).close()
+def test_options_that_differ_are_an_error() -> None:
+    env, _ = both()
+    env.set_options([{"harbor": i} for i in range(N)])
+    with pytest.raises(ValueError, match=r"^options must be the same for all environments.*'harbor': 3"):
+        env.reset()
+
+
+@pytest.mark.parametrize("env_id", WORLD_IDS)
+def test_pictures_are_those_of_the_copies(env_id: str) -> None:
+    env = GymnasiumVecEnv(own_vector_env(env_id, N, render_mode="rgb_array", screen_size=64))
+    reference = dummy_vec_env(lambda: gym.make(env_id, render_mode="rgb_array", screen_size=64))
+    env.seed(0), reference.seed(0)
+    env.reset(), reference.reset()
+    assert env.render_mode == "rgb_array"
+    assert env.metadata["render_modes"] == ["human", "rgb_array"]
+    assert_same(list(env.get_images()), list(reference.get_images()))
+    np.testing.assert_array_equal(env.render("rgb_array"), reference.render("rgb_array"))
+    assert env.render().shape == (2 * 64, 2 * 91, 3)
+
+
+@pytest.mark.parametrize("env_id", WORLD_IDS)
+def test_make_vec_takes_our_own_vector_environment(env_id: str) -> None:
+    env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 6})
+    assert isinstance(env, VecMonitor)
+    assert isinstance(env.unwrapped.env, DynamicsVectorEnv)
+    assert env.unwrapped.env.max_episode_steps == 6
+    assert env.unwrapped.env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
+
+
+def test_make_vec_seeds_the_first_reset_and_the_actions() -> None:
+    one, same, other = (make_vec("PuddleWorldSutton-v0", N, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first := one.reset(), same.reset())
+    assert (first != other.reset()).any()
+    assert [one.action_space.sample() for _ in range(20)] == [same.action_space.sample() for _ in range(20)]
+    assert (one.reset() != first).any()
+
+
+@pytest.mark.parametrize(
+    ("env_id", "wrapper"),
+    [("CartPole-v1", None), ("MountainCar-v0", None), ("PuddleWorld-v0", lambda env: TransformReward(env, abs))],
+)
+def test_make_vec_falls_back_to_sync_vector_env(env_id: str, wrapper: Callable | None) -> None:
+    """If the id's own vector environment is unsupported or missing, or if there is a wrapper."""
+    env = make_vec(env_id, N, seed=7, env_kwargs={"max_episode_steps": 12}, wrapper_class=wrapper)
+    assert isinstance(env.unwrapped.env, SyncVectorEnv)
+    assert env.env_is_wrapped(TransformReward) == [wrapper is not None] * N
+    wrap = wrapper or (lambda env: env)
+    reference = dummy_vec_env(lambda: wrap(gym.make(env_id, max_episode_steps=12)))
+    results = assert_same_streams(env.unwrapped, reference, random_actions(2, 40))
+    assert sum(ends(results)) > 0
+
+
+@pytest.mark.parametrize("n_envs", [0, -1])
+def test_the_number_of_environments_is_checked(n_envs: int) -> None:
+    with pytest.raises(ValueError, match=f"^n_envs must be >= 1, got {n_envs}"):
+        make_vec("PuddleWorld-v0", n_envs)
+
+
+def test_clipped_rewards_are_not_taken_for_scores_unsaid() -> None:
+    with pytest.warns(UserWarning, match=r"^ALE/Pong-v5 clips its rewards"):
+        make_vec("ALE/Pong-v5", 1).close()
+    make_vec("ALE/Pong-v5", 1, env_kwargs={"reward_clipping": False}).close()

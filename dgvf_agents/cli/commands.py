@@ -22,7 +22,7 @@ from dgvf_agents.experiments.reproduce import Grid, Reproduction, draw, print_ta
 from dgvf_agents.experiments.settings import game_of_world
 from dgvf_agents.options import ExperimentName, Method, World
 from dgvf_agents.train.config import atari_config, preset
-from dgvf_agents.train.folder import SHIPPED
+from dgvf_agents.train.folder import SHIPPED, RunFolder
 from dgvf_envs.atari import GAMES, human_normalized_score
 
 File = Annotated[Path, tyro.conf.Positional]
@@ -57,7 +57,6 @@ def _evaluate(
         device: Device of the network; the run's when left out, or the CPU if that is unavailable.
     """
     from dgvf_agents.train.evaluate import evaluate
-    from dgvf_agents.train.folder import RunFolder
 
     config = RunFolder.existing(run).read_config()
     print_rules(config)
@@ -93,7 +92,6 @@ def _watch(
             moviepy.
     """
     from dgvf_agents.atlas.live import live_questions
-    from dgvf_agents.train.folder import RunFolder
     from dgvf_agents.train.watch import watch
 
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
@@ -126,7 +124,6 @@ def _atlas(
         game_steps: Steps after which its recording stops.
     """
     from dgvf_agents.atlas.page import write_atlas
-    from dgvf_agents.train.folder import RunFolder
 
     print_rules(RunFolder.existing(run).read_config(), games_only=True)
     page = write_atlas(run, beside, out, kinds, checkpoints, game_seed, game_steps)

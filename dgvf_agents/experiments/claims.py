@@ -130,40 +130,38 @@ def _verdict(finding: Finding) -> Verdict:
 
 def _tested(claim: Claim, records: pd.DataFrame) -> Finding:
     """Effect and uncorrected p-value."""
-    strata = [stratum for world in claim.worlds for stratum in _strata(claim, world, records)]
-    seeds = {world: sum(len(s.values[0]) for s in strata if s.world == world) for world in claim.worlds}
+    strata = {world: _strata(claim, world, records) for world in claim.worlds}
+    seeds = {world: sum(len(values[0]) for values in of) for world, of in strata.items()}
     if min(seeds.values()) < claim.seeds:
         return Finding(claim, "untested", None, None, seeds)
+    all_values = [values for of in strata.values() for values in of]
     if claim.effect == "level":
-        solved = np.concatenate([stratum.values[0] for stratum in strata])
+        solved = np.concatenate([values[0] for values in all_values])
         fraction = fraction_estimate(int(solved.sum()), len(solved))
         return Finding(claim, "untested", Estimate(*(value - 0.5 for value in fraction)), None, seeds)
-    weights = [len(s.values[0]) / seeds[s.world] / len(claim.worlds) for s in strata]
+    weights = [len(values[0]) / seeds[world] / len(strata) for world, of in strata.items() for values in of]
     if claim.effect == "improvement":
         statistic = weighted(improvement, weights)
     else:
         statistic = weighted(mean_difference, weights) if claim.measure == "solved" else interquartile_difference
     found = []
     for other in range(1, len(claim.settings)):
-        samples = [s.values[0] for s in strata] + [s.values[other] for s in strata]
+        samples = [values[0] for values in all_values] + [values[other] for values in all_values]
         found.append((estimate(statistic, samples), stratified_permutation_test(statistic, samples)))
     weakest = min((one for one, _ in found), key=lambda one: (one.value, one.low))
     return Finding(claim, "untested", weakest, max(p for _, p in found), seeds)
 
 
-class _Stratum(NamedTuple):
-    world: str
-    values: list[np.ndarray]
-    """[seeds] of the measure, for each setting of a claim."""
+def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[list[np.ndarray]]:
+    """The measure on a world by processor, [seeds] for each setting of a claim.
 
-
-def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[_Stratum]:
-    """The measures on a world, by processor; of seeds for which a processor has all settings, a seed once."""
+    Seeds count for which a processor has all settings, a seed once.
+    """
     experiment = EXPERIMENTS.get(claim.experiment)
     known = {one.label: one for one in experiment.compared(world, records)} if experiment else {}
     if not set(claim.settings) <= set(known):  # not known, or not yet
         return []
-    reference, strata, used = reference_of(world), list[_Stratum](), set[int]()
+    reference, strata, used = reference_of(world), list[list[np.ndarray]](), set[int]()
     normalizes = claim.measure != "solved" and reference.random is not None
     for _, rows in records.groupby("processor"):
         runs = tables_of([known[label] for label in claim.settings], rows)
@@ -173,5 +171,5 @@ def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[_Stratum]:
         used.update(values.index)
         if len(values):
             scaled = values.map(reference.normalized) if normalizes else values
-            strata.append(_Stratum(world, list(scaled.to_numpy(dtype=float).T)))
+            strata.append(list(scaled.to_numpy(dtype=float).T))
     return strata

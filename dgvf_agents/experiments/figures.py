@@ -83,10 +83,9 @@ def _draw_study(axes: Axes, rows: pd.DataFrame, letter: str) -> None:
     """Final and average returns over the numbers in labels such as `k = 10`."""
     world = rows["world"].iloc[0]
     pattern = re.compile(rf"{letter} = (\d+)")
-    values = {label: int(match[1]) for label in rows["label"].unique() if (match := pattern.fullmatch(label))}
+    values = sorted((int(match[1]), label) for label in rows["label"].unique() if (match := pattern.fullmatch(label)))
     for name, style, marker in (("average", "-", "o"), ("final", "--", "s")):
-        points = [(value, rows.loc[rows["label"] == label, name].to_numpy()) for label, value in values.items()]
-        points.sort(key=lambda point: point[0])
+        points = [(value, rows.loc[rows["label"] == label, name].to_numpy()) for value, label in values]
         for value, seeds in points:
             axes.scatter(np.full(len(seeds), value), seeds, color=_RED, marker=marker, s=12, alpha=0.3, linewidths=0)
         middle = [_middle(world, seeds).value for _, seeds in points]
@@ -96,7 +95,7 @@ def _draw_study(axes: Axes, rows: pd.DataFrame, letter: str) -> None:
             level = _middle(world, myopic).value
             axes.axhline(level, color=_OTHER_COLORS[0], linewidth=1.2, linestyle=style, label=f"{name}, myopic")
     axes.set_xscale("log")
-    axes.set_xticks(list(values.values()), [str(value) for value in values.values()])
+    axes.set_xticks([value for value, _ in values], [str(value) for value, _ in values])
     axes.set_xticks([], minor=True)
     axes.set_xlabel({"k": "unrolled inner updates k", "d": "number of questions d"}[letter])
 

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map_only
 from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.arguments import policy_arguments
 from dgvf_agents.agents.persistence import constructor_arguments
-from dgvf_agents.core.argument_checks import check_sizes, checked_seed, is_integer
+from dgvf_agents.core.argument_checks import check_sizes, checked_seed
 from dgvf_agents.core.optimizers import Optimizer
 from dgvf_agents.core.targets import TargetRule, VTraceTargets
 from dgvf_agents.core.tasks import AuxiliaryTask
@@ -33,7 +33,7 @@ from dgvf_agents.execution.packing import KEY
 from dgvf_agents.impala.actors import ActorSpec, EnvFactory, RemoteEnvs, factory_of, wrapped
 from dgvf_agents.impala.cluster import AUTHENTICATION, shared_address
 from dgvf_agents.impala.fleet import ActorFleet, FleetSource
-from dgvf_agents.impala.settings import ActorSettings
+from dgvf_agents.impala.settings import ActorSettings, check_actors
 from dgvf_agents.impala.transport import Parameters, batch_of
 from dgvf_agents.options import (
     AuxiliaryWeighting,
@@ -49,11 +49,22 @@ from dgvf_agents.options import (
 )
 
 Self = TypeVar("Self", bound="DGVFImpala")
-Value = TypeVar("Value")
 
 
 BATCH_SIZE = 32
 """Trajectories per batch (paper, table 1)."""
+
+_MAY_DIFFER = (
+    "actors",
+    "compile",
+    "device",
+    "envs_per_actor",
+    "seed",
+    "stats_window_size",
+    "tensorboard_log",
+    "verbose",
+)
+"""Constructor arguments that need not be the same in all learners."""
 
 
 @final
@@ -81,6 +92,7 @@ class DGVFImpala(DiscoveryAlgorithm):
     envs_per_actor: int | None
     actor_settings: ActorSettings | None
     _fleet: ActorFleet | None = None
+    _common: tuple[Any, ...] = ()  # what all learners had when they last trained together
 
     def __init__(
         self,
@@ -248,16 +260,12 @@ class DGVFImpala(DiscoveryAlgorithm):
     def _setup_model(self) -> None:
         self.normalize_advantage, self.use_rms_prop = False, True
         check_sizes(learners=self.learners)
-        if not is_integer(self.actors) or self.actors < 0:
-            raise ValueError(f"actors must be an integer >= 0, got {self.actors!r}")
-        if self.envs_per_actor is not None:
-            check_sizes(envs_per_actor=self.envs_per_actor)
-            if self.n_envs % self.envs_per_actor:
-                raise ValueError(f"envs_per_actor must divide n_envs = {self.n_envs}, got {self.envs_per_actor!r}")
+        check_actors(self.actors, self.envs_per_actor)
+        if self.envs_per_actor is not None and self.n_envs % self.envs_per_actor:
+            raise ValueError(f"envs_per_actor must divide n_envs = {self.n_envs}, got {self.envs_per_actor!r}")
         if not (self.actor_settings is None or isinstance(self.actor_settings, ActorSettings)):
             raise ValueError(f"actor_settings must be None or an ActorSettings, got {self.actor_settings!r}")
         super()._setup_model()
-        self._several = SeveralLearners(self)
 
     def _targets(self) -> TargetRule:
         return VTraceTargets(self.rho_bar, self.c_bar)
@@ -278,9 +286,9 @@ class DGVFImpala(DiscoveryAlgorithm):
             NotFiniteError: training has diverged. This is checked whenever metrics are logged, and at the end.
             ValueError: learners have different settings.
         """
-        bar = progress_bar and self._several.index == 0
+        bar = progress_bar and self._learner_index == 0
         arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, bar)
-        with self._several.in_step({"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}):
+        with self._in_step({"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}):
             if not self.actors:
                 return super().learn(*arguments)
             resumed = self.learner.updates > 0
@@ -307,11 +315,11 @@ class DGVFImpala(DiscoveryAlgorithm):
 
     def _fleet_settings(self) -> ActorSettings:
         """Settings of this learner's actors. All learners use the cluster of learner 0, in namespaces of their own."""
-        settings, index = self.actor_settings or ActorSettings(), self._several.index
-        if self.learners == 1:
+        settings, index, group = self.actor_settings or ActorSettings(), self._learner_index, self._group
+        if group is None:
             return settings
         address = shared_address(settings.address, self.actors * self.learners) if index == 0 else None
-        address, mode = self._several.from_first((address, os.environ.get(AUTHENTICATION)))
+        address, mode = group.from_first((address, os.environ.get(AUTHENTICATION)))
         if mode is not None:  # Ray sets it where it starts a cluster, and asks for a token then
             os.environ[AUTHENTICATION] = mode
         namespace = f"{settings.namespace}-{index}" if settings.namespace and index else settings.namespace
@@ -324,25 +332,88 @@ class DGVFImpala(DiscoveryAlgorithm):
         return Parameters(self.learner.updates, self._policy_theta[KEY].cpu().numpy(), statistics)
 
     def _actor_spec(self) -> ActorSpec:
+        names = ("n_steps", "policy_class", "observation_space", "action_space", "use_sde", "sde_sample_freq")
         return ActorSpec(
             environment=factory_of(self.env, self.actors),
             num_envs=self._envs_per_actor,
-            n_steps=self.n_steps,
-            seed=self._several.seed,
-            policy_class=self.policy_class,  # type: ignore[arg-type]
+            seed=self.seed if self.seed is None or self._learner_index == 0 else _seed(self.seed, self._learner_index),
             policy_kwargs=policy_arguments(self),
-            observation_space=self.observation_space,
-            action_space=self.action_space,
-            use_sde=self.use_sde,
-            sde_sample_freq=self.sde_sample_freq,
             num_answers=self.task.num_answers,
             mixed_precision=self.mixed_precision,
             needs_final_observation=self.task.needs_final_observation,
+            **{name: getattr(self, name) for name in names},
         )
 
     @classmethod
     def _env_to_wrap(cls, env: Any, attributes: dict[str, Any]) -> Any:
         return _environments(env, attributes.get("n_envs"), attributes.get("seed"), attributes.get("actors", 0))
+
+    # --- several learners ---------------------------------------------------------------------------------------------
+
+    @property
+    def _learner_index(self) -> int:
+        """Which of the learners this one is, 0 … P - 1."""
+        return rank() if self.learners > 1 else 0
+
+    @contextmanager
+    def _in_step(self, plan: Mapping[str, Any]) -> Iterator[None]:
+        """Train in step with the other learners, each in a process of its own, with equal θ and η.
+
+        They all start from the state of learner 0, which logs. Updates average over their batches, so they stay equal.
+
+        Args:
+            plan: arguments of `learn` that must be the same in all learners.
+
+        Raises:
+            LearnerGroupError: `torch.distributed` does not connect the learners.
+            ValueError: learners have different settings.
+        """
+        group = self._group
+        if group is None:
+            yield
+            return
+        check_group(self.learners)
+        self._check_settings(group, plan)
+        if self._learner_index and not self._custom_logger:
+            self.set_logger(Logger(None, []))
+        self._prepare_update()  # weights may have been written into the policy
+        now = (self.learner.packed_state, self.learner.packed_eta)  # updates create new tensors
+        unchanged = bool(self._common) and all(one is other for one, other in zip(now, self._common, strict=True))
+        if not group.all(unchanged):
+            self._start_from_first(group)
+        yield
+        self._common = (self.learner.packed_state, self.learner.packed_eta)
+        group.all(True)  # leave together: others may still use what learner 0 started
+
+    def _check_settings(self, group: LearnerGroup, plan: Mapping[str, Any]) -> None:
+        if self.get_vec_normalize_env() is not None:
+            raise ValueError(
+                f"env must not be a VecNormalize for learners = {self.learners}: each learner would have its own "
+                "statistics"
+            )
+        own = vars(self)
+        names = [name for name in constructor_arguments(type(self)) if name not in _MAY_DIFFER]
+        given = {name: own[name] for name in names if isinstance(own.get(name, self), int | float | str | None)}
+        first, *others = group.of_each({**given, **plan})
+        for index, other in enumerate(others, 1):
+            for name in first:
+                if first[name] != other.get(name):
+                    raise ValueError(
+                        f"{name} must be the same in all learners, got {first[name]!r} in learner 0 and "
+                        f"{other.get(name)!r} in learner {index}"
+                    )
+
+    def _start_from_first(self, group: LearnerGroup) -> None:
+        """Take the state of learner 0. The unroll in progress restarts; learner 0 alone continues its episodes."""
+        if self._collector.collecting:  # in the middle of a rollout, as a loaded model may be
+            self.num_timesteps -= self._collector.steps * self.n_envs * self.learners
+            self._collector.end()
+        state = tree_map_only(torch.Tensor, torch.Tensor.cpu, self.learner.get_state()._replace(unroll=None))
+        state, self.num_timesteps = group.from_first((state, self.num_timesteps))
+        self.set_state(state, self._rollout)
+        if index := self._learner_index:
+            self.set_random_seed(_seed(self.seed, index, state.updates))
+            self._last_obs = None
 
 
 def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -> Any:
@@ -354,112 +425,6 @@ def _environments(env: Any, n_envs: int | None, seed: int | None, actors: int) -
     if callable(env) and not isinstance(env, gym.Env | VectorEnv | VecEnv | str):
         return wrapped(env, count, seed)
     return env
-
-
-# --- several learners -------------------------------------------------------------------------------------------------
-
-_MAY_DIFFER = (
-    "actors",
-    "compile",
-    "device",
-    "envs_per_actor",
-    "seed",
-    "stats_window_size",
-    "tensorboard_log",
-    "verbose",
-)
-"""Constructor arguments that need not be the same in all learners."""
-
-
-@final
-class SeveralLearners:
-    """One of the learners that train a model together, each in a process of its own, with equal θ and η.
-
-    Updates average over their batches, so all of them stay equal. Learner 0 logs, and its state is where training
-    starts from.
-    """
-
-    def __init__(self, model: DiscoveryAlgorithm) -> None:
-        """
-        Args:
-            model: this learner's.
-        """
-        self._model, self._group = model, LearnerGroup(model.learners, model.device)
-        self._common: tuple[Any, ...] = ()  # what all learners had when they last trained together
-
-    @property
-    def index(self) -> int:
-        """0 … P - 1."""
-        return rank() if self._group.learners > 1 else 0
-
-    @property
-    def seed(self) -> int | None:
-        """Seed of this learner's actors."""
-        seed, index = self._model.seed, self.index
-        return seed if seed is None or index == 0 else _seed(seed, index)
-
-    def from_first(self, value: Value) -> Value:
-        """The value of learner 0."""
-        return self._group.from_first(value) if self._group.learners > 1 else value
-
-    @contextmanager
-    def in_step(self, plan: Mapping[str, Any]) -> Iterator[None]:
-        """Train in step with the other learners. They all start from the state of learner 0.
-
-        Args:
-            plan: arguments of `learn` that must be the same in all learners.
-
-        Raises:
-            LearnerGroupError: `torch.distributed` does not connect the learners.
-            ValueError: learners have different settings.
-        """
-        if self._group.learners == 1:
-            yield
-            return
-        check_group(self._group.learners)
-        self._check_settings(plan)
-        model = self._model
-        if self.index and not model._custom_logger:
-            model.set_logger(Logger(None, []))
-        model._prepare_update()  # weights may have been written into the policy
-        now = (model.learner.packed_state, model.learner.packed_eta)  # updates create new tensors
-        unchanged = bool(self._common) and all(one is other for one, other in zip(now, self._common, strict=True))
-        if not self._group.all(unchanged):
-            self._start_from_first()
-        yield
-        self._common = (model.learner.packed_state, model.learner.packed_eta)
-        self._group.all(True)  # leave together: others may still use what learner 0 started
-
-    def _check_settings(self, plan: Mapping[str, Any]) -> None:
-        if self._model.get_vec_normalize_env() is not None:
-            raise ValueError(
-                f"env must not be a VecNormalize for learners = {self._group.learners}: each learner would have its "
-                "own statistics"
-            )
-        own = vars(self._model)
-        names = [name for name in constructor_arguments(type(self._model)) if name not in _MAY_DIFFER]
-        given = {name: own[name] for name in names if isinstance(own.get(name, self), int | float | str | None)}
-        first, *others = self._group.of_each({**given, **plan})
-        for index, other in enumerate(others, 1):
-            for name in first:
-                if first[name] != other.get(name):
-                    raise ValueError(
-                        f"{name} must be the same in all learners, got {first[name]!r} in learner 0 and "
-                        f"{other.get(name)!r} in learner {index}"
-                    )
-
-    def _start_from_first(self) -> None:
-        """Take the state of learner 0. The unroll in progress restarts; learner 0 alone continues its episodes."""
-        model, collector = self._model, self._model._collector
-        if collector.collecting:  # in the middle of a rollout, as a loaded model may be
-            model.num_timesteps -= collector.steps * model.n_envs * model.learners
-            collector.end()
-        state = tree_map_only(torch.Tensor, torch.Tensor.cpu, model.learner.get_state()._replace(unroll=None))
-        state, model.num_timesteps = self._group.from_first((state, model.num_timesteps))
-        model.set_state(state, model._rollout)
-        if index := self.index:
-            model.set_random_seed(_seed(model.seed, index, state.updates))
-            model._last_obs = None
 
 
 def _seed(seed: int | None, *where: int) -> int:

@@ -107,5 +107,4 @@ class ClusterWatch:
 def shared_address(address: str | None, actors: int) -> str:
     """An address at which other processes find the Ray that `connect` connects this one to; see `connect`."""
     ray = connect(address, actors)
-    found: str = address or ray.get_runtime_context().gcs_address
-    return found
+    return address or str(ray.get_runtime_context().gcs_address)

@@ -197,8 +197,7 @@ class ActorFleet:
                 self._parameters = parameters.version, self._ray.put(parameters)
             self._call()
             for index, reference in self._arrived(rollouts - len(collected)):
-                rollout = self._receive(index, reference)
-                if rollout is not None:
+                if (rollout := self._receive(index, reference)) is not None:
                     self._lags.append(parameters.version - rollout.version)
                     collected.append(rollout)
             self._restart_overdue()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
-from dgvf_agents.core.argument_checks import check_counts, check_not_negative, check_positive
+from dgvf_agents.core.argument_checks import check_counts, check_not_negative, check_positive, check_sizes, is_integer
 
 
 @final
@@ -39,3 +39,14 @@ class ActorSettings:
         check_counts(calls_in_flight=self.calls_in_flight, max_failures=self.max_failures)
         check_not_negative(cpus_per_actor=self.cpus_per_actor, first_delay=self.first_delay, max_delay=self.max_delay)
         check_positive(timeout=self.timeout, start_timeout=self.start_timeout, idle_exit=self.idle_exit)
+
+
+def check_actors(actors: Any, envs_per_actor: Any) -> None:
+    """
+    Raises:
+        ValueError: they are not numbers of distributed actors, 0 for none, and of environments of each, or `None`.
+    """
+    if not is_integer(actors) or actors < 0:
+        raise ValueError(f"actors must be an integer >= 0, got {actors!r}")
+    given = {"actors": actors or None, "envs_per_actor": envs_per_actor}
+    check_sizes(**{name: value for name, value in given.items() if value is not None})

@@ -10,9 +10,10 @@ from typing import Annotated, Any, final, get_args
 
 import tyro
 
-from dgvf_agents.core.argument_checks import check_choice, check_counts, check_sizes, is_integer
+from dgvf_agents.core.argument_checks import check_choice, check_counts, check_sizes
 from dgvf_agents.execution.devices import check_device_name
 from dgvf_agents.hyperparameters import Hyperparameters, check_hyperparameters, record
+from dgvf_agents.impala.settings import check_actors
 from dgvf_agents.options import Algorithm, AtariMethod, AtariRules, Method, Mode, World
 from dgvf_envs.atari.games import title_of
 from dgvf_envs.atari.presets import PRESETS, AtariPreset
@@ -92,11 +93,8 @@ class TrainConfig(Hyperparameters):
     def __post_init__(self) -> None:
         counts = ("steps", "checkpoint_every", "log_every", "evaluate_every", "checkpoints_kept")
         check_counts(**{name: getattr(self, name) for name in counts})
-        if not is_integer(self.actors) or self.actors < 0:
-            raise ValueError(f"actors must be an integer >= 0, got {self.actors!r}")
-        sizes = ["n_envs", "learners", "evaluation_episodes", *(["actors"] if self.actors else [])]
-        sizes += [] if self.envs_per_actor is None else ["envs_per_actor"]
-        check_sizes(**{name: getattr(self, name) for name in sizes})
+        check_actors(self.actors, self.envs_per_actor)
+        check_sizes(n_envs=self.n_envs, learners=self.learners, evaluation_episodes=self.evaluation_episodes)
         check_sizes(1024, threads=self.threads)  # PyTorch crashes at some ten thousand
         check_choice("algorithm", self.algorithm, Algorithm)
         for name, kind in _TYPES.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -172,8 +173,9 @@ def flat(result: Any) -> Any:
     return np.array(result) if isinstance(result, np.ndarray) else result
 
 
+@cache
 def example_module(name: str) -> ModuleType:
-    """The module of an example."""
+    """The module of an example, which registers its environments once."""
     spec = importlib.util.spec_from_file_location(name, Path(__file__).parents[1] / "examples" / f"{name}.py")
     assert spec is not None and spec.loader is not None  # noqa: PT018
     module = importlib.util.module_from_spec(spec)

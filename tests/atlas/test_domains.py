@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dgvf_agents.atlas.captions import describe_question, name_question
-from dgvf_agents.atlas.domain import Landmark, Target, check_domain
+from dgvf_agents.atlas.domain import Domain, Landmark, Target, check_domain
 from dgvf_agents.atlas.domains import Rooms as RoomsDomain
 from dgvf_agents.atlas.domains import Square
 from dgvf_agents.atlas.maps import Maps
 from dgvf_envs.collect_objects.env import CollectObjects
 from dgvf_envs.puddle_world.env import PuddleWorld
-from tests.atlas.corridor import LENGTH, Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.runs import domain
-from tests.helpers import TINY_MAP, rooms_of
+from tests.helpers import TINY_MAP, example_module, rooms_of
 from tests.oracles import Rooms
 
 WORLDS = {
@@ -120,44 +120,51 @@ def test_the_square_is_a_grid_with_y_upward(options: dict[str, Any]) -> None:
     assert states.panel_of(world.reset(np.full((1, world.reset_draws), 0.5))) is panel
 
 
-SPACE = CorridorEnv().observation_space
+example = example_module("key_room")
+SPACE = example.KeyRoom.observation_space
 
 
-def corridor(**attributes: Any) -> CorridorDomain:
-    domain = CorridorDomain(Corridor())
+def key_room(**attributes: Any) -> Domain:
+    """The domain of the example, with other attributes."""
+    domain = example.KeyRoomDomain(example.KeyRoom())
     for name, value in attributes.items():
         setattr(domain, name, value)
     return domain
 
 
-def layout(*states: int) -> Maps:
-    maps = corridor().layout
-    assert isinstance(maps, Maps)
-    return Maps(maps.view, maps.states, (maps.panels[0]._replace(layout=np.array([states])),), maps.moves)
+POINTS = len(key_room().acting)
+
+
+def layout(points: int) -> Maps:
+    """Maps of so many points, in a row."""
+    maps: Any = key_room().layout
+    return replace(maps, panels=(maps.panels[0]._replace(layout=np.arange(points)[None]),))
 
 
 def test_domains_that_fit_pass() -> None:
-    check_domain(corridor(), SPACE)
-    check_domain(corridor(landmarks=(), targets=(), distance=None), SPACE)
+    values = np.arange(POINTS) / POINTS
+    targets = Target("place", "place", values), Target("half", "second half", values >= 0.5)
+    check_domain(key_room(distance=values, targets=targets, layout=layout(POINTS)), SPACE)
+    check_domain(key_room(landmarks=()), SPACE)
 
 
 @pytest.mark.parametrize(
     ("attributes", "name"),
     [
-        ({"observations": np.zeros((LENGTH, 1))}, "observations"),
+        ({"observations": np.zeros((POINTS, 1))}, "observations"),
         ({"observations": np.zeros(())}, "observations"),
-        ({"acting": np.ones(LENGTH - 1, dtype=bool)}, "acting"),
-        ({"acting": np.ones(LENGTH)}, "acting"),
+        ({"acting": np.ones(POINTS - 1, dtype=bool)}, "acting"),
+        ({"acting": np.ones(POINTS)}, "acting"),
         ({"distance": np.zeros(3)}, "distance"),
         ({"landmarks": (Landmark(np.zeros(2), "a", "b"),)}, r"landmarks\[0\].values"),
         ({"targets": (Target("a", "a", np.zeros(2)),)}, r"targets\[0\].values"),
-        ({"layout": layout(*range(LENGTH - 1))}, "layout"),
-        ({"layout": layout(*range(LENGTH + 1))}, "layout"),
+        ({"layout": layout(POINTS - 1)}, "layout"),
+        ({"layout": layout(POINTS + 1)}, "layout"),
     ],
 )
 def test_what_does_not_fit_is_named(attributes: dict[str, Any], name: str) -> None:
     with pytest.raises(ValueError, match=rf"{name} must (have|be) "):
-        check_domain(corridor(**attributes), SPACE)
+        check_domain(key_room(**attributes), SPACE)
 
 
 # --- captions of cumulants whose meaning is known ---------------------------------------------------------------------

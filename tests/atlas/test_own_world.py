@@ -1,45 +1,46 @@
-"""A world of one's own, a corridor: with a domain it has a whole atlas."""
+"""A world of one's own, the example's room with a key: with a domain it has a whole atlas."""
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import gymnasium as gym
 import pytest
 
-from dgvf_agents.atlas.domain import Domain, Wording, domain_of, register
+from dgvf_agents.atlas.domain import Domain, Wording, domain_of
 from dgvf_agents.atlas.page import write_atlas
-from tests.atlas.corridor import Corridor, CorridorDomain, CorridorEnv
 from tests.atlas.games import tiny_config, trained_run
 from tests.atlas.pages import Reader
+from tests.helpers import example_module
+
+example = example_module("key_room")
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    gym.register("Corridor-v0", entry_point=CorridorEnv, max_episode_steps=20)
-    config = tiny_config(env="Corridor-v0", policy="MlpPolicy", question_discount=0.9)
-    yield trained_run(tmp_path_factory.mktemp("runs") / "run", config)
-    del gym.registry["Corridor-v0"]
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    config = tiny_config(env="KeyRoom-v0", policy="MlpPolicy", question_discount=0.9)
+    return trained_run(tmp_path_factory.mktemp("runs") / "run", config)
+
+
+def key_room() -> Any:
+    return example.KeyRoomDomain(example.KeyRoom())
 
 
 def test_a_domain_that_does_not_fit_is_refused_before_anything_is_written(run: Path, tmp_path: Path) -> None:
-    domain = CorridorDomain(Corridor())
+    domain = key_room()
     domain.acting = domain.acting[1:]
-    with pytest.raises(ValueError, match=r"CorridorDomain\.acting must be boolean of the shape"):
+    with pytest.raises(ValueError, match=r"KeyRoomDomain\.acting must be boolean of the shape"):
         write_atlas(run, out=tmp_path / "atlas", domain=domain)
     assert not (tmp_path / "atlas").exists()
 
 
 def test_a_domain_may_be_passed_or_found_by_type(run: Path, tmp_path: Path) -> None:
-    class Longer(Corridor):
-        pass
+    class Larger(example.KeyRoom):
+        """A room that inherits its domain."""
 
-    register(Corridor, CorridorDomain)
-    assert isinstance(domain_of(Longer()), CorridorDomain)
-    domain = CorridorDomain(Corridor())
+    assert isinstance(domain_of(Larger()), example.KeyRoomDomain)
+    domain = key_room()
     domain.wording = Wording(points="places passed by hand")
     page = write_atlas(run, out=tmp_path, kinds=1, checkpoints=1, domain=domain)
     assert "places passed by hand" in page.read_text()
@@ -50,9 +51,8 @@ def test_a_domain_needs_no_more_than_its_points(run: Path, tmp_path: Path) -> No
 
     class Bare(Domain):
         def __init__(self) -> None:
-            whole = CorridorDomain(Corridor())
-            self.layout = dataclasses.replace(whole.layout, axes=())
-            self.observations, self.acting = whole.observations, whole.acting
+            whole = key_room()
+            self.layout, self.observations, self.acting = whole.layout, whole.observations, whole.acting
 
         def name(self, point: int) -> str:
             return str(point)

@@ -17,7 +17,6 @@ from dgvf_agents.core.inner_update import (
     Numbers,
     UpdateRule,
     inner_update,
-    meta_gradient,
     meta_loss_gradient,
 )
 from dgvf_agents.core.metrics import NotFiniteError
@@ -28,6 +27,7 @@ from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
+from tests.core.metagradient_problem import meta_gradient
 from tests.random_rollouts import random_rollout
 
 pytestmark = pytest.mark.usefixtures("double_precision")

@@ -19,13 +19,13 @@ from dgvf_agents.core.ppo import (
     AnswerTargets,
     Clipping,
     Evaluation,
-    Minibatch,
     StepMetrics,
     answer_targets,
     evaluate,
     gradient_in_eta,
     meta_loss_gradient,
     minibatch,
+    rows,
     step_gradient,
 )
 from dgvf_agents.core.tasks import GVFTask
@@ -125,7 +125,7 @@ class PPOLearner(SingleLearner):
             order = order % steps * envs + order // steps
             for begin in range(0, count, settings.batch_size):
                 index = torch.from_numpy(order[begin : begin + settings.batch_size]).to(self._device)
-                random_state = get_random_state(self._device)
+                random_state = [] if unroll is None else get_random_state(self._device)
                 after, metrics, norm = self._stepped(self._state, evaluation, asked, index, rate)
                 told.append((metrics, norm))
                 of_epoch += 1
@@ -167,8 +167,9 @@ class PPOLearner(SingleLearner):
         """A gradient step, and the norm of its gradient; packed."""
         evaluation, index, rate, clipping = given
         rule, packing = self._rule, self._functions.packed.theta
-        batch = minibatch(evaluation, index)
-        named, metrics = step_gradient(rule, packing.unpack(state.theta), targets, batch, clipping, differentiable)
+        batch = minibatch(evaluation, index, targets is None and rule.task.needs_final_observation)
+        own = None if targets is None else rows(targets, index)
+        named, metrics = step_gradient(rule, packing.unpack(state.theta), own, batch, clipping, differentiable)
         with torch.set_grad_enabled(differentiable):
             gradient = packing.pack(named | {name: torch.zeros_like(named[name]) for name in rule.network.frozen})
             norm, maximum = global_norm(gradient), rule.numbers.max_grad_norm
@@ -209,7 +210,7 @@ class PPOLearner(SingleLearner):
         rule, packed, loop, task = self._rule, self._functions.packed, unroll.loop, self._rule.task
         random_state, whole = get_random_state(self._device), minibatch(following)
 
-        def scored(theta: Params, batch: Minibatch) -> tuple[Params, Tensor]:
+        def scored(theta: Params, batch: Evaluation) -> tuple[Params, Tensor]:
             gradient, loss = meta_loss_gradient(rule, packed.theta.unpack(theta), batch, unroll.clipping)
             return packed.theta.pack(gradient), loss
 

@@ -12,6 +12,7 @@ import torch
 from stable_baselines3.common.buffers import DictRolloutBuffer, RolloutBuffer
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import Tensor
+from torch.utils._pytree import tree_leaves, tree_map
 
 from dgvf_agents.core.types import Observations, Params, Rollout
 from dgvf_agents.execution.devices import CPU, image_layout, tensor_dtype, upload
@@ -233,7 +234,7 @@ class RolloutBuilder:
         index = tuple(upload(np.array(numbers), self._device) for numbers in (steps, env_indices))
         batch = _joined(last, self._observation_space)
         uploaded = _uploaded(batch, self._observation_space, self._device, env_indices)
-        for whole, ends in zip(_leaves(following), _leaves(uploaded), strict=True):
+        for whole, ends in zip(tree_leaves(following), tree_leaves(uploaded), strict=True):
             whole[index] = ends
         return following
 
@@ -262,9 +263,7 @@ def _uploaded(
 
 def _stacked(observed: list[Observations]) -> Observations:
     """Stack T observations `[B, *obs]` to `[T, B, *obs]`."""
-    if isinstance(observed[0], dict):
-        return {name: torch.stack([cast(dict[str, Tensor], one)[name] for one in observed]) for name in observed[0]}
-    return torch.stack(cast(list[Tensor], observed))
+    return tree_map(lambda *values: torch.stack(values), *observed)
 
 
 def _joined(observed: Sequence[Any], space: gym.Space) -> Arrays:
@@ -276,13 +275,7 @@ def _joined(observed: Sequence[Any], space: gym.Space) -> Arrays:
 
 def _at(observations: Any, index: int) -> Any:
     """The observations at an index of the first axis."""
-    if isinstance(observations, dict):
-        return {name: value[index] for name, value in observations.items()}
-    return observations[index]
-
-
-def _leaves(observations: Observations) -> list[Tensor]:
-    return list(observations.values()) if isinstance(observations, dict) else [observations]
+    return tree_map(lambda values: values[index], observations)
 
 
 def check_finite_steps(name: str, values: np.ndarray) -> None:
@@ -429,7 +422,7 @@ def fill_buffer(buffer: RolloutBuffer, policy: ActorCriticPolicy, rollout: Rollo
             _, log_prob, _ = policy.evaluate_actions(now, actions[t])
             gained = policy.predict_values(following).flatten() * rollout.truncated[t]
             buffer.add(
-                _numpy(now),
+                tree_map(lambda tensor: tensor.cpu().numpy(), now),
                 rollout.actions[t].cpu().numpy(),
                 (rollout.rewards[t] + buffer.gamma * gained).cpu().numpy(),
                 starts if t == 0 else done[t - 1].cpu().numpy(),
@@ -438,9 +431,3 @@ def fill_buffer(buffer: RolloutBuffer, policy: ActorCriticPolicy, rollout: Rollo
             )
         last_values = policy.predict_values(_at(rollout.next_observations, -1))
     buffer.compute_returns_and_advantage(last_values, done[-1].cpu().numpy())
-
-
-def _numpy(observations: Any) -> Any:
-    if isinstance(observations, dict):
-        return {name: tensor.cpu().numpy() for name, tensor in observations.items()}
-    return observations.cpu().numpy()

@@ -17,9 +17,8 @@ what the meta-gradient does with them:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any, NamedTuple, final
 
 import torch
@@ -28,8 +27,8 @@ from torch import Tensor
 
 from dgvf_agents.core.averaging import Averaging, over_learners
 from dgvf_agents.core.distributions import ActionDistribution
-from dgvf_agents.core.flat import flatten
-from dgvf_agents.core.inner_loop import InnerLoop, LossGradient
+from dgvf_agents.core.flat import flatten, map_tensors
+from dgvf_agents.core.inner_loop import LossGradient
 from dgvf_agents.core.losses import ActorCriticLoss, actor_critic_loss, auxiliary_weights, normalize
 from dgvf_agents.core.metrics import InnerMetrics, relative_step
 from dgvf_agents.core.networks import FunctionalAgent
@@ -38,7 +37,7 @@ from dgvf_agents.core.returns import per_step_discounts
 from dgvf_agents.core.targets import OnPolicyTargets, TargetInputs, TargetRule
 from dgvf_agents.core.tasks import AuxiliaryTask
 from dgvf_agents.core.types import Params, Rollout, detach, map_observations
-from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode, Horizon, Objective, Storage
+from dgvf_agents.options import AuxiliaryWeighting, Convention, EncoderMode
 
 Number = float | Float[Tensor, ""]
 
@@ -234,8 +233,7 @@ def inner_update(
     """
     numbers, encoded = rule.numbers, _encode(rule, state.theta, rollout)
     losses = [_meta_loss(rule, main_heads(rule, state.theta), encoded, rollout)] if scored else []
-    gradient = _inner_gradient(rule, encoded, state.theta, eta, rollout)
-    clipped, metrics = gradient.total, _metrics(gradient)
+    clipped, metrics = _inner_gradient(rule, encoded, state.theta, eta, rollout)
     if rule.averaging is not None:
         clipped, metrics, losses = over_learners(rule.averaging, clipped, metrics, losses)
     if numbers.max_grad_norm is not None:
@@ -305,24 +303,6 @@ def _stop_gradient_inputs(encoded: _Encoded, heads: Params, convention: Conventi
     return StopGradientInputs(detach(heads), encoded.features.detach(), encoded.bootstraps.detach())
 
 
-class _InnerGradient(NamedTuple):
-    """The gradient of the inner loss before clipping, and the terms it is made of."""
-
-    total: Params
-    """∇_θ [L^RL + w · L^ans]."""
-    loss: ActorCriticLoss
-    """L^RL."""
-    answer_loss: Float[Tensor, ""]
-    """L^ans."""
-    weight: Float[Tensor, ""] | float
-    """w."""
-    explained_variance: Float[Tensor, ""]
-    main: Float[Tensor, "T B F"]
-    """∂L^RL/∂x."""
-    auxiliary: Float[Tensor, "T B F"]
-    """w · ∂L^ans/∂x."""
-
-
 def with_own_rates(rule: UpdateRule, before: Params, after: Params) -> Params:
     """The parameters after a step, with the heads' steps times `head_rate`, and without those of what is frozen."""
     own = {name: before[name] for name in rule.network.frozen}
@@ -334,7 +314,8 @@ def with_own_rates(rule: UpdateRule, before: Params, after: Params) -> Params:
 
 def _inner_gradient(
     rule: UpdateRule, encoded: _Encoded, theta: Params, eta: Params, rollout: Rollout
-) -> _InnerGradient:
+) -> tuple[Params, InnerMetrics]:
+    """∇_θ [L^RL + w · L^ans] before clipping, and metrics of it."""
     _, heads = rule.network.split(theta)
     stopped = _stop_gradient_inputs(encoded, heads, rule.convention)
 
@@ -355,23 +336,18 @@ def _inner_gradient(
     of_features = weighted + main_gradients[1] if joint else weighted
     total = {**encoded.pull_back(of_features)[0], **of_heads}
     total |= {name: torch.zeros_like(total[name]) for name in rule.network.frozen}
-    return _InnerGradient(total, loss, answer, weight, explained, main_gradients[1], weighted)
-
-
-def _metrics(gradient: _InnerGradient) -> InnerMetrics:
-    loss = gradient.loss
     metrics = InnerMetrics(
-        loss=loss.total + gradient.weight * gradient.answer_loss,
+        loss=loss.total + weight * answer,
         policy_loss=loss.policy,
         value_loss=loss.value,
         entropy=loss.entropy,
-        answer_loss=gradient.answer_loss,
-        gradient_norm=global_norm(detach(gradient.total)),
-        explained_variance=gradient.explained_variance,
-        main_gradient=global_norm({"": gradient.main.detach()}),
-        auxiliary_gradient=global_norm({"": gradient.auxiliary.detach()}),
+        answer_loss=answer,
+        gradient_norm=global_norm(detach(total)),
+        explained_variance=explained,
+        main_gradient=global_norm({"": main_gradients[1].detach()}),
+        auxiliary_gradient=global_norm({"": weighted.detach()}),
     )
-    return InnerMetrics(*(metric.detach() for metric in metrics if metric is not None))
+    return total, map_tensors(Tensor.detach, metrics)
 
 
 def weighted_answers(
@@ -432,36 +408,3 @@ class MetaLoss:
         gradients, loss = self._function(state.theta, rollout)
         of_theta = [gradients.get(name) for name in state.theta]
         return LossGradient(loss, [*of_theta, *(None for _ in flatten(state.optimizer))], [None for _ in flatten(eta)])
-
-
-def meta_gradient(
-    update: UpdateFunction,
-    meta_loss: MetaLossFunction,
-    state: InnerState,
-    eta: Params,
-    rollouts: Sequence[Rollout],
-    learning_rate: Tensor,
-    *,
-    objective: Objective = "sum",
-    horizon: Horizon = "unrolled",
-    storage: Storage = "graph",
-) -> Params:
-    """The meta-gradient for given experience: one iteration of Algorithm 1 with L = len(rollouts) - 1.
-
-    Args:
-        update: `inner_update` of a rule.
-        meta_loss: `meta_loss_gradient` of a rule.
-        state: θ_0 and the optimizer's statistics.
-        eta: η.
-        rollouts: batches 1 … L + 1; the meta-loss of θ_k uses batch k + 1.
-        learning_rate: α′, a scalar.
-        objective: `"sum"`: the meta-losses of θ_1 … θ_L; `"end"`: θ_L's alone.
-        horizon: see `InnerLoop`.
-        storage: see `InnerLoop`.
-    """
-    loop = InnerLoop(state, eta, horizon=horizon, storage=storage)
-    for k, (batch, next_batch) in enumerate(pairwise(rollouts)):
-        loop.step(update, batch, learning_rate)
-        if objective == "sum" or k == len(rollouts) - 2:
-            loop.add_loss(MetaLoss(meta_loss), next_batch)
-    return loop.gradient()

@@ -6,7 +6,7 @@ The targets G^y(η) of the answers are λ-returns over the whole rollout, comput
 generated it. The meta-gradient therefore passes through them alone: from the meta-loss, PPO's loss of the next rollout,
 back through the last L steps to G^y, and from there, by the scan's own vector-Jacobian product, to η (docs/ppo.md).
 
-Minibatches are rollouts `[1, N]`. The conventions are `dgvf_agents.core.inner_update`'s.
+Minibatches are evaluated rollouts `[1, N]`. The conventions are `dgvf_agents.core.inner_update`'s.
 """
 
 from __future__ import annotations
@@ -220,55 +220,37 @@ def gradient_in_eta(
     return total
 
 
-class Minibatch(NamedTuple):
-    """N steps of a rollout."""
-
-    evaluation: Evaluation
-    """Of the whole rollout."""
-    indices: Int[Tensor, " N"]
-    """`[N]` integer: flat indices t·B + b in it."""
-    observations: Observations
-    """`[1, N, *obs]`: o_t."""
-    actions: Shaped[Tensor, "1 N *action"]
-    log_probs: Float[Tensor, "1 N"]
-    values: Float[Tensor, "1 N"]
-    returns: Float[Tensor, "1 N"]
-    advantages: Float[Tensor, "1 N"]
-
-    def taken(self, values: Tensor) -> Tensor:
-        """The minibatch's `[1, N, ...]` of values `[T, B, ...]`."""
-        return _rows(values, self.indices)
-
-    @property
-    def steps(self) -> Rollout:
-        """As a rollout `[1, N]`, each step of which is followed by its own next observation."""
-        count, rollout = torch.arange(len(self.indices), device=self.indices.device), self.evaluation.rollout
-        return rollout._replace(
-            observations=self.observations,
-            actions=self.actions,
-            next_observations=map_observations(self.taken, rollout.next_observations),
-            bootstrap_index=count,
-            bootstrap_slot=count[None],
-            rewards=self.taken(rollout.rewards),
-            terminated=self.taken(rollout.terminated),
-            truncated=self.taken(rollout.truncated),
-        )
-
-
-def _rows(values: Tensor, indices: Int[Tensor, " N"]) -> Tensor:
-    """`[1, N, ...]` of values `[T, B, ...]`."""
+def rows(values: Shaped[Tensor, "T B *tail"], indices: Int[Tensor, " N"]) -> Shaped[Tensor, "1 N *tail"]:
+    """`[1, N, ...]`: the steps with these flat indices t·B + b."""
     return values.flatten(0, 1)[indices][None]
 
 
-def minibatch(evaluation: Evaluation, indices: Int[Tensor, " N"] | None = None) -> Minibatch:
-    """The steps of a rollout with these flat indices t·B + b; `None`: all."""
+def minibatch(
+    evaluation: Evaluation, indices: Int[Tensor, " N"] | None = None, with_following: bool = False
+) -> Evaluation:
+    """The steps of a rollout with these flat indices t·B + b, as one of `[1, N]`.
+
+    Args:
+        evaluation: of the whole rollout.
+        indices: `[N]` integer; `None`: all.
+        with_following: whether each step is followed by its own next observation; if not, there are none. In either
+            case there are no `following` and `next_inputs`.
+    """
     rollout = evaluation.rollout
     if indices is None:
         indices = torch.arange(rollout.rewards.numel(), device=rollout.rewards.device)
-
-    taken = partial(_rows, indices=indices)
-    parts = rollout.actions, evaluation.log_probs, evaluation.values, evaluation.returns, evaluation.advantages
-    return Minibatch(evaluation, indices, map_observations(taken, rollout.observations), *map(taken, parts))
+    taken, count = partial(rows, indices=indices), torch.arange(len(indices), device=indices.device)
+    others: Any = {name: taken(getattr(rollout, name)) for name in ("actions", "rewards", "terminated", "truncated")}
+    steps = rollout._replace(
+        observations=map_observations(taken, rollout.observations),
+        next_observations=map_observations(taken, rollout.next_observations) if with_following else {},
+        bootstrap_index=count,
+        bootstrap_slot=count[None],
+        **others,
+    )
+    log_probs, values, returns, advantages = map(taken, evaluation[1:5])
+    nothing = evaluation.following.new_zeros((1, len(indices), 0))
+    return Evaluation(steps, log_probs, values, returns, advantages, nothing, {})
 
 
 class ClippedLoss(NamedTuple):
@@ -290,7 +272,7 @@ def clipped_loss(
     heads: Params,
     features: Float[Tensor, "1 N F"],
     held: tuple[Params, Float[Tensor, "1 N F"]],
-    batch: Minibatch,
+    batch: Evaluation,
     clipping: Clipping,
 ) -> ClippedLoss:
     """L^PPO = -min(r A, clip(r, 1 ± ε) A) + c_v (G - v)² - c_H H(π), averaged (Schulman et al. 2017, equation 9).
@@ -303,19 +285,19 @@ def clipped_loss(
         batch: of N steps.
         clipping: ε.
     """
-    numbers, rollout = rule.numbers, batch.evaluation.rollout
+    numbers, rollout = rule.numbers, batch.rollout
     outputs, values = rule.network.policy_outputs(heads, features, held), rule.network.values(heads, features)
     advantages = batch.advantages
     if rule.normalize_advantage and advantages.numel() > 1:
         advantages = (advantages - advantages.mean()) / (advantages.std() + 1e-8)
-    log_ratio = rule.distribution.log_prob(outputs, batch.actions) - batch.log_probs
+    log_ratio = rule.distribution.log_prob(outputs, rollout.actions) - batch.log_probs
     ratio = torch.exp(log_ratio)
     bounded = torch.clamp(ratio, 1.0 - clipping.policy, 1.0 + clipping.policy)
     policy = -torch.minimum(advantages * ratio, advantages * bounded).mean()
     if clipping.value is not None:
         values = batch.values + torch.clamp(values - batch.values, -clipping.value, clipping.value)
     value = ((batch.returns - values) ** 2).mean()
-    entropy = rule.distribution.entropy(outputs, batch.actions).mean()
+    entropy = rule.distribution.entropy(outputs, rollout.actions).mean()
     weight = numbers.ent_coef if rollout.entropy_weight is None else rollout.entropy_weight
     with torch.no_grad():
         kl = (ratio - 1.0 - log_ratio).mean()
@@ -343,8 +325,8 @@ class StepMetrics(NamedTuple):
 def step_gradient(
     rule: UpdateRule,
     theta: Params,
-    targets: Float[Tensor, "T B D"] | None,
-    batch: Minibatch,
+    targets: Float[Tensor, "1 N D"] | None,
+    batch: Evaluation,
     clipping: Clipping,
     differentiable: bool = False,
 ) -> tuple[Params, StepMetrics]:
@@ -353,15 +335,15 @@ def step_gradient(
     Args:
         rule: the update rule.
         theta: θ by name; requires gradients.
-        targets: `[T, B, D]`: G^y of the rollout; `None`: the task's own loss of single steps is minimized.
-        batch: of N steps.
+        targets: `[1, N, D]`: G^y; `None`: the task's own loss of single steps is minimized.
+        batch: of N steps, with next observations if there are no targets.
         clipping: ε.
         differentiable: whether the gradient can be differentiated in θ and the targets.
     """
     encoder, heads = rule.network.split(theta)
     of_policy = main_heads(rule, theta)
-    rollout = batch.evaluation.rollout
-    features = rule.network.encode({**encoder, **rollout.statistics}, batch.observations, training=True)
+    rollout = batch.rollout
+    features = rule.network.encode({**encoder, **rollout.statistics}, rollout.observations, training=True)
     joint = rule.encoder_mode == "joint"
     if joint and not rule.task.num_answers:  # one backward pass is enough
         loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
@@ -403,12 +385,12 @@ def _grad(loss: Tensor, inputs: Params, differentiable: bool, cotangent: Tensor 
 
 
 def _answer_loss(
-    rule: UpdateRule, theta: Params, features: Tensor, targets: Tensor | None, batch: Minibatch
+    rule: UpdateRule, theta: Params, features: Tensor, targets: Tensor | None, batch: Evaluation
 ) -> Float[Tensor, ""]:
     answers = rule.network.answer(theta, features)
     if targets is not None:
-        return regression_loss(answers, batch.taken(targets))
-    bootstraps, steps = torch.zeros_like(answers), batch.steps
+        return regression_loss(answers, targets)
+    bootstraps, steps = torch.zeros_like(answers), batch.rollout
     if rule.task.needs_final_observation:
         with torch.no_grad():
             own = {**theta, **steps.statistics}
@@ -424,7 +406,7 @@ def _metrics(loss: ClippedLoss, answers: Tensor, weight: Any, main: Tensor, auxi
 
 
 def meta_loss_gradient(
-    rule: UpdateRule, theta: Params, batch: Minibatch, clipping: Clipping
+    rule: UpdateRule, theta: Params, batch: Evaluation, clipping: Clipping
 ) -> tuple[Params, Float[Tensor, ""]]:
     """∂L^PPO(θ_k)/∂θ_k by name on the whole next rollout, which θ_N generated; and the loss.
 
@@ -433,7 +415,7 @@ def meta_loss_gradient(
     leaves = {name: value.detach().requires_grad_() for name, value in theta.items()}
     with torch.enable_grad():
         encoder, heads = rule.network.split(leaves)
-        own = {**encoder, **batch.evaluation.rollout.statistics}
-        features = rule.network.encode(own, batch.observations, training=True)
+        own = {**encoder, **batch.rollout.statistics}
+        features = rule.network.encode(own, batch.rollout.observations, training=True)
         loss = clipped_loss(rule, heads, features, (heads, features.detach()), batch, clipping)
         return _grad(loss.total, leaves, False), loss.total.detach()

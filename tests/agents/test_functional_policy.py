@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from dgvf_agents import DGVFA2C
 from dgvf_agents.agents.extractors import MLPExtractor, MultiInputExtractor, PreprocessedEncoder
-from dgvf_agents.core.inner_update import InnerState, inner_update, meta_gradient, meta_loss_gradient
+from dgvf_agents.core.inner_update import InnerState, inner_update, meta_loss_gradient
 from dgvf_agents.core.types import Params, Rollout
+from tests.core.metagradient_problem import meta_gradient
 from tests.small_agents import BOX, Samples, small_model
 
 pytestmark = pytest.mark.usefixtures("double_precision")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -13,12 +14,15 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.distributions import Categorical
+from dgvf_agents.core.inner_loop import InnerLoop
 from dgvf_agents.core.inner_update import (
     InnerState,
+    MetaLoss,
+    MetaLossFunction,
     Numbers,
+    UpdateFunction,
     UpdateRule,
     inner_update,
-    meta_gradient,
     meta_loss_gradient,
 )
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
@@ -294,6 +298,25 @@ def state_of(case: Case) -> InnerState:
 
 def learning_rate(case: Case) -> Tensor:
     return torch.tensor(RULES[case.optimizer].learning_rate)
+
+
+def meta_gradient(
+    update: UpdateFunction,
+    meta_loss: MetaLossFunction,
+    state: InnerState,
+    eta: Params,
+    rollouts: Sequence[Rollout],
+    learning_rate: Tensor,
+    objective: str = "sum",
+    **options: Any,
+) -> Params:
+    """The meta-gradient of one iteration of Algorithm 1 with L = len(rollouts) - 1, by an `InnerLoop`."""
+    loop = InnerLoop(state, eta, **options)
+    for k, (batch, next_batch) in enumerate(pairwise(rollouts)):
+        loop.step(update, batch, learning_rate)
+        if objective == "sum" or k == len(rollouts) - 2:
+            loop.add_loss(MetaLoss(meta_loss), next_batch)
+    return loop.gradient()
 
 
 def computed(case: Case, rule: UpdateRule | None = None, state: InnerState | None = None) -> Params:

@@ -14,7 +14,6 @@ from dgvf_agents.core.inner_update import (
     InnerState,
     MetaLoss,
     inner_update,
-    meta_gradient,
     meta_loss_gradient,
 )
 from dgvf_agents.core.networks import AgentNetwork, MLPEncoder
@@ -30,6 +29,7 @@ from tests.core.metagradient_problem import (
     crossed,
     flat,
     learning_rate,
+    meta_gradient,
     problem,
     rule_of,
     state_of,

@@ -19,7 +19,6 @@ from dgvf_agents.core.inner_update import (
     MetaLoss,
     UpdateRule,
     inner_update,
-    meta_gradient,
     meta_loss_gradient,
 )
 from dgvf_agents.core.networks import AgentNetwork
@@ -38,6 +37,7 @@ from tests.core.metagradient_problem import (
     crossed,
     flat,
     learning_rate,
+    meta_gradient,
     problem,
     problem_of,
     relative_error,

@@ -23,7 +23,7 @@ from dgvf_agents.agents.logging import INPUT_BATCHES
 from dgvf_agents.cli import main
 from dgvf_agents.core.flat import map_tensors
 from dgvf_agents.core.inner_loop import InnerLoop
-from dgvf_agents.core.inner_update import MetaLoss, meta_gradient
+from dgvf_agents.core.inner_update import MetaLoss
 from dgvf_agents.core.optimizers import RMSProp
 from dgvf_agents.core.types import Params
 from dgvf_agents.execution.devices import device_named, evaluation_device
@@ -36,6 +36,7 @@ from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from dgvf_envs.sb3_adapter import make_vec
+from tests.core.metagradient_problem import meta_gradient
 from tests.devices import needs_cuda
 from tests.helpers import refused
 from tests.run_folders import tiny_config

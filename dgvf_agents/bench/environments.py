@@ -15,7 +15,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecEnv, VecFrameStack
 
 import dgvf_envs
-from dgvf_agents.bench.harness import Benchmark, Row, median_rates, seconds_per_call, with_ratios
+from dgvf_agents.bench.harness import Benchmark, Row, combinations, compared, seconds_per_call
 from dgvf_envs.atari import make_atari, make_atari_vec
 from dgvf_envs.atari.games import title_of
 
@@ -47,12 +47,8 @@ class EnvsBenchmark(Benchmark):
 
     def cases(self) -> list[Row]:
         titles = [title_of(game) for game in self.games]
-        cases = ((WORLDS, self.ids, self.copies), (GAMES, titles, self.game_copies))
-        return [
-            {"table": table, "environment": name, "copies": copies}
-            for table, names, numbers in cases
-            for name, copies in itertools.product(names, numbers)
-        ]
+        worlds = combinations(table=[WORLDS], environment=self.ids, copies=self.copies)
+        return worlds + combinations(table=[GAMES], environment=titles, copies=self.game_copies)
 
     def measure(self, case: Row) -> list[Row]:
         name, copies = case["environment"], case["copies"]
@@ -93,8 +89,8 @@ def stepping_rates(envs: Mapping[str, VectorEnv | VecEnv], seconds: float, repet
         drawn = itertools.cycle(actions)
         return env.num_envs / seconds_per_call(lambda: env.step(next(drawn)), seconds)
 
-    rates = median_rates({name: partial(rate, env) for name, env in envs.items()}, seconds, repetitions)
+    ratios = {f"to {name}": ("vector env", name) for name in envs if name != "vector env"}
+    found = compared({name: partial(rate, env) for name, env in envs.items()}, seconds, repetitions, ratios)
     for env in envs.values():
         env.close()
-    ratios = {f"to {name}": ("vector env", name) for name in rates if name != "vector env"}
-    return with_ratios(dict(rates), ratios)
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import json
 import os
 import statistics
@@ -103,6 +104,11 @@ class Benchmark(ABC):
         return rows
 
 
+def combinations(**values: Sequence[Any]) -> list[Row]:
+    """A case for each combination of values by heading; the last heading changes fastest."""
+    return [dict(zip(values, chosen, strict=True)) for chosen in itertools.product(*values.values())]
+
+
 def tables(rows: Sequence[Row]) -> dict[str, pd.DataFrame]:
     """Results by title of their table; columns without a value are left out."""
     return {
@@ -133,6 +139,11 @@ def median_rates(rates: Mapping[K, Rate], seconds: float, repetitions: int) -> d
     """The median rate of each of several things, which take turns."""
     rounds = [{name: rate(seconds) for name, rate in rates.items()} for _ in range(repetitions)]
     return {name: statistics.median(found[name] for found in rounds) for name in rates}
+
+
+def compared(rates: Mapping[str, Rate], seconds: float, repetitions: int, ratios: Mapping[str, tuple[str, str]]) -> Row:
+    """The median rate of each of several things, which take turns, and ratios of these; see `with_ratios`."""
+    return with_ratios(dict(median_rates(rates, seconds, repetitions)), ratios)
 
 
 def seconds_per_call(call: Callable[[], object], seconds: float) -> float:

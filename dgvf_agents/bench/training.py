@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import os
 import statistics
@@ -29,7 +28,7 @@ from dgvf_agents.agents.algorithm import DiscoveryAlgorithm
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.agents.policies import GridCNNExtractor, MLPExtractor
 from dgvf_agents.agents.ppo import DGVFPPO
-from dgvf_agents.bench.harness import Benchmark, Peak, Rate, Row, jax_rates, median_rates, seconds_per_call, with_ratios
+from dgvf_agents.bench.harness import Benchmark, Peak, Rate, Row, combinations, compared, jax_rates, seconds_per_call
 from dgvf_agents.execution.cache import FOLDER
 from dgvf_agents.learner import DiscoveryLearner
 from dgvf_agents.options import Storage
@@ -151,15 +150,11 @@ class AgentsBenchmark(Benchmark):
     """Ids of the environments."""
 
     def cases(self) -> list[Row]:
-        growth = [(length, 128, storage) for length in self.unroll_lengths for storage in ("graph", "recompute")]
-        growth += [(10, questions, "graph") for questions in self.questions]
-        last = {"table": GROWTH, "environment": self.worlds[-1]}
+        growth: dict[str, Any] = {"table": [GROWTH], "environment": self.worlds[-1:]}
         return [
-            *(
-                {"table": SPEED, "environment": world, "threads": threads}
-                for world, threads in itertools.product(self.worlds, self.threads)
-            ),
-            *({**last, "L": length, "D": questions, "storage": storage} for length, questions, storage in growth),
+            *combinations(table=[SPEED], environment=self.worlds, threads=self.threads),
+            *combinations(**growth, L=self.unroll_lengths, D=[128], storage=["graph", "recompute"]),
+            *combinations(**growth, L=[10], D=self.questions, storage=["graph"]),
         ]
 
     def measure(self, case: Row) -> list[Row]:
@@ -208,12 +203,10 @@ class AtariBenchmark(Benchmark):
 
     def cases(self) -> list[Row]:
         title = title_of(self.game)
+        sizes: dict[str, Any] = {"L": self.unroll_lengths, "D": [self.questions], "storage": ["graph", "recompute"]}
         return [
             {"table": SPEED, "environment": title, "threads": self.threads},
-            *(
-                {"table": GROWTH, "environment": title, "L": length, "D": self.questions, "storage": storage}
-                for length, storage in itertools.product(self.unroll_lengths, ("graph", "recompute"))
-            ),
+            *combinations(table=[GROWTH], environment=[title], **sizes),
         ]
 
     def measure(self, case: Row) -> list[Row]:
@@ -261,7 +254,7 @@ def speed(
         "none / SB3": ("none", "SB3 PPO"),
         "time, discovered / random": ("random", "discovered"),
     }
-    return [with_ratios(dict(median_rates(rates, seconds, repetitions)), ratios)]
+    return [compared(rates, seconds, repetitions, ratios)]
 
 
 def grid_agent(task: str, world: str, seed: int = 0, **settings: Any) -> DGVFA2C:
@@ -349,10 +342,7 @@ class PopulationBenchmark(Benchmark):
 
     def cases(self) -> list[Row]:
         title = "Environment steps per second of all members together, discovered GVFs"
-        return [
-            {"table": title, "environment": world, "threads": threads, "members": members}
-            for world, threads, members in itertools.product(self.worlds, self.threads, self.members)
-        ]
+        return combinations(table=[title], environment=self.worlds, threads=self.threads, members=self.members)
 
     def measure(self, case: Row) -> list[Row]:
         torch.set_num_threads(case["threads"])
@@ -373,9 +363,8 @@ class PopulationBenchmark(Benchmark):
         mib = peak.mib()
         if self.jax:
             rates |= jax_rates(world, case["members"], case["threads"], alone.device.type)
-        found = median_rates(rates, self.seconds, self.repetitions)
         ratios = {"ratio": ("population", "alone"), "population / JAX": ("population", "JAX")}
-        return [with_ratios({"MiB": mib, **found}, ratios)]
+        return [{"MiB": mib, **compared(rates, self.seconds, self.repetitions, ratios)}]
 
 
 def _population_rate(population: Population, seconds: float) -> float:
@@ -431,17 +420,11 @@ class ColdStartBenchmark(Benchmark):
 
 
 _TRAIN = "dgvf train collect-objects-small discovered"
-_COMMANDS = {
-    "import dgvf_envs": ["-c", "import dgvf_envs"],
-    "from dgvf_agents import DGVFA2C": ["-c", "from dgvf_agents import DGVFA2C"],
-    **{
-        shown: ["-m", "dgvf_agents.cli", *shown.split()[1:]]
-        for shown in (
-            *("dgvf --help", f"{_TRAIN} --help", "dgvf evaluate demo", "dgvf atlas demo"),
-            *("dgvf atlas demo/collect-objects-small --kinds 1 --checkpoints 1", _TRAIN),
-        )
-    },
-}
+_COMMANDS = (
+    *("import dgvf_envs", "from dgvf_agents import DGVFA2C"),
+    *("dgvf --help", f"{_TRAIN} --help", "dgvf evaluate demo", "dgvf atlas demo"),
+    *("dgvf atlas demo/collect-objects-small --kinds 1 --checkpoints 1", _TRAIN),
+)
 
 
 @final
@@ -462,11 +445,13 @@ class FirstHourBenchmark(Benchmark):
 
     def measure(self, case: Row) -> list[Row]:
         repetitions = 1 if case["command"] == _TRAIN else self.repetitions
-        return [{"seconds": statistics.median(_seconds(_COMMANDS[case["command"]]) for _ in range(repetitions))}]
+        return [{"seconds": statistics.median(_seconds(case["command"]) for _ in range(repetitions))}]
 
 
-def _seconds(arguments: list[str]) -> float:
-    """Of a process of Python in an empty folder."""
+def _seconds(command: str) -> float:
+    """Of a command, or a statement of Python, as a process in an empty folder."""
+    own = command.startswith("dgvf ")
+    arguments = ["-m", "dgvf_agents.cli", *command.split()[1:]] if own else ["-c", command]
     with TemporaryDirectory() as folder:
         start = time.perf_counter()
         subprocess.run([sys.executable, *arguments], cwd=folder, check=True, capture_output=True)

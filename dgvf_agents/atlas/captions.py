@@ -18,16 +18,6 @@ ALSO = 0.08
 
 
 @final
-class Term(NamedTuple):
-    """A landmark in the description of a cumulant."""
-
-    words: str
-    """The landmark in words, as it raises the cumulant."""
-    explained: float
-    """Share of the cumulant's variance that it explains beyond the terms before it."""
-
-
-@final
 class Caption(NamedTuple):
     """A description of one question."""
 
@@ -78,25 +68,30 @@ def name_question(values: np.ndarray, domain: Domain) -> Caption:
     """
     if not domain.landmarks:
         return Caption("No name.", ())
-    first, *others = explain(values, [one._replace(values=one.values[domain.counted]) for one in domain.landmarks])
-    fact = f"“{first.words[:1].upper()}{first.words[1:]}” explains {first.explained:.0%} of how it varies"
-    fact += "".join(f"; “{term.words}” {term.explained:.0%} more" for term in others) + "."
-    second = [term for term in others if term.explained >= ALSO]
-    explained = sum(term.explained for term in (first, *second))
-    headline = f"Will I {first.words}?" + "".join(f" And will I {term.words}?" for term in second)
+    landmarks = [one._replace(values=one.values[domain.counted]) for one in domain.landmarks]
+    (words, explained), *others = explain(values, landmarks)
+    fact = f"“{words[:1].upper()}{words[1:]}” explains {explained:.0%} of how it varies"
+    fact += "".join(f"; “{other}” {share:.0%} more" for other, share in others) + "."
+    headline, closest = f"Will I {words}?", f"explains only {explained:.0%} (r = {sqrt(explained):.2f})"
+    for other, share in others:
+        if share >= ALSO:
+            headline, explained = f"{headline} And will I {other}?", explained + share
     if explained < NAMED:
-        share = f"explains only {first.explained:.0%} (r = {sqrt(first.explained):.2f})"
-        headline = f"No name: “{first.words}” comes closest, and {share}."
+        headline = f"No name: “{words}” comes closest, and {closest}."
     return Caption(headline, (fact,), explained)
 
 
-def explain(values: np.ndarray, landmarks: Sequence[Landmark]) -> list[Term]:
-    """The landmark that explains values `[N]` best by least squares, and a second one if it explains 2% more."""
+def explain(values: np.ndarray, landmarks: Sequence[Landmark]) -> list[tuple[str, float]]:
+    """The landmark that explains values `[N]` best by least squares, and a second one if it explains 2% more.
+
+    Returns:
+        each in words, as it raises the values, and the share of their variance that it explains beyond the one before.
+    """
     directions = np.stack([landmark.values for landmark in landmarks], axis=1)
     directions = directions - directions.mean(axis=0)
     residual = values - values.mean()
     total = np.square(residual).sum()
-    terms: list[Term] = []
+    terms: list[tuple[str, float]] = []
     for _ in range(2):
         norms = np.linalg.norm(directions, axis=0)
         units = directions / np.where(norms < 1e-6, np.inf, norms)
@@ -105,7 +100,7 @@ def explain(values: np.ndarray, landmarks: Sequence[Landmark]) -> list[Term]:
         explained = float(along[best] ** 2 / total)
         if terms and explained < 0.02:
             break
-        terms.append(Term(landmarks[best].more if along[best] > 0 else landmarks[best].less, explained))
+        terms.append((landmarks[best].more if along[best] > 0 else landmarks[best].less, explained))
         directions = directions - np.outer(units[:, best], units[:, best] @ directions)
         residual = residual - units[:, best] * along[best]
     return terms

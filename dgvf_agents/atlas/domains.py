@@ -32,17 +32,15 @@ class Rooms(Domain):
     )
 
     def __init__(self, world: CollectObjects) -> None:
-        table = transition_table(world)
-        terminal = np.zeros(len(table.start), dtype=bool)
-        terminal[table.next_state[table.terminated]] = True
-        reached = _reached(table, terminal)
+        table, reached = _reached(world)
         states = CollectObjectsState(*(np.asarray(field)[reached] for field in world.states()))
-        self.world, self.states, self.acting = world, states, ~terminal[reached]
-        self.table: TransitionTable = _restricted(table, reached, terminal)
+        self.world, self.states = world, states
+        self.table: TransitionTable = table
+        self.acting = ~np.isin(np.arange(len(table.start)), table.next_state[table.terminated])
         self.observations = world.observe(states)
         self.position = world.map.cells[states.agent].astype(np.float64)
         self.holds_first = ~states.first
-        self.distance: np.ndarray = np.where(self.acting, _moves_to_end(self.table), 0.0)
+        self.distance: np.ndarray = np.where(self.acting, _moves_to_end(table), 0.0)
         moves = np.array([(column, row) for row, column in MOVES]) / max(world.map.shape)
         axes = _axes(*world.map.shape)
         self.layout: Maps = Maps(CollectObjectsView(world), states, self._panels(), moves, axes)
@@ -150,22 +148,17 @@ def _axes(rows: int, columns: int) -> tuple[Axis, Axis]:
     return Axis("column", horizontal), Axis("row", vertical)
 
 
-def _reached(table: TransitionTable, terminal: np.ndarray) -> np.ndarray:
-    """`[S]` boolean: some episode visits the state."""
+def _reached(world: CollectObjects) -> tuple[TransitionTable, np.ndarray]:
+    """The table of the states that some episode visits, terminal ones absorbing; and whether each `[S]` is there."""
+    table = transition_table(world)
+    terminal = np.zeros((len(table.start), 1), dtype=bool)
+    terminal[table.next_state[table.terminated]] = True
+    following = np.where(terminal, np.arange(len(terminal))[:, None], table.next_state)
     reached = table.start > 0
-    while not reached[following := table.next_state[reached & ~terminal]].all():
-        reached[following] = True
-    return reached
-
-
-def _restricted(table: TransitionTable, kept: np.ndarray, terminal: np.ndarray) -> TransitionTable:
-    """The table of the kept states alone; terminal ones are absorbing."""
-    index = np.cumsum(kept) - 1
-    stays = np.broadcast_to(np.arange(len(kept))[:, None], table.next_state.shape)
-    target = np.where(terminal[:, None], stays, table.next_state)[kept]
-    reward = np.where(terminal[:, None], 0.0, table.reward)[kept]
-    ends = (table.terminated | terminal[:, None])[kept]
-    return TransitionTable(index[target], reward, ends, table.start[kept])
+    while not reached[following[reached]].all():
+        reached[following[reached]] = True
+    parts = (np.cumsum(reached) - 1)[following], np.where(terminal, 0.0, table.reward), table.terminated | terminal
+    return TransitionTable(*(part[reached] for part in (*parts, table.start))), reached
 
 
 def _moves_to_end(table: TransitionTable) -> np.ndarray:

@@ -72,11 +72,6 @@ class Game(Domain):
         """The moments at which the agent's episodes ended."""
         return (np.flatnonzero(self.terminated) + 1).tolist()
 
-    @property
-    def segment_end(self) -> np.ndarray:
-        """`[T]` boolean: returns are bootstrapped here, unless `terminated`: where episodes or the recording end."""
-        return self.terminated | self.truncated | (np.arange(self.steps) == self.steps - 1)
-
     def name(self, point: int) -> str:
         return f"step {point}"
 
@@ -93,8 +88,9 @@ class Game(Domain):
         for the rest of a recording that stops first. NaN at the last moment.
         """
         continuing = discounts[1:] * ~self.terminated[:, None]
-        told, factors, rest = (torch.from_numpy(part[:, None]) for part in (cumulants[1:], continuing, answers[1:]))
-        returns = bootstrapped_returns(told, factors, rest, torch.from_numpy(self.segment_end[:, None]))[:, 0].numpy()
+        segment_end = self.terminated | self.truncated | (self.moments[1:] == self.steps)
+        parts = (cumulants[1:], continuing, answers[1:], segment_end)
+        returns = bootstrapped_returns(*(torch.from_numpy(part[:, None]) for part in parts))[:, 0].numpy()
         return np.concatenate([returns, np.full((1, returns.shape[1]), np.nan)])
 
     def _landmarks(self) -> Iterator[Landmark]:
@@ -105,8 +101,8 @@ class Game(Domain):
             (self.rewards < 0, "lose points", "lose no points"),
             (self.terminated, "lose a life or the game", "stay alive"),
             (np.arange(self.steps), "be late in the game", "be early in the game"),
-            (_mean(latest[1:]), "see a bright picture", "see a dark picture"),
-            (_mean(change), "see much move", "see little move"),
+            (latest[1:].mean(axis=(1, 2)), "see a bright picture", "see a dark picture"),
+            (change.mean(axis=(1, 2)), "see much move", "see little move"),
             (_center(change, axis=2), "see things move further right", "see things move further left"),
             (_center(change, axis=1), "see things move further down", "see things move further up"),
         ]
@@ -199,10 +195,6 @@ def _action_names(env: gym.Env[Any, Any], count: int) -> tuple[str, ...]:
     meanings: Any = getattr(env.unwrapped, "get_action_meanings", None)
     names: Sequence[str] = meanings() if callable(meanings) else ()
     return tuple(names) if len(names) == count else tuple(f"action {i}" for i in range(count))
-
-
-def _mean(pictures: np.ndarray) -> np.ndarray:
-    return pictures.mean(axis=(1, 2)).astype(np.float64)
 
 
 def _center(change: np.ndarray, axis: int) -> np.ndarray:

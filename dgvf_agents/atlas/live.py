@@ -56,7 +56,7 @@ class LiveQuestions(LiveOverlay[Any]):
         if first is not None:
             if not 0 <= first < len(self._order):
                 raise ValueError(f"question must be from 0 to {len(self._order) - 1}, got {first}")
-            self._index = list(self._order).index(first)
+            self._index = self._order.index(first)
 
     @property
     def question(self) -> int:

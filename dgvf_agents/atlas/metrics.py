@@ -79,8 +79,7 @@ def kinds_of(cumulants: np.ndarray, order: np.ndarray) -> list[Kind]:
 
 def correlations(maps: np.ndarray, others: np.ndarray | None = None) -> np.ndarray:
     """Pearson correlations `[D, E]` of maps `[N, D]` with others `[N, E]`; 0 where one is constant."""
-    others = maps if others is None else others
-    return _standardized(maps).T @ _standardized(others)
+    return _standardized(maps).T @ _standardized(maps if others is None else others)
 
 
 def _standardized(maps: np.ndarray) -> np.ndarray:

@@ -112,10 +112,10 @@ class MapFigures:
         assert isinstance(report.domain.layout, Maps)
         self._report, self.maps, self._questions = report, report.domain.layout, report.asked()
         values, draw = self._questions.values, self.maps.draw
-        parts = {"cumulant": values.cumulants, "answer": values.answers, "discount": values.discounts}
+        self._parts = {"cumulant": values.cumulants, "answer": values.answers, "discount": values.discounts}
         self.drawn = {
             name: [draw(name, one) if name != "discount" or np.ptp(one) >= 1e-6 else None for one in part.T]
-            for name, part in parts.items()
+            for name, part in self._parts.items()
         }
         self.principal = [draw("cumulant", one) for one in self._questions.principal.values.T]
         self.strips = {kind.leader: self._strip(kind.leader) for kind in self._questions.ranking.kinds[:kinds]}
@@ -131,14 +131,12 @@ class MapFigures:
 
     def script_data(self) -> dict[str, Any]:
         """Data of the page's script: the values behind the maps, and the episode."""
-        values = self._questions.values
-        quantities = {
-            "cumulant": values.cumulants,
-            "answer": values.answers,
-            "discount": values.discounts if any(self.drawn["discount"]) else values.discounts[:, :0],
+        quantities = self._parts | {
             "principal": self._questions.principal.values,
             "value": self._report.values[:, None],
         }
+        if not any(self.drawn["discount"]):
+            quantities["discount"] = quantities["discount"][:, :0]
         return {
             "x": rounded(self.maps.positions[:, 1]),
             "y": rounded(self.maps.positions[:, 2]),
@@ -273,19 +271,15 @@ class EpisodeFigures:
 
     def __init__(self, report: RunReport, others: Sequence[RunReport], kinds: int) -> None:
         assert isinstance(report.domain, Game)
-        self._report, self._questions, self._domain = report, report.asked(), report.domain
-        self.episode, self._values = report.domain, self._questions.values
-        leaders = [kind.leader for kind in self._questions.ranking.kinds[:kinds]]
-        self.extremes = {one: self._domain.extremes(self._values.cumulants[:, one]) for one in leaders}
-        self.gradients = {
-            one: gradients_of(report.model, report.domain, self._values.cumulants[:, one], one) for one in leaders
-        }
+        self._report, self.episode, questions = report, report.domain, report.asked()
+        self._values, first, ranking = questions.values, self.episode.first, questions.ranking
+        cumulants = {kind.leader: self._values.cumulants[:, kind.leader] for kind in ranking.kinds[:kinds]}
+        self.extremes = {one: self.episode.extremes(cumulant) for one, cumulant in cumulants.items()}
+        self.gradients = {one: gradients_of(report.model, self.episode, u, one) for one, u in cumulants.items()}
         self.frames = [png_of(frame) for frame in self.episode.frames]
-        self.overview = png_of(
-            overview(self._values.cumulants[1:, self._questions.ranking.kinds_first], self.episode.first - 1)
-        )
-        self.value = chart(report.values, first=self.episode.first)
-        self.principal = [chart(one, first=self.episode.first) for one in self._questions.principal.values.T]
+        self.overview = png_of(overview(self._values.cumulants[1:, ranking.kinds_first], first - 1))
+        self.value = chart(report.values, first=first)
+        self.principal = [chart(one, first=first) for one in questions.principal.values.T]
         self.every = self.episode.steps <= GRADIENT_MOMENTS
 
     def charts(self, question: int) -> dict[str, Chart]:
@@ -480,6 +474,8 @@ def _record(agents: Sequence[RunReport], figures: MapFigures | EpisodeFigures, l
     """The numbers of the page, for programs; the agent that it is about comes first."""
     report, questions, ranking = agents[0], agents[0].asked(), agents[0].asked().ranking
     shares, _, nearest, correlations = questions.principal
+    headlines = [caption.headline for caption in questions.principal_names]
+    columns = {"share": shares, "nearest": nearest, "correlation": correlations, "headline": headlines}
     lost, truth = questions.reliance.return_lost, questions.truth
     return {
         "env": report.config.env,
@@ -496,12 +492,7 @@ def _record(agents: Sequence[RunReport], figures: MapFigures | EpisodeFigures, l
         ],
         **({"game": figures.record()} if isinstance(figures, EpisodeFigures) else {}),
         "kinds": [kind._asdict() for kind in ranking.kinds],
-        "principal": [
-            {"share": share, "nearest": question, "correlation": r, "headline": caption.headline}
-            for share, question, r, caption in zip(
-                *(part.tolist() for part in (shares, nearest, correlations)), questions.principal_names, strict=True
-            )
-        ],
+        "principal": pd.DataFrame(columns).to_dict("records"),
         "questions": [
             {
                 "question": i,

@@ -306,9 +306,7 @@ def questions_of(model: DiscoveryAlgorithm, domain: Domain, agent: AgentValues, 
     values = question_values(model, domain)
     acting = domain.evaluated
     relied_on = reliance(agent, values.answers, acting if acting.any() else domain.acting, domain.table, horizon)
-    truth = None
-    if values.outcomes is not None:
-        truth = metrics.explained(values.answers[acting], values.outcomes[acting])
+    truth = None if values.outcomes is None else metrics.explained(values.answers[acting], values.outcomes[acting])
     captions = (
         describe_question(cumulant, discount, domain, None if truth is None else float(truth[i]))
         for i, (cumulant, discount) in enumerate(zip(values.cumulants.T, values.discounts.T, strict=True))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, final, get_args
 
 import tyro
@@ -164,130 +166,27 @@ def differences(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} ({found[name]!r}, not {wanted[name]!r})" for name in differing)
 
 
-_REPRESENTATION: dict[str, Any] = {
-    "ent_coef": 0.03,
-    "max_grad_norm": None,
-    "auxiliary_coefficient": 0.1,
-    "auxiliary_weighting": "fixed",
-    "encoder_mode": "auxiliary",
-}
-"""What the paper's representation learning on gridworlds has in place of the defaults of `DGVFA2C`."""
+def _read(table: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: _read(one) if isinstance(one, dict) else None if one == "None" else one for name, one in table.items()
+    }
 
-_WORLDS: dict[World, dict[str, Any]] = {
-    "collect-objects-small": {
-        **_REPRESENTATION,
-        "learning_rate": 3e-3,
-        "final_ent_coef": 0.01,
-        "evaluate_every": 40_000,
-    },
-    "collect-objects": {
-        **_REPRESENTATION,
-        "env": "CollectObjects-v0",
-        "steps": 3_000_000,
-        "learning_rate": 5e-4,
-        "final_ent_coef": 0.01,
-    },
-    "puddle-world": {
-        **_REPRESENTATION,
-        "env": "PuddleWorld-v0",
-        "rms_prop": "tensorflow",  # with PyTorch's, policies kept crossing the puddles at a learning rate of 7e-4
-        "env_kwargs": {"reward_scale": 0.5, "start": "random", "max_episode_steps": 100},
-        "policy": "PaperMlpPolicy",
-        "steps": 5_000_000,
-        "learning_rate": 1e-3,
-        "final_learning_rate": 0.0,
-        "ent_coef": 5.0,
-        "final_ent_coef": 0.01,
-        "auxiliary_coefficient": 3e-3,
-        "final_auxiliary_coefficient": 3e-4,
-        "convention": "surrogate",
-        "final_meta_learning_rate": 0.0,
-    },
-}
-"""Changes to the defaults by world. As in the paper, methods differ only in the task, and without one the main task
-trains the encoder."""
 
-PAPER_FRAMES = 200_000_000
-"""Training frames of the paper's Atari experiments."""
+_PRESETS = _read(tomllib.loads(Path(__file__).with_name("presets.toml").read_text()))
 
-_ATARI: dict[str, Any] = {
-    # The paper's table 1, "hyperparameters used by all learning agents based on IMPALA". Gradient norms and ε are for
-    # losses summed over the batch. Not here: 200 actors and 1 learner, which are how the agent was run.
-    "n_steps": 20,  # n-step return
-    "n_envs": 32,  # batch size: trajectories of n steps
-    "vf_coef": 0.25,  # 0.5 of half the squared error
-    "ent_coef": 0.01,
-    "learning_rate": 6e-4,
-    "final_learning_rate": 0.0,  # "anneal linearly to 0"
-    "rms_prop": "tensorflow",
-    "rms_prop_eps": 0.1,
-    "max_grad_norm": 40.0,
-    "loss_reduction": "sum",
-    "meta_learning_rate": 6e-4,  # constant: the schedule is one of IMPALA's rows
-    "meta_max_grad_norm": 1.0,  # cumulants, with the question network's encoder
-    "meta_max_discount_grad_norm": 10.0,
-    "meta_skip_norm": 1e6,  # not the paper's: for sums over 640 steps, like 1,600 for means
-    "auxiliary_coefficient": 1e-4,  # GVF questions and pixel control
-    "auxiliary_weighting": "fixed",
-    # The text of the paper.
-    "question_discount": None,
-    "encoder_mode": "auxiliary",
-    "steps": PAPER_FRAMES // 4,
-    # Convolutions over batches of 640 frames are slow on a CPU.
-    "device": "auto",
-    "checkpoint_every": 500_000,
-    "checkpoints_kept": 2,
-    "log_every": 12_800,
-    "evaluate_every": 2_500_000,
-    "evaluation_episodes": 16,
-}
-"""Changes to the defaults on Atari, for representation learning."""
 
-_REWARD_PREDICTION_COEFFICIENT = 1e-3
-"""Row "Auxiliary loss coefficient" of "Reward-Prediction"."""
-
-JOINT_LEARNING: dict[str, Any] = {
-    "algorithm": "impala",
-    "policy": "ResNetPolicy",
-    "encoder_mode": "joint",
-    "question_encoder": "shared",
-}
-"""Fields in which joint learning on Atari differs from representation learning."""
+def _defaults(algorithm: Algorithm) -> dict[str, Any]:
+    return {name: one.defaults[algorithm] for name, one in record(algorithm).items()}
 
 
 def _of_method(method: AtariMethod) -> dict[str, Any]:
     return {"task": "none", "encoder_mode": "joint"} if method == "a2c" else {"task": method}
 
 
-_PPO: dict[str, Any] = {
-    "algorithm": "ppo",
-    "policy": "PaperMlpPolicy",
-    "n_steps": 32,
-    "batch_size": 128,
-    "n_epochs": 4,
-    "learning_rate": 1e-3,
-    "final_learning_rate": 0.0,
-    "gae_lambda": 0.95,
-    "normalize_advantage": True,
-    "ent_coef": 0.01,
-    "final_ent_coef": None,
-    "max_grad_norm": 0.5,
-    "auxiliary_coefficient": 0.1,
-    "final_auxiliary_coefficient": None,
-    "questions": 64,
-    "answer_lambda": 0.9,
-    "unroll_length": 16,
-    "objective": "end",
-    "meta_learning_rate": 3e-3,
-    "compile": False,
-}
-"""Changes to a world's preset for PPO; the paper has none. The unroll is all 16 gradient steps of an iteration."""
-
-
 def preset(world: World, method: Method, algorithm: Algorithm = "a2c") -> TrainConfig:
     """The configuration of a method on a world, with A2C or PPO."""
-    own = _PPO if algorithm == "ppo" else {}
-    return TrainConfig(**_WORLDS[world] | own | _of_method(method))
+    own = _PRESETS["ppo"] if algorithm == "ppo" else {}
+    return TrainConfig(**_PRESETS["representation"] | _PRESETS["worlds"][world] | own | _of_method(method))
 
 
 def atari_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -> TrainConfig:
@@ -303,10 +202,9 @@ def atari_config(game: str, method: AtariMethod, rules: AtariRules = "paper") ->
     Raises:
         ValueError: ALE has no such game.
     """
-    own = _of_method(method)
-    if method == "reward-prediction":
-        own["auxiliary_coefficient"] = _REWARD_PREDICTION_COEFFICIENT
-    return TrainConfig(env=title_of(game), atari=PRESETS[rules], **_ATARI | own)
+    own = _defaults("impala") | _PRESETS["atari"] | _of_method(method)
+    own |= _PRESETS["reward-prediction"] if method == "reward-prediction" else {}
+    return TrainConfig(env=title_of(game), atari=PRESETS[rules], **own)
 
 
 def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -> TrainConfig:
@@ -315,7 +213,7 @@ def impala_config(game: str, method: AtariMethod, rules: AtariRules = "paper") -
     The encoder is the deep residual network, trained by the main task and the auxiliary task. The question network
     reads the agent's features of the next observation. The arguments are the same as for `atari_config`.
     """
-    return dataclasses.replace(atari_config(game, method, rules), **JOINT_LEARNING)
+    return dataclasses.replace(atari_config(game, method, rules), **_PRESETS["joint-learning"])
 
 
 def own_config(env: str, method: str = "discovered", algorithm: Algorithm = "a2c", steps: int = 200_000) -> TrainConfig:
@@ -329,7 +227,7 @@ def own_config(env: str, method: str = "discovered", algorithm: Algorithm = "a2c
         algorithm: the agent.
         steps: environment steps; evaluations and rows of metrics come in equal parts of them.
     """
-    own = {name: one.defaults[algorithm] for name, one in record(algorithm).items()}
+    own = _defaults(algorithm)
     if algorithm == "ppo":
         own["n_steps"] //= 8
     return TrainConfig(

@@ -338,67 +338,52 @@ def train_population(configs: Sequence[TrainConfig], paths: Sequence[Path]) -> l
             if not run.is_finished:
                 equally_far.setdefault(run.model.num_timesteps, []).append(run)
         for _, runs in sorted(equally_far.items()):  # a killed population may have written some of its checkpoints
-            failures |= _Training(runs).run()
+            failures |= _train_together(runs)
         return [failures.get(path) for path in paths]
 
 
-@final
-class _Training:
-    """Training of runs that are equally far."""
+def _train_together(runs: Sequence[OpenRun]) -> dict[Path, NotFiniteError]:
+    """Train runs that are equally far until all are finished or have failed; returns the failures by path."""
+    active, failures = dict(enumerate(runs)), dict[Path, NotFiniteError]()
+    interrupted: TrainingInterruptedError | None = None
 
-    def __init__(self, runs: Sequence[OpenRun]) -> None:
-        self._runs = list(runs)
-        self._active = set(range(len(runs)))
-        self._failures: dict[Path, NotFiniteError] = {}
-        self._interrupted: TrainingInterruptedError | None = None
-
-    def run(self) -> dict[Path, NotFiniteError]:
-        """Train until all runs are finished or have failed; returns the failures by path."""
-        with ExitStack() as begun:
-            for run in self._runs:
-                run.begin()
-                begun.callback(run.model.logger.close)
-                steps, reset = run.plan
-                run.model._setup_learn(steps, run.recorder, reset_num_timesteps=reset)
-                run.recorder.on_training_start({}, {})
-            self._population = Population([run.model for run in self._runs])
-            while self._active:
-                self._iterate()
-        return self._failures
-
-    def _iterate(self) -> None:
-        for p, run in self._due(lambda run: run.recorder.saves_at(run.model.num_timesteps)):
-            self._tell(p, run.recorder.on_rollout_start, environment=True)
-        if self._interrupted is not None:
-            raise self._interrupted
-        self._population.collect()
-        for p, run in self._due(lambda run: run.recorder.reports_at(run.model.num_timesteps)):
-            self._tell(p, run.recorder.on_rollout_end)
-        self._population.update()
-        for p, run in self._due(lambda run: run.model.num_timesteps >= run.config.steps):
-            self._tell(p, run.recorder.on_training_end, environment=True)
-            self._active.discard(p)
-
-    def _due(self, is_due: Callable[[OpenRun], bool]) -> list[tuple[int, OpenRun]]:
-        """The active runs that something is due for, with their indices."""
-        return [(p, self._runs[p]) for p in sorted(self._active) if is_due(self._runs[p])]
-
-    def _tell(self, p: int, event: Callable[[], None], environment: bool = False) -> None:
-        """Tell a recorder, whose model is as if it had trained alone.
+    def tell(event: Callable[[RunRecorder], None], is_due: Callable[[OpenRun], bool], environment: bool) -> None:
+        """Tell the recorders of active runs that an event is due for, whose models are as if they had trained alone.
 
         Args:
-            p: index of the run.
-            event: a method of its recorder.
+            event: a method of recorders.
+            is_due: whether it is due for a run.
             environment: whether the event may save the environment.
         """
-        self._population.synchronize(p)
-        if environment:
-            self._population.restore_environment(p)
-        self._runs[p].recorder.on_step()  # counts the steps
-        try:
-            event()
-        except TrainingInterruptedError as error:
-            self._interrupted = error  # raised when the other runs are saved too
-        except NotFiniteError as error:
-            self._failures[self._runs[p].folder.path] = error
-            self._active.discard(p)
+        nonlocal interrupted
+        for p, run in [(p, run) for p, run in active.items() if is_due(run)]:
+            population.synchronize(p)
+            if environment:
+                population.restore_environment(p)
+            run.recorder.on_step()  # counts the steps
+            try:
+                event(run.recorder)
+            except TrainingInterruptedError as error:
+                interrupted = error  # raised when the other runs are saved too
+            except NotFiniteError as error:
+                failures[run.folder.path] = error
+                del active[p]
+
+    with ExitStack() as begun:
+        for run in runs:
+            run.begin()
+            begun.callback(run.model.logger.close)
+            steps, reset = run.plan
+            run.model._setup_learn(steps, run.recorder, reset_num_timesteps=reset)
+            run.recorder.on_training_start({}, {})
+        population = Population([run.model for run in runs])
+        while active:
+            tell(RunRecorder.on_rollout_start, lambda run: run.recorder.saves_at(run.model.num_timesteps), True)
+            if interrupted is not None:
+                raise interrupted
+            population.collect()
+            tell(RunRecorder.on_rollout_end, lambda run: run.recorder.reports_at(run.model.num_timesteps), False)
+            population.update()
+            tell(RunRecorder.on_training_end, lambda run: run.model.num_timesteps >= run.config.steps, True)
+            active = {p: run for p, run in active.items() if run.model.num_timesteps < run.config.steps}
+    return failures

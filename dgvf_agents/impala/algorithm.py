@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar, final
 
@@ -288,7 +288,8 @@ class DGVFImpala(DiscoveryAlgorithm):
         """
         bar = progress_bar and self._learner_index == 0
         arguments = (total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, bar)
-        with self._in_step({"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}):
+        plan = {"total_timesteps": total_timesteps, "reset_num_timesteps": reset_num_timesteps}
+        with nullcontext() if (group := self._group) is None else self._in_step(group, plan):
             if not self.actors:
                 return super().learn(*arguments)
             resumed = self.learner.updates > 0
@@ -356,22 +357,19 @@ class DGVFImpala(DiscoveryAlgorithm):
         return rank() if self.learners > 1 else 0
 
     @contextmanager
-    def _in_step(self, plan: Mapping[str, Any]) -> Iterator[None]:
+    def _in_step(self, group: LearnerGroup, plan: Mapping[str, Any]) -> Iterator[None]:
         """Train in step with the other learners, each in a process of its own, with equal θ and η.
 
         They all start from the state of learner 0, which logs. Updates average over their batches, so they stay equal.
 
         Args:
+            group: the learners.
             plan: arguments of `learn` that must be the same in all learners.
 
         Raises:
             LearnerGroupError: `torch.distributed` does not connect the learners.
             ValueError: learners have different settings.
         """
-        group = self._group
-        if group is None:
-            yield
-            return
         check_group(self.learners)
         self._check_settings(group, plan)
         if self._learner_index and not self._custom_logger:

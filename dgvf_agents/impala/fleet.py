@@ -324,9 +324,8 @@ class ActorFleet:
 
     def _restart_overdue(self) -> None:
         for index, actor in enumerate(self._actors):
-            if actor.deadline(self._settings) > self._clock():
-                continue
-            if not self._ray.wait(actor.calls, num_returns=1, timeout=0)[0]:  # the learner may not have looked for long
+            overdue = actor.deadline(self._settings) <= self._clock()  # or the learner has not looked for long
+            if overdue and not self._ray.wait(actor.calls, num_returns=1, timeout=0)[0]:
                 self._restart(index, "timeouts", "its environment did not answer in time")
 
     def _restart(self, index: int, fault: Literal["errors", "timeouts", "deaths"], cause: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import closing
 from pathlib import Path
 from typing import final
 
@@ -49,13 +50,10 @@ def evaluate(
     config = folder.read_config()
     if as_trained:
         config = dataclasses.replace(config, evaluation_kwargs=config.env_kwargs)
-    env = evaluation_environments(config, min(64, episodes), seed)
-    try:
+    with closing(evaluation_environments(config, min(64, episodes), seed)) as env:
         model = load_model(config, folder.latest_checkpoint(), device=evaluation_device(device, config.device))
         check_spaces(model, env, folder)
         returns, _ = episodes_of(model, env, episodes, seed, deterministic)
-    finally:
-        env.close()
     return float(np.mean(returns)), float(np.std(returns))
 
 

@@ -86,7 +86,8 @@ def train_in_processes(
     if restarts < 0:
         raise ValueError(f"restarts must be >= 0, got {restarts!r}")
     _check_device(config)
-    with _lasting_cluster(config) if restarts else nullcontext():
+    starts_ray = bool(config.actors) and config.address is None and "RAY_ADDRESS" not in os.environ
+    with _lasting_cluster(config) if restarts and starts_ray else nullcontext():
         for restart in range(restarts + 1):
             try:
                 _train_once(config, path, show_progress, resume or restart > 0)
@@ -131,10 +132,7 @@ def _check_device(config: TrainConfig) -> None:
 
 @contextmanager
 def _lasting_cluster(config: TrainConfig) -> Iterator[None]:
-    """A Ray on this machine that outlives learners, and their actors with it, if a run has actors and no cluster."""
-    if not config.actors or config.address is not None or "RAY_ADDRESS" in os.environ:
-        yield
-        return
+    """A Ray on this machine that outlives learners, and their actors with it."""
     from dgvf_agents.impala.cluster import connect
 
     ray = connect(None, config.actors * config.learners)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import reduce
 from pathlib import Path
 from typing import NamedTuple
@@ -124,11 +125,9 @@ def probe(run: Path, seed: int = 20_000, device: str | None = None) -> list[Stab
 def _measured(file: Path, config: TrainConfig, seed: int, device: torch.device) -> Stability:
     """Stability at a checkpoint, without actors; several learners are measured as one with the environments of all."""
     alone = {"actors": 0, "learners": 1, "force_reset": config.actors > 0 or config.learners > 1 or None}
-    env = training_environments(dataclasses.replace(config, n_envs=config.n_envs * config.learners), seed)
-    try:
+    together = dataclasses.replace(config, n_envs=config.n_envs * config.learners)
+    with closing(training_environments(together, seed)) as env:
         return measure(load_model(config, file, env, device, compile=False, **alone), config.steps)
-    finally:
-        env.close()
 
 
 def measure(model: DiscoveryAlgorithm, total_steps: int) -> Stability:

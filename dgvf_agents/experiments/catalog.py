@@ -13,7 +13,7 @@ from typing import Any, Literal, final
 
 import pandas as pd
 
-from dgvf_agents.experiments.records import tables_of
+from dgvf_agents.experiments.records import scaled, tables_of
 from dgvf_agents.experiments.settings import (
     MINATAR,
     OWN_TASKS,
@@ -25,7 +25,6 @@ from dgvf_agents.experiments.settings import (
     Wanted,
     field_value,
     read_table,
-    reference_of,
     setting,
 )
 
@@ -107,9 +106,7 @@ def _mean_returns(candidate: Sequence[Setting], seeds: int, records: pd.DataFram
     if len(runs) < seeds * len(candidate):
         return math.nan, math.nan
     if len(candidate) > 1:
-        for name in ("final", "average"):
-            worlds = zip(runs["world"], runs[name], strict=True)
-            runs[name] = [reference_of(world).normalized(value) for world, value in worlds]
+        runs = scaled(runs)
     return runs["final"].mean(), runs["average"].mean()
 
 

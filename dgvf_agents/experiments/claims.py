@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from dgvf_agents.experiments.catalog import EXPERIMENTS, FIRST_SEED
-from dgvf_agents.experiments.records import tables_of
+from dgvf_agents.experiments.records import scaled, tables_of
 from dgvf_agents.experiments.settings import read_table, reference_of
 from dgvf_agents.experiments.statistics import (
     SIGNIFICANCE,
@@ -144,16 +144,14 @@ def _tested(claim: Claim, records: pd.DataFrame) -> Finding:
         statistic = weighted(improvement, weights)
     else:
         statistic = weighted(mean_difference, weights) if claim.measure == "solved" else interquartile_difference
-    found = []
-    for other in range(1, len(claim.settings)):
-        samples = [values[0] for values in all_values] + [values[other] for values in all_values]
-        found.append((estimate(statistic, samples), stratified_permutation_test(statistic, samples)))
-    weakest = min((one for one, _ in found), key=lambda one: (one.value, one.low))
-    return Finding(claim, "untested", weakest, max(p for _, p in found), seeds)
+    pairs = [[values[i] for i in (0, other) for values in all_values] for other in range(1, len(claim.settings))]
+    weakest = min((estimate(statistic, pair) for pair in pairs), key=lambda one: (one.value, one.low))
+    p = max(stratified_permutation_test(statistic, pair) for pair in pairs)
+    return Finding(claim, "untested", weakest, p, seeds)
 
 
-def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[list[np.ndarray]]:
-    """The measure on a world by processor, [seeds] for each setting of a claim.
+def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[np.ndarray]:
+    """The measure on a world by processor, [settings, seeds] of a claim.
 
     Seeds count for which a processor has all settings, a seed once.
     """
@@ -161,15 +159,15 @@ def _strata(claim: Claim, world: str, records: pd.DataFrame) -> list[list[np.nda
     known = {one.label: one for one in experiment.compared(world, records)} if experiment else {}
     if not set(claim.settings) <= set(known):  # not known, or not yet
         return []
-    reference, strata, used = reference_of(world), list[list[np.ndarray]](), set[int]()
-    normalizes = claim.measure != "solved" and reference.random is not None
+    strata, used = list[np.ndarray](), set[int]()
+    scales = claim.measure != "solved" and reference_of(world).random is not None
     for _, rows in records.groupby("processor"):
         runs = tables_of([known[label] for label in claim.settings], rows)
+        runs = scaled(runs) if scales else runs
         values = runs.pivot(index="seed", columns="label", values=_COLUMNS[claim.measure])
         values = values.reindex(columns=claim.settings).dropna()
         values = values[[seed in range(FIRST_SEED, FIRST_SEED + 100) and seed not in used for seed in values.index]]
         used.update(values.index)
         if len(values):
-            scaled = values.map(reference.normalized) if normalizes else values
-            strata.append(list(scaled.to_numpy(dtype=float).T))
+            strata.append(values.to_numpy(dtype=float).T)
     return strata

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from pathlib import Path
 
 import numpy as np
@@ -82,20 +81,18 @@ def _group(label: str) -> str:
 def _draw_study(axes: Axes, rows: pd.DataFrame, letter: str) -> None:
     """Final and average returns over the numbers in labels such as `k = 10`."""
     world = rows["world"].iloc[0]
-    pattern = re.compile(rf"{letter} = (\d+)")
-    values = sorted((int(match[1]), label) for label in rows["label"].unique() if (match := pattern.fullmatch(label)))
+    numbers = rows["label"].str.extract(rf"^{letter} = (\d+)$", expand=False).dropna().astype(int)
     for name, style, marker in (("average", "-", "o"), ("final", "--", "s")):
-        points = [(value, rows.loc[rows["label"] == label, name].to_numpy()) for value, label in values]
-        for value, seeds in points:
-            axes.scatter(np.full(len(seeds), value), seeds, color=_RED, marker=marker, s=12, alpha=0.3, linewidths=0)
-        middle = [_middle(world, seeds).value for _, seeds in points]
-        axes.plot([at for at, _ in points], middle, style, color=_RED, marker=marker, markersize=5, label=name)
+        returns = rows.loc[numbers.index, name]
+        axes.scatter(numbers, returns, color=_RED, marker=marker, s=12, alpha=0.3, linewidths=0)
+        middle = returns.groupby(numbers).agg(lambda seeds: _middle(world, seeds.to_numpy()).value)
+        axes.plot(middle, style, color=_RED, marker=marker, markersize=5, label=name)
         myopic = rows.loc[rows["label"] == "myopic", name].to_numpy()
         if letter == "k" and len(myopic):
             level = _middle(world, myopic).value
             axes.axhline(level, color=_OTHER_COLORS[0], linewidth=1.2, linestyle=style, label=f"{name}, myopic")
     axes.set_xscale("log")
-    axes.set_xticks([value for value, _ in values], [str(value) for value, _ in values])
+    axes.set_xticks(middle.index, middle.index.astype(str))
     axes.set_xticks([], minor=True)
     axes.set_xlabel({"k": "unrolled inner updates k", "d": "number of questions d"}[letter])
 

@@ -113,3 +113,10 @@ def tables_of(settings: Iterable[Setting], records: pd.DataFrame) -> pd.DataFram
             curve = np.column_stack([run.steps, run.returns])
             rows.append((world, label, run.seed, run.steps[-1], final, average, solved, curve))
     return pd.DataFrame(rows, columns=["world", "label", "seed", "steps", "final", "average", "solved", "curve"])
+
+
+def scaled(runs: pd.DataFrame) -> pd.DataFrame:
+    """Runs as by `tables_of` with normalized returns in `final` and `average`, NaN in worlds without references."""
+    scales = [reference_of(world).normalized for world in runs["world"]]
+    found = {name: [scale(x) for scale, x in zip(scales, runs[name], strict=True)] for name in ("final", "average")}
+    return runs.assign(**found)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, final
 
-import numpy as np
 import pandas as pd
 import tyro
 from rich.console import Console
@@ -22,7 +21,7 @@ from dgvf_agents.core.argument_checks import check_counts
 from dgvf_agents.execution.devices import check_device_name, device_named
 from dgvf_agents.experiments.catalog import EXPERIMENTS, TRIAL, Experiment, best_setting
 from dgvf_agents.experiments.figures import draw_runs
-from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, tables_of
+from dgvf_agents.experiments.records import add_records, merge_records, read_configs, read_records, scaled, tables_of
 from dgvf_agents.experiments.runs import Cell, SweepView, run_sweep
 from dgvf_agents.experiments.settings import (
     EXTERNAL,
@@ -32,7 +31,6 @@ from dgvf_agents.experiments.settings import (
     ScaleName,
     Wanted,
     field_value,
-    reference_of,
     setting,
     world_of_game,
 )
@@ -252,14 +250,11 @@ def print_summary(table: pd.DataFrame, console: Console) -> None:
     shown = runs.agg(**columns, average=("average", "mean"), known=("solved", "count")).reset_index()
     shown["solved"] = [f"{row.solved:.0f}" if row.known else "" for row in shown.itertuples()]
     print_table(shown.drop(columns="known"), console)
-    normalized = table[[reference_of(world).random is not None for world in table["world"]]]
-    if normalized["world"].nunique() > 1:
+    known = scaled(table).dropna(subset="final")
+    if known["world"].nunique() > 1:
         rows = []
-        for label, of in normalized.groupby("label", sort=False):
-            games = [
-                np.array([reference_of(str(world)).normalized(value) for value in seeds])
-                for world, seeds in of.groupby("world", sort=False)["final"]
-            ]
+        for label, of in known.groupby("label", sort=False):
+            games = [seeds.to_numpy() for _, seeds in of.groupby("world", sort=False)["final"]]
             rows.append({"normalized": label, **{name: str(estimate(f, games)) for name, f in AGGREGATES.items()}})
         print_table(pd.DataFrame(rows), console)
 

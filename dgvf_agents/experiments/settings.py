@@ -166,8 +166,7 @@ def reference_of(world: str) -> ReferenceReturns:
     game = game_of_world(world)
     if game is None:
         return REFERENCES[world]
-    scores = GAMES.get(game)
-    human, random = (None, None) if scores is None else (scores.human, scores.random)
+    random, human = GAMES.get(game, (None, None))
     return ReferenceReturns(human, random, _PONG_LEARNED if game == "Pong" else None)
 
 

@@ -17,7 +17,7 @@ PYTHONS ?= python3.11 python3.13
 
 # What `make quick` runs: the import order, oracles of the core and of both worlds, saved files, and short training runs.
 QUICK := tests/test_architecture.py tests/mutation_selection.py tests/core/test_returns.py tests/core/test_losses.py \
-  tests/core/test_vtrace.py tests/core/test_tasks.py tests/core/test_optimizers.py tests/core/test_inner_loop.py \
+  tests/core/test_argument_checks.py tests/core/test_vtrace.py tests/core/test_tasks.py tests/core/test_optimizers.py tests/core/test_inner_loop.py \
   tests/envs/collect_objects tests/envs/puddle_world tests/envs/functional/test_vector_env.py \
   tests/agents/test_builder.py tests/test_learner.py tests/storage/test_files.py \
   tests/test_a2c.py::test_every_task_trains_and_moves_the_encoder \

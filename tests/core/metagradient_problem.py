@@ -319,15 +319,21 @@ def meta_gradient(
     return loop.gradient()
 
 
-def computed(case: Case, rule: UpdateRule | None = None, state: InnerState | None = None) -> Params:
-    """The meta-gradient under test."""
+def computed(
+    case: Case,
+    rule: UpdateRule | None = None,
+    state: InnerState | None = None,
+    eta: Params | None = None,
+    rollouts: Sequence[Rollout] = (),
+) -> Params:
+    """The meta-gradient under test, of the problem's parts unless others are given."""
     rule, given = rule or rule_of(case), problem_of(case)
     return meta_gradient(
         partial(inner_update, rule),
         partial(meta_loss_gradient, rule),
         state or state_of(case),
-        given.eta,
-        given.rollouts[: case.updates + 1],
+        given.eta if eta is None else eta,
+        rollouts or given.rollouts[: case.updates + 1],
         learning_rate(case),
         objective=case.objective,
         horizon=case.horizon,

@@ -6,6 +6,7 @@ import copy
 import gc
 from dataclasses import replace
 from functools import cache, partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -17,7 +18,6 @@ from dgvf_agents.core.inner_loop import InnerLoop
 from dgvf_agents.core.inner_update import (
     InnerState,
     MetaLoss,
-    UpdateRule,
     inner_update,
     meta_loss_gradient,
 )
@@ -212,11 +212,9 @@ def test_conventions_differ_through_earlier_updates_only(case: Case, horizon: st
 def test_myopic_is_the_sum_of_single_updates(convention: str) -> None:
     case = Case(convention=convention, updates=3, horizon="myopic", task="learned_discounts")
     rule, given, state, total = rule_of(case), problem(case.task), state_of(case), torch.zeros(())
-    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    for k in range(case.updates):
-        batches = given.rollouts[k : k + 2]
-        total = total + flat(meta_gradient(update, meta_loss, state, given.eta, batches, learning_rate(case)))
-        state, _ = update(state, given.eta, batches[0], learning_rate(case))
+    for batches in pairwise(given.rollouts[: case.updates + 1]):
+        total = total + flat(computed(replace(case, horizon="unrolled"), rule, state, rollouts=batches))
+        state, _ = inner_update(rule, state, given.eta, batches[0], learning_rate(case))
     torch.testing.assert_close(flat(computed(case)), total, rtol=1e-12, atol=0)
 
 
@@ -273,11 +271,6 @@ def test_unrolls_free_every_byte(storage: str) -> None:
 # --- options, against the transcription with the same options ---------------------------------------------------------
 
 
-def gradient_of(rule: UpdateRule, case: Case, rollouts: tuple[Rollout, ...]) -> Params:
-    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    return meta_gradient(update, meta_loss, state_of(case), problem_of(case).eta, rollouts, learning_rate(case))
-
-
 def transcribed_with(case: Case, rollouts: tuple[Rollout, ...], **options: Any) -> Params:
     slow, given = replace(algorithm(case), **options), problem_of(case)
     return slow.meta_gradients(given.theta, given.statistics(case.optimizer), given.eta, rollouts)["sum"]
@@ -299,7 +292,7 @@ def transcribed_with(case: Case, rollouts: tuple[Rollout, ...], **options: Any) 
 )
 def test_options_of_the_rule(case: Case, options: dict[str, Any]) -> None:
     rollouts = problem_of(case).rollouts[:3]
-    gradient = gradient_of(replace(rule_of(case), **options), case, rollouts)
+    gradient = computed(case, replace(rule_of(case), **options))
     assert relative_error(gradient, transcribed_with(case, rollouts, **options)) < 1e-10
 
 
@@ -309,7 +302,7 @@ def test_a_batch_may_bring_its_own_coefficients(case: Case) -> None:
         batch._replace(entropy_weight=torch.tensor(0.1 * k), auxiliary_coefficient=torch.tensor(0.2 * (k + 1)))
         for k, batch in enumerate(problem_of(case).rollouts[:3])
     )
-    assert relative_error(gradient_of(rule_of(case), case, rollouts), transcribed_with(case, rollouts)) < 1e-10
+    assert relative_error(computed(case, rollouts=rollouts), transcribed_with(case, rollouts)) < 1e-10
 
 
 @crossed(convention=("exact", "surrogate"), encoder_mode=("auxiliary", "joint"))
@@ -319,7 +312,7 @@ def test_networks_are_passed_statistics_stop_gradient_inputs_and_training_mode(c
         for k, batch in enumerate(problem(case.task).rollouts[:3])
     )
     rule = replace(rule_of(case), network=ExploringNetwork(problem(case.task).network))
-    gradient = gradient_of(rule, case, rollouts)
+    gradient = computed(case, rule, rollouts=rollouts)
     # the questions see observations without a shift
     shifted = tuple(b._replace(observations=b.observations + b.statistics["encoder.shift"]) for b in rollouts)
     assert relative_error(gradient, transcribed_with(case, shifted, exploring=True)) < 1e-10
@@ -337,8 +330,7 @@ def test_encoders_without_parameters_stay_out_of_gradients(convention: str) -> N
     state, _ = inner_update(rule, start, given.eta, rollout, learning_rate(case))
     expected, _ = algorithm(case).update(start.theta, given.statistics("sgd"), given.eta, rollout)
     torch.testing.assert_close(state.theta, expected)
-    update, meta_loss = partial(inner_update, rule), partial(meta_loss_gradient, rule)
-    gradient = meta_gradient(update, meta_loss, start, given.eta, given.rollouts[:3], learning_rate(case))
+    gradient = computed(case, rule, start)
     assert list(gradient) == list(given.eta)
     assert not flat(gradient).any()
 

@@ -18,7 +18,6 @@ from dgvf_agents.core.networks import (
     QuestionNetwork,
     linear,
 )
-from dgvf_agents.core.question_networks import SharedQuestionNetwork
 from tests.core_oracles import encode, head
 
 pytestmark = pytest.mark.usefixtures("double_precision")
@@ -202,26 +201,6 @@ def test_questions_equal_their_formulas(learned: bool) -> None:
         torch.testing.assert_close(discounts, 1 / (1 + torch.exp(-head(eta, "discounts", x))))
     else:
         assert discounts is None
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: MLPEncoder(2, ()), "hidden"),
-        (lambda: MLPEncoder(1, (6,), [0.0], None), "low and high"),
-        (lambda: MLPEncoder(1, (6,), None, [1.0]), "low and high"),
-        (lambda: GridCNNEncoder((3, 2, 9)), "shape"),
-        (lambda: AtariCNNEncoder((4, 35, 84)), "shape"),
-        (lambda: QuestionNetwork(MLPEncoder(5, (6,)), 6, 0, learned_discounts=False), "num_questions"),
-        (lambda: SharedQuestionNetwork(7, 0, True), "num_questions"),
-    ],
-)
-def test_invalid_networks(make: Callable[[], nn.Module], name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} must "):
-        make()
 
 
 def test_the_smallest_frames() -> None:

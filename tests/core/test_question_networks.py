@@ -53,8 +53,8 @@ def test_the_network_of_the_paper() -> None:
 QUESTIONS, STEPS, NUM_ENVS = 5, 6, 3
 
 
-def network(learned: bool = False) -> QuestionNetwork:
-    return QuestionNetwork(MLPEncoder(4, (7, 6)), 6, QUESTIONS, learned)
+def network() -> QuestionNetwork:
+    return QuestionNetwork(MLPEncoder(4, (7, 6)), 6, QUESTIONS, learned_discounts=False)
 
 
 def test_components_are_those_of_the_singular_value_decomposition() -> None:
@@ -99,16 +99,3 @@ def test_all_principal_questions_have_the_loss_of_the_questions_that_they_combin
         turned[0][..., :2], turned[1][..., :2], {**eta, "components": components[:2]}, rollout
     )
     assert 0.0 < part < whole
-
-
-@pytest.mark.parametrize("count", [0, QUESTIONS + 1])
-def test_a_number_out_of_range_is_refused(count: int) -> None:
-    with pytest.raises(ValueError, match=f"count must be .*got {count}"):
-        principal_components(torch.randn(20, QUESTIONS), count)
-    with pytest.raises(ValueError, match=f"count must be .*got {count}"):
-        PrincipalQuestions(network(), count)
-
-
-def test_questions_with_discounts_of_their_own_cannot_be_combined() -> None:
-    with pytest.raises(ValueError, match="network must"):
-        PrincipalQuestions(network(learned=True), 2)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import product
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.core.networks import MLPEncoder, QuestionNetwork
-from dgvf_agents.core.tasks import DiscoveredGVFs, GVFTask, NoTask, PixelControl, RandomGVFs, RewardPrediction
+from dgvf_agents.core.tasks import DiscoveredGVFs, NoTask, PixelControl, RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
 from tests.core_oracles import gvf_loss, pixel_control_loss, reward_prediction_loss, slow_pixel_changes, slow_window
 from tests.random_rollouts import random_rollout
@@ -142,41 +141,3 @@ def test_no_task() -> None:
     answers, bootstraps = answers_and_bootstraps(task.num_answers)
     loss = task.loss(answers, bootstraps, {}, rollout_of())
     assert (task.num_answers, float(loss), loss.shape, loss.dtype) == (0, 0.0, (), torch.float64)
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [DiscoveredGVFs, RandomGVFs])
-@pytest.mark.parametrize(
-    ("discount", "window", "learned", "name"),
-    [
-        (0.9, 0, False, "window"),
-        (1.0, 1, False, "discount"),
-        (None, 1, False, "discount"),
-        (0.9, 1, True, "discount"),
-    ],
-)
-def test_invalid_questions(kind: type[GVFTask], discount: float | None, window: int, learned: bool, name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} must .*, got "):
-        kind(question_network(learned=learned), discount, window)
-
-
-@pytest.mark.parametrize(
-    ("make", "name"),
-    [
-        (lambda: PixelControl(0), "num_actions"),
-        (lambda: PixelControl(ACTIONS, grid=0), "grid"),
-        (lambda: PixelControl(ACTIONS, border=-1), "border"),
-        (lambda: PixelControl(ACTIONS, discount=1.0), "discount"),
-        (lambda: PixelControl(ACTIONS, 2).cumulants(rollout_of((1, 4, 5))), "grid"),
-        (lambda: PixelControl(ACTIONS, 1, border=2).cumulants(rollout_of((1, 4, 4))), "grid"),
-        (lambda: PixelControl(ACTIONS, 2).cumulants(rollout_of((4,))), "observations"),
-        (lambda: PixelControl.over((4, 83, 83), ACTIONS), ".*"),
-        (lambda: PixelControl.over((4, 84, 80), ACTIONS), ".*"),
-        (lambda: PixelControl.over((1, 4, 4), ACTIONS), ".*"),
-    ],
-)
-def test_invalid_pixel_control(make: Callable[[], object], name: str) -> None:
-    with pytest.raises(ValueError, match=f"^{name} must .*, got "):
-        make()

@@ -26,7 +26,7 @@ from dgvf_agents.core.tasks import AuxiliaryTask, DiscoveredGVFs, NoTask, Random
 from dgvf_agents.core.types import Params, Rollout
 from dgvf_agents.execution.compiling import Compilation
 from dgvf_agents.execution.update_functions import UpdateFunctions
-from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings
+from dgvf_agents.learner import DiscoveryLearner, LearnerState, MetaSettings, SingleLearner
 from tests.core.metagradient_problem import meta_gradient
 from tests.random_rollouts import random_rollout
 
@@ -35,35 +35,31 @@ pytestmark = pytest.mark.usefixtures("double_precision")
 L, RATE, META_RATE = 3, 0.01, 0.05
 
 
-def parts(task: str = "discovered", **changes: Any) -> tuple[UpdateRule, Params]:
-    """An update rule and θ_0, the same at every call."""
+def parts(task: str | AuxiliaryTask = "discovered", learns: bool = False, **changes: Any) -> tuple[UpdateRule, Params]:
+    """An update rule and θ_0, the same at every call, with questions that learn their discounts or not."""
     torch.manual_seed(0)
-    made: AuxiliaryTask = NoTask()
-    if task != "none":
-        encoder = MLPEncoder(5, (4,))
-        questions = QuestionNetwork(encoder, encoder.features, 3, False).double()
-        made = (DiscoveredGVFs if task == "discovered" else RandomGVFs)(questions)
+    encoder = MLPEncoder(5, (4,))
+    questions, discount = QuestionNetwork(encoder, encoder.features, 3, learns).double(), None if learns else 0.9
+    discovered, random = DiscoveredGVFs(questions, discount), RandomGVFs(questions, discount)
+    made = {"none": NoTask(), "discovered": discovered, "random": random}[task] if isinstance(task, str) else task
     encoder = MLPEncoder(5, (6,))
     network = AgentNetwork(encoder, encoder.features, 3, made.num_answers).double()
-    rule = UpdateRule(network, Categorical(3), made, RMSProp(), encoder_mode="auxiliary")
+    rule = UpdateRule(network, Categorical(3), made, RMSProp())
     return replace(rule, **changes), network.params()
 
 
 def learner(
-    task: str = "discovered", settings: MetaSettings | None = None, meta_epsilon: float = 1e-8, **changes: Any
-) -> DiscoveryLearner:
+    task: str | AuxiliaryTask = "discovered",
+    settings: MetaSettings | None = None,
+    meta_epsilon: float = 1e-8,
+    kind: type[SingleLearner] = DiscoveryLearner,
+    **changes: Any,
+) -> Any:
     rule, theta = parts(task, **changes)
     eta = rule.task.initial_meta_params()
-    functions = UpdateFunctions(rule, eta, Compilation(False))
-    return DiscoveryLearner(
-        functions,
-        theta,
-        rule.optimizer.init(theta),
-        eta,
-        discovers=rule.task.discovers,
-        settings=settings or MetaSettings(unroll_length=L),
-        meta_epsilon=meta_epsilon,
-    )
+    given = (UpdateFunctions(rule, eta, Compilation(False)), theta, rule.optimizer.init(theta), eta)
+    settings = settings or MetaSettings(unroll_length=L)
+    return kind(*given, discovers=rule.task.discovers, settings=settings, meta_epsilon=meta_epsilon)
 
 
 def _rollouts() -> list[Rollout]:

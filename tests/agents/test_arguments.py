@@ -117,6 +117,11 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ({"verbose": "a"}, "^verbose must be an integer >= 0, got 'a'"),
         ({"n_envs": 7}, r"n_envs must be .*, as the model was saved, got 7: pass env"),
         ({"trusted": "no"}, "^trusted must be True or False, got 'no'"),
+        ({"policy_kwargs": {}}, "policy_kwargs must be those in the file"),
+        ({"custom_objects": []}, "custom_objects must be a dict or None"),
+        ({"custom_objects": {"learning_rats": 0.5}}, "custom_objects must name attributes .*, got learning_rats"),
+        ({"learning_rats": 0.5}, r"load\(\) must name attributes of the model, got learning_rats"),
+        ({"env": make_vec("PuddleWorld-v0", 4), "n_envs": 7}, "n_envs must be 4, as env has it, got 7"),
     ],
 )
 def test_bad_arguments_of_load_are_named(saved: Path, changes: dict[str, Any], message: str) -> None:

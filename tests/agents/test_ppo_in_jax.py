@@ -120,7 +120,7 @@ def test_meta_gradients_are_those_of_jax(joint: bool, learns: bool, sums: bool) 
     mode: Any = "joint" if joint else "auxiliary"
     objective: Any = "sum" if sums else "end"
     adam = Adam(BETA1, BETA2, EPSILON)
-    tested = learner(adam, learns, encoder_mode=mode, objective=objective)
+    tested = learner(adam, learns=learns, encoder_mode=mode, objective=objective)
     theta, eta = arrays(tested.theta), arrays(tested.eta)
     np.random.seed(7)  # noqa: NPY002
     tested.step(ROLLOUTS[0], RATE, 0.0)

@@ -11,15 +11,11 @@ import torch
 from torch import Tensor
 
 from dgvf_agents.agents.ppo_learner import PPOLearner, PPOSettings
-from dgvf_agents.core.distributions import Categorical
-from dgvf_agents.core.inner_update import Numbers, UpdateRule
-from dgvf_agents.core.networks import AgentNetwork, MLPEncoder, QuestionNetwork
+from dgvf_agents.core.inner_update import Numbers
 from dgvf_agents.core.optimizers import SGD, Adam, Optimizer, RMSProp
 from dgvf_agents.core.ppo import Clipping, scan_of
-from dgvf_agents.core.tasks import DiscoveredGVFs, RewardPrediction
+from dgvf_agents.core.tasks import RewardPrediction
 from dgvf_agents.core.types import Params, Rollout
-from dgvf_agents.execution.compiling import Compilation
-from dgvf_agents.execution.update_functions import UpdateFunctions
 from dgvf_agents.learner import MetaSettings
 from tests.core_oracles import (
     Rule,
@@ -32,6 +28,7 @@ from tests.core_oracles import (
     squared_error,
 )
 from tests.test_learner import ROLLOUTS
+from tests.test_learner import learner as discovery_learner
 
 pytestmark = pytest.mark.usefixtures("double_precision")
 
@@ -39,25 +36,15 @@ L, RATE, GAMMA, LAMBDA, COEFFICIENT, MAX_NORM = 3, 0.05, 0.9, 0.8, 0.7, 0.2
 PPO = PPOSettings(batch_size=5, n_epochs=2, clipping=Clipping(0.05, 0.03), answer_lambda=0.6)
 
 
-def learner(optimizer: Optimizer | None = None, learns: bool = False, task: Any = None, **changes: Any) -> PPOLearner:
+def learner(optimizer: Optimizer | None = None, **changes: Any) -> PPOLearner:
     """A learner of five observations, three actions and three questions, the same at every call."""
-    torch.manual_seed(0)
-    encoder = MLPEncoder(5, (4,))
-    questions = QuestionNetwork(encoder, encoder.features, 3, learns).double()
-    made = task or DiscoveredGVFs(questions, None if learns else 0.9)
-    encoder = MLPEncoder(5, (6,))
-    network = AgentNetwork(encoder, encoder.features, 3, made.num_answers).double()
     meta = {name: changes.pop(name) for name in ("objective", "horizon") if name in changes}
+    settings = MetaSettings(L, meta_max_grad_norm=np.inf, meta_skip_norm=np.inf, **meta)
     numbers = Numbers(GAMMA, 0.5, 0.01, COEFFICIENT, MAX_NORM)
-    settings = {"gae_lambda": LAMBDA, "normalize_advantage": True, **changes}
-    rule = UpdateRule(network, Categorical(3), made, optimizer or SGD(), numbers, **settings)
-    theta, eta = network.params(), made.initial_meta_params()
-    functions = UpdateFunctions(rule, eta, Compilation(False))
-    meta_settings = MetaSettings(L, meta_max_grad_norm=np.inf, meta_skip_norm=np.inf, **meta)
-    statistics = rule.optimizer.init(theta)
-    made_learner = PPOLearner(functions, theta, statistics, eta, discovers=made.discovers, settings=meta_settings)
-    made_learner.ppo = PPO
-    return made_learner
+    rule = {"optimizer": optimizer or SGD(), "numbers": numbers, "gae_lambda": LAMBDA, "normalize_advantage": True}
+    made = discovery_learner(settings=settings, kind=PPOLearner, **{**rule, **changes})
+    made.ppo = PPO
+    return made
 
 
 # --- the transcription ------------------------------------------------------------------------------------------------
@@ -176,7 +163,7 @@ def test_meta_gradients_are_central_differences_of_the_iteration(
     optimizer, rule = KINDS[kind]
     mode: Any = "joint" if joint else "auxiliary"
     objective: Any = "sum" if sums else "end"
-    tested = learner(optimizer, learns, encoder_mode=mode, objective=objective)
+    tested = learner(optimizer, learns=learns, encoder_mode=mode, objective=objective)
     theta, eta, discount = tested.theta, tested.eta, None if learns else 0.9
     np.random.seed(7)  # noqa: NPY002
     tested.step(ROLLOUTS[0], RATE, 0.0)

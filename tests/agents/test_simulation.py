@@ -270,32 +270,24 @@ def other_dynamics(env: Any) -> None:
     env.set_attr("dynamics", replace(dynamics, wrong_order="terminate"))
 
 
-def other_step(env: Any) -> None:
-    world = env.unwrapped.env
-    step = world.step
-
-    def costly(actions: np.ndarray) -> Any:
-        observations, rewards, *others = step(actions)
-        return observations, rewards - 1, *others
-
-    world.step = costly
-
-
-def other_step_of(part: str) -> Callable[[Any], None]:
-    """Assigns a step that costs 1 to the monitor or to the adapter."""
+def other_step(part: str) -> Callable[[Any], None]:
+    """Assigns a step that costs 1 to the world, the adapter or the monitor."""
 
     def assign(monitor: Any) -> None:
-        env = {"monitor": monitor, "adapter": monitor.venv}[part]
-        step_wait = env.step_wait
+        env, name = {"world": (monitor.unwrapped.env, "step"), "adapter": (monitor.venv, "step_wait")}.get(
+            part, (monitor, "step_wait")
+        )
+        step = getattr(env, name)
 
-        def costly() -> Any:
-            observations, rewards, dones, infos = step_wait()
-            for info in infos:
-                if "episode" in info:
-                    info["episode"]["r"] -= 1
-            return observations, rewards - 1, dones, infos
+        def costly(*actions: np.ndarray) -> Any:
+            observations, rewards, *others = step(*actions)
+            if part == "monitor":
+                for info in others[-1]:
+                    if "episode" in info:
+                        info["episode"]["r"] -= 1
+            return observations, rewards - 1, *others
 
-        env.step_wait = costly
+        setattr(env, name, costly)
 
     return assign
 
@@ -323,7 +315,7 @@ def episodes(env: Any, compile: Any, callback: BaseCallback) -> list[tuple[float
 
 
 @pytest.mark.parametrize(
-    "change", [shorter, by_hand, other_dynamics, other_step, other_step_of("adapter"), other_step_of("monitor")]
+    "change", [shorter, by_hand, other_dynamics, other_step("world"), other_step("adapter"), other_step("monitor")]
 )
 def test_a_changed_environment_is_the_one_that_is_stepped(change: Callable[[Any], None]) -> None:
     stepped, simulated = (

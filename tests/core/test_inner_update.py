@@ -29,7 +29,6 @@ from tests.core.metagradient_problem import (
     crossed,
     flat,
     learning_rate,
-    meta_gradient,
     problem,
     rule_of,
     state_of,

@@ -37,7 +37,6 @@ from tests.core.metagradient_problem import (
     crossed,
     flat,
     learning_rate,
-    meta_gradient,
     problem,
     problem_of,
     relative_error,

@@ -337,6 +337,10 @@ def _members(document: bytes = b'{"format": 5}', tensors: bytes = struct.pack("<
     return {"model.json": document, "tensors.safetensors": tensors}
 
 
+def _file(document: bytes = b'{"format": 5}', compression: int = zipfile.ZIP_STORED, **tensors: bytes) -> bytes:
+    return _sealed(_archive(_members(document, **tensors), compression))
+
+
 def _of_unknown_compression() -> bytes:
     archive = bytearray(_archive(_members()))
     for signature, offset in ((b"PK\3\4", 8), (b"PK\1\2", 10)):
@@ -363,26 +367,21 @@ def _header(**tensors: Any) -> bytes:
 NESTED = 100_000
 ARCHIVES: dict[str, tuple[Callable[[], bytes], str]] = {
     "nothing": (lambda: b"", "checksum"),
-    "a bomb": (lambda: _sealed(_archive(_members(tensors=bytes(2**26)), zipfile.ZIP_DEFLATED)), "not be compressed"),
+    "a bomb": (lambda: _file(tensors=bytes(2**26), compression=zipfile.ZIP_DEFLATED), "must not be compressed"),
     "unknown compression": (lambda: _sealed(_of_unknown_compression()), "must not be compressed"),
     "overlapping members": (lambda: _sealed(_with_entries(1000)), "its members overlap"),
     "many members": (lambda: _sealed(_with_entries(20_000)), "it must have at most 10000 members"),
     "no members": (lambda: _sealed(_archive({})), "its archive is malformed"),
-    "an earlier format": (lambda: _sealed(_archive(_members(b'{"format": 4}'))), "its format must be 5, .* got 4"),
-    "nothing else": (lambda: _sealed(_archive(_members())), "its document must be values named"),
-    "no JSON": (lambda: _sealed(_archive(_members(b"{"))), "model.json is malformed"),
-    "nested lists": (lambda: _sealed(_archive(_members(b"[" * NESTED + b"]" * NESTED))), "model.json is malformed"),
-    "nested objects": (lambda: _sealed(_archive(_members(b'{"a":' * NESTED + b"1" + b"}" * NESTED))), "json is mal"),
-    "many values": (lambda: _sealed(_archive(_members(b"[" + b"0," * 2**22 + b"0]"))), "at most 1048576 values"),
-    "a number of many digits": (
-        lambda: _sealed(_archive(_members(b'{"a": ' + b"9" * 10**6 + b"}"))),
-        "json is mal",
-    ),
-    "a header of any length": (lambda: _sealed(_archive(_members(tensors=b"\xff" * 64))), "its archive is malformed"),
+    "an earlier format": (lambda: _file(b'{"format": 4}'), "its format must be 5, .* got 4"),
+    "nothing else": (lambda: _file(), "its document must be values named"),
+    "no JSON": (lambda: _file(b"{"), "model.json is malformed"),
+    "nested lists": (lambda: _file(b"[" * NESTED + b"]" * NESTED), "model.json is malformed"),
+    "nested objects": (lambda: _file(b'{"a":' * NESTED + b"1" + b"}" * NESTED), "model.json is malformed"),
+    "many values": (lambda: _file(b"[" + b"0," * 2**22 + b"0]"), "at most 1048576 values"),
+    "a number of many digits": (lambda: _file(b'{"a": ' + b"9" * 10**6 + b"}"), "model.json is malformed"),
+    "a header of any length": (lambda: _file(tensors=b"\xff" * 64), "its archive is malformed"),
     "tensors without numbers": (
-        lambda: _sealed(
-            _archive(_members(tensors=_header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]})))
-        ),
+        lambda: _file(tensors=_header(a={"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]})),
         "its archive is malformed",
     ),
 }
@@ -411,37 +410,28 @@ def test_files_that_are_cut_short_or_changed_are_refused(place: float, contents:
 # What is no regular file of a plausible size.
 
 
-def _fifo(path: Path) -> Path:
-    os.mkfifo(path)
-    return path
-
-
-def _sparse(path: Path) -> Path:
+def _sparse(path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(2**40)
-    return path
 
 
-def _link(path: Path, target: str) -> Path:
-    path.symlink_to(target)
-    return path
-
-
-IRREGULAR: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "a pipe": (_fifo, "it must be a regular file"),
-    "a folder": (lambda path: path.mkdir() or path, "the folder must have config.json"),  # type: ignore[func-returns-value]
+IRREGULAR: dict[str, tuple[Callable[[Path], Path | None], str]] = {
+    "a pipe": (os.mkfifo, "it must be a regular file"),
+    "a folder": (Path.mkdir, "the folder must have config.json"),
     "a device": (lambda path: Path("/dev/zero"), "it must be a regular file"),
-    "a link to a device": (lambda path: _link(path, "/dev/zero"), "it must be a regular file"),
+    "a link to a device": (lambda path: path.symlink_to("/dev/zero"), "it must be a regular file"),
     "a sparse file": (_sparse, "it must take at most 8589934592 bytes"),
     "a file without an end": (lambda path: Path("/proc/self/mem"), "checksum"),
 }
+"""What makes a file at a path, or another file's path."""
 
 
 @pytest.mark.skipif(os.name == "nt", reason="pipes and devices are files elsewhere")
 @pytest.mark.parametrize("name", IRREGULAR)
 def test_what_is_no_plausible_file_is_refused_unread(name: str, tmp_path: Path) -> None:
     make, message = IRREGULAR[name]
-    _refused(make(tmp_path / "model.zip"), message)
+    path = tmp_path / "model.zip"
+    _refused(make(path) or path, message)
 
 
 # Files of Stable-Baselines3.

@@ -50,6 +50,37 @@ def assert_same_training(actual: DGVFA2C, expected: DGVFA2C) -> None:
             assert one[name] == value, name
 
 
+def assert_goes_on(
+    model: DGVFA2C,
+    env: Callable[[], VecEnv],
+    path: Path,
+    total: int,
+    steps: int,
+    at_rollout_end: bool | None = None,
+    **options: Any,
+) -> DGVFA2C:
+    """Train a model, save it after `steps` of `total` steps, and train the saved one to the same end; returns that one.
+
+    Args:
+        model: to train.
+        env: makes an environment like the model's.
+        path: of the file.
+        total: environment steps.
+        steps: after which the model is saved.
+        at_rollout_end: whether a callback saves it there or in a step; `None`: no callback does.
+        options: of `load`.
+    """
+    if at_rollout_end is None:
+        model.learn(steps).save(path)
+        model.learn(total - steps, reset_num_timesteps=False)
+    else:
+        model.learn(total, SaveAt(path, steps, at_rollout_end))
+    torch.manual_seed(99)  # some other use of the random generator
+    resumed = DGVFA2C.load(path, env(), device="cpu", **options).learn(total - steps, reset_num_timesteps=False)
+    assert_same_training(resumed, model)
+    return resumed
+
+
 TASKS = ("discovered", "random", "reward-prediction", "none")
 VARIANTS: dict[str, dict[str, Any]] = {
     **{task: {"auxiliary_task": task} for task in TASKS},
@@ -69,13 +100,9 @@ MORE_PLACES = [pytest.param("discovered", updates, marks=pytest.mark.slow) for u
 
 @pytest.mark.parametrize(("variant", "updates"), [*PLACES, *MORE_PLACES])
 def test_training_goes_on_from_a_file_as_if_never_stopped(variant: str, updates: int, tmp_path: Path) -> None:
-    model = small_model(puddle(), **VARIANTS[variant]).learn(updates * BATCH)
-    model.save(tmp_path / "model")
-    model.learn(8 * BATCH, reset_num_timesteps=False)
-    resumed = DGVFA2C.load(tmp_path / "model", puddle(), device="cpu")
-    resumed.learn(8 * BATCH, reset_num_timesteps=False)
-    assert_same_training(resumed, model)
-    assert resumed.num_timesteps == (updates + 8) * BATCH
+    model, total = small_model(puddle(), **VARIANTS[variant]), (updates + 8) * BATCH
+    resumed = assert_goes_on(model, puddle, tmp_path / "model.zip", total, updates * BATCH)
+    assert resumed.num_timesteps == total
     assert len(model.ep_info_buffer or ()) > 5  # episodes ended on the way
 
 
@@ -114,25 +141,11 @@ PLACES_TO_SAVE = {
 """Environment steps, and whether a callback saves at the end of the rollout; `None` where no callback does."""
 
 
-def _saved_on_the_way(model: DGVFA2C, path: Path, total: int, steps: int, at_rollout_end: bool | None) -> DGVFA2C:
-    """The model after `total` steps, which was saved after `steps`; and some other use of the random generator."""
-    if at_rollout_end is None:
-        model.learn(steps).save(path)
-        model.learn(total - steps, reset_num_timesteps=False)
-    else:
-        model.learn(total, SaveAt(path, steps, at_rollout_end))
-    torch.manual_seed(99)
-    return model
-
-
 @pytest.mark.parametrize("place", PLACES_TO_SAVE)
 def test_exploration_matrices_are_those_of_training_that_never_stopped(place: str, tmp_path: Path) -> None:
-    path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
     for frequency in (-1, 2):
         model = small_model(drift(), use_sde=True, sde_sample_freq=frequency, policy_kwargs={"net_arch": [4]})
-        model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
-        resumed = DGVFA2C.load(path, drift(), device="cpu")
-        assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+        assert_goes_on(model, drift, tmp_path / "model.zip", 9 * BATCH, *PLACES_TO_SAVE[place])
 
 
 class Dropping(BaseFeaturesExtractor):
@@ -159,13 +172,12 @@ class Dropping(BaseFeaturesExtractor):
 def test_an_unroll_drops_the_same_units_when_it_is_taken_again(
     place: str, by_module: bool, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    path, total, (steps, at_rollout_end) = tmp_path / "model.zip", 9 * BATCH, PLACES_TO_SAVE[place]
+    path = tmp_path / "model.zip"
     kwargs = {"features_extractor_class": Dropping, "features_extractor_kwargs": {"by_module": by_module}}
     model = small_model(puddle(), policy_kwargs=kwargs, **changes)
-    model = _saved_on_the_way(model, path, total, steps, at_rollout_end)
-    resumed = DGVFA2C.load(path, puddle(), device="cpu", custom_objects={"policy_kwargs": kwargs})
-    assert resumed.learner.unroll_updates > 0
-    assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+    custom = {"policy_kwargs": kwargs}
+    assert_goes_on(model, puddle, path, 9 * BATCH, *PLACES_TO_SAVE[place], custom_objects=custom)
+    assert DGVFA2C.load(path, puddle(), device="cpu", custom_objects=custom).learner.unroll_updates > 0
 
 
 ENVIRONMENTS: dict[str, Callable[[], VecEnv]] = {
@@ -177,11 +189,8 @@ ENVIRONMENTS: dict[str, Callable[[], VecEnv]] = {
 
 @pytest.mark.parametrize("kind", ENVIRONMENTS)
 def test_training_goes_on_in_wrapped_environments(kind: str, tmp_path: Path) -> None:
-    model = small_model(ENVIRONMENTS[kind]()).learn(5 * BATCH)
-    model.save(tmp_path / "model")
-    model.learn(5 * BATCH, reset_num_timesteps=False)
-    resumed = DGVFA2C.load(tmp_path / "model", ENVIRONMENTS[kind](), device="cpu")
-    assert_same_training(resumed.learn(5 * BATCH, reset_num_timesteps=False), model)
+    env = ENVIRONMENTS[kind]
+    assert_goes_on(small_model(env()), env, tmp_path / "model.zip", 10 * BATCH, 5 * BATCH)
 
 
 CHANGES: dict[str, Any] = {
@@ -322,8 +331,6 @@ def test_changed_attributes_are_compiled_anew() -> None:
 
 @pytest.mark.slow
 def test_compiled_training_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
-    path, total = tmp_path / "model.zip", 30 * BATCH
     for steps in (12 * BATCH, 12 * BATCH + 2 * COPIES):
-        model = small_model(puddle(), compile=True).learn(total, SaveAt(path, steps))
-        resumed = DGVFA2C.load(path, puddle(), device="cpu")
-        assert_same_training(resumed.learn(total - steps, reset_num_timesteps=False), model)
+        model = small_model(puddle(), compile=True)
+        assert_goes_on(model, puddle, tmp_path / "model.zip", 30 * BATCH, steps, at_rollout_end=False)

@@ -72,6 +72,15 @@ def double_precision() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(scope="module")
+def double_precision_in_jax(double_precision: None) -> Iterator[None]:
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
 @pytest.fixture
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Actors in the learner's own process, in place of a fleet of Ray actors."""

@@ -20,6 +20,12 @@ AnswerLoss = Callable[[Tensor, Tensor, Params, Rollout], Tensor]
 """L^ans of answers y(x_t) and next answers y(x_{t+1}), both `[T, B, D]`, of η and of a rollout."""
 
 
+def of_every_step(function: Callable[[int, int], Tensor], like: Tensor) -> Tensor:
+    """The values `[T, B, ...]` of a function of t and b, for the steps of a tensor `[T, B, ...]`."""
+    steps, num_envs = like.shape[:2]
+    return torch.stack([torch.stack([function(t, b) for b in range(num_envs)]) for t in range(steps)])
+
+
 # --- returns ----------------------------------------------------------------------------------------------------------
 
 
@@ -33,22 +39,19 @@ def slow_lambda_returns(
     rewards: Tensor, discounts: Tensor, values: Tensor, bootstraps: Tensor, segment_end: Tensor, gae_lambda: float
 ) -> Tensor:
     """(1-λ) Σ_n λ^(n-1) G^(n), the rest of the weight on the longest."""
-    rows = []
-    for t in range(len(rewards)):
-        row = []
-        for b in range(rewards.shape[1]):
-            mixture, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
-            for w in range(t, len(rewards)):
-                gained = gained + discount * rewards[w, b]
-                discount = discount * discounts[w, b]
-                if segment_end[w, b]:
-                    mixture = mixture + weight * (gained + discount * bootstraps[w, b])
-                    break
-                mixture = mixture + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
-                weight *= gae_lambda
-            row.append(mixture)
-        rows.append(torch.stack(row))
-    return torch.stack(rows)
+
+    def mixture(t: int, b: int) -> Tensor:
+        mixed, weight, gained, discount = torch.zeros(()), 1.0, torch.zeros(()), torch.ones(())
+        for w in range(t, len(rewards)):
+            gained = gained + discount * rewards[w, b]
+            discount = discount * discounts[w, b]
+            if segment_end[w, b]:
+                break
+            mixed = mixed + (1 - gae_lambda) * weight * (gained + discount * values[w + 1, b])
+            weight *= gae_lambda
+        return mixed + weight * (gained + discount * bootstraps[w, b])
+
+    return of_every_step(mixture, segment_end)
 
 
 def alive(rollout: Rollout) -> Tensor:
@@ -139,14 +142,10 @@ def gvf_loss(discount: float | None = 0.9, window: int = 1) -> AnswerLoss:
     """½ (G^{y_i}_t - y_i(x_t))², cumulants u = arctan(·), discounts γ = sigmoid(·) or hand-set."""
 
     def loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
-        steps, num_envs = rollout.rewards.shape
-        windows = torch.stack([
-            torch.stack([
-                torch.cat([rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)])
-                for b in range(num_envs)
-            ])
-            for t in range(steps)
-        ])  # fmt: skip
+        def joined(t: int, b: int) -> Tensor:
+            return torch.cat([rollout.next_observations[w, b] for w in slow_window(rollout.segment_end, t, b, window)])
+
+        windows = of_every_step(joined, rollout.rewards)
         shared = "cumulants.weight" not in eta
         x, outputs = (windows, mlp) if shared else (encode(eta, windows), head)
         u = torch.arctan(outputs(eta, "cumulants", x))
@@ -180,19 +179,15 @@ def pixel_control_loss(actions: int, grid: int, discount: float, scale: float = 
     """Σ_i ½ (G_{c_i} + γ^n max_a′ q_i(s′, a′) - q_i(s, a))²; answer i·A + a is q_i(·, a)."""
 
     def loss(answers: Tensor, next_answers: Tensor, eta: Params, rollout: Rollout) -> Tensor:
-        steps, num_envs = rollout.rewards.shape
         c = slow_pixel_changes(rollout, grid, scale)
         cells = range(grid * grid)
         best = torch.stack([next_answers[..., i * actions : (i + 1) * actions].max(-1).values for i in cells], -1)
         targets = slow_returns(c, discount * alive(rollout)[..., None], best, rollout.segment_end)
-        taken = torch.stack([
-            torch.stack([
-                torch.stack([answers[t, b, i * actions + int(rollout.actions[t, b])] for i in cells])
-                for b in range(num_envs)
-            ])
-            for t in range(steps)
-        ])  # fmt: skip
-        return 0.5 * squared_error(taken, targets)
+
+        def taken(t: int, b: int) -> Tensor:
+            return torch.stack([answers[t, b, i * actions + int(rollout.actions[t, b])] for i in cells])
+
+        return 0.5 * squared_error(of_every_step(taken, rollout.rewards), targets)
 
     return loss
 

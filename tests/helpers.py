@@ -184,14 +184,20 @@ def example_module(name: str) -> ModuleType:
     return module
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The message, on one line, of a command that `dgvf` refuses."""
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> list[str]:
+    """The lines of the message of a command that `dgvf` refuses."""
     from dgvf_agents.cli import main
 
+    capsys.readouterr()  # what was shown before
     with pytest.raises(SystemExit) as stop:
-        main(list(arguments))
+        main([str(argument) for argument in arguments])
     assert stop.value.code == 2
-    return " ".join(capsys.readouterr().err.replace("\u2502", " ").split())
+    return capsys.readouterr().err.splitlines()
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The message on one line."""
+    return " ".join(" ".join(refusal(capsys, *arguments)).replace("\u2502", " ").split())
 
 
 class Traveller(gym.Env):

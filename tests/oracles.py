@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from statistics import NormalDist
 
 Cell = tuple[int, int]
@@ -100,12 +101,7 @@ class Rooms:
         return 0 <= row < len(self.lines) and 0 <= column < len(self.lines[0]) and self.lines[row][column] != "#"
 
     def cells(self) -> list[Cell]:
-        return [
-            (row, column)
-            for row in range(len(self.lines))
-            for column in range(len(self.lines[0]))
-            if self.free((row, column))
-        ]
+        return [cell for cell in product(range(len(self.lines)), range(len(self.lines[0]))) if self.free(cell)]
 
     def starts(self) -> list[Room]:
         marked = [(row, column) for row, column in self.cells() if self.lines[row][column] == "S"]
@@ -133,23 +129,16 @@ class Rooms:
         return (cell, first, second), 0.0, nothing_left, False
 
     def states(self) -> Iterator[Room]:
-        for cell in self.cells():
-            for first in (False, True):
-                for second in (False, True):
-                    yield cell, first, second
+        return product(self.cells(), (False, True), (False, True))
 
     def distances_from(self, cell: Cell) -> dict[Cell, int]:
         """Breadth-first search over single moves."""
-        distances, frontier = {cell: 0}, [cell]
-        while frontier:
-            reached = []
-            for here in frontier:
-                for action in range(4):
-                    there = self.move(here, action)
-                    if there not in distances:
-                        distances[there] = distances[here] + 1
-                        reached.append(there)
-            frontier = reached
+        distances, reached = {cell: 0}, [cell]
+        for here in reached:  # grows on the way
+            for there in (self.move(here, action) for action in range(4)):
+                if there not in distances:
+                    distances[there] = distances[here] + 1
+                    reached.append(there)
         return distances
 
     def solution_length(self, start: Cell) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,12 @@ def tiny_config(**changes: Any) -> TrainConfig:
     """A configuration of small networks and batches, uncompiled."""
     small = {"n_envs": 4, "questions": 4, "unroll_length": 3, "checkpoints_kept": 2, "evaluation_episodes": 2}
     return TrainConfig(**{"compile": False, **small, **changes})
+
+
+def rows_of(run: Path, name: str = "progress.csv") -> list[dict[str, str]]:
+    """The rows of a run's table."""
+    with (run / name).open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def write_run(

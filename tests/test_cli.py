@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import re
@@ -31,6 +30,7 @@ from dgvf_agents.train.environments import window
 from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from tests.helpers import refused
+from tests.run_folders import rows_of
 from tests.small_agents import Samples
 
 TINY = ["--steps", "1600", "--compile", "False", "--log-every", "400", "--checkpoint-every", "800", "--questions", "4"]
@@ -49,9 +49,7 @@ def test_a_run_leaves_configuration_metrics_checkpoints_and_a_curve(run: Path) -
     assert (config["env"], config["task"], config["questions"]) == ("PuddleWorld-v0", "discovered", 4)
     assert RunFolder(run).read_config() == TrainConfig(**config)
     assert [file.name for file in sorted((run / "checkpoints").iterdir())] == ["0000000800.zip", "0000001600.zip"]
-    with (run / "progress.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert [int(row["time/total_timesteps"]) for row in rows] == [400, 800, 1200, 1600]
+    assert [int(row["time/total_timesteps"]) for row in rows_of(run)] == [400, 800, 1200, 1600]
     assert (run / "learning-curve.png").read_bytes().startswith(b"\x89PNG")
     assert list(run.glob("events.out.tfevents*"))
     assert not list(run.rglob("*.tmp*"))
@@ -195,8 +193,7 @@ def test_training_is_evaluated_on_the_way_and_not_changed_by_it(
     for name, more in (("with", evaluation), ("without", [])):
         main([*arguments, *more, "--out", str(tmp_path / name)])
         shown[name] = capsys.readouterr().out
-        with (tmp_path / name / "progress.csv").open() as file:
-            rows[name] = list(csv.DictReader(file))
+        rows[name] = rows_of(tmp_path / name)
     evaluated = [row["eval/mean_reward"] for row in rows["with"]]
     assert [bool(value) for value in evaluated] == [False, True, False, True]
     mean, _ = evaluate(tmp_path / "with", episodes=3)  # of the last checkpoint, from the same seed

@@ -6,7 +6,6 @@ import json
 import math
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,18 +37,11 @@ NAMES = {
     "action_net": "policy",
     "value_net": "value",
 }
-pytestmark = pytest.mark.slow  # JAX compiles
+pytestmark = [pytest.mark.usefixtures("double_precision_in_jax"), pytest.mark.slow]  # JAX compiles
 each_world = pytest.mark.parametrize("world", WORLD_IDS)
 
 
 example = example_module("discovery_in_jax")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def double_precision_in_jax(double_precision: None) -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
 
 
 def _model(world: str) -> DGVFA2C:

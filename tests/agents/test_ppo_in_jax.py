@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,8 @@ from tests.agents.test_ppo_learner import COEFFICIENT, GAMMA, LAMBDA, MAX_NORM, 
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
-pytestmark = [pytest.mark.usefixtures("double_precision"), pytest.mark.slow]  # JAX takes a minute
+pytestmark = [pytest.mark.usefixtures("double_precision_in_jax"), pytest.mark.slow]  # JAX takes a minute
 BETA1, BETA2, EPSILON = 0.7, 0.8, 1e-3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def double_precision_in_jax() -> Iterator[None]:
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", False)
 
 
 def arrays(params: Params) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
 
 @pytest.fixture(scope="module", autouse=True)
 def no_curves() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.train.recorder.plot_learning_curve", lambda *arguments: None)
+    with mock.patch("dgvf_agents.train.recorder.plot_learning_curve"):
         yield

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import shutil
 from pathlib import Path
@@ -23,17 +22,13 @@ from dgvf_agents.train.evaluate import evaluate
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
 from dgvf_envs.atari import MODERN, PAPER, AtariPreset, make_atari
+from tests.run_folders import rows_of
 
 TINY = [
     *("--n-envs", "4", "--n-steps", "10", "--unroll-length", "2", "--questions", "4", "--steps", "240"),
     *("--compile", "False", "--log-every", "120", "--evaluation-episodes", "1"),
 ]
 """Six batches of 40 steps."""
-
-
-def rows_of(run: Path) -> list[dict[str, str]]:
-    with (run / "progress.csv").open() as file:
-        return list(csv.DictReader(file))
 
 
 def test_pixel_control_trains_on_a_game(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -267,20 +267,11 @@ def test_two_processes_never_train_one_run(alone: Path) -> None:
                 train(CONFIG, alone, show_progress=False, resume=resume)
 
 
-def _killed(tmp_path: Path, kills: int) -> dict[str, Any]:
+@pytest.mark.parametrize("kills", [3, pytest.param(24, marks=pytest.mark.slow)])
+def test_killed_runs_end_bitwise_as_if_never_killed(kills: int, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.kill_harness", str(tmp_path), str(kills), "0"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])  # with an empty cache, lines about the compiler come before
-
-
-def test_killed_runs_end_bitwise_as_if_never_killed(tmp_path: Path) -> None:
-    result = _killed(tmp_path, 3)
-    assert (result["kills"], result["different"]) == (3, [])
-
-
-@pytest.mark.slow
-def test_runs_killed_often_end_bitwise_as_if_never_killed(tmp_path: Path) -> None:
-    result = _killed(tmp_path, 24)
-    assert (result["kills"], result["different"]) == (24, [])
-    assert sum(count for place, count in result["places"].items() if place != "anywhere") >= 5
+    result = json.loads(done.stdout.splitlines()[-1])  # with an empty cache, lines about the compiler come before
+    assert (result["kills"], result["different"]) == (kills, [])
+    assert sum(count for place, count in result["places"].items() if place != "anywhere") >= kills // 5 + 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
 import io
 import json
@@ -30,6 +29,7 @@ from dgvf_agents.train.folder import (
     read_origins,
     record_origin,
 )
+from tests.run_folders import rows_of
 
 ROWS: list[dict[str, Any]] = [
     {STEPS: 10, "b": 0.1, "a": 1},
@@ -62,8 +62,7 @@ def test_columns_are_in_the_order_of_first_appearance(tmp_path: Path) -> None:
     path = tmp_path / "progress.csv"
     log_rows(path, ROWS)
     assert path.read_text().splitlines()[0] == f"{STEPS},a,b,eval,c"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(tmp_path)
     assert [row["b"] for row in rows] == ["0.1", "0.2", "nan", "0.4"]
     assert [row["eval"] for row in rows] == ["", 'a "quoted", text', "", ""]
     assert list(tmp_path.iterdir()) == [path]

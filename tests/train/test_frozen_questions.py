@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -30,8 +31,7 @@ PRINCIPAL = dataclasses.replace(FROZEN, principal_questions=2)
 @pytest.fixture(scope="module", autouse=True)
 def quick() -> Iterator[None]:
     """Experience would take most of the time of these short runs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dgvf_agents.train.checkpoint._STEPS", 50)
+    with mock.patch("dgvf_agents.train.checkpoint._STEPS", 50):
         yield
 
 
@@ -44,8 +44,12 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def model_in(run: Path) -> DGVFA2C:
+    return load_model(RunFolder(run).read_config(), RunFolder(run).latest_checkpoint())
+
+
 def eta_in(run: Path) -> Params:
-    return load_model(RunFolder(run).read_config(), RunFolder(run).latest_checkpoint()).learner.eta
+    return model_in(run).learner.eta
 
 
 def test_questions_are_those_of_the_other_run_and_stay(runs: Path) -> None:
@@ -69,15 +73,13 @@ def test_the_agent_is_a_fresh_one(runs: Path, tmp_path: Path, monkeypatch: pytes
 
 
 def test_principal_questions_are_fewer_answers(runs: Path) -> None:
-    config = RunFolder(runs / "principal").read_config()
-    model = load_model(config, RunFolder(runs / "principal").latest_checkpoint())
+    model = model_in(runs / "principal")
     assert model.answer_net is not None
     assert model.answer_net.out_features == model.task.num_answers == 2
     eta, source = model.learner.eta, eta_in(runs / "source")
     for name, value in source.items():
         assert torch.equal(value, eta[f"network.{name}"])
-    found = load_model(CONFIG, RunFolder(runs / "source").latest_checkpoint())
-    cumulants = experienced_cumulants(found, CONFIG).numpy()
+    cumulants = experienced_cumulants(model_in(runs / "source"), CONFIG).numpy()
     assert cumulants.shape == (50 * 4, 6)
     _, _, rows = np.linalg.svd(cumulants - cumulants.mean(axis=0))
     assert np.abs((eta["components"].numpy() * rows[:2]).sum(axis=1)) == pytest.approx([1.0, 1.0], abs=1e-4)
@@ -87,7 +89,7 @@ def test_the_experience_holds_the_final_observations_of_each_environment(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A step moves by at most 0.075 on each axis, and episodes end after 12."""
-    model = load_model(CONFIG, RunFolder(runs / "source").latest_checkpoint())
+    model = model_in(runs / "source")
     monkeypatch.setattr(type(model.task.network), "ask", lambda network, eta, observations: (observations, None))
     arrivals = experienced_cumulants(model, CONFIG).reshape(50, 4, 2)
     moved = (arrivals[1:] - arrivals[:-1]).abs().amax(-1)
@@ -98,13 +100,11 @@ def test_the_experience_holds_the_final_observations_of_each_environment(
 
 @pytest.mark.parametrize("name", ["frozen", "principal"])
 def test_a_stopped_run_is_resumed_to_the_same_end_without_the_other(name: str, runs: Path, tmp_path: Path) -> None:
-    again = tmp_path / name
-    shutil.copytree(runs / name, again)
+    again = shutil.copytree(runs / name, tmp_path / name)
     for file in RunFolder(again).checkpoints():
         if int(file.stem) > 160:
             file.unlink()
-    config = RunFolder(again).read_config()
-    train(config, again, show_progress=False, resume=True)
+    train(RunFolder(again).read_config(), again, show_progress=False, resume=True)
     assert differences(runs / name, again) == []
 
 

@@ -14,6 +14,7 @@ import pytest
 from dgvf_agents.cli import main
 from dgvf_agents.train.folder import RunFolder
 from dgvf_agents.train.train import train
+from tests.helpers import refusal
 from tests.train.test_checkpoint import CONFIG
 
 RUN = dataclasses.replace(CONFIG, steps=160, log_every=20, evaluate_every=80)
@@ -39,13 +40,8 @@ def change(run: Path, **fields: object) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | fields))
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    """The one line that a command ends with."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as stop:
-        main([str(argument) for argument in arguments])
-    assert stop.value.code == 2
-    [line] = capsys.readouterr().err.splitlines()
+def one_line(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    [line] = refusal(capsys, *arguments)
     return line
 
 
@@ -71,10 +67,10 @@ MALFORMED = {
 def test_a_malformed_file_of_a_run_gets_one_line(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for contents in MALFORMED[name]:
         (run / name).write_bytes(contents)
-        assert name in refusal(capsys, "train", "--resume", run)
+        assert name in one_line(capsys, "train", "--resume", run)
     (run / name).unlink()
     os.mkfifo(run / name)
-    assert name.split(".")[0] in refusal(capsys, "train", "--resume", run)
+    assert name.split(".")[0] in one_line(capsys, "train", "--resume", run)
 
 
 @pytest.mark.parametrize("env", ["CollectObjectsSmall-v0", "CartPole-v1"])
@@ -83,7 +79,7 @@ def test_an_environment_that_is_not_the_checkpoint_s_gets_one_line(
 ) -> None:
     change(run, env=env, env_kwargs={}, evaluation_kwargs={})
     for command in (["evaluate"], ["watch", "--video", run / "x.mp4"]):
-        assert "config.json must have the observation_space" in refusal(capsys, *command, run)
+        assert "config.json must have the observation_space" in one_line(capsys, *command, run)
 
 
 @pytest.mark.parametrize("size", [10**9, 0, "x", None])
@@ -95,7 +91,7 @@ def test_sizes_have_a_bound_before_anything_is_allocated(
         changed = shutil.copytree(run, run.with_name(name))
         change(changed, **{name: size})
         for command in (["train", "--resume"], ["evaluate"], ["probe"], ["atlas"]):
-            assert f"{name} must be " in refusal(capsys, *command, changed)
+            assert f"{name} must be " in one_line(capsys, *command, changed)
 
 
 def test_a_run_does_not_decide_what_is_connected_to(
@@ -133,10 +129,10 @@ def test_a_run_does_not_lead_elsewhere(good: Path, run: Path, capsys: pytest.Cap
         commands = (("train", "--resume", hostile), ("evaluate", hostile), ("atlas", hostile), ("probe", hostile))
         training = ("train", "puddle-world", "discovered", "--resume", "--out", hostile)
         for command in (*commands, training):
-            assert f"{hostile / name} must not lead out of its run folder" in refusal(capsys, *command)
+            assert f"{hostile / name} must not lead out of its run folder" in one_line(capsys, *command)
     shutil.rmtree(run / "checkpoints")
     change(run, task="random", questions_from="../other")
-    assert "questions_from ../other" in refusal(capsys, "train", "--resume", run)
+    assert "questions_from ../other" in one_line(capsys, "train", "--resume", run)
     assert before == {path: path.read_bytes() for path in other.rglob("*") if path.is_file()}
     (run.parent / "link").symlink_to(good)
     main(["evaluate", str(run.parent / "link"), "--episodes", "1"])
@@ -166,5 +162,5 @@ def test_a_run_imports_nothing(fields: dict[str, object], run: Path, capsys: pyt
         patch.chdir(run)
         patch.syspath_prepend(run)
         for command in (["train", "--resume"], ["evaluate"], ["watch", "--video", "v"], ["atlas"], ["probe"]):
-            assert "config.json" in refusal(capsys, *command, run)
+            assert "config.json" in one_line(capsys, *command, run)
     assert not (run / "ran").exists()

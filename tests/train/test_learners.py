@@ -8,6 +8,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +77,13 @@ def fail(what: str, first: bool) -> None:
 
 
 @pytest.fixture
-def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file for every process that failed."""
+def processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a file for every process that failed; in the end none is left."""
     folder = tmp_path / "processes"
     folder.mkdir()
     monkeypatch.setenv("PROCESSES", str(folder))
-    return folder
+    yield folder
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.slow
@@ -117,7 +119,6 @@ def test_training_restarts_after_a_learner_was_killed(
     train_in_processes(CONFIG, tmp_path / "run", show_progress=False, restarts=2)
     assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 400]
     assert RunFolder(tmp_path / "run").is_finished()
-    assert not multiprocessing.active_children()
 
 
 def test_training_restarts_no_more_often_than_allowed(
@@ -128,7 +129,6 @@ def test_training_restarts_no_more_often_than_allowed(
         train_in_processes(ALONE, tmp_path / "run", show_progress=False, restarts=1)
     assert [origin.steps for origin in read_origins(RunFolder(tmp_path / "run"))] == [0, 200]
     assert len(list(processes.iterdir())) == 2
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,6 @@ def test_the_first_cause_is_raised_and_ends_all_learners(
     if "raises" in failure:
         assert "in learner" in str(raised.value.__cause__)
     assert len(list(processes.iterdir())) == 1
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("config", [ALONE, pytest.param(CONFIG, marks=pytest.mark.slow)])
@@ -169,7 +168,6 @@ def test_ctrl_c_writes_a_checkpoint(
         train_in_processes(long, tmp_path / "run", show_progress=False, restarts=2)
     assert RunFolder(tmp_path / "run").checkpoints()
     assert signal.getsignal(signal.SIGINT) is usual
-    assert not multiprocessing.active_children()
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from dgvf_agents.agents.collecting import RolloutCallback
 from dgvf_agents.cli import main
 from dgvf_agents.train.stability import gain, jacobian, measure, next_update, spectral_radius
+from tests.run_folders import rows_of
 from tests.small_agents import small_model
 
 N = 12
@@ -90,7 +90,6 @@ def test_a_run_is_probed_at_its_complete_checkpoints(tmp_path: Path, capsys: pyt
     main(["train", "puddle-world", "discovered", *tiny, *checkpoints, "--out", str(run)])
     main(["probe", str(run)])
     assert "spectral radius" in capsys.readouterr().out.replace("\n", " ")
-    with (run / "stability.csv").open() as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_of(run, "stability.csv")
     assert [int(row["steps"]) for row in rows] == [320, 480]
     assert all(float(row["spectral_radius"]) > 0.9 and float(row["gain"]) > 0 for row in rows)

@@ -24,21 +24,24 @@ from dgvf_agents.train.train import train, train_population
 TIMES = ("time/time_elapsed", "time/fps")
 
 
-def config(seed: int, **changes: object) -> TrainConfig:
-    usual: dict[str, object] = {
-        "steps": 960,
-        "n_envs": 4,
-        "questions": 4,
-        "unroll_length": 3,
-        "compile": False,
-        "log_every": 120,
-        "evaluate_every": 240,
-        "evaluation_episodes": 4,
-        "checkpoint_every": 400,
-        "env_kwargs": {"reward_scale": 0.5, "start": "random", "max_episode_steps": 30},
-        "evaluation_kwargs": {"max_episode_steps": 30},
-    }
-    return dataclasses.replace(preset("puddle-world", "discovered"), seed=seed, **{**usual, **changes})  # type: ignore[arg-type]
+CONFIG = dataclasses.replace(
+    preset("puddle-world", "discovered"),
+    steps=960,
+    n_envs=4,
+    questions=4,
+    unroll_length=3,
+    compile=False,
+    log_every=120,
+    evaluate_every=240,
+    evaluation_episodes=4,
+    checkpoint_every=400,
+    env_kwargs={"reward_scale": 0.5, "start": "random", "max_episode_steps": 30},
+    evaluation_kwargs={"max_episode_steps": 30},
+)
+
+
+def config(seed: int, **changes: Any) -> TrainConfig:
+    return dataclasses.replace(CONFIG, seed=seed, **changes)
 
 
 def configs() -> list[TrainConfig]:

@@ -310,17 +310,9 @@ class EpisodeFigures:
 
     def record(self) -> dict[str, Any]:
         """The game in `atlas.json`."""
-        episode = self.episode
-        return {
-            "seed": episode.seed,
-            "steps": episode.steps,
-            "score": episode.score,
-            "over": episode.over,
-            "rewards": episode.rewards.tolist(),
-            "terminated": episode.terminated.tolist(),
-            "actions": episode.actions.tolist(),
-            "values": rounded(self._report.values),
-        }
+        whole = {name: getattr(self.episode, name) for name in ("seed", "steps", "score", "over")}
+        along = {name: getattr(self.episode, name).tolist() for name in ("rewards", "terminated", "actions")}
+        return {**whole, **along, "values": rounded(self._report.values)}
 
     def lines(self, question: int) -> dict[str, Any]:
         """A question along the game in `atlas.json`."""

@@ -220,9 +220,8 @@ class Scale:
 
     def apply(self, config: TrainConfig) -> TrainConfig:
         """The configuration at this scale."""
-        steps = max(1, round(self.fraction * config.steps)) if self.steps is None else self.steps
         changes: dict[str, Any] = {
-            "steps": steps,
+            "steps": self.steps or max(1, round(self.fraction * config.steps)),
             "evaluate_every": self.evaluate_every or config.evaluate_every,
             "compile": "auto" if self.compiled and config.policy == "ResNetPolicy" else self.compiled,
             "actors": self.actors or config.actors,

@@ -167,9 +167,8 @@ class ActorFleet:
         self._spec, self._settings, self._clock = self._ray.put(pickled(spec)), settings, clock
         self._namespace = settings.namespace or f"dgvf-{uuid.uuid4().hex}"
         self._fingerprint = fingerprint_of(spec)
-        self._class = self._ray.remote(num_cpus=settings.cpus_per_actor, max_restarts=-1, max_task_retries=0)(
-            HostedActor
-        )
+        remote = self._ray.remote(num_cpus=settings.cpus_per_actor, max_restarts=-1, max_task_retries=0)
+        self._class = remote(HostedActor)
         self.counts: Counter[str] = Counter()
         """Faults (`errors`, `timeouts`, `deaths`), `restarts` after them, and `store_full`."""
         self._shuffle = random.Random(0 if spec.seed is None else spec.seed)

@@ -98,13 +98,9 @@ class Evaluator:
 
     def episodes_of(self, model: DiscoveryAlgorithm) -> tuple[np.ndarray, np.ndarray]:
         """Undiscounted returns and lengths of the model's episodes, with sampled actions."""
-        if self._simulated is None:
-            self._simulated = model._collector.episodes_in(self._env)
-        if self._simulated is not None:
-            found = self._simulated.run(model._policy_theta, self._episodes, self._seed)
-            if found is not None:
-                return found
-        return episodes_of(model, self._env, self._episodes, self._seed)
+        self._simulated = self._simulated or model._collector.episodes_in(self._env)
+        found = self._simulated and self._simulated.run(model._policy_theta, self._episodes, self._seed)
+        return found or episodes_of(model, self._env, self._episodes, self._seed)
 
     def close(self) -> None:
         """Close the environments."""

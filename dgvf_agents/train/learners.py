@@ -120,11 +120,10 @@ def _train_once(config: TrainConfig, path: Path, show_progress: bool, resume: bo
 
 def _check_device(config: TrainConfig) -> None:
     device = device_named(config.device)
-    if config.learners == 1 or device.type != "cuda":
-        return
-    if device.index is not None:
+    share = config.learners > 1 and device.type == "cuda"
+    if share and device.index is not None:
         raise ValueError(f"device must be 'cuda', 'auto' or 'cpu' for several learners, got {config.device!r}")
-    if torch.cuda.device_count() < config.learners:
+    if share and torch.cuda.device_count() < config.learners:
         raise ValueError(
             f"learners must be <= {torch.cuda.device_count()}, the number of CUDA devices, got {config.learners}"
         )
